@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 use transom_thread::{errno, set_errno};
 
-use crate::descriptors;
 use crate::next::next;
+use crate::process::takes_rsockets;
 use crate::rsockets::{rsocket, rsockets};
+use crate::{descriptors, fallback};
 
 mod real {
     use super::*;
@@ -143,6 +144,7 @@ unsafe extern "C-unwind" fn called(
         if is_stream
             && let Some(rsockets) = rsockets()
             && !rsockets.is_their_own(caller)
+            && takes_rsockets()
         {
             let number = (rsockets.rsocket)(domain, kind, protocol);
             if number >= 0 {
@@ -201,6 +203,7 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, length: so
         let Some((number, rsockets)) = rsocket(fd) else {
             return real::connect(fd, addr, length);
         };
+        let bound = fallback::bound(number, rsockets);
         let connected = (rsockets.rconnect)(number, addr, length);
         let other_way = matches!(
             errno(),
@@ -215,7 +218,7 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, length: so
         if connected == 0 || !other_way {
             return connected;
         }
-        match descriptors::replace(fd, number, rsockets) {
+        match fallback::replace(fd, number, bound, rsockets) {
             Ok(()) => real::connect(fd, addr, length),
             Err(errno) => {
                 set_errno(errno);

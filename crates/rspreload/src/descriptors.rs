@@ -1,11 +1,11 @@
 //! Functions of descriptors, some of which stand for rsockets.
 
-use std::ffi::{c_int, c_long, c_ulong, c_void};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use transom_thread::{errno, set_errno};
 
 use crate::next::next;
+use crate::process::has_rsockets;
 use crate::rsockets::{Rsockets, rsocket};
 use crate::table;
 
@@ -14,6 +14,7 @@ mod real {
 
     next! {
         fn close(fd: c_int) -> c_int;
+        fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
         fn dup(fd: c_int) -> c_int;
         fn dup2(old: c_int, new: c_int) -> c_int;
         fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
@@ -22,12 +23,8 @@ mod real {
     }
 }
 
-/// The process that has made rsockets. In a child it forks they cannot be used, only closed.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-
 /// A descriptor that stands for an rsocket, which is closed if there is none.
 pub(crate) fn stand_for(number: c_int, rsockets: &Rsockets) -> c_int {
-    PROCESS.store(std::process::id(), Relaxed);
     // SAFETY: the rsocket's own descriptor is open.
     let descriptor = unsafe { real::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
     if descriptor >= 0 && table::add(descriptor, number) {
@@ -45,60 +42,62 @@ pub(crate) fn stand_for(number: c_int, rsockets: &Rsockets) -> c_int {
     -1
 }
 
-/// Puts a socket of the system's in the place of an rsocket that could not be connected.
-pub(crate) fn replace(fd: c_int, number: c_int, rsockets: &Rsockets) -> Result<(), c_int> {
-    let number_of = |name| {
-        let (mut value, mut length) = (0, 4);
-        let at = (&raw mut value).cast();
-        // SAFETY: room for a number.
-        match unsafe { (rsockets.rgetsockopt)(number, libc::SOL_SOCKET, name, at, &mut length) } {
-            0 => value,
-            _ => 0,
-        }
-    };
-    // SAFETY: the descriptor is the program's; the new one is moved to its place.
-    unsafe {
-        let flags = (rsockets.rfcntl)(number, libc::F_GETFL, 0) & libc::O_NONBLOCK;
-        let domain = number_of(libc::SO_DOMAIN);
-        let made = libc::syscall(libc::SYS_socket, domain, libc::SOCK_STREAM | flags, 0) as c_int;
-        if made < 0 || real::dup2(made, fd) < 0 {
-            let errno = errno();
-            real::close(made);
-            return Err(errno);
-        }
-        real::close(made);
+/// A descriptor stands for no rsocket any more, which is closed with the last that does.
+pub(crate) fn stands_for_none(fd: c_int) {
+    if table::rsocket(fd).is_none() || !has_rsockets() {
+        return;
     }
-    close_rsocket(table::remove(fd));
-    Ok(())
-}
-
-/// Closes an rsocket for which nothing stands any more.
-fn close_rsocket(number: Option<c_int>) -> c_int {
-    let Some((number, rsockets)) = number.zip(crate::rsockets::rsockets()) else { return 0 };
-    if PROCESS.load(Relaxed) != std::process::id() {
-        return 0;
+    if let Some((number, rsockets)) = table::remove(fd).zip(crate::rsockets::rsockets()) {
+        // SAFETY: nothing stands for it, so nobody uses it any more.
+        unsafe { (rsockets.rclose)(number) };
     }
-    // SAFETY: nothing stands for it, so nobody uses it any more.
-    unsafe { (rsockets.rclose)(number) }
 }
 
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if table::rsocket(fd).is_some() {
-        close_rsocket(table::remove(fd));
-    }
+    stands_for_none(fd);
     // SAFETY: by the contract of this function.
     unsafe { real::close(fd) }
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let number = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        table::within(number(first)..=number(last)).for_each(stands_for_none);
+    }
+    // SAFETY: by the contract of this function.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    // SAFETY: by the contract of this function. The C library cannot close all where the kernel cannot.
+    unsafe { close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0) };
 }
 
 /// Has a new descriptor stand for what an old one stands for.
 fn same(old: c_int, new: c_int) -> c_int {
     if new >= 0
         && let Some(number) = table::rsocket(old)
+        && has_rsockets()
     {
         table::add(new, number);
+    }
+    new
+}
+
+/// The same for one that may have stood for another.
+fn same_instead(old: c_int, new: c_int) -> c_int {
+    if new >= 0 && old != new {
+        stands_for_none(new);
+        return same(old, new);
     }
     new
 }
@@ -115,23 +114,16 @@ unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
-    if old != new && table::rsocket(new).is_some() {
-        close_rsocket(table::remove(new));
-    }
     // SAFETY: by the contract of this function.
-    let made = unsafe { real::dup2(old, new) };
-    if old == new { made } else { same(old, made) }
+    same_instead(old, unsafe { real::dup2(old, new) })
 }
 
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if old != new && table::rsocket(new).is_some() {
-        close_rsocket(table::remove(new));
-    }
     // SAFETY: by the contract of this function.
-    same(old, unsafe { real::dup3(old, new, flags) })
+    same_instead(old, unsafe { real::dup3(old, new, flags) })
 }
 
 /// (In C the last argument may be left out: then nobody looks at it.)

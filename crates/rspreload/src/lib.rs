@@ -10,7 +10,10 @@
 
 mod calls;
 mod descriptors;
+mod fallback;
+mod masked;
 mod next;
+mod process;
 mod rsockets;
 mod sets;
 mod table;

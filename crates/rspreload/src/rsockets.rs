@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use libc::{fd_set, iovec, msghdr, nfds_t, pollfd, sockaddr, socklen_t, timeval};
+use libc::{iovec, msghdr, nfds_t, pollfd, sockaddr, socklen_t};
 
 use crate::table;
 
@@ -63,7 +63,6 @@ functions! {
     fn rwrite(c_int, *const c_void, usize) -> isize;
     fn rwritev(c_int, *const iovec, c_int) -> isize;
     fn rpoll(*mut pollfd, nfds_t, c_int) -> c_int;
-    fn rselect(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
     fn rgetpeername(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     fn rgetsockname(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     fn rsetsockopt(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;

@@ -1,13 +1,15 @@
 //! Waiting for several descriptors, some of which stand for rsockets.
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
+use std::ptr::null;
+use std::time::{Duration, Instant};
 
-use libc::{FD_ISSET, FD_SET, FD_ZERO, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{FD_CLR, FD_ISSET, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use transom_thread::{errno, set_errno};
 
+use crate::masked::Masked;
 use crate::next::next;
-use crate::rsockets::rsockets;
+use crate::rsockets::{Rsockets, rsockets};
 use crate::table;
 
 mod real {
@@ -39,26 +41,80 @@ mod real {
     }
 }
 
+/// Room for so many: the program says how many.
+fn room(count: usize) -> Result<Vec<pollfd>, c_int> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| libc::ENOMEM)?;
+    Ok(room)
+}
+
+/// The milliseconds of a time, rounded up; no time is for ever.
+fn milliseconds(time: Option<Duration>) -> c_int {
+    let all = |time: Duration| c_int::try_from(time.as_nanos().div_ceil(1_000_000));
+    time.map_or(-1, |time| all(time).unwrap_or(c_int::MAX))
+}
+
+/// Waits for rsockets and other descriptors: how many have events. A mask of signals holds meanwhile, if one
+/// is given.
+///
+/// # Safety
+/// It is null or a mask.
+unsafe fn wait(
+    fds: &mut [pollfd],
+    milliseconds: c_int,
+    mask: *const sigset_t,
+    rsockets: &Rsockets,
+) -> Result<c_int, c_int> {
+    let mut asked = room(fds.len() + 1)?;
+    let number = |entry: &pollfd| table::rsocket(entry.fd).unwrap_or(entry.fd);
+    asked.extend(fds.iter().map(|entry| pollfd { fd: number(entry), revents: 0, ..*entry }));
+    let masked = match mask.is_null() {
+        true => None,
+        // SAFETY: by the contract of this function.
+        false => Some(unsafe { Masked::new(mask) }?),
+    };
+    let told = masked.as_ref().and_then(Masked::told);
+    asked.extend(told.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
+    let count = asked.len() as nfds_t;
+    // SAFETY: so many of them.
+    let answer = unsafe { (rsockets.rpoll)(asked.as_mut_ptr(), count, milliseconds) };
+    let answer = if answer < 0 { Err(errno()) } else { Ok(answer) };
+    let has_come = told.is_some() && asked.pop().is_some_and(|told| told.revents != 0);
+    let ready = answer? - c_int::from(has_come);
+    if has_come && ready == 0 {
+        drop(asked);
+        masked.into_iter().for_each(Masked::let_in);
+        return Err(libc::EINTR);
+    }
+    for (entry, asked) in fds.iter_mut().zip(&asked) {
+        entry.revents = asked.revents;
+    }
+    Ok(ready)
+}
+
+/// A number, or -1 and errno.
+fn answered(answer: Result<c_int, c_int>) -> c_int {
+    answer.unwrap_or_else(|errno| {
+        set_errno(errno);
+        -1
+    })
+}
+
 /// What a program waits for, if something of that stands for an rsocket. More than fits into memory is left
 /// to the C library, which refuses it.
-unsafe fn with_rsockets<'a>(fds: *const pollfd, count: nfds_t) -> Option<&'a [pollfd]> {
+unsafe fn with_rsockets<'a>(
+    fds: *mut pollfd,
+    count: nfds_t,
+) -> Option<(&'a mut [pollfd], &'static Rsockets)> {
     let most = isize::MAX as usize / size_of::<pollfd>();
     let count = usize::try_from(count).ok().filter(|count| *count <= most)?;
     if fds.is_null() {
         return None;
     }
     // SAFETY: by the caller there are so many.
-    let fds = unsafe { std::slice::from_raw_parts(fds, count) };
-    fds.iter().any(|entry| table::rsocket(entry.fd).is_some()).then_some(fds)
-}
-
-/// With the numbers of rsockets in the place of what stands for them; nothing if there is no memory for that.
-fn translated(fds: &[pollfd]) -> Option<Vec<pollfd>> {
-    let mut asked = Vec::new();
-    asked.try_reserve_exact(fds.len()).ok()?;
-    let number = |entry: &pollfd| table::rsocket(entry.fd).unwrap_or(entry.fd);
-    asked.extend(fds.iter().map(|entry| pollfd { fd: number(entry), revents: 0, ..*entry }));
-    Some(asked)
+    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
+    let any = fds.iter().any(|entry| table::rsocket(entry.fd).is_some());
+    Some(fds).filter(|_| any).zip(rsockets())
 }
 
 /// # Safety
@@ -67,20 +123,10 @@ fn translated(fds: &[pollfd]) -> Option<Vec<pollfd>> {
 unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        let Some((wanted, rsockets)) = with_rsockets(fds, count).zip(rsockets()) else {
-            return real::poll(fds, count, timeout);
-        };
-        let Some(mut asked) = translated(wanted) else {
-            set_errno(libc::ENOMEM);
-            return -1;
-        };
-        let answer = (rsockets.rpoll)(asked.as_mut_ptr(), count, timeout);
-        if answer >= 0 {
-            for (at, entry) in asked.iter().enumerate() {
-                (*fds.add(at)).revents = entry.revents;
-            }
+        match with_rsockets(fds, count) {
+            Some((fds, rsockets)) => answered(wait(fds, timeout, null(), rsockets)),
+            None => real::poll(fds, count, timeout),
         }
-        answer
     }
 }
 
@@ -97,31 +143,24 @@ unsafe extern "C-unwind" fn __poll_chk(
     unsafe { poll(fds, count, timeout) }
 }
 
-/// The milliseconds of a time, rounded up; no time is for ever.
-unsafe fn milliseconds(timeout: *const timespec) -> c_int {
-    // SAFETY: it is null or a time.
-    unsafe { timeout.as_ref() }.map_or(-1, |time| {
-        let whole = time.tv_sec.saturating_mul(1000);
-        let all = whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000);
-        c_int::try_from(all.max(0)).unwrap_or(c_int::MAX)
-    })
+/// A time that a program gives; none is for ever.
+///
+/// # Safety
+/// It is null or a time.
+unsafe fn time_of(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
+    // SAFETY: by the contract of this function.
+    let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    match (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {
+        (Ok(seconds), Ok(more @ ..1_000_000_000)) => Ok(Some(Duration::new(seconds, more))),
+        _ => Err(libc::EINVAL),
+    }
 }
 
-/// Does something with the signals of a mask blocked.
-unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
-    if mask.is_null() {
-        return wait();
-    }
-    let mut old = MaybeUninit::uninit();
-    // SAFETY: by the caller it is a mask, and there is room for the old one, which is put back.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, mask, old.as_mut_ptr());
-        let answer = wait();
-        let errno = errno();
-        libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut());
-        set_errno(errno);
-        answer
-    }
+/// That of `select(2)`, which takes more microseconds than a second has.
+fn time_of_select(time: &timeval) -> Result<Duration, c_int> {
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
+    let more = u64::try_from(time.tv_usec).map_err(|_| libc::EINVAL)?;
+    Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(more)))
 }
 
 /// # Safety
@@ -135,22 +174,105 @@ unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        if with_rsockets(fds, count).is_none() {
-            return real::ppoll(fds, count, timeout, mask);
+        match with_rsockets(fds, count) {
+            Some((fds, rsockets)) => {
+                let time = time_of(timeout).map(milliseconds);
+                answered(time.and_then(|time| wait(fds, time, mask, rsockets)))
+            }
+            None => real::ppoll(fds, count, timeout, mask),
         }
-        masked(mask, || poll(fds, count, milliseconds(timeout)))
     }
 }
 
-/// The descriptors of a set, with the others' numbers.
-unsafe fn each(count: c_int, set: *const fd_set, mut with: impl FnMut(c_int)) {
-    if !set.is_null() {
-        for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
-            // SAFETY: a set has so many.
-            if unsafe { FD_ISSET(fd, set) } {
-                with(fd);
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _room: usize,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}
+
+/// The sets of `select(2)`, and which events each asks for and tells.
+const SETS: [(i16, i16); 3] = [
+    (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+    (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
+    (libc::POLLPRI, libc::POLLPRI),
+];
+
+/// The sets that a program waits for, of which one at least has what stands for an rsocket.
+struct Sets {
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    rsockets: &'static Rsockets,
+}
+
+impl Sets {
+    /// # Safety
+    /// The sets are null, or for as many descriptors as the count says.
+    unsafe fn with_rsockets(count: c_int, sets: [*mut fd_set; 3]) -> Option<Self> {
+        let asked = |fd| {
+            // SAFETY: by the contract of this function.
+            sets.iter().any(|set| !set.is_null() && unsafe { FD_ISSET(fd, *set) })
+        };
+        let most = count.clamp(0, libc::FD_SETSIZE as c_int);
+        let any = table::within(0..=most - 1).any(asked);
+        Some(Self { count, sets, rsockets: rsockets().filter(|_| any)? })
+    }
+
+    /// Each descriptor with the events that are asked for.
+    fn asked(&self) -> Result<Vec<pollfd>, c_int> {
+        if self.count > libc::FD_SETSIZE as c_int {
+            return Err(libc::EINVAL);
+        }
+        let mut all = room(self.count as usize)?;
+        for fd in 0..self.count {
+            let asks = self.sets.iter().zip(SETS).filter(|(set, _)| {
+                // SAFETY: they are for as many as the count says.
+                !set.is_null() && unsafe { FD_ISSET(fd, **set) }
+            });
+            let events = asks.fold(0, |events, (_, (asks, _))| events | asks);
+            if events != 0 {
+                all.push(pollfd { fd, events, revents: 0 });
             }
         }
+        Ok(all)
+    }
+
+    /// Leaves in the sets what has events: how often.
+    fn leave(&self, all: &[pollfd]) -> c_int {
+        let mut count = 0;
+        for (set, (asks, tells)) in self.sets.iter().zip(SETS) {
+            // The sets may be no longer than the count says.
+            for entry in all.iter().filter(|entry| !set.is_null() && entry.events & asks != 0) {
+                if entry.revents & tells != 0 {
+                    count += 1;
+                } else {
+                    // SAFETY: the descriptor is below the count.
+                    unsafe { FD_CLR(entry.fd, *set) };
+                }
+            }
+        }
+        count
+    }
+
+    /// Waits for the first event.
+    ///
+    /// # Safety
+    /// The mask is null or a mask.
+    unsafe fn wait(&self, time: Option<Duration>, mask: *const sigset_t) -> Result<c_int, c_int> {
+        let mut all = self.asked()?;
+        // SAFETY: by the contract of this function.
+        unsafe { wait(&mut all, milliseconds(time), mask, self.rsockets) }?;
+        if all.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            return Err(libc::EBADF);
+        }
+        Ok(self.leave(&all))
     }
 }
 
@@ -164,52 +286,21 @@ unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let sets = [read, write, except];
-    let mut any = false;
     // SAFETY: by the contract of this function.
     unsafe {
-        for set in sets {
-            each(count, set, |fd| any |= table::rsocket(fd).is_some());
-        }
-        let Some(rsockets) = rsockets().filter(|_| any) else {
+        let Some(sets) = Sets::with_rsockets(count, [read, write, except]) else {
             return real::select(count, read, write, except, timeout);
         };
-        let number = |fd| table::rsocket(fd).unwrap_or(fd);
-        let mut most = 0;
-        let mut asked = sets.map(|set| {
-            let mut asked = MaybeUninit::<fd_set>::uninit();
-            FD_ZERO(asked.as_mut_ptr());
-            let mut fits = true;
-            each(count, set, |fd| match number(fd) {
-                number if number < libc::FD_SETSIZE as c_int => {
-                    FD_SET(number, asked.as_mut_ptr());
-                    most = most.max(number + 1);
-                }
-                _ => fits = false,
-            });
-            (asked.assume_init(), fits)
-        });
-        if asked.iter().any(|(_, fits)| !fits) {
-            set_errno(libc::EINVAL);
-            return -1;
+        let Some(timeout) = timeout.as_mut() else { return answered(sets.wait(None, null())) };
+        let (begun, given) = (Instant::now(), time_of_select(timeout));
+        let answer = given.and_then(|time| sets.wait(Some(time), null()));
+        if let Ok(time) = given {
+            // What is left of it, as on Linux.
+            let left = time.saturating_sub(begun.elapsed());
+            timeout.tv_sec = left.as_secs() as libc::time_t;
+            timeout.tv_usec = left.subsec_micros().into();
         }
-        let [(r, _), (w, _), (e, _)] = &mut asked;
-        let answer = (rsockets.rselect)(most, r, w, e, timeout);
-        if answer >= 0 {
-            for (set, (asked, _)) in sets.into_iter().zip(&asked) {
-                let mut found = MaybeUninit::<fd_set>::uninit();
-                FD_ZERO(found.as_mut_ptr());
-                each(count, set, |fd| {
-                    if FD_ISSET(number(fd), asked) {
-                        FD_SET(fd, found.as_mut_ptr());
-                    }
-                });
-                if !set.is_null() {
-                    *set = found.assume_init();
-                }
-            }
-        }
-        answer
+        answered(answer)
     }
 }
 
@@ -224,19 +315,11 @@ unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let mut any = false;
     // SAFETY: by the contract of this function.
     unsafe {
-        for set in [read, write, except] {
-            each(count, set, |fd| any |= table::rsocket(fd).is_some());
+        match Sets::with_rsockets(count, [read, write, except]) {
+            Some(sets) => answered(time_of(timeout).and_then(|time| sets.wait(time, mask))),
+            None => real::pselect(count, read, write, except, timeout, mask),
         }
-        if !any {
-            return real::pselect(count, read, write, except, timeout, mask);
-        }
-        let mut time = timeout
-            .as_ref()
-            .map(|time| timeval { tv_sec: time.tv_sec, tv_usec: (time.tv_nsec + 999) / 1000 });
-        let time = time.as_mut().map_or(std::ptr::null_mut(), |time| &raw mut *time);
-        masked(mask, || select(count, read, write, except, time))
     }
 }

@@ -1,6 +1,7 @@
 //! Which descriptors of the program stand for rsockets.
 
 use std::ffi::c_int;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
 /// Descriptors that can; a program with more has ordinary sockets there.
@@ -10,6 +11,8 @@ const MOST: usize = 1 << 16;
 static RSOCKETS: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 /// How many descriptors stand for an rsocket, by its number.
 static NAMES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+/// No descriptor above has ever stood for an rsocket, and no rsocket has had a greater number.
+static GREATEST: AtomicI32 = AtomicI32::new(-1);
 
 fn place<T>(table: &'static [T; MOST], at: c_int) -> Option<&'static T> {
     table.get(usize::try_from(at).ok()?)
@@ -29,6 +32,7 @@ pub(crate) fn add(descriptor: c_int, number: c_int) -> bool {
     let (Some(at), Some(names)) = (place(&RSOCKETS, descriptor), place(&NAMES, number)) else {
         return false;
     };
+    GREATEST.fetch_max(descriptor.max(number), SeqCst);
     names.fetch_add(1, SeqCst);
     at.store(number + 1, SeqCst);
     true
@@ -41,17 +45,42 @@ pub(crate) fn remove(descriptor: c_int) -> Option<c_int> {
     (names.fetch_sub(1, SeqCst) == 1).then_some(number)
 }
 
+/// The descriptors of a range that stand for an rsocket.
+pub(crate) fn within(range: RangeInclusive<c_int>) -> impl Iterator<Item = c_int> {
+    let last = GREATEST.load(SeqCst).min(*range.end());
+    (*range.start()..=last).filter(|descriptor| rsocket(*descriptor).is_some())
+}
+
+/// The descriptors that stand for this rsocket.
+pub(crate) fn names(number: c_int) -> impl Iterator<Item = c_int> {
+    within(0..=c_int::MAX).filter(move |descriptor| rsocket(*descriptor) == Some(number))
+}
+
+/// Nothing stands for an rsocket any more.
+pub(crate) fn clear() {
+    for at in 0..=GREATEST.load(SeqCst) {
+        place(&RSOCKETS, at).inspect(|at| at.store(0, SeqCst));
+        place(&NAMES, at).inspect(|names| names.store(0, SeqCst));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_rsocket_is_free_when_its_last_name_is() {
+    fn an_rsocket_is_free_when_its_last_name_is_and_all_are_at_once() {
         assert!(add(50_000, 60_000) && add(50_001, 60_000));
         assert_eq!((rsocket(50_000), rsocket(50_001)), (Some(60_000), Some(60_000)));
         assert_eq!(remove(50_000), None);
         assert_eq!(remove(50_001), Some(60_000));
         assert_eq!((rsocket(50_000), remove(50_001), rsocket(-1)), (None, None, None));
         assert!(!add(1 << 20, 3));
+
+        assert!(add(7, 9) && add(12, 9) && add(13, 10));
+        assert_eq!(names(9).collect::<Vec<_>>(), [7, 12]);
+        assert_eq!(within(8..=c_int::MAX).collect::<Vec<_>>(), [12, 13]);
+        clear();
+        assert_eq!((rsocket(12), within(0..=c_int::MAX).next(), remove(13)), (None, None, None));
     }
 }

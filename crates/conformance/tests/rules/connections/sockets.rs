@@ -11,7 +11,9 @@ use transom_conformance::programs::{Running, library, program, tool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
-const BEHAVIOURS: usize = 17;
+const BEHAVIOURS: usize = 20;
+/// What the one of ordinary sockets shows.
+const PLAIN_BEHAVIOURS: usize = 6;
 
 fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
@@ -104,6 +106,17 @@ fn a_program_that_polls_more_than_there_is_memory_for_is_told_so() {
     let mut command = Command::new(&program);
     command.env("LD_LIBRARY_PATH", our_libraries());
     run(command.env("LD_PRELOAD", our_libraries().join("librspreload.so")), 0);
+}
+
+/// Rules: CM-65
+#[test]
+fn descriptors_that_stand_for_rsockets_are_like_others() {
+    let scratch = Scratch::new("plain-sockets");
+    let program = compile(&scratch, "plain_sockets.c", "plain_sockets", &[]);
+    take_turn(Link::Wire);
+    let mut command = Command::new(&program);
+    command.env("LD_LIBRARY_PATH", our_libraries());
+    run(command.env("LD_PRELOAD", our_libraries().join("librspreload.so")), PLAIN_BEHAVIOURS);
 }
 
 /// A stream of Debian's, both ways of waiting, and datagrams.

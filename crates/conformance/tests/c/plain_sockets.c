@@ -1,0 +1,276 @@
+/* A program of ordinary sockets with librspreload.so before it: what the functions of descriptors, of waiting and of
+   processes do where some of the descriptors stand for rsockets. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static void shown(const char *what)
+{
+	printf("ok - %s\n", what);
+}
+
+/* What stands for an rsocket is no socket of the system's. */
+static int is_rsocket(int fd)
+{
+	char path[64], what[64];
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	length = readlink(path, what, sizeof(what) - 1);
+	CHECK(length > 0);
+	what[length] = 0;
+	return !strstr(what, "socket:");
+}
+
+static int listening(struct sockaddr_in *address)
+{
+	socklen_t length = sizeof(*address);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	*address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	CHECK(listener >= 0 && is_rsocket(listener));
+	CHECK(!bind(listener, (void *)address, length) && !listen(listener, 8));
+	CHECK(!getsockname(listener, (void *)address, &length));
+	return listener;
+}
+
+static void pair(int ends[2])
+{
+	struct sockaddr_in address;
+	int listener = listening(&address);
+
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(ends[0], (void *)&address, sizeof(address)));
+	ends[1] = accept(listener, NULL, NULL);
+	CHECK(ends[1] >= 0 && is_rsocket(ends[0]) && is_rsocket(ends[1]) && !close(listener));
+}
+
+/* One byte each way. */
+static void works(int ends[2])
+{
+	for (int at = 0; at < 2; at++) {
+		char byte = 0;
+
+		CHECK(send(ends[at], "x", 1, 0) == 1 && recv(ends[!at], &byte, 1, 0) == 1 && byte == 'x');
+	}
+}
+
+/* A set for so many descriptors that ends where the program has no more memory. */
+static fd_set *short_set(int count)
+{
+	const long page = sysconf(_SC_PAGESIZE);
+	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(pages != MAP_FAILED && !mprotect(pages + page, page, PROT_NONE));
+	return (fd_set *)(pages + page - (count + 63) / 64 * 8);
+}
+
+static void sets_are_as_long_as_they_are(int ends[2])
+{
+	fd_set *read = short_set(64), *write = short_set(64);
+	struct timeval time = {.tv_sec = 60};
+	char byte;
+
+	CHECK(ends[0] < 64 && ends[1] < 64);
+	FD_SET(ends[0], read);
+	FD_SET(ends[1], write);
+	CHECK(select(64, read, write, NULL, &time) == 1);
+	CHECK(!FD_ISSET(ends[0], read) && FD_ISSET(ends[1], write));
+	CHECK(time.tv_sec == 59 && time.tv_usec > 0);
+	CHECK(send(ends[1], "x", 1, 0) == 1);
+	FD_SET(ends[0], read);
+	CHECK(pselect(64, read, NULL, NULL, NULL, NULL) == 1 && FD_ISSET(ends[0], read));
+	CHECK(recv(ends[0], &byte, 1, 0) == 1);
+	time = (struct timeval){.tv_usec = 1500000};
+	CHECK(select(64, read, NULL, NULL, &time) == 0 && !FD_ISSET(ends[0], read));
+	CHECK(!time.tv_sec && !time.tv_usec);
+	FD_SET(ends[0], read);
+	CHECK(select(FD_SETSIZE + 1, read, NULL, NULL, &time) == -1 && errno == EINVAL);
+	shown("select leaves alone what lies behind its sets");
+}
+
+static volatile sig_atomic_t signals;
+
+static void counts(int signal)
+{
+	(void)signal;
+	signals++;
+}
+
+static void a_signal_that_waits_is_let_in(int ends[2])
+{
+	struct sigaction action = {.sa_handler = counts};
+	struct pollfd polled = {.fd = ends[0], .events = POLLIN};
+	sigset_t blocked, old;
+	fd_set read;
+	char byte;
+
+	CHECK(!sigaction(SIGUSR1, &action, NULL) && !sigemptyset(&blocked) && !sigaddset(&blocked, SIGUSR1));
+	CHECK(!sigprocmask(SIG_BLOCK, &blocked, &old) && !raise(SIGUSR1));
+	/* It came before the wait, which would have no end. */
+	CHECK(ppoll(&polled, 1, NULL, &old) == -1 && errno == EINTR && signals == 1);
+	CHECK(!raise(SIGUSR1));
+	FD_ZERO(&read);
+	FD_SET(ends[0], &read);
+	CHECK(pselect(ends[0] + 1, &read, NULL, NULL, NULL, &old) == -1 && errno == EINTR && signals == 2);
+	/* One that nobody would be told of does not end it, and what is there is told first. */
+	CHECK(signal(SIGUSR1, SIG_IGN) != SIG_ERR && !raise(SIGUSR1));
+	CHECK(ppoll(&polled, 1, &(struct timespec){.tv_nsec = 1000}, &old) == 0);
+	CHECK(!sigaction(SIGUSR1, &action, NULL) && !raise(SIGUSR1) && send(ends[1], "x", 1, 0) == 1);
+	CHECK(ppoll(&polled, 1, NULL, &old) == 1 && polled.revents == POLLIN && signals == 2);
+	CHECK(recv(ends[0], &byte, 1, 0) == 1);
+	CHECK(!sigprocmask(SIG_SETMASK, &old, &blocked) && signals == 3 && sigismember(&blocked, SIGUSR1));
+	shown("a signal that came before ppoll or pselect ends it");
+}
+
+static void a_child_before_exec_changes_nothing(int ends[2])
+{
+	int other[2], status;
+	pid_t child;
+
+	pair(other);
+	child = vfork();
+	if (child == 0) {
+		close(ends[0]);
+		dup2(ends[1], other[0]);
+		close_range(other[1], other[1], 0);
+		_exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+	works(ends);
+	works(other);
+	CHECK(!close(other[0]) && !close(other[1]));
+	shown("a child that closes what it inherited, until it calls exec, closes nothing of its parent's");
+}
+
+static void a_forked_child_has_its_own(int ends[2])
+{
+	struct sockaddr_in address;
+	int listener = listening(&address), accepted, status;
+	char byte;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		int own = socket(AF_INET, SOCK_STREAM, 0);
+
+		alarm(60);
+		CHECK(own >= 0 && is_rsocket(own));
+		CHECK(send(ends[0], "x", 1, MSG_NOSIGNAL) == -1 && recv(ends[0], &byte, 1, 0) == -1);
+		CHECK(!close(ends[0]));
+		CHECK(!connect(own, (void *)&address, sizeof(address)) && is_rsocket(own));
+		CHECK(send(own, "y", 1, 0) == 1);
+		/* With sockets of its own and its parent's, in the middle of something. */
+		exit(0);
+	}
+	accepted = accept(listener, NULL, NULL);
+	CHECK(accepted >= 0 && is_rsocket(accepted));
+	CHECK(recv(accepted, &byte, 1, 0) == 1 && byte == 'y' && recv(accepted, &byte, 1, 0) == 0);
+	CHECK(waitpid(child, &status, 0) == child && !status);
+	works(ends);
+	CHECK(!close(accepted) && !close(listener));
+	shown("a forked child has no rsocket of its parent's, and can have its own");
+}
+
+static void other_names(void)
+{
+	int ends[2], name, next;
+	char byte;
+
+	pair(ends);
+	name = dup(ends[0]);
+	CHECK(name >= 0 && dup2(999, name) == -1 && errno == EBADF);
+	CHECK(!close(ends[0]) && send(name, "x", 1, 0) == 1 && recv(ends[1], &byte, 1, 0) == 1);
+	CHECK(!close_range(name, name, 0) && recv(ends[1], &byte, 1, 0) == 0);
+	/* The number is free for something else. */
+	next = open("/dev/zero", O_RDONLY);
+	CHECK(next >= 0 && dup2(next, name) == name && read(name, &byte, 1) == 1 && byte == 0);
+	CHECK(!close(name) && (next == name || !close(next)) && !close(ends[1]));
+	shown("an rsocket is closed with its last name, by whatever closes that");
+}
+
+static int number_of(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t length = sizeof(value);
+
+	CHECK(!getsockopt(fd, level, name, &value, &length));
+	return value;
+}
+
+/* A connection to where nobody listens by rsockets: a server without librspreload.so. */
+static void the_other_way(void)
+{
+	const int on = 1, seconds = 77;
+	struct timeval time = {.tv_sec = 9};
+	struct sockaddr_in server = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = server, peer;
+	socklen_t length = sizeof(server);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), name = dup(fd), status, ends[2];
+	int plain[2];
+	char line[16] = {0};
+
+	CHECK(!pipe(plain));
+	if (vfork() == 0) {
+		dup2(plain[1], 1);
+		unsetenv("LD_PRELOAD");
+		execlp("python3", "python3", "-c",
+		       "import socket\n"
+		       "s = socket.create_server(('127.0.0.1', 0))\n"
+		       "print(s.getsockname()[1], flush=True)\n"
+		       "c, a = s.accept()\n"
+		       "c.sendall(b'%d\\n' % a[1])\n"
+		       "c.recv(1)\n",
+		       NULL);
+		_exit(1);
+	}
+	CHECK(read(plain[0], line, sizeof(line) - 1) > 0);
+	server.sin_port = htons(atoi(line));
+	CHECK(fd >= 0 && is_rsocket(fd) && !setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)));
+	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds)));
+	CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)));
+	CHECK(!bind(fd, (void *)&own, sizeof(own)) && !getsockname(fd, (void *)&own, &length));
+	CHECK(!connect(fd, (void *)&server, sizeof(server)));
+	CHECK(!is_rsocket(fd) && !is_rsocket(name));
+	CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC && fcntl(name, F_GETFD) == 0);
+	CHECK(number_of(fd, SOL_SOCKET, SO_KEEPALIVE) == 1 && number_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 77);
+	CHECK(number_of(fd, IPPROTO_TCP, TCP_NODELAY) == 0);
+	length = sizeof(time), time.tv_sec = 0;
+	CHECK(!getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, &length) && time.tv_sec == 9);
+	length = sizeof(peer);
+	CHECK(!getsockname(fd, (void *)&peer, &length) && peer.sin_port == own.sin_port);
+	memset(line, 0, sizeof(line));
+	CHECK(read(name, line, sizeof(line) - 1) > 0 && atoi(line) == ntohs(own.sin_port));
+	CHECK(write(fd, "x", 1) == 1 && wait(&status) > 0 && !status && !close(fd) && !close(name));
+	pair(ends);
+	works(ends);
+	CHECK(!close(ends[0]) && !close(ends[1]));
+	shown("a socket of the system's is as the rsocket was in whose place it is");
+}
+
+int main(void)
+{
+	int ends[2];
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	pair(ends);
+	works(ends);
+	sets_are_as_long_as_they_are(ends);
+	a_signal_that_waits_is_let_in(ends);
+	a_child_before_exec_changes_nothing(ends);
+	a_forked_child_has_its_own(ends);
+	other_names();
+	the_other_way();
+	CHECK(!close(ends[0]) && !close(ends[1]));
+	return 0;
+}
