@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Pair, TIMEOUT, block_on, context, need, status};
+use common::{Pair, TIMEOUT, block_on, context, need, status, this_thread, until_asleep};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,8 +23,9 @@ use transom::{
 fn waiting_blocks_until_the_completion_comes() {
     let Pair { owner, peer } = Pair::new();
     let received = owner.qp.receive(&[]).unwrap();
+    let waiting = this_thread();
     let sending = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(50));
+        until_asleep(waiting);
         peer.qp.send(b"").unwrap().wait().unwrap();
         peer
     });
@@ -67,11 +69,16 @@ fn a_driver_wakes_who_awaits() {
     let Pair { owner, peer } = Pair::new();
     let driver = Driver::new(&owner.cq).unwrap();
     let received: Vec<_> = (0..4).map(|_| owner.qp.receive(&[]).unwrap()).collect();
+    let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         for posted in received {
-            scope.spawn(|| block_on(posted).unwrap());
+            let tell = tell.clone();
+            scope.spawn(move || {
+                tell.send(this_thread()).unwrap();
+                block_on(posted).unwrap()
+            });
         }
-        thread::sleep(Duration::from_millis(20));
+        told.iter().take(4).for_each(until_asleep);
         for _ in 0..4 {
             peer.qp.send(b"").unwrap().wait().unwrap();
         }
@@ -83,9 +90,13 @@ fn a_driver_wakes_who_awaits() {
 fn a_driver_ends_while_another_thread_waits() {
     let Pair { owner, peer } = Pair::new();
     let received = owner.qp.receive(&[]).unwrap();
+    let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(|| received.wait().unwrap());
-        thread::sleep(Duration::from_millis(20));
+        scope.spawn(move || {
+            tell.send(this_thread()).unwrap();
+            received.wait().unwrap()
+        });
+        until_asleep(told.recv().unwrap());
         drop(Driver::new(&owner.cq).unwrap());
         peer.qp.send(b"").unwrap().wait().unwrap();
     });
@@ -133,9 +144,13 @@ fn a_thread_that_waits_leaves_the_queue_armed_for_the_reactor() {
     let first = owner.qp.receive(&[]).unwrap();
     let mut second = owner.qp.receive(&[]).unwrap();
     assert!(poll_once(&mut second, &waker).is_pending());
+    let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(|| first.wait().unwrap());
-        thread::sleep(Duration::from_millis(20));
+        scope.spawn(move || {
+            tell.send(this_thread()).unwrap();
+            first.wait().unwrap()
+        });
+        until_asleep(told.recv().unwrap());
         peer.qp.send(b"").unwrap().wait().unwrap();
     });
     peer.qp.send(b"").unwrap().wait().unwrap();

@@ -25,6 +25,23 @@ use transom::{
 /// Longer than anything here takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A thread, as the system numbers it.
+pub(crate) fn this_thread() -> rustix::process::Pid {
+    rustix::thread::gettid()
+}
+
+/// Waits until a thread of this process sleeps.
+pub(crate) fn until_asleep(thread: rustix::process::Pid) {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let begun = std::time::Instant::now();
+    // The state is behind the name, which may have anything in it.
+    let is_asleep = |stat: String| stat.rsplit(") ").next().is_some_and(|it| it.starts_with('S'));
+    while !is_asleep(std::fs::read_to_string(&path).unwrap()) {
+        assert!(begun.elapsed() < TIMEOUT, "it does not sleep");
+        thread::yield_now();
+    }
+}
+
 /// The provider the tests run on.
 pub(crate) fn provider() -> Provider {
     match std::env::var_os("TRANSOM_TEST_PROVIDER") {

@@ -172,6 +172,48 @@ fn a_packet_in_pieces_has_the_icrc_of_the_whole() {
     assert_eq!(icrc.finish(), A[28..]);
 }
 
+/// A UDP socket does not show fragments or the options of IPv4 either: the system puts a datagram together, and
+/// leaves out the rest. The ICRC covers what only a whole packet without options has.
+///
+/// Rules: NET-05
+#[test]
+fn a_packet_in_fragments_or_with_options_is_wrong() {
+    const OPTIONS: [u8; 4] = [1, 1, 1, 0];
+    let path = path_of_a();
+    let packet = &A[..28];
+    let Addresses::V4 { source, destination } = path.addresses else { unreachable!() };
+    let udp_length = (UDP_BYTES + packet.len() + ICRC_BYTES) as u16;
+    let datagram = |first: u8, flags: u16, options: &[u8], length: u16| {
+        let mut all = vec![MASKED; 8];
+        all.extend([first, MASKED]);
+        all.extend(length.to_be_bytes().iter().chain(&A_IDENTIFICATION.to_be_bytes()));
+        all.extend(flags.to_be_bytes().iter().chain(&[MASKED, UDP, MASKED, MASKED]));
+        all.extend(source.octets().iter().chain(&destination.octets()).chain(options));
+        all.extend(path.port.to_be_bytes().iter().chain(&PORT.to_be_bytes()));
+        all.extend(udp_length.to_be_bytes().iter().chain(&[MASKED; 2]));
+        let bth = all.len();
+        all.extend(packet);
+        all[bth + CONGESTION_AT] = MASKED;
+        let mut hasher = Hasher::new();
+        hasher.update(&all);
+        [packet, &hasher.finalize().to_le_bytes()].concat()
+    };
+    let length = IPV4_BYTES as u16 + udp_length;
+    let whole = datagram(0x45, DONT_FRAGMENT, &[], length);
+    assert_eq!(path.check(A_IDENTIFICATION, &whole), Verdict::Right);
+    for (wrong, what) in [
+        (datagram(0x46, DONT_FRAGMENT, &OPTIONS, length + 4), "options"),
+        (datagram(0x46, DONT_FRAGMENT, &[], length + 4), "options that the ICRC leaves out"),
+        (datagram(0x45, 0, &[], length), "may be fragmented"),
+        (datagram(0x45, 0x2000, &[], length - 8), "the first fragment"),
+        (datagram(0x45, 0x0003, &[], length - 24), "the last fragment"),
+    ] {
+        for identification in [A_IDENTIFICATION, 0] {
+            assert_eq!(path.check(identification, &wrong), Verdict::Wrong, "{what}");
+        }
+    }
+}
+
 /// A UDP socket does not show the extension headers of IPv6. But the ICRC covers the next header and
 /// the length of IPv6: as whoever sends a packet with such headers computes it, with or without them,
 /// it is wrong here and the packet is dropped.

@@ -130,6 +130,53 @@ fn how_queue_pairs_get_ready_is_told() {
     assert_eq!(file.qp_attributes(active, IBV_QPS_ERR).map(drop), Err(libc::EINVAL));
 }
 
+/// What is told is exactly what that step of a reliable queue pair has.
+/// Rules: CM-10, CM-34
+#[test]
+fn queue_pairs_are_told_what_their_service_has() {
+    let file = File::open();
+    let listener = file.listener("127.0.0.1:0");
+    let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+    // Both ends offer to answer four requests at once and to ask for two: at the active one the REP counts.
+    let [active, passive] = connected(&file, &address.to_string(), qpns());
+    for (id, answers, asks) in [(active, 2, 4), (passive, 4, 2)] {
+        let told = |state| file.qp_attributes(id, state).expect("it is connected");
+        for (state, also) in [
+            (IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+            (
+                IBV_QPS_RTR,
+                IBV_QP_AV
+                    | IBV_QP_PATH_MTU
+                    | IBV_QP_DEST_QPN
+                    | IBV_QP_RQ_PSN
+                    | IBV_QP_MAX_DEST_RD_ATOMIC
+                    | IBV_QP_MIN_RNR_TIMER,
+            ),
+            (
+                IBV_QPS_RTS,
+                IBV_QP_SQ_PSN
+                    | IBV_QP_TIMEOUT
+                    | IBV_QP_RETRY_CNT
+                    | IBV_QP_RNR_RETRY
+                    | IBV_QP_MAX_QP_RD_ATOMIC,
+            ),
+        ] {
+            let attributes = told(state);
+            assert_eq!(attributes.qp_attr_mask, IBV_QP_STATE | also, "{state}");
+            assert_eq!(attributes.qp_state, state);
+        }
+        let init = told(IBV_QPS_INIT);
+        let access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+        assert_eq!(init.qp_access_flags & access, access);
+        assert_eq!((init.port_num, init.pkey_index), (1, 0));
+        let ready = told(IBV_QPS_RTR);
+        assert_eq!((ready.min_rnr_timer, ready.max_dest_rd_atomic), (0, answers));
+        assert_eq!(ready.path_mtu, IBV_MTU_4096);
+        let sends = told(IBV_QPS_RTS);
+        assert_eq!((sends.retry_cnt, sends.rnr_retry, sends.max_rd_atomic), (7, 7, asks));
+    }
+}
+
 /// Everybody finds out why a connection did not come about, and who listens.
 #[test]
 fn what_does_not_connect_is_explained() {

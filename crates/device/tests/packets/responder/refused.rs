@@ -348,11 +348,12 @@ fn what_is_not_for_the_queue_pair_leaves_no_trace() {
     assert_eq!(target.env.bytes(BASE, MEMORY), before);
     assert_eq!((target.env.events(), target.env.reasons()), (vec![], vec![]));
     // A limited member of the partition is let in, and marks are not looked at.
-    for state in [QpState::Rtr, QpState::Rts, QpState::Sqd] {
-        target.env.gate(|gate| gate.state = state);
-    }
     let marked = Packet { pkey: 0x7fff, fecn: true, becn: true, migrated: false, ..write };
-    assert_eq!(syndrome(&target.answer_to(marked)), (0, 0x1f));
+    for (at, state) in (0..).zip([QpState::Rtr, QpState::Rts, QpState::Sqd]) {
+        target.env.gate(|gate| gate.state = state);
+        let next = Packet { psn: Psn::new(FIRST).plus(at), ..marked };
+        assert_eq!(syndrome(&target.answer_to(next)), (at, 0x1f), "{state:?}");
+    }
 }
 
 /// Of several things that are wrong, the one that is looked at first decides.
