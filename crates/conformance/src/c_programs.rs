@@ -39,7 +39,7 @@ pub fn run(command: &mut Command, behaviours: usize) {
 /// Runs it as an ordinary user, over copies of the libraries in `folder` that such a one may read.
 pub fn run_as_nobody(scratch: &Scratch, binary: &Path, folder: &Path, behaviours: usize) {
     if !is_root() {
-        println!("skipped: not root, so the other tests are unprivileged already");
+        eprintln!("skipped: not root, so the other tests are unprivileged already");
         return;
     }
     for name in ["libibverbs.so.1", "librdmacm.so.1"] {

@@ -74,7 +74,7 @@ pub fn read(file: &Path) -> Option<Vec<Captured>> {
     let tshark = match installed("tshark", "tshark") {
         Ok(tshark) => tshark,
         Err(problem) => {
-            println!("skipped: {problem}");
+            eprintln!("skipped: {problem}");
             return None;
         }
     };

@@ -172,7 +172,7 @@ pub fn alone(test: &str, way: Way, body: fn()) {
             command.env("TRANSOM_MEMORY", "auto");
         }
         Way::Unprivileged if !is_root() => {
-            println!("skipped: not root, so the other tests are unprivileged already");
+            eprintln!("skipped: not root, so the other tests are unprivileged already");
             return;
         }
         Way::Unprivileged => {
@@ -191,7 +191,7 @@ pub fn alone(test: &str, way: Way, body: fn()) {
         }
         Way::Namespace => match in_namespace(&command, Inside::Root) {
             Some(inside) => command = inside,
-            None => return println!("skipped: no network namespace can be made here (unshare)"),
+            None => return eprintln!("skipped: no network namespace can be made here (unshare)"),
         },
         Way::Network => match in_namespace(&command, Inside::Same) {
             Some(inside) => command = inside,

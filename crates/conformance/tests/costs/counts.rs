@@ -105,7 +105,7 @@ fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
             Some((child, tracee))
         }
         Err(error) => {
-            println!("skipped: a process may not trace its children here: {error}");
+            eprintln!("skipped: a process may not trace its children here: {error}");
             None
         }
     }

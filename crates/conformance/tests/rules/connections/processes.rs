@@ -402,8 +402,8 @@ fn stopped_processes_on_the_port_hold_up_no_connection_of_others() {
 fn hosts_connect_and_part() {
     let pair = match VethPair::new(1500) {
         Ok(pair) if is_root() => pair,
-        Ok(_) => return println!("skipped: only root enters the namespaces by nsenter"),
-        Err(why) => return println!("skipped: {why}"),
+        Ok(_) => return eprintln!("skipped: only root enters the namespaces by nsenter"),
+        Err(why) => return eprintln!("skipped: {why}"),
     };
     let mut active = Puppet::start_in(&pair, Side::Near);
     let [mut passive, mut bystander] = [(); 2].map(|()| Puppet::start_in(&pair, Side::Far));

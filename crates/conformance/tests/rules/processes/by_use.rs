@@ -51,7 +51,7 @@ fn owner(channel: &mut Channel) {
 fn what_peers_use_is_mapped_though_its_process_sleeps() {
     alone(path_of!("what_peers_use_is_mapped_though_its_process_sleeps"), Way::Auto, || {
         if !can_move() {
-            return println!("skipped: memory cannot be mapped here");
+            return eprintln!("skipped: memory cannot be mapped here");
         }
         let (end, mut child) = (open(), Child::start(path_of!("owner")));
         let qp = end.qp(IBV_QPT_RC);

@@ -132,7 +132,7 @@ fn mapped_memory_is_reached_without_process_vm() {
                 return forbid(KILL);
             }
             assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            println!("skipped: memory cannot be mapped here");
+            eprintln!("skipped: memory cannot be mapped here");
         });
     });
 }
@@ -163,7 +163,7 @@ fn memory_that_is_ours_is_reached_without_process_vm() {
         let [at, there] = [&mut near, &mut far].map(|pages| pages.as_mut_ptr() as u64);
         if !is_mapped(at, 8192) {
             assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            return println!("skipped: memory cannot be mapped here");
+            return eprintln!("skipped: memory cannot be mapped here");
         }
         let other = Buffer::new(4096);
         pair.a.reg(&other, ALL);

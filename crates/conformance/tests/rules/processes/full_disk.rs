@@ -36,10 +36,10 @@ fn a_full_shared_memory_file_system_is_said_so() {
         .args(arguments(path_of!("a_full_shared_memory_file_system_is_said_so")))
         .env(ROLE, "1")
         .output();
-    let Ok(output) = output else { return println!("skipped: there is no unshare") };
+    let Ok(output) = output else { return eprintln!("skipped: there is no unshare") };
     let complaint = String::from_utf8_lossy(&output.stderr);
     if complaint.contains("unshare failed") || complaint.contains("mount:") {
-        return println!("skipped: no mount namespace can be made here: {complaint}");
+        return eprintln!("skipped: no mount namespace can be made here: {complaint}");
     }
     let said = said(&output);
     assert!(said.contains("no room left for the registry in /dev/shm"), "{said}");

@@ -53,7 +53,7 @@ fn in_network(test: &str, wrapper: &[&str], body: fn()) {
         let mut attempt = Command::new("unshare");
         attempt.args(user).arg("--net").args(wrapper).arg("true").stderr(Stdio::null());
         if !attempt.status().is_ok_and(|status| status.success()) {
-            return println!("skipped: {wrapper:?} does not work here");
+            return eprintln!("skipped: {wrapper:?} does not work here");
         }
     }
     alone(test, Way::Namespace, body);

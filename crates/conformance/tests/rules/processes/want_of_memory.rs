@@ -134,7 +134,7 @@ fn memory_in_many_mappings_is_registered_without_memory() {
         let mr = register();
         if !is_mapped(MAPPINGS / 2) {
             assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            return println!("skipped: memory cannot be mapped here");
+            return eprintln!("skipped: memory cannot be mapped here");
         }
         divide();
         without_memory(&|| assert_eq!(dereg(mr), 0));

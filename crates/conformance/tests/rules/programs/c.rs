@@ -73,7 +73,7 @@ fn what_a_c_program_uses_again_and_again_is_mapped() {
         let scratch = Scratch::new("used-again");
         let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
         if let Err(error) = begin_mapping(When::Registered) {
-            return println!("skipped: memory cannot be mapped here: {error}");
+            return eprintln!("skipped: memory cannot be mapped here: {error}");
         }
         run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 3);
         let mut private = Command::new(&program);
@@ -111,7 +111,7 @@ fn an_ordinary_user_runs_it_as_well() {
 #[test]
 fn a_set_user_id_program_obeys_no_environment() {
     if !is_root() {
-        println!("skipped: not root, so no program of another user can be made");
+        eprintln!("skipped: not root, so no program of another user can be made");
         return;
     }
     let scratch = Scratch::new("set-user-id");
@@ -135,7 +135,7 @@ fn a_set_user_id_program_obeys_no_environment() {
     assert_eq!(printed.complaints, "");
     let printed = printed.output;
     if printed != "with rights of its own\n" {
-        println!("skipped: set-user-ID does nothing here (nosuid): {printed}");
+        eprintln!("skipped: set-user-ID does nothing here (nosuid): {printed}");
         return;
     }
     assert_eq!(written(), begun);

@@ -97,7 +97,7 @@ fn what_is_no_dma_buf_is_refused() {
 fn peers_reach_a_dma_buf() {
     let file = memfd(4);
     let Some(fd) = dma_buf(&file, 4) else {
-        println!("skipped: this kernel, or this user, makes no dma-bufs from memory");
+        eprintln!("skipped: this kernel, or this user, makes no dma-bufs from memory");
         return;
     };
     for link in [Link::Loopback, Link::Local, Link::Shared] {

@@ -293,7 +293,7 @@ on_each_link! {
     /// Memory that the kernel copies for nobody but its own process, as that of some devices, can be sent
     /// all the same.
     fn memory_that_only_its_own_process_reads_can_be_sent(link: Link) {
-        let Some(special) = kernels_page() else { return println!("skipped: no such memory here") };
+        let Some(special) = kernels_page() else { return eprintln!("skipped: no such memory here") };
         let it = MemoryPair::new(link, 4096);
         let mr = try_reg(it.pair.a.pd, special, 4096, 0).expect("it is readable");
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {

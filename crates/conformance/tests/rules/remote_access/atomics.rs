@@ -282,7 +282,7 @@ fn mapped_atomics_count_with_the_programs_own() {
         let both = MemoryPair::granting(Link::Mapped, 4096, ALL);
         if !is_mapped(both.far.addr(), 4096) {
             assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            return println!("skipped: memory cannot be mapped here");
+            return eprintln!("skipped: memory cannot be mapped here");
         }
         let address = both.far.addr() as usize + 64;
         // SAFETY: within the buffer, which lives longer, aligned, and any bytes make a number.
