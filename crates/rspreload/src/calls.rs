@@ -1,6 +1,7 @@
 //! Functions of one socket, each with the name and arguments of the C library's.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
 
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 use transom_thread::{errno, set_errno};
@@ -17,6 +18,15 @@ mod real {
         fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
         fn connect(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int;
         fn accept4(fd: c_int, addr: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+        fn sendto(
+            fd: c_int,
+            from: *const c_void,
+            length: usize,
+            flags: c_int,
+            addr: *const sockaddr,
+            room: socklen_t
+        ) -> isize;
+        fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize;
         fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: usize) -> isize;
     }
 }
@@ -60,14 +70,6 @@ same! {
     ) -> isize;
     fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize;
     fn send, rsend(from: *const c_void, length: usize, flags: c_int) -> isize;
-    fn sendto, rsendto(
-        from: *const c_void,
-        length: usize,
-        flags: c_int,
-        addr: *const sockaddr,
-        room: socklen_t
-    ) -> isize;
-    fn sendmsg, rsendmsg(message: *const msghdr, flags: c_int) -> isize;
     fn read, rread(to: *mut c_void, length: usize) -> isize;
     fn readv, rreadv(list: *const iovec, count: c_int) -> isize;
     fn write, rwrite(from: *const c_void, length: usize) -> isize;
@@ -78,6 +80,46 @@ same! {
         -> c_int;
     fn getsockopt, rgetsockopt(level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
         -> c_int;
+}
+
+/// Sends to the peer of the connection: a stream has no other, and on Linux the address is not looked at.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    length: usize,
+    flags: c_int,
+    addr: *const sockaddr,
+    room: socklen_t,
+) -> isize {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        match rsocket(fd) {
+            Some((number, rsockets)) => (rsockets.rsend)(number, from, length, flags),
+            None => real::sendto(fd, from, length, flags, addr, room),
+        }
+    }
+}
+
+/// The same for a message.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let Some((number, rsockets)) = rsocket(fd) else {
+            return real::sendmsg(fd, message, flags);
+        };
+        let to_peer =
+            message.as_ref().map(|it| msghdr { msg_name: null_mut(), msg_namelen: 0, ..*it });
+        let to_peer = to_peer.as_ref().map_or(null(), std::ptr::from_ref);
+        (rsockets.rsendmsg)(number, to_peer, flags)
+    }
 }
 
 /// What programs that were built with `_FORTIFY_SOURCE` call: the room was checked by the compiler as far

@@ -56,7 +56,6 @@ functions! {
     fn rrecvfrom(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize;
     fn rrecvmsg(c_int, *mut msghdr, c_int) -> isize;
     fn rsend(c_int, *const c_void, usize, c_int) -> isize;
-    fn rsendto(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize;
     fn rsendmsg(c_int, *const msghdr, c_int) -> isize;
     fn rread(c_int, *mut c_void, usize) -> isize;
     fn rreadv(c_int, *const iovec, c_int) -> isize;

@@ -3,12 +3,12 @@
 use crate::cm::{Event, Id, Offer};
 use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
 use crate::pending::{ASKED_AGAIN, Arrival};
+use crate::unconnected::Unconnected;
 use crate::{
     Connection, ConnectionError, ConnectionProblem, Error, Initialized, Pending, PrivateData,
     Provider, QueuePair, QueuePairBuilder, Rejection, Result,
 };
 use rustix::io::Errno;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::time::Instant;
 use transom_abi::*;
@@ -69,7 +69,8 @@ impl Connector {
     /// connection is there once it was [waited for](Pending).
     ///
     /// How long a peer may take that does not answer is up to the connection manager (on Linux more than
-    /// a minute); to wait for less, give up earlier. If the connection fails, the queue pair is given up.
+    /// a minute); to wait for less, give up earlier. If this or the connection fails or is given up, so is
+    /// the queue pair: what was posted to it ends with [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable
@@ -82,6 +83,7 @@ impl Connector {
         &self,
         queue_pair: QueuePair<Initialized>,
     ) -> Result<Pending<'static, Connection>> {
+        let queue_pair = Unconnected::new(queue_pair);
         let private_data = marked(&self.private_data, REQUEST)?;
         check_service(&queue_pair)?;
         let id = self.begin(&queue_pair.inner.device().provider, RDMA_PS_TCP)?;
@@ -144,6 +146,7 @@ pub(crate) fn accept(
     (from_peer, private_data): (PrivateData, &[u8]),
     reads: (u8, u8),
 ) -> Result<Pending<'static, Connection>> {
+    let queue_pair = Unconnected::new(queue_pair);
     let private_data = marked(private_data, ACCEPTANCE)?;
     check_service(&queue_pair)?;
     check_device(&id, &queue_pair, peer)?;
@@ -255,7 +258,7 @@ pub(crate) fn not_failed(event: Event, peer: SocketAddr, since: Instant) -> Resu
 struct Establishing {
     step: Step,
     id: Id,
-    queue_pair: QueuePair<Initialized>,
+    queue_pair: Unconnected,
     peer: SocketAddr,
     /// When the peer was asked.
     since: Instant,
@@ -338,13 +341,8 @@ impl Arrival for OnItsWay {
         };
         let Establishing { id, queue_pair, peer, from_peer, .. } =
             self.0.take().expect("it was looked at just now");
-        if let Err(error) = there {
-            // What was posted to it will not be done.
-            let _ = queue_pair.fail();
-            return Err(error);
-        }
-        let queue_pair = QueuePair { inner: queue_pair.inner, state: PhantomData };
-        Ok(Some(Connection::new(id, queue_pair, from_peer, peer)))
+        there?;
+        Ok(Some(Connection::new(id, queue_pair.connected(), from_peer, peer)))
     }
 
     fn id(&self) -> &Id {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use transom_abi::*;
 
@@ -31,7 +31,7 @@ impl Context {
         provider: Provider,
         name: String,
     ) -> Self {
-        Self { inner: Arc::new(OpenDevice { context, provider, name, events: Mutex::new(()) }) }
+        Self { inner: Arc::new(OpenDevice { context, provider, name }) }
     }
 
     /// The name of the device, such as `transom0`.
@@ -113,13 +113,12 @@ impl Context {
     /// [`crate::Error::Verb`] if the device is gone.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         const VERB: &str = "ibv_get_async_event";
-        // One at a time: else one would find that another has taken what it has waited for.
-        let _taking = self.inner.events.lock().unwrap_or_else(PoisonError::into_inner);
-        // An event goes with its object, be it just now; whoever takes it must not wait for another then.
+        let end = Instant::now().checked_add(timeout);
+        // An event goes with its object, be it just now, or another thread takes it: who has waited for it
+        // must not wait in the verb then.
         if let Err(errno) = rustix::io::ioctl_fionbio(self, true) {
             return check(VERB, "waiting", errno.raw_os_error()).map(|()| None);
         }
-        let end = Instant::now().checked_add(timeout);
         let verbs = self.inner.provider.verbs;
         let mut event = ibv_async_event::default();
         loop {
@@ -127,8 +126,9 @@ impl Context {
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             let mut descriptor = [PollFd::new(self, PollFlags::IN)];
             match poll(&mut descriptor, left.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => return Ok(None),
+                Ok(0) => return Ok(None),
                 Ok(_) => {}
+                Err(Errno::INTR) => continue,
                 Err(errno) => return check(VERB, "waiting", errno.raw_os_error()).map(|()| None),
             }
             // SAFETY: the context is open and the place to write is valid.
@@ -160,8 +160,6 @@ pub(crate) struct OpenDevice {
     pub(crate) context: *mut ibv_context,
     pub(crate) provider: Provider,
     name: String,
-    /// Held while an asynchronous event is taken.
-    events: Mutex<()>,
 }
 
 // SAFETY: libibverbs is thread-safe; a context may be used and closed by any thread.

@@ -81,9 +81,14 @@ impl CreatedQueue {
         Ok(Self { cq, timed, state: Mutex::default(), delivered: Condvar::new(), channel })
     }
 
+    /// Each outstanding request has an entry: the device looks at those that have completed, and no further.
     pub(crate) fn resize(&self, entries: u32) -> Result<()> {
         let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
-        let _state = self.lock();
+        let state = self.lock();
+        let outstanding = state.outstanding.count;
+        if usize::try_from(entries).is_ok_and(|entries| entries < outstanding) {
+            return Err(Error::CompletionQueueFull { entries: entries as usize });
+        }
         // SAFETY: the queue exists; the lock keeps others from reading its size meanwhile.
         let result = unsafe { (self.verbs().ibv_resize_cq)(self.cq, size) };
         check("ibv_resize_cq", format_args!("resizing to {entries} entries"), result)

@@ -52,7 +52,9 @@ impl Drop for Driver {
         // Adding 1 to a fresh event counter cannot fail.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         self.queue.inner.rouse();
-        if let Some(thread) = self.thread.take() {
+        // A task that it wakes may have it, and drop it there.
+        let this = std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != this) {
             let _ = thread.join();
         }
     }

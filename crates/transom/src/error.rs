@@ -15,7 +15,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A verb failed at once; nothing was changed or queued.
+    /// A verb failed; it has changed or queued nothing. Of what was posted before and was waited for,
+    /// this says nothing: it may be done yet.
     Verb {
         /// The verb, such as `ibv_reg_mr`.
         verb: &'static str,
@@ -60,7 +61,7 @@ pub enum Error {
     },
     /// As many requests are outstanding as the completion queue has entries.
     CompletionQueueFull {
-        /// The entries it has.
+        /// The entries it has, or would have.
         entries: usize,
     },
     /// Two objects belong to different opened devices.
@@ -152,8 +153,8 @@ impl fmt::Display for Error {
             ),
             Self::CompletionQueueFull { entries } => write!(
                 f,
-                "{entries} requests are outstanding, as many as the completion queue has entries; \
-                 take completions first, or resize it"
+                "the completion queue has {entries} entries, too few for all requests that would be \
+                 outstanding; take completions first, or have it larger"
             ),
             Self::OtherContext { what } => write!(
                 f,

@@ -104,6 +104,7 @@ mod shared;
 mod shared_receives;
 mod state;
 mod transition;
+mod unconnected;
 mod window;
 mod xrc;
 mod xrc_domain;
@@ -142,6 +143,6 @@ pub use state::{
     Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing, XrcInitialized,
     XrcInitiator, XrcTarget,
 };
-pub use transition::{Binding, Invalidating, Rebinding, Transition};
+pub use transition::{Binding, Invalidating, Rebinding, Transition, TransitionResult};
 pub use window::{Bound, Free, Type1, Type2, Window, WindowState, WindowType};
 pub use xrc_domain::XrcDomain;

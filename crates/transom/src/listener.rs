@@ -237,7 +237,8 @@ impl ConnectionRequest {
     /// ([why not more](PrivateData)). Receives that are to be there when the peer sends are
     /// posted before. The connection is there once it was [waited for](Pending).
     ///
-    /// If this or the connection fails, the request is refused, and the queue pair given up.
+    /// If this or the connection fails or is given up, the request is refused, and what was posted to the
+    /// queue pair ends with [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable

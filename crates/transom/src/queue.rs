@@ -66,8 +66,9 @@ impl CompletionQueue {
     /// Changes how many entries it has, at least; see `ibv_resize_cq(3)`.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if more completions are in it, or if the device
-    /// has no queues of that size.
+    /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull) if more requests are
+    /// outstanding; [`Error::Verb`](crate::Error::Verb), EINVAL if the device has no queues of that
+    /// size.
     pub fn resize(&self, entries: u32) -> Result<()> {
         self.inner.resize(entries)
     }

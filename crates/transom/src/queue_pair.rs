@@ -3,6 +3,7 @@
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::post::post_receive;
 use crate::request::Toward;
+use crate::unconnected::Unconnected;
 use crate::{
     Connected, Endpoint, Initialized, OnePeer, Operation, Payload, Posted, QueuePairState,
     RemoteSlice, Request, Result, Slice,
@@ -110,11 +111,12 @@ impl QueuePair<Initialized> {
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair
-    /// is then given up.
+    /// is then given up: what was posted to it ends with [`Status::Flushed`](crate::Status::Flushed).
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>> {
-        self.inner.ready_to_receive(peer)?;
-        self.inner.ready_to_send()?;
-        Ok(QueuePair { inner: self.inner, state: PhantomData })
+        let queue_pair = Unconnected::new(self);
+        queue_pair.inner.ready_to_receive(peer)?;
+        queue_pair.inner.ready_to_send()?;
+        Ok(queue_pair.connected())
     }
 }
 

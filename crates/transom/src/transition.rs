@@ -26,10 +26,15 @@ pub type Rebinding = Transition<Type1, Bound, Bound>;
 /// A bound window that is being freed.
 pub type Invalidating<T> = Transition<T, Bound, Free>;
 
+/// What a [`Transition`] ends with: the window in its new state; or why not, and the window in its old
+/// state, if it is known to be in that.
+pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Window<T, From>>>>;
+
 /// A window whose change of state was posted.
 ///
 /// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. It gives the window in its new
-/// state or, if the request failed, in the old one. Dropping it drops the window, which revokes it.
+/// state or, if the request failed, in the old one. Dropping it drops the window, which revokes it: when
+/// the request has completed, or with the queue pair.
 #[must_use = "the window is lost, and revoked, unless you wait for it"]
 pub struct Transition<T: WindowType, From: WindowState, To: WindowState> {
     posted: Posted,
@@ -53,25 +58,27 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
     /// # Errors
     /// Gives the window back in its old state with [`Error::Work`] if the request failed. The
     /// queue pair is in error then.
-    pub fn wait(mut self) -> Result<Window<T, To>, Refused<Window<T, From>>> {
+    ///
+    /// No window with [`Error::Verb`], if waiting itself failed: nobody knows in which state it is, and
+    /// it has been dropped.
+    pub fn wait(mut self) -> TransitionResult<T, From, To> {
         let outcome = self.posted.outcome();
         self.settle(outcome)
     }
 
-    fn settle(
-        &mut self,
-        outcome: Result<Completion>,
-    ) -> Result<Window<T, To>, Refused<Window<T, From>>> {
+    fn settle(&mut self, outcome: Result<Completion>) -> TransitionResult<T, From, To> {
         let Change { mw, rkey, from, to } =
             self.change.take().expect("a transition is not polled after it is done");
         let window_type = PhantomData;
         match outcome {
             Ok(_) => Ok(Window { mw, state: to, window_type }),
-            Err(error) => {
+            Err(error @ Error::Work(_)) => {
                 // The device still has the old key; so shall the struct (rule KEY-08).
                 mw.set_rkey(rkey);
-                Err(Refused { returned: Window { mw, state: from, window_type }, error })
+                Err(Refused { returned: Some(Window { mw, state: from, window_type }), error })
             }
+            // It may have been carried out all the same.
+            Err(error) => Err(Refused { returned: None, error }),
         }
     }
 }
@@ -91,7 +98,7 @@ where
     From: WindowState,
     To: WindowState,
 {
-    type Output = Result<Window<T, To>, Refused<Window<T, From>>>;
+    type Output = TransitionResult<T, From, To>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // Nothing in it is pinned.

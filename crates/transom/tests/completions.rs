@@ -6,9 +6,9 @@ use common::{Pair, TIMEOUT, block_on, context, need, status, this_thread, until_
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -100,6 +100,28 @@ fn a_driver_ends_while_another_thread_waits() {
         drop(Driver::new(&owner.cq).unwrap());
         peer.qp.send(b"").unwrap().wait().unwrap();
     });
+}
+
+/// Has a driver, which goes when it is woken first: on the driver's own thread.
+struct Owner(Mutex<Option<Driver>>, mpsc::Sender<()>);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+        let _ = self.1.send(());
+    }
+}
+
+#[test]
+fn a_driver_may_be_dropped_by_the_task_that_it_wakes() {
+    let Pair { owner, peer } = Pair::new();
+    let (tell, told) = mpsc::channel();
+    let has_driver = Owner(Mutex::new(Some(Driver::new(&owner.cq).unwrap())), tell);
+    let mut received = owner.qp.receive(&[]).unwrap();
+    assert!(poll_once(&mut received, &Waker::from(Arc::new(has_driver))).is_pending());
+    peer.qp.send(b"").unwrap().wait().unwrap();
+    told.recv_timeout(TIMEOUT).unwrap();
+    assert!(block_on(received).is_ok());
 }
 
 /// Counts how often it was woken.
@@ -220,6 +242,10 @@ fn a_queue_never_overruns() {
     assert!(entries >= 2);
     let mut received: Vec<_> = (0..entries).map(|_| qp.receive(&[]).unwrap()).collect();
     assert_eq!(qp.receive(&[]).unwrap_err(), Error::CompletionQueueFull { entries });
+    // Nor can it be made smaller than what is outstanding.
+    let fewer = entries as u32 - 1;
+    let full = Error::CompletionQueueFull { entries: entries - 1 };
+    assert_eq!((cq.resize(fewer).unwrap_err(), cq.entries()), (full, entries));
     cq.resize(entries as u32 + 1).unwrap();
     received.push(qp.receive(&[]).unwrap());
     qp.fail().unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TIMEOUT, block_on, bytes_of, context, provider};
+use common::{TIMEOUT, block_on, bytes_of, context, provider, status};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -132,7 +132,7 @@ fn a_connection_carries_messages_both_ways_until_it_ends() {
 
     let outstanding = client.receive(&[]).unwrap();
     client.disconnect().unwrap();
-    assert_eq!(common::status(outstanding.wait().unwrap_err()), Status::Flushed);
+    assert_eq!(status(outstanding.wait().unwrap_err()), Status::Flushed);
     ends(&mut server);
     ends(&mut client);
     // It is remembered.
@@ -256,7 +256,7 @@ fn a_connection_that_is_dropped_ends() {
     let clone = client.queue_pair().clone();
     let outstanding = clone.receive(&[]).unwrap();
     drop(client);
-    assert_eq!(common::status(outstanding.wait().unwrap_err()), Status::Flushed);
+    assert_eq!(status(outstanding.wait().unwrap_err()), Status::Flushed);
     ends(&mut server);
     // The other way round, and by whoever was accepted.
     let (mut client, server) = ends_of.connected();
@@ -291,6 +291,42 @@ fn who_gives_up_leaves_the_other_without_a_connection() {
         Err(error) => assert!(rejection::<()>(Err(error)).is_by_program()),
         Ok(mut client) => self::ends(&mut client),
     }
+}
+
+/// No message will come, however the queue pair was given up: who waits for one is told.
+#[test]
+fn what_was_posted_is_flushed_where_no_connection_comes_about() {
+    let ends = Ends::new();
+    let prepared = || {
+        let queue_pair = ends.queue_pair();
+        let received = queue_pair.receive(&[]).unwrap();
+        (queue_pair, received)
+    };
+    let is_flushed = |received: transom::Posted| {
+        assert_eq!(status(received.wait().unwrap_err()), Status::Flushed);
+    };
+    let connector = Connector::new(ends.listener.local_address());
+
+    let (queue_pair, received) = prepared();
+    drop(connector.clone().private_data(&[0; 55]).connect(queue_pair).unwrap_err());
+    is_flushed(received);
+    let (queue_pair, received) = prepared();
+    drop(connector.connect(queue_pair).unwrap());
+    is_flushed(received);
+    let (queue_pair, received) = prepared();
+    let (client, request) = ends.request(b"");
+    drop(request.accept(queue_pair, &[0; 195]).unwrap_err());
+    is_flushed(received);
+    drop(client);
+    let (queue_pair, received) = prepared();
+    let (client, request) = ends.request(b"");
+    drop(request.accept(queue_pair, b"").unwrap());
+    is_flushed(received);
+    drop(client);
+    let (queue_pair, received) = prepared();
+    let nowhere = transom::Endpoint { gid: transom::Gid([0; 16]), ..queue_pair.endpoint() };
+    drop(queue_pair.connect(&nowhere).unwrap_err());
+    is_flushed(received);
 }
 
 #[test]

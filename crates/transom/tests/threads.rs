@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{Pair, context};
+use common::{Pair, TIMEOUT, context, this_thread, until_asleep};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Type2, Window};
@@ -90,6 +91,26 @@ fn two_threads_copy_from_and_to_one_region() {
             region.read_at(round, &mut bytes).unwrap();
             assert!(bytes.iter().all(|byte| *byte <= 1));
         }
+    });
+}
+
+/// One that waits for an event does not keep another from looking.
+#[test]
+fn threads_wait_for_events_each_for_its_own_time() {
+    let Pair { owner, .. } = Pair::new();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            tell.send(this_thread()).unwrap();
+            owner.context.async_event(TIMEOUT).unwrap()
+        });
+        until_asleep(told.recv().unwrap());
+        assert_eq!(owner.context.async_event(Duration::ZERO).unwrap().map(drop), None);
+        assert!(!waits.is_finished());
+        let (there, here) = Pair::within(&owner.pd);
+        let region = there.local(8);
+        assert!(here.qp.write(b"refused.", region.grant()).unwrap().wait().is_err());
+        assert!(waits.join().unwrap().is_some());
     });
 }
 

@@ -188,7 +188,8 @@ on_each_type! {
         // It can still be bound, through a queue pair that is not in error.
         let (again, peer) = Pair::within(&owner.pd);
         let region = owner.bindable(b"bound at last...");
-        let binding = refused.returned.bind(&again.qp, &region.all(), Rights::READ).unwrap();
+        let window = refused.returned.unwrap();
+        let binding = window.bind(&again.qp, &region.all(), Rights::READ).unwrap();
         let window = binding.wait().unwrap();
         let local = peer.local(16);
         peer.qp.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
@@ -454,7 +455,7 @@ fn a_failed_rebind_leaves_the_old_binding() {
     let rebinding = window.rebind(&owner.qp, &unbindable.all(), Rights::READ).unwrap();
     let refused = rebinding.wait().unwrap_err();
     assert_eq!(status(refused.error), Status::WindowBind);
-    let window = refused.returned;
+    let window = refused.returned.unwrap();
     assert_eq!(window.grant(), grant);
 
     let local = peer.local(4);

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,12 +57,20 @@ static void pair(int ends[2])
 	CHECK(ends[1] >= 0 && is_rsocket(ends[0]) && is_rsocket(ends[1]) && !close(listener));
 }
 
-/* One byte each way. */
+/* One byte each way. To a connected stream, addresses mean nothing. */
 static void works(int ends[2])
 {
+	struct sockaddr_in anywhere = {.sin_family = AF_INET, .sin_port = htons(9)};
+	struct iovec one = {"x", 1};
+	struct msghdr message = {.msg_name = &anywhere, .msg_namelen = sizeof(anywhere), .msg_iov = &one, .msg_iovlen = 1};
+
 	for (int at = 0; at < 2; at++) {
 		char byte = 0;
 
+		CHECK(sendto(ends[at], "x", 1, 0, (void *)&anywhere, sizeof(anywhere)) == 1);
+		CHECK(recv(ends[!at], &byte, 1, 0) == 1 && byte == 'x');
+		CHECK(sendmsg(ends[at], &message, 0) == 1 && recv(ends[!at], &byte, 1, 0) == 1 && byte == 'x');
+		byte = 0;
 		CHECK(send(ends[at], "x", 1, 0) == 1 && recv(ends[!at], &byte, 1, 0) == 1 && byte == 'x');
 	}
 }

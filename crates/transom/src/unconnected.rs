@@ -1,0 +1,39 @@
+//! A queue pair while it is being connected.
+
+use crate::{Connected, Initialized, QueuePair};
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+/// A queue pair that is being connected. Nobody else may have it: if that fails or is given up, what was posted
+/// to it is flushed, for no message will come.
+pub(crate) struct Unconnected(Option<QueuePair<Initialized>>);
+
+const CONNECTED: &str = "it is had until it is connected";
+
+impl Unconnected {
+    pub(crate) fn new(queue_pair: QueuePair<Initialized>) -> Self {
+        Self(Some(queue_pair))
+    }
+
+    /// It is connected.
+    pub(crate) fn connected(mut self) -> QueuePair<Connected> {
+        QueuePair { inner: self.0.take().expect(CONNECTED).inner, state: PhantomData }
+    }
+}
+
+impl Deref for Unconnected {
+    type Target = QueuePair<Initialized>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect(CONNECTED)
+    }
+}
+
+impl Drop for Unconnected {
+    fn drop(&mut self) {
+        if let Some(queue_pair) = &self.0 {
+            // If the device refuses, it is gone, and so is what was posted.
+            let _ = queue_pair.fail();
+        }
+    }
+}
