@@ -9,7 +9,7 @@ use transom_thread::{errno, set_errno};
 use crate::next::next;
 use crate::process::takes_rsockets;
 use crate::rsockets::{rsocket, rsockets};
-use crate::{descriptors, fallback};
+use crate::{descriptors, epoll, fallback};
 
 mod real {
     use super::*;
@@ -33,7 +33,7 @@ mod real {
 
 /// Functions that go to the rsocket with the same arguments, or to the C library.
 macro_rules! same {
-    ($(fn $name:ident, $of_rsocket:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+    ($(fn $name:ident, $of_rsocket:ident($($argument:ident: $type:ty),*) -> $result:ty $(, $used:expr)?;)*) => {
         mod same {
             use super::*;
             next! { $(fn $name(fd: c_int $(, $argument: $type)*) -> $result;)* }
@@ -47,7 +47,11 @@ macro_rules! same {
                 // SAFETY: by the contract of this function, which is that of both.
                 unsafe {
                     match rsocket(fd) {
-                        Some((number, rsockets)) => (rsockets.$of_rsocket)(number $(, $argument)*),
+                        Some((number, rsockets)) => {
+                            let answer = (rsockets.$of_rsocket)(number $(, $argument)*);
+                            $(epoll::used(fd, $used);)?
+                            answer
+                        }
                         None => same::$name(fd $(, $argument)*),
                     }
                 }
@@ -59,21 +63,21 @@ macro_rules! same {
 same! {
     fn bind, rbind(addr: *const sockaddr, length: socklen_t) -> c_int;
     fn listen, rlisten(backlog: c_int) -> c_int;
-    fn shutdown, rshutdown(how: c_int) -> c_int;
-    fn recv, rrecv(to: *mut c_void, length: usize, flags: c_int) -> isize;
+    fn shutdown, rshutdown(how: c_int) -> c_int, !0;
+    fn recv, rrecv(to: *mut c_void, length: usize, flags: c_int) -> isize, epoll::READ;
     fn recvfrom, rrecvfrom(
         to: *mut c_void,
         length: usize,
         flags: c_int,
         addr: *mut sockaddr,
         room: *mut socklen_t
-    ) -> isize;
-    fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize;
-    fn send, rsend(from: *const c_void, length: usize, flags: c_int) -> isize;
-    fn read, rread(to: *mut c_void, length: usize) -> isize;
-    fn readv, rreadv(list: *const iovec, count: c_int) -> isize;
-    fn write, rwrite(from: *const c_void, length: usize) -> isize;
-    fn writev, rwritev(list: *const iovec, count: c_int) -> isize;
+    ) -> isize, epoll::READ;
+    fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize, epoll::READ;
+    fn send, rsend(from: *const c_void, length: usize, flags: c_int) -> isize, epoll::WRITE;
+    fn read, rread(to: *mut c_void, length: usize) -> isize, epoll::READ;
+    fn readv, rreadv(list: *const iovec, count: c_int) -> isize, epoll::READ;
+    fn write, rwrite(from: *const c_void, length: usize) -> isize, epoll::WRITE;
+    fn writev, rwritev(list: *const iovec, count: c_int) -> isize, epoll::WRITE;
     fn getpeername, rgetpeername(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
     fn getsockname, rgetsockname(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
     fn setsockopt, rsetsockopt(level: c_int, name: c_int, value: *const c_void, length: socklen_t)
@@ -98,7 +102,7 @@ unsafe extern "C-unwind" fn sendto(
     // SAFETY: by the contract of this function.
     unsafe {
         match rsocket(fd) {
-            Some((number, rsockets)) => (rsockets.rsend)(number, from, length, flags),
+            Some(_) => send(fd, from, length, flags),
             None => real::sendto(fd, from, length, flags, addr, room),
         }
     }
@@ -118,7 +122,9 @@ unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_
         let to_peer =
             message.as_ref().map(|it| msghdr { msg_name: null_mut(), msg_namelen: 0, ..*it });
         let to_peer = to_peer.as_ref().map_or(null(), std::ptr::from_ref);
-        (rsockets.rsendmsg)(number, to_peer, flags)
+        let sent = (rsockets.rsendmsg)(number, to_peer, flags);
+        epoll::used(fd, epoll::WRITE);
+        sent
     }
 }
 
@@ -212,6 +218,7 @@ unsafe extern "C-unwind" fn accept4(
             return real::accept4(fd, addr, length, flags);
         };
         let accepted = (rsockets.raccept)(number, addr, length);
+        epoll::used(fd, epoll::READ);
         if accepted < 0 {
             return accepted;
         }
@@ -247,6 +254,7 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, length: so
         };
         let bound = fallback::bound(number, rsockets);
         let connected = (rsockets.rconnect)(number, addr, length);
+        epoll::used(fd, !0);
         let other_way = matches!(
             errno(),
             libc::ECONNREFUSED
@@ -299,6 +307,7 @@ unsafe extern "C-unwind" fn sendfile(
                 1.. => (rsockets.rsend)(number, piece.as_ptr().cast(), length as usize, 0),
                 other => other,
             };
+            epoll::used(out, epoll::WRITE);
             if sent <= 0 {
                 return if total > 0 { total as isize } else { sent };
             }

@@ -7,7 +7,7 @@ use transom_thread::{errno, set_errno};
 use crate::next::next;
 use crate::process::has_rsockets;
 use crate::rsockets::{Rsockets, rsocket};
-use crate::table;
+use crate::{epoll, table};
 
 mod real {
     use super::*;
@@ -57,6 +57,7 @@ pub(crate) fn stands_for_none(fd: c_int) {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    epoll::closed(fd..=fd);
     stands_for_none(fd);
     // SAFETY: by the contract of this function.
     unsafe { real::close(fd) }
@@ -68,6 +69,7 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let number = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        epoll::closed(number(first)..=number(last));
         table::within(number(first)..=number(last)).for_each(stands_for_none);
     }
     // SAFETY: by the contract of this function.
@@ -96,6 +98,7 @@ fn same(old: c_int, new: c_int) -> c_int {
 /// The same for one that may have stood for another.
 fn same_instead(old: c_int, new: c_int) -> c_int {
     if new >= 0 && old != new {
+        epoll::closed(new..=new);
         stands_for_none(new);
         return same(old, new);
     }

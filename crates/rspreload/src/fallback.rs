@@ -9,7 +9,7 @@ use transom_thread::errno;
 use crate::descriptors::stands_for_none;
 use crate::next::next;
 use crate::rsockets::Rsockets;
-use crate::table;
+use crate::{epoll, table};
 
 mod real {
     use super::*;
@@ -160,7 +160,10 @@ fn take_its_place(made: c_int, fd: c_int, number: c_int) -> Result<(), c_int> {
             real::dup3(made, name, if closes { libc::O_CLOEXEC } else { 0 })
         };
         match placed {
-            0.. => stands_for_none(name),
+            0.. => {
+                stands_for_none(name);
+                epoll::replaced(name);
+            }
             _ if name == fd => failed = Err(errno()),
             _ => {}
         }

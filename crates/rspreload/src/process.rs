@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::table;
+use crate::{epoll, table};
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -16,8 +16,8 @@ pub(crate) fn takes_rsockets() -> bool {
     static TAKEN: OnceLock<bool> = OnceLock::new();
     *TAKEN.get_or_init(|| {
         OWNER.store(std::process::id(), Relaxed);
-        // SAFETY: a function of this library, which is never unloaded.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) == 0 }
+        // SAFETY: functions of this library, which is never unloaded.
+        unsafe { libc::pthread_atfork(Some(epoll::hold), Some(in_parent), Some(in_child)) == 0 }
     }) && has_rsockets()
 }
 
@@ -26,7 +26,14 @@ pub(crate) fn has_rsockets() -> bool {
     OWNER.load(Relaxed) == std::process::id()
 }
 
+unsafe extern "C" fn in_parent() {
+    // SAFETY: held by this thread.
+    unsafe { epoll::release(false) };
+}
+
 unsafe extern "C" fn in_child() {
     table::clear();
+    // SAFETY: held by the thread that this one is the copy of.
+    unsafe { epoll::release(true) };
     OWNER.store(std::process::id(), Relaxed);
 }

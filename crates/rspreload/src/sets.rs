@@ -49,7 +49,7 @@ fn room(count: usize) -> Result<Vec<pollfd>, c_int> {
 }
 
 /// The milliseconds of a time, rounded up; no time is for ever.
-fn milliseconds(time: Option<Duration>) -> c_int {
+pub(crate) fn milliseconds(time: Option<Duration>) -> c_int {
     let all = |time: Duration| c_int::try_from(time.as_nanos().div_ceil(1_000_000));
     time.map_or(-1, |time| all(time).unwrap_or(c_int::MAX))
 }
@@ -59,7 +59,7 @@ fn milliseconds(time: Option<Duration>) -> c_int {
 ///
 /// # Safety
 /// It is null or a mask.
-unsafe fn wait(
+pub(crate) unsafe fn wait(
     fds: &mut [pollfd],
     milliseconds: c_int,
     mask: *const sigset_t,
@@ -93,7 +93,7 @@ unsafe fn wait(
 }
 
 /// A number, or -1 and errno.
-fn answered(answer: Result<c_int, c_int>) -> c_int {
+pub(crate) fn answered(answer: Result<c_int, c_int>) -> c_int {
     answer.unwrap_or_else(|errno| {
         set_errno(errno);
         -1
@@ -147,7 +147,7 @@ unsafe extern "C-unwind" fn __poll_chk(
 ///
 /// # Safety
 /// It is null or a time.
-unsafe fn time_of(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
+pub(crate) unsafe fn time_of(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
     // SAFETY: by the contract of this function.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
     match (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {

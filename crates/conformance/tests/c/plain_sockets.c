@@ -5,8 +5,12 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -209,6 +213,122 @@ static void other_names(void)
 	shown("an rsocket is closed with its last name, by whatever closes that");
 }
 
+static void change(int set, int what, int fd, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.fd = fd};
+
+	CHECK(!epoll_ctl(set, what, fd, &event));
+}
+
+/* Nothing, or this of one descriptor. */
+static void tells(int set, int fd, uint32_t events)
+{
+	struct epoll_event event[4];
+	int count = epoll_wait(set, event, 4, events ? 60000 : 20);
+
+	CHECK(count == (events ? 1 : 0));
+	CHECK(!events || (event[0].events == events && event[0].data.fd == fd));
+}
+
+struct waiter {
+	int set;
+	atomic_int waits;
+	struct epoll_event event;
+};
+
+static void *waits(void *argument)
+{
+	struct waiter *waiter = argument;
+
+	waiter->waits = 1;
+	CHECK(epoll_wait(waiter->set, &waiter->event, 1, -1) == 1);
+	return NULL;
+}
+
+static void sets_of_epoll(void)
+{
+	const int set = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event events[2];
+	struct waiter waiter = {.set = set};
+	int ends[2], other[2], tube[2], fds[2], name;
+	pthread_t thread;
+	sigset_t blocked, old;
+	char bytes[8];
+
+	pair(ends);
+	works(ends);
+	CHECK(set >= 0 && !pipe(tube));
+	/* As long as it is so. */
+	change(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLOUT);
+	tells(set, ends[0], EPOLLOUT), tells(set, ends[0], EPOLLOUT);
+	change(set, EPOLL_CTL_MOD, ends[0], EPOLLIN);
+	tells(set, -1, 0);
+	CHECK(send(ends[1], "ab", 2, 0) == 2);
+	tells(set, ends[0], EPOLLIN), tells(set, ends[0], EPOLLIN);
+	CHECK(recv(ends[0], bytes, 8, 0) == 2);
+	tells(set, -1, 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], events) == -1 && errno == EEXIST);
+	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[1], events) == -1 && errno == ENOENT);
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[1], NULL) == -1 && errno == ENOENT);
+	CHECK(epoll_ctl(ends[1], EPOLL_CTL_ADD, ends[0], events) == -1);
+	CHECK(epoll_wait(set, events, 0, 0) == -1 && errno == EINVAL);
+	/* Others beside it, in turn where there is room for one. */
+	change(set, EPOLL_CTL_ADD, tube[0], EPOLLIN);
+	CHECK(write(tube[1], "x", 1) == 1);
+	tells(set, tube[0], EPOLLIN);
+	CHECK(send(ends[1], "ab", 2, 0) == 2);
+	while (epoll_wait(set, events, 2, -1) != 2)
+		continue;
+	for (int i = 0; i < 2; i++) {
+		CHECK(epoll_wait(set, &events[i], 1, -1) == 1);
+		fds[i] = events[i].data.fd;
+	}
+	CHECK(fds[0] != fds[1] && read(tube[0], bytes, 8) == 1 && recv(ends[0], bytes, 8, 0) == 2);
+	/* Once, and again when it was read from; once for all. */
+	change(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLOUT | EPOLLET);
+	tells(set, ends[0], EPOLLOUT), tells(set, -1, 0);
+	CHECK(send(ends[1], "abcd", 4, 0) == 4);
+	tells(set, ends[0], EPOLLIN), tells(set, -1, 0);
+	CHECK(recv(ends[0], bytes, 2, 0) == 2);
+	tells(set, ends[0], EPOLLIN);
+	CHECK(recv(ends[0], bytes, 2, 0) == 2 && recv(ends[0], bytes, 2, MSG_DONTWAIT) == -1);
+	tells(set, -1, 0);
+	CHECK(send(ends[1], "ab", 2, 0) == 2);
+	tells(set, ends[0], EPOLLIN);
+	change(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLONESHOT);
+	tells(set, ends[0], EPOLLIN), tells(set, -1, 0);
+	change(set, EPOLL_CTL_MOD, ends[0], EPOLLIN);
+	tells(set, ends[0], EPOLLIN);
+	CHECK(recv(ends[0], bytes, 8, 0) == 2);
+	/* A thread that waits is told of what is added meanwhile; a signal ends it. */
+	pair(other);
+	works(other);
+	CHECK(!pthread_create(&thread, NULL, waits, &waiter));
+	while (!waiter.waits)
+		sched_yield();
+	change(set, EPOLL_CTL_ADD, other[0], EPOLLOUT);
+	CHECK(!pthread_join(thread, NULL) && waiter.event.data.fd == other[0]);
+	change(set, EPOLL_CTL_DEL, other[0], 0);
+	CHECK(!sigemptyset(&blocked) && !sigaddset(&blocked, SIGUSR1));
+	CHECK(!sigprocmask(SIG_BLOCK, &blocked, &old) && !raise(SIGUSR1));
+	CHECK(epoll_pwait(set, events, 2, -1, &old) == -1 && errno == EINTR);
+	CHECK(!sigprocmask(SIG_SETMASK, &old, NULL));
+	/* What is closed is in it no more, and neither is what has its number. */
+	change(set, EPOLL_CTL_ADD, other[0], EPOLLOUT);
+	CHECK(!close(other[0]));
+	tells(set, -1, 0);
+	CHECK(dup2(ends[1], other[0]) == other[0]);
+	tells(set, -1, 0);
+	change(set, EPOLL_CTL_ADD, other[0], EPOLLOUT);
+	tells(set, other[0], EPOLLOUT);
+	CHECK(!close(other[0]) && !close(set) && epoll_wait(set, events, 2, 0) == -1 && errno == EBADF);
+	name = epoll_create1(0);
+	CHECK(name == set && epoll_wait(name, events, 2, 0) == 0);
+	CHECK(!close(name) && !close(other[1]) && !close(ends[0]) && !close(ends[1]));
+	CHECK(!close(tube[0]) && !close(tube[1]));
+	shown("a set of epoll has rsockets among others");
+}
+
 static int number_of(int fd, int level, int name)
 {
 	int value = -1;
@@ -225,6 +345,7 @@ static void the_other_way(void)
 	struct timeval time = {.tv_sec = 9};
 	struct sockaddr_in server = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = server, peer;
 	socklen_t length = sizeof(server);
+	const int set = epoll_create1(0);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), name = dup(fd), status, ends[2];
 	int plain[2];
 	char line[16] = {0};
@@ -248,6 +369,7 @@ static void the_other_way(void)
 	CHECK(fd >= 0 && is_rsocket(fd) && !setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)));
 	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds)));
 	CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)));
+	change(set, EPOLL_CTL_ADD, fd, EPOLLIN);
 	CHECK(!bind(fd, (void *)&own, sizeof(own)) && !getsockname(fd, (void *)&own, &length));
 	CHECK(!connect(fd, (void *)&server, sizeof(server)));
 	CHECK(!is_rsocket(fd) && !is_rsocket(name));
@@ -259,8 +381,9 @@ static void the_other_way(void)
 	length = sizeof(peer);
 	CHECK(!getsockname(fd, (void *)&peer, &length) && peer.sin_port == own.sin_port);
 	memset(line, 0, sizeof(line));
+	tells(set, fd, EPOLLIN);
 	CHECK(read(name, line, sizeof(line) - 1) > 0 && atoi(line) == ntohs(own.sin_port));
-	CHECK(write(fd, "x", 1) == 1 && wait(&status) > 0 && !status && !close(fd) && !close(name));
+	CHECK(write(fd, "x", 1) == 1 && wait(&status) > 0 && !status && !close(fd) && !close(name) && !close(set));
 	pair(ends);
 	works(ends);
 	CHECK(!close(ends[0]) && !close(ends[1]));
@@ -279,6 +402,7 @@ int main(void)
 	a_child_before_exec_changes_nothing(ends);
 	a_forked_child_has_its_own(ends);
 	other_names();
+	sets_of_epoll();
 	the_other_way();
 	CHECK(!close(ends[0]) && !close(ends[1]));
 	return 0;
