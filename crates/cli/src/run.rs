@@ -40,7 +40,7 @@ All else that `rdma` is asked goes to the real one, which knows the kernel's dev
 
 Faults (--fault), to see how a program copes; several add up:
   loss=P,reorder=P,duplicate=P,corrupt=P  Shares of the packets it sends, such as 1% or 0.5%
-  delay=T,rate=R,seed=N                   Such as delay=2ms,rate=100mbit; the same seed, the same fate
+  delay=T,rate=R,seed=N                   Such as delay=2ms,rate=100mbit; what a seed repeats is below
   nak=KIND,op=OP,nth=N                    Requests that arrive at it are refused, not carried out
   rnr,op=OP,nth=N                         The same, as if no receive were posted
   drop,op=OP,nth=N                        The same, as if the network had lost them
@@ -54,6 +54,11 @@ KIND is remote-access, invalid-request or remote-operational. OP is send, write,
 atomic-write, flush or any, which it is if absent; MESSAGE is req, rep, rtu or dreq. N counts those that arrive at a process over all
 its queue pairs: 3 is the third, 3.. the third and all after it, which 1.. is if absent. A request
 that is sent again counts again.
+
+The devices that a run opens are counted (in each network namespace), and with the same seed (0 if
+absent) the first one has the same chances in every run, and so have the second and all others: if
+the third packet that it sends is lost, the third is lost again. Which packet is the third is up to
+the programs and their timing, and which device is the first if several are opened at once.
 
 nak, rnr and drop are needed at one end only, where the requests arrive. All other faults need
 packets, so on one host they need both ends: a peer without one of them, or TRANSOM_LINK=wire,

@@ -18,6 +18,7 @@ fn transom(arguments: &[&str]) -> Command {
         "TRANSOM_MEMORY",
         "TRANSOM_LINK",
         "TRANSOM_FAULT",
+        "TRANSOM_FAULT_RUN",
         "TRANSOM_CAPTURE",
         "TRANSOM_DEVICE_NAME",
         "LD_LIBRARY_PATH",

@@ -22,6 +22,7 @@ use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
 use transom_system::ThisProcess;
 use transom_system::failure::Failed;
+use transom_system::registry::Run;
 
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
@@ -71,6 +72,9 @@ pub struct Options {
     pub congestion: bool,
     /// What goes wrong on purpose.
     pub faults: Option<&'static Faults>,
+    /// The run in which devices that share the seed of faults are counted. Without one their slots tell
+    /// them apart, which are others each time.
+    pub run: Option<Run>,
     /// The file to write down what crosses the links to.
     pub capture: Option<&'static Path>,
     /// When the connection manager gives up a peer that does not answer, in milliseconds, if not when

@@ -26,16 +26,18 @@ impl Adapter {
     /// reference to the device.
     pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
         let faults = options.faults.and_then(|faults| faults.network);
-        Self::open_on(options, |slot| {
-            let network = Mutex::new(FaultyNetwork::new(&faults?, slot));
-            Some(Arc::new(network))
+        Self::open_on(options, |registry, slot| {
+            let faults = faults?;
+            let counted = options.run.map(|run| u64::from(registry.count_device(run)));
+            let network = FaultyNetwork::new(&faults, counted.unwrap_or(slot.into()));
+            Some(Arc::new(Mutex::new(network)))
         })
     }
 
-    /// Opens a device whose packets pass through a network, which is made for its slot.
+    /// Opens a device whose packets pass through a network, which is made for its slot in the registry.
     pub(crate) fn open_on(
         options: Options,
-        network: impl FnOnce(u8) -> Option<Arc<dyn Network>>,
+        network: impl FnOnce(&Registry, u8) -> Option<Arc<dyn Network>>,
     ) -> Result<Arc<Self>, OpenError> {
         let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
         failure::begin_anew()?;
@@ -90,7 +92,8 @@ impl Adapter {
         let departures = capture.clone().map(|it| it as Arc<dyn transom_net::Observer>);
         let observer = capture.map(|it| it as Arc<dyn Observer>);
         let wire_only = options.wire_only;
-        let port_options = PortOptions { wire_only, observer: departures, network: network(slot) };
+        let network = network(registry, slot);
+        let port_options = PortOptions { wire_only, observer: departures, network };
         let port = DevicePort::new(process.clone(), port_options)
             .map_err(step("asking the kernel for its addresses"))?;
         let device = Device::new(options, process, port, observer);

@@ -35,7 +35,7 @@ impl OnTheWire {
     pub(crate) fn open_over(network: Option<Arc<dyn Network>>) -> Self {
         let turn = turn();
         let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open_on(options, |_| network).expect("a device opens");
+        let adapter = Adapter::open_on(options, |_, _| network).expect("a device opens");
         adapter.device().port().open_wire().expect("the port is free");
         Self { adapter, _turn: turn }
     }

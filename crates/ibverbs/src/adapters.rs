@@ -12,6 +12,7 @@ use transom_host::device::Device;
 use transom_host::{Adapter, Copying, Memory, OpenError, Options};
 use transom_net::faults::{self, FaultError, Faults};
 use transom_system::environment;
+use transom_system::registry::Run;
 
 use crate::device_name::DeviceName;
 
@@ -55,6 +56,7 @@ fn options() -> Result<Options, OpenError> {
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
         memory: memory()?,
         faults: faults()?,
+        run: run(),
         capture: capture(),
         connect_timeout: connect_timeout()?,
     })
@@ -109,6 +111,11 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
         _ => None,
     };
     Ok(FAULTS.get_or_init(|| faults).as_ref())
+}
+
+/// The run of `transom run --fault` that this process belongs to.
+fn run() -> Option<Run> {
+    environment::variable(faults::RUN)?.to_str()?.parse().ok()
 }
 
 /// Remembers a device that a context is made on.

@@ -39,6 +39,10 @@ pub use quantity::{Rate, Share, Time};
 /// The environment variable that hands faults to a program: faults with `;` between them.
 pub const VARIABLE: &str = "TRANSOM_FAULT";
 
+/// The environment variable that says which run of `transom run` a program belongs to: the devices of a run are
+/// counted, and each has the same chances when it is repeated.
+pub const RUN: &str = "TRANSOM_FAULT_RUN";
+
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -84,7 +88,7 @@ pub struct NetworkFaults {
     pub corrupt: Option<Share>,
     /// How much passes in a second.
     pub rate: Option<Rate>,
-    /// Where chance begins: the same seed, the same fate of each packet.
+    /// Where chance begins: the same seed, the same chances of what a device sends.
     pub seed: Option<u64>,
 }
 

@@ -11,6 +11,7 @@
 //! | `directory` | where it lies, and removing what nobody uses any more |
 //! | `lock` | who is there |
 //! | `presence` | what tells others that a process is there, and when it goes |
+//! | `runs` | how many devices each run of a program has opened |
 //! | `namespaces` | who reaches whom by the local link |
 //! | `record` | a refusal, and the sentence it becomes |
 //! | `unconnected` | a connection that did not come about, and its sentence |
@@ -25,6 +26,7 @@ mod lock;
 mod namespaces;
 mod presence;
 pub(crate) mod record;
+mod runs;
 mod unconnected;
 
 pub use call::{CallFault, CallRecord, CallRefusal, Name};
@@ -32,4 +34,5 @@ pub use counters::{Counters, Dropped};
 pub use directory::private_file;
 pub use file::{Claim, Process, Registry};
 pub use record::{RefusalRecord, Role};
+pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord};

@@ -1,10 +1,12 @@
 //! What `transom run` has the device do beside its work: go wrong on purpose, write down what it sends and gets.
 
+use crate::devices::registry;
 use crate::failure::{Failure, Result};
 use std::path::PathBuf;
 use std::process::Command;
 use transom_host::capture;
 use transom_net::faults::{self, Fault, Faults};
+use transom_system::registry::Run;
 
 /// Where a program finds that every link must be the one with packets.
 const LINK: &str = "TRANSOM_LINK";
@@ -26,6 +28,9 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
     if !all.is_empty() {
         command.env(faults::VARIABLE, all.to_string());
     }
+    if all.network.is_some() {
+        command.env(faults::RUN, begin_run()?.to_string());
+    }
     if all.need_wire() {
         command.env(LINK, "wire");
     }
@@ -41,4 +46,12 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
         command.env(capture::VARIABLE, path);
     }
     Ok(())
+}
+
+/// Begins a run whose devices are counted: each has the same chances when it is repeated.
+fn begin_run() -> Result<Run> {
+    let mark = getrandom::u32().map_err(|error| {
+        Failure::new(format_args!("the system has no random numbers for --fault: {error}"))
+    })?;
+    Ok(registry()?.begin_run(mark))
 }

@@ -57,12 +57,12 @@ impl<P> PartialEq for Waiting<P> {
 impl<P> Eq for Waiting<P> {}
 
 impl<P: Clone + AsMut<[u8]>> FaultyNetwork<P> {
-    /// A network for what the process in this slot of the registry sends: processes that share a seed
-    /// have chances of their own.
-    pub fn new(faults: &NetworkFaults, slot: u8) -> Self {
+    /// A network for what a device sends. `device` is its number among those that share the seed: each has
+    /// chances of its own.
+    pub fn new(faults: &NetworkFaults, device: u64) -> Self {
         Self {
             faults: *faults,
-            random: Random::new(faults.seed.unwrap_or(0), slot),
+            random: Random::new(faults.seed.unwrap_or(0), device),
             free_at: 0,
             waiting: BinaryHeap::new(),
             count: 0,
@@ -140,8 +140,8 @@ mod tests {
     }
 
     /// Sends numbered packets, one a microsecond, and lists what arrives and when.
-    fn carried(faults: &NetworkFaults, slot: u8, packets: u32) -> Vec<(u64, Vec<u8>)> {
-        let mut network = FaultyNetwork::new(faults, slot);
+    fn carried(faults: &NetworkFaults, device: u64, packets: u32) -> Vec<(u64, Vec<u8>)> {
+        let mut network = FaultyNetwork::new(faults, device);
         let mut arrived = Vec::new();
         let mut now = 0;
         for number in 0..packets {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_the_seeds_and_the_slots() {
+    fn chance_is_the_seeds_and_the_devices() {
         let faults = |seed| NetworkFaults {
             loss: percent(10),
             reorder: percent(10),

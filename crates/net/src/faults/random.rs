@@ -11,10 +11,10 @@ pub(super) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     /// The numbers of a seed; `stream` tells apart those who share the seed.
-    pub(super) fn new(seed: u64, stream: u8) -> Self {
+    pub(super) fn new(seed: u64, stream: u64) -> Self {
         // Streams of neighbouring seeds are not to be the same ones.
         let mixed = Xoshiro256PlusPlus::seed_from_u64(seed).next_u64();
-        Self(Xoshiro256PlusPlus::seed_from_u64(mixed ^ u64::from(stream)))
+        Self(Xoshiro256PlusPlus::seed_from_u64(mixed ^ stream))
     }
 
     /// A number below `limit`, which is not zero.

@@ -1,6 +1,7 @@
 //! The registry file: one slot for each process with a device.
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -18,12 +19,13 @@ use super::lock::{self, Part, With};
 use super::namespaces::{self, Namespaces};
 use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
+use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
 use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 16;
+const VERSION: u32 = 17;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
@@ -65,6 +67,7 @@ struct Layout {
     next: AtomicU64,
     /// Slots that were ever taken; the others are holes in the file and are not touched.
     used: [AtomicU64; PROCESSES / 64],
+    runs: Runs,
     slots: [Slot; PROCESSES],
 }
 
@@ -150,7 +153,7 @@ impl Registry {
                 },
             )?;
         }
-        take_room(&file, &directory, 0, size_of::<AtomicU64>())?;
+        take_room(&file, &directory, 0, offset_of!(Layout, slots))?;
         // SAFETY: a fresh shared mapping of the whole file, at least as long as the layout; nobody
         // shrinks it.
         let address = unsafe {
@@ -459,6 +462,17 @@ impl Registry {
                 whole.then_some(words)
             })
             .collect()
+    }
+
+    /// Begins a run of a program, whose devices are counted from now on. The mark is any number that other
+    /// runs are not likely to have.
+    pub fn begin_run(&self, mark: u32) -> Run {
+        self.layout().runs.begin(mark)
+    }
+
+    /// How many devices a run has opened before this one, in this registry.
+    pub fn count_device(&self, run: Run) -> u32 {
+        self.layout().runs.count_device(run)
     }
 
     /// What became of the packets of the process that is or was in a slot.

@@ -18,6 +18,7 @@ const KIND_2A: Options = Options {
     wire_only: false,
     congestion: false,
     faults: None,
+    run: None,
     capture: None,
     connect_timeout: None,
     memory: transom_host::Memory::Private,

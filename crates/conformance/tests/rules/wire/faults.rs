@@ -303,3 +303,54 @@ fn a_program_survives_losses() {
     }
     both.pair.b.expect_nothing();
 }
+
+/// Set to a file for the program of the test below.
+const SURVIVORS: &str = "TRANSOM_TEST_SURVIVORS";
+
+/// The same messages are lost each time that a run is repeated with its seed, and others with another seed.
+#[test]
+fn a_seed_loses_the_same_packets_in_every_run() {
+    if let Some(file) = std::env::var_os(SURVIVORS) {
+        return std::fs::write(file, survivors().join(" ")).expect("our own file");
+    }
+    let scratch = processes::Scratch::new("seeds");
+    let own = processes::this_program();
+    let own = own.to_str().expect("a plain path");
+    let test = processes::arguments(path_of!("a_seed_loses_the_same_packets_in_every_run"));
+    let run = |name: &str, seed: u64| {
+        let file = scratch.path().join(name);
+        let mut command = faulty(&format!("loss=50%,seed={seed}"), &[&[own], &test[..]].concat());
+        let running = Running::start(command.env(SURVIVORS, &file));
+        running.success(TIMEOUT).unwrap_or_else(|problem| panic!("{problem}"));
+        std::fs::read_to_string(file).expect("it has been written")
+    };
+    let first = run("first", 7);
+    assert_eq!(run("second", 7), first);
+    assert_ne!(run("other", 8), first);
+}
+
+/// Sends messages of 1 to 63 bytes that nobody sends again; the lengths of those that arrive.
+fn survivors() -> Vec<String> {
+    const LAST: u32 = 64;
+    let (a, b) = (processes::open(), processes::open());
+    let (qa, qb) = (a.qp(IBV_QPT_UC), b.qp(IBV_QPT_UC));
+    connect(qa, qb);
+    let both = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    // One for each that may arrive.
+    (1..=LAST).for_each(|_| both.recv(qb, 1, 4096));
+    let send = |length| {
+        assert_eq!(both.op(IBV_WR_SEND, 0, 0, length).status, IBV_WC_SUCCESS);
+    };
+    (1..LAST).for_each(send);
+    let mut arrived = Vec::new();
+    loop {
+        // What is sent last tells that the others have arrived, and may be lost as well.
+        send(LAST);
+        while let Some(wc) = poll(both.pair.b.cq) {
+            match wc.byte_len {
+                LAST => return arrived,
+                length => arrived.push(length.to_string()),
+            }
+        }
+    }
+}
