@@ -72,7 +72,7 @@ Of a connection that did not come about it has these:
   time_ns, pid, process, alive
                as above
   role         \"active\": it asked for the connection; \"passive\": it was asked
-  reason       why: rejected, unreachable, not_served, no_way (active); refused, backlog_full
+  reason       why: rejected, unreachable, not_served, no_route (active); refused, backlog_full
                (passive)
   code         the number of the peer's reason or status, or the errno
   source       the address and port that asked

@@ -60,10 +60,11 @@ absent) the first one has the same chances in every run, and so have the second 
 the third packet that it sends is lost, the third is lost again. Which packet is the third is up to
 the programs and their timing, and which device is the first if several are opened at once.
 
-nak, rnr and drop are needed at one end only, where the requests arrive. All other faults need
-packets, so on one host they need both ends: a peer without one of them, or TRANSOM_LINK=wire,
-answers by the local link, and its connected queue pairs drop the packets. Start both ends under one
-`transom run`.
+Faults of packets (loss to rate) and port-down need packets, so on one host they need both ends: a
+peer without one of them, or TRANSOM_LINK=wire, answers by the local link, and its connected queue
+pairs drop the packets. Start both ends under one `transom run`. All other faults are needed at one
+end only: those of requests and of messages where these arrive, device-removal and address-change
+where they are to happen.
 
 Captures (--capture) hold what its processes send and get on any link, as packets with the reasons of
 refusals as comments. Read them with Wireshark, or: tshark --disable-protocol rpcordma -r FILE

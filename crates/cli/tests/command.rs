@@ -435,4 +435,7 @@ fn faults_reach_the_program() {
     assert_eq!(run("op=read, drop"), "drop,op=read,nth=1..\n");
     assert_eq!(run("delay=1ms,loss=0.5%"), "loss=0.5%,delay=1ms wire\n");
     assert_eq!(run("port-down=2s"), "port-down=2s,at=0ns wire\n");
+    for fault in ["reject=28,op=req,nth=1", "delay=3s,op=rep,nth=1", "device-removal,at=5s"] {
+        assert_eq!(run(fault), format!("{fault}\n"));
+    }
 }

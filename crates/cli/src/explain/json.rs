@@ -347,6 +347,15 @@ mod tests {
         assert_eq!(line, expected);
     }
 
+    /// Those of accesses and calls are too many for the help, which has some.
+    #[test]
+    fn the_help_has_every_reason_of_connections() {
+        let words: Vec<_> = super::super::FIELDS.split([' ', '\n', ',', ';', '(']).collect();
+        for fault in (0..=u8::MAX).filter_map(ConnectionFault::from_repr) {
+            assert!(words.contains(&snake_case(fault).as_str()), "{fault:?}");
+        }
+    }
+
     #[test]
     fn names_are_in_snake_case() {
         assert_eq!(snake_case(Reason::NotARegion), "not_a_region");
