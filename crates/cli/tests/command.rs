@@ -419,6 +419,7 @@ fn faults_that_make_no_sense_are_refused() {
         (&["loss=1"][..], "`loss=1`: `1` is not a share from 0% to 100%"),
         (&["nak=remote-access,op=bind"], "`op=bind`: `bind` is not one of any, send, write"),
         (&["loss=1%", "delay=1ms", "loss=2%"], "--fault: loss is given twice"),
+        (&["rnr,op=send", "seed=7"], "--fault: `seed=7` does nothing alone; add what it is for"),
     ] {
         let options = faults.iter().flat_map(|fault| ["--fault", fault]);
         let refused = output(transom(&["run"]).args(options).args(["--", "echo", "ran"]));
@@ -434,6 +435,8 @@ fn faults_reach_the_program() {
     let run = |fault| said(&["run", "--fault", fault, "--", "sh", "-c", line]);
     assert_eq!(run("op=read, drop"), "drop,op=read,nth=1..\n");
     assert_eq!(run("delay=1ms,loss=0.5%"), "loss=0.5%,delay=1ms wire\n");
+    let in_pieces = ["run", "--fault", "seed=7", "--fault", "loss=1%", "--", "sh", "-c", line];
+    assert_eq!(said(&in_pieces), "loss=1%,seed=7 wire\n");
     assert_eq!(run("port-down=2s"), "port-down=2s,at=0ns wire\n");
     for fault in ["reject=28,op=req,nth=1", "delay=3s,op=rep,nth=1", "device-removal,at=5s"] {
         assert_eq!(run(fault), format!("{fault}\n"));

@@ -206,7 +206,8 @@ pub enum IncidentKind {
 }
 
 impl Faults {
-    /// All of these together. What the network does may be said in several pieces, each thing once.
+    /// All of these together. What the network does may be said in several pieces, each thing once; a seed
+    /// alone is nothing that it does.
     pub fn new(faults: impl IntoIterator<Item = Fault>) -> Result<Self, FaultError> {
         let mut all = Self::default();
         for fault in faults {
@@ -221,6 +222,7 @@ impl Faults {
                 Fault::Incident(incident) => all.incidents.push(incident),
             }
         }
+        all.network.as_ref().map_or(Ok(()), NetworkFaults::check)?;
         Ok(all)
     }
 

@@ -348,6 +348,18 @@ impl NetworkFaults {
         add("rate", &mut self.rate, more.rate)?;
         add("seed", &mut self.seed, more.seed)
     }
+
+    /// Whether they are any, all pieces taken together.
+    pub(super) fn check(&self) -> Result<(), FaultError> {
+        match self.seed {
+            Some(seed) if *self == (Self { seed: self.seed, ..Self::default() }) => {
+                error(format_args!(
+                    "`seed={seed}` does nothing alone; add what it is for, such as loss=1%"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for NetworkFaults {
