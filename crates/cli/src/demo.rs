@@ -55,12 +55,6 @@ impl Station {
     fn queue_pair(&self) -> Result<QueuePair<Initialized>> {
         Ok(QueuePair::builder(&self.pd, &self.cq).build()?)
     }
-
-    /// Keeps the device open until the process ends. A device that is closed takes its refusals
-    /// with it, and `transom explain` is to find them.
-    fn keep_open(&self) {
-        std::mem::forget(self.context.clone());
-    }
 }
 
 /// Waits for a request. What the device says against it is an answer too.

@@ -7,6 +7,7 @@ use crate::devices::registry;
 use crate::failure::{Failure, Result};
 use crate::packets;
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 use transom_system::registry::{CallRecord, ConnectionRecord, Process, RefusalRecord, Registry};
@@ -20,9 +21,10 @@ const FIELDS: &str = "\
 With --json, each line is one refusal, an object (numbers are whole, up to 64 bits; null where
 there is nothing to say). Of an access that was refused it has these fields:
   time_ns      when, in nanoseconds since 1970
-  pid          the process whose device refused; null if it closed its device since
-  process      the name of its program; null likewise
-  alive        whether it still runs
+  pid          the process whose device refused
+  process      the name of its program
+  alive        whether it runs and has its device open
+  device       open; closed, by a process that may still run; or ended, with its process
   role         \"target\": it refused a peer's request; \"origin\": its own work request
   reason       why, such as past_end, below_start, free_window, stale_key, unknown_index,
                right_missing, other_qp, other_pd, memory_gone
@@ -53,7 +55,7 @@ there is nothing to say). Of an access that was refused it has these fields:
   sentence     all that for a person, as it is printed without --json
 
 Of a call that was refused at once, such as of ibv_create_qp, it has these:
-  time_ns, pid, process, alive
+  time_ns, pid, process, alive, device
                as above
   role         \"caller\"
   reason       why, such as too_much, unsupported, invalid, unknown, missing, wrong_state,
@@ -69,7 +71,7 @@ Of a call that was refused at once, such as of ibv_create_qp, it has these:
   sentence     all that for a person
 
 Of a connection that did not come about it has these:
-  time_ns, pid, process, alive
+  time_ns, pid, process, alive, device
                as above
   role         \"active\": it asked for the connection; \"passive\": it was asked
   reason       why: rejected, unreachable, not_served, no_route (active); refused, backlog_full
@@ -87,9 +89,9 @@ Examples:
 
 /// Say why accesses, calls and connections were refused, newest first, and why packets were dropped.
 ///
-/// Each process keeps its last 64 refusals, also for a while after it has ended, and counts the packets
-/// that it dropped; those of processes that have ended are told of with --pid. Only processes of
-/// the same user and network namespace are seen. The rules that the sentences name
+/// Each process keeps its last 64 refusals, also for a while after it has closed its device or ended,
+/// and counts the packets that it dropped; those of such processes are told of with --pid. Only
+/// processes of the same user and network namespace are seen. The rules that the sentences name
 /// are those of spec/rules.md in Transom's source.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS, verbatim_doc_comment)]
@@ -107,8 +109,7 @@ pub(crate) struct ExplainArgs {
 
 /// A refusal, and who refused.
 struct Refused {
-    /// Unknown if it closed its device in order.
-    process: Option<Process>,
+    process: Process,
     record: Record,
 }
 
@@ -162,17 +163,17 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
 fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
     let mut all = Vec::new();
     for slot in 0..=u8::MAX {
-        let process = registry.process(slot);
+        let Some(process) = registry.process(slot) else { continue };
         let accesses = registry.refusals(slot).into_iter().map(Record::Access);
         let calls = registry.refused_calls(slot).into_iter().map(Record::Call);
         let connections = registry.unconnected(slot).into_iter().map(Record::Connection);
         let records: Vec<_> = accesses.chain(calls).chain(connections).collect();
         // If another process has taken the slot meanwhile, it is not clear whose they are.
         let now = registry.process(slot);
-        if process.as_ref().map(|it| it.announcer) != now.map(|it| it.announcer) {
+        if now.is_none_or(|now| now.announcer != process.announcer) {
             continue;
         }
-        if pid.is_some_and(|pid| process.as_ref().is_none_or(|it| it.pid != pid)) {
+        if pid.is_some_and(|pid| process.pid != pid) {
             continue;
         }
         let refused = |record| Refused { process: process.clone(), record };
@@ -203,7 +204,7 @@ fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {
     for Refused { process, record } in refusals.iter().take(args.limit) {
         let time = clock::local(record.time(), now);
         let ago = Ago(now.saturating_sub(record.time()));
-        writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process.as_ref()))?;
+        writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process))?;
         writeln!(out, "  {record}")?;
     }
     let left = refusals.len().saturating_sub(args.limit);
@@ -213,16 +214,39 @@ fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {
     Ok(())
 }
 
-fn who(process: Option<&Process>) -> String {
-    let Some(Process { name, pid, alive, shares_pids, .. }) = process else {
-        return "a process that has closed its device".to_owned();
+fn who(process: &Process) -> String {
+    let Process { name, pid, shares_pids, .. } = process;
+    let device = match Device::of(process) {
+        Device::Open => "",
+        Device::Closed => " (device closed)",
+        Device::Ended => " (ended)",
     };
-    let ended = if *alive { "" } else { " (ended)" };
     let space = if *shares_pids { "" } else { " in another PID namespace" };
-    format!("{name}, PID {pid}{space}{ended}")
+    format!("{name}, PID {pid}{space}{device}")
 }
 
-/// Says why packets were dropped: by processes that run, or by a certain one.
+/// What has become of a process's device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Device {
+    Open,
+    /// By its process, which may still run.
+    Closed,
+    /// With its process.
+    Ended,
+}
+
+impl Device {
+    fn of(process: &Process) -> Self {
+        match (process.alive, process.closed) {
+            (true, _) => Self::Open,
+            (false, true) => Self::Closed,
+            (false, false) => Self::Ended,
+        }
+    }
+}
+
+/// Says why packets were dropped: by processes with a device, or by a certain one.
 fn print_dropped(registry: &Registry, only: Option<u32>) -> Result {
     let mut out = anstream::stdout().lock();
     for process in registry.processes() {
@@ -230,7 +254,7 @@ fn print_dropped(registry: &Registry, only: Option<u32>) -> Result {
             continue;
         }
         for line in packets::dropped(registry.counters(process.announcer.slot)) {
-            writeln!(out, "{}: {line}.", who(Some(&process)))?;
+            writeln!(out, "{}: {line}.", who(&process))?;
         }
     }
     Ok(())
@@ -247,13 +271,13 @@ fn print_waiting(registry: &Registry, only: Option<u32>) -> Result {
         let is_other =
             |other: &&Process| other.pid == pid && other.shares_pids == process.shares_pids;
         let other = processes.iter().find(is_other);
-        let other = other.map_or_else(|| format!("PID {pid}"), |other| who(Some(other)));
+        let other = other.map_or_else(|| format!("PID {pid}"), who);
         writeln!(
             anstream::stdout(),
             "{} is revoking a key right now and waits for {other}, which has begun an access with \
              it and does not go on. If it was stopped, let it continue (kill -CONT {pid}) or end \
              it.",
-            who(Some(process))
+            who(process)
         )?;
     }
     Ok(())

@@ -133,6 +133,7 @@ fn explain_gives_every_number_of_a_refusal() {
         assert_eq!(refusal["pid"].to_string(), pid);
         assert_eq!(refusal["process"], "transom");
         assert_eq!(refusal["alive"], false);
+        assert_eq!(refusal["device"], "closed");
         assert_eq!(refusal["role"], "target");
         assert_eq!(refusal["operation"], "read");
         assert_eq!(refusal["object"]["kind"], "window_2b");
@@ -158,7 +159,7 @@ fn explain_is_for_people_too() {
     let demo = said(&["demo"]);
     let pid = owner_of(&demo);
     let all = said(&["explain", "--pid", pid]);
-    assert!(all.contains(&format!("s ago)  transom, PID {pid} (ended)")), "{all}");
+    assert!(all.contains(&format!("s ago)  transom, PID {pid} (device closed)")), "{all}");
     let (revoked, outside) = (all.find("RA-26").unwrap(), all.find("RA-33").unwrap());
     assert!(revoked < outside, "the newest come first: {all}");
     let one = said(&["explain", "--pid", pid, "--limit", "1"]);

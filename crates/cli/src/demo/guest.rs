@@ -38,7 +38,6 @@ struct Guest {
 impl Guest {
     fn new() -> Result<Self> {
         let station = Station::open()?;
-        station.keep_open();
         let inbox = MemoryRegion::register(&station.pd, vec![0; 64], Access::LOCAL_WRITE)
             .map_err(|refused| refused.error)?;
         Ok(Self { station, inbox, queue_pair: None })

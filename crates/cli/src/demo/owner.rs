@@ -69,7 +69,6 @@ struct Owner {
 impl Owner {
     fn new() -> Result<Self> {
         let station = Station::open()?;
-        station.keep_open();
         let mut page = vec![FILLER; PAGE];
         page[PLACE][..GREETING.len()].copy_from_slice(GREETING.as_bytes());
         let access = Access::LOCAL_WRITE | Access::MW_BIND;

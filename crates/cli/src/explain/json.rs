@@ -1,6 +1,6 @@
 //! A refusal as a line of JSON. What the fields mean, `transom explain --help` says.
 
-use super::{Record, Refused};
+use super::{Device, Record, Refused};
 use serde::Serialize;
 use std::fmt::Debug;
 use transom_device::Access;
@@ -20,7 +20,7 @@ pub(super) enum Line<'a> {
 
 /// The line of a refusal.
 pub(super) fn line(refused: &Refused) -> Line<'_> {
-    let process = refused.process.as_ref();
+    let process = &refused.process;
     match &refused.record {
         Record::Access(record) => Line::Access(RefusedAccess::new(process, record)),
         Record::Call(record) => Line::Call(RefusedCall::new(process, record)),
@@ -32,9 +32,10 @@ pub(super) fn line(refused: &Refused) -> Line<'_> {
 #[derive(Serialize)]
 pub(super) struct RefusedCall<'a> {
     time_ns: u64,
-    pid: Option<u32>,
-    process: Option<&'a str>,
+    pid: u32,
+    process: &'a str,
     alive: bool,
+    device: Device,
     role: &'static str,
     reason: String,
     rule: Option<String>,
@@ -48,13 +49,14 @@ pub(super) struct RefusedCall<'a> {
 }
 
 impl<'a> RefusedCall<'a> {
-    fn new(process: Option<&'a Process>, record: &CallRecord) -> Self {
+    fn new(process: &'a Process, record: &CallRecord) -> Self {
         let call = &record.call;
         Self {
             time_ns: record.time,
-            pid: process.map(|process| process.pid),
-            process: process.map(|process| process.name.as_str()),
-            alive: process.is_some_and(|process| process.alive),
+            pid: process.pid,
+            process: &process.name,
+            alive: process.alive,
+            device: Device::of(process),
             role: "caller",
             reason: snake_case(call.fault),
             rule: (!call.rule.is_empty()).then(|| call.rule.to_string()),
@@ -73,9 +75,10 @@ impl<'a> RefusedCall<'a> {
 #[derive(Serialize)]
 pub(super) struct RefusedConnection<'a> {
     time_ns: u64,
-    pid: Option<u32>,
-    process: Option<&'a str>,
+    pid: u32,
+    process: &'a str,
     alive: bool,
+    device: Device,
     role: &'static str,
     reason: String,
     code: u32,
@@ -94,14 +97,15 @@ struct Ends {
 }
 
 impl<'a> RefusedConnection<'a> {
-    fn new(process: Option<&'a Process>, record: &ConnectionRecord) -> Self {
+    fn new(process: &'a Process, record: &ConnectionRecord) -> Self {
         let passive =
             matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull);
         Self {
             time_ns: record.time,
-            pid: process.map(|process| process.pid),
-            process: process.map(|process| process.name.as_str()),
-            alive: process.is_some_and(|process| process.alive),
+            pid: process.pid,
+            process: &process.name,
+            alive: process.alive,
+            device: Device::of(process),
             role: if passive { "passive" } else { "active" },
             reason: snake_case(record.fault),
             code: record.code,
@@ -120,9 +124,10 @@ impl<'a> RefusedConnection<'a> {
 #[derive(Serialize)]
 pub(super) struct RefusedAccess<'a> {
     time_ns: u64,
-    pid: Option<u32>,
-    process: Option<&'a str>,
+    pid: u32,
+    process: &'a str,
     alive: bool,
+    device: Device,
     role: &'static str,
     reason: String,
     code: u8,
@@ -155,7 +160,7 @@ struct Object {
 }
 
 impl<'a> RefusedAccess<'a> {
-    fn new(process: Option<&'a Process>, record: &RefusalRecord) -> Self {
+    fn new(process: &'a Process, record: &RefusalRecord) -> Self {
         let reason = record.refusal.reason;
         let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
         let needs = attempt.operation.needs();
@@ -170,9 +175,10 @@ impl<'a> RefusedAccess<'a> {
         let has_room = reason == Reason::ReceiveTooSmall;
         Self {
             time_ns: record.time,
-            pid: process.map(|process| process.pid),
-            process: process.map(|process| process.name.as_str()),
-            alive: process.is_some_and(|process| process.alive),
+            pid: process.pid,
+            process: &process.name,
+            alive: process.alive,
+            device: Device::of(process),
             role: match record.role() {
                 Role::Origin => "origin",
                 Role::Target => "target",
@@ -261,15 +267,29 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
     use transom_device::operation::Operation;
-    use transom_device::protection::{Attempt, Key, Refusal};
+    use transom_device::protection::{Announcer, Attempt, Key, Refusal};
     use transom_system::registry::{CallFault, CallRefusal, Name};
+
+    fn process() -> Process {
+        Process {
+            announcer: Announcer { slot: 1, generation: 1 },
+            pid: 7,
+            alive: false,
+            closed: false,
+            shares_pids: true,
+            is_near: true,
+            name: "p".into(),
+            waits_for: None,
+            descriptor: 3,
+        }
+    }
 
     fn line(reason: Reason, attempt: Attempt, object: Snapshot) -> Value {
         let refusal = Refusal { reason, attempt, object };
         let qp_access = Access::REMOTE_READ;
         let record = RefusalRecord { time: 5, refusal, age: 7, peer: 0x10_0002, qp_access };
         serde_json::to_value(super::line(&Refused {
-            process: None,
+            process: process(),
             record: Record::Access(record),
         }))
         .unwrap()
@@ -297,7 +317,7 @@ mod tests {
         assert!(line["sentence"].as_str().unwrap().contains("16 bytes"), "{line}");
         line.as_object_mut().unwrap().remove("sentence");
         let expected = json!({
-            "time_ns": 5, "pid": null, "process": null, "alive": false, "role": "target",
+            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "role": "target",
             "reason": "past_end", "code": 8, "rule": "RA-33", "operation": "read",
             "address": u64::MAX - 64, "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
             "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
@@ -336,15 +356,29 @@ mod tests {
             qp: 0,
         };
         let record = Record::Call(CallRecord { time: 5, call });
-        let line = serde_json::to_value(super::line(&Refused { process: None, record })).unwrap();
+        let line =
+            serde_json::to_value(super::line(&Refused { process: process(), record })).unwrap();
         let expected = json!({
-            "time_ns": 5, "pid": null, "process": null, "alive": false, "role": "caller",
+            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "role": "caller",
             "reason": "too_much", "rule": "CR-03", "verb": "ibv_create_qp", "errno": 22,
             "field": "cap.max_send_wr", "value": 40_000, "limit": 32_768, "qp": null,
             "sentence": "ibv_create_qp answered EINVAL: cap.max_send_wr is 40000, and may be at \
                          most 32768 (rule CR-03)"
         });
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_device_that_was_closed_is_told_from_one_that_ended_with_its_process() {
+        for (alive, closed, device, words) in [
+            (true, false, json!("open"), "p, PID 7"),
+            (false, true, json!("closed"), "p, PID 7 (device closed)"),
+            (false, false, json!("ended"), "p, PID 7 (ended)"),
+        ] {
+            let process = Process { alive, closed, ..process() };
+            assert_eq!(json!(Device::of(&process)), device);
+            assert_eq!(super::super::who(&process), words);
+        }
     }
 
     /// Those of accesses and calls are too many for the help, which has some.

@@ -93,8 +93,11 @@ pub struct Process {
     pub announcer: Announcer,
     /// Its PID, in its own PID namespace.
     pub pid: u32,
-    /// Whether it still runs.
+    /// Whether it still has its device.
     pub alive: bool,
+    /// It has closed its device, and may still run. One that is neither alive nor this has ended, or called
+    /// `exec`.
+    pub closed: bool,
     /// Whether it lives in the PID namespace of this process, so that its PID is one here.
     pub shares_pids: bool,
     /// Whether the local link leads to it. To others only packets do.
@@ -393,10 +396,12 @@ impl Registry {
             .take_while(|byte| *byte != 0)
             .collect();
         let waits_for = slot.waits_for.load(Relaxed) as u32;
+        let alive = self.is_alive(announcer);
         Some(Process {
             announcer,
             pid: if token == 0 { slot.last_pid.load(Relaxed) } else { token as u32 },
-            alive: self.is_alive(announcer),
+            alive,
+            closed: !alive && slot.token.load(SeqCst) == 0,
             shares_pids: self.namespaces.share_pids(slot.namespaces()),
             is_near: self.namespaces.are_near(slot.namespaces()),
             name: String::from_utf8_lossy(&name).into_owned(),

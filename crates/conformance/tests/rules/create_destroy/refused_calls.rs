@@ -1,11 +1,13 @@
 //! Calls that are refused at once leave a record of which it was and why, which `transom explain` prints.
 
 use std::net::IpAddr;
+use std::process::Command;
 use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_conformance::datagrams::to_gid;
 use transom_conformance::harness::*;
+use transom_conformance::programs::command;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
 use transom_host::{Adapter, Options};
@@ -45,6 +47,40 @@ impl Refusals {
 fn to(address: &str) -> ibv_ah_attr {
     let address: IpAddr = address.parse().expect("an address");
     to_gid(gid(address))
+}
+
+/// A process that has closed its device and runs on has not ended, and its refusals are still told.
+#[test]
+fn a_device_that_was_closed_is_no_process_that_has_ended() {
+    // No other test asks for so many.
+    const SENDS: u32 = 40_321;
+    let mut end = Refusals::new().end;
+    let cap = ibv_qp_cap { max_send_wr: SENDS, ..end.init(IBV_QPT_RC).cap };
+    // SAFETY: live objects.
+    let qp =
+        unsafe { ibv_create_qp(end.pd, &mut ibv_qp_init_attr { cap, ..end.init(IBV_QPT_RC) }) };
+    assert!(qp.is_null());
+    let explain = |options: &[&str]| {
+        let [transom, ..] = command();
+        let mut command = Command::new(transom);
+        command.args(["explain", "--limit", "100000", "--pid", &std::process::id().to_string()]);
+        let output = command.args(options).output().expect("a program");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let wanted = format!("cap.max_send_wr is {SENDS}");
+    let told = || {
+        let printed = explain(&["--json"]);
+        printed.lines().find(|line| line.contains(&wanted)).expect("it was refused").to_owned()
+    };
+    let open = told();
+    assert!(open.contains("\"alive\":true,\"device\":\"open\""), "{open}");
+    end.close();
+    let closed = told();
+    assert!(closed.contains("\"alive\":false,\"device\":\"closed\""), "{closed}");
+    let printed = explain(&[]);
+    let (before, _) = printed.split_once(&wanted).expect("it is told to people too");
+    let who = before.lines().rev().nth(1).expect("a line of its own");
+    assert!(who.ends_with("(device closed)"), "{who}");
 }
 
 /// Each says which call, which argument, what it was and may be, what was answered, and the rule.

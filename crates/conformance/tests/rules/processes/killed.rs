@@ -142,7 +142,9 @@ fn slot_of(pid: u32) -> u8 {
 }
 
 fn assert_not_alive(pid: u32) {
-    assert!(registry().processes().iter().all(|process| process.pid != pid || !process.alive));
+    let processes = registry().processes();
+    let mut of_pid = processes.iter().filter(|process| process.pid == pid);
+    assert!(of_pid.all(|process| !process.alive && !process.closed), "{pid}");
 }
 
 /// How many mappings of segments, and open descriptors, this process has.
