@@ -102,7 +102,7 @@ pub struct Process {
     pub shares_pids: bool,
     /// Whether the local link leads to it. To others only packets do.
     pub is_near: bool,
-    /// Its program's name, up to 32 bytes.
+    /// Its program's name, up to 32 bytes, as far as it can be printed.
     pub name: String,
     /// The PID a revocation of it waits for right now.
     pub waits_for: Option<u32>,
@@ -404,7 +404,7 @@ impl Registry {
             closed: !alive && slot.token.load(SeqCst) == 0,
             shares_pids: self.namespaces.share_pids(slot.namespaces()),
             is_near: self.namespaces.are_near(slot.namespaces()),
-            name: String::from_utf8_lossy(&name).into_owned(),
+            name: printable(&name),
             waits_for: (waits_for != 0).then_some(waits_for),
             descriptor: slot.descriptor.load(Acquire),
         })
@@ -507,6 +507,13 @@ fn program_name() -> [u8; 32] {
     name
 }
 
+/// A program's name for whoever is told of it, perhaps on a terminal: a file may be called anything, and
+/// another process may have written anything.
+fn printable(name: &[u8]) -> String {
+    let printable = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
+    String::from_utf8_lossy(name).chars().map(printable).collect()
+}
+
 impl Claim {
     /// The slot, and the generation of this stay.
     pub fn announcer(&self) -> Announcer {
@@ -566,5 +573,22 @@ impl Drop for Claim {
         self.registry.remove_names(slot);
         self.registry.slot(slot).token.store(0, SeqCst);
         self.presence.end(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_does_nothing_to_a_terminal() {
+        for (name, told) in [
+            (&b"ib_write_bw"[..], "ib_write_bw"),
+            ("d\u{e9}j\u{e0}".as_bytes(), "d\u{e9}j\u{e0}"),
+            (b"a\x1b[31mb\nc\x7f", "a\u{fffd}[31mb\u{fffd}c\u{fffd}"),
+            (b"\xc2\x9b\xff", "\u{fffd}\u{fffd}"),
+        ] {
+            assert_eq!(printable(name), told);
+        }
     }
 }
