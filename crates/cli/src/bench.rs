@@ -19,7 +19,11 @@ mod teams;
 mod ucx;
 mod wire;
 
+use std::fmt::Display;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
+
+use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use extent::Extent;
@@ -73,15 +77,7 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs) -> Result {
     let extent = Extent::new(args.quick);
     let mut teams = Teams::default();
-    let print = |outcome: &Outcome| match args.json {
-        true => println!("{}", serde_json::to_string(outcome).expect("numbers and strings")),
-        false => println!("{outcome}"),
-    };
-    let machine = Machine::this();
-    match args.json {
-        true => println!("{}", serde_json::to_string(&machine).expect("numbers and strings")),
-        false => println!("{machine}"),
-    }
+    print(&Machine::this(), args.json)?;
     let is_wanted = |name: &str| args.workload.as_ref().is_none_or(|part| name.contains(part));
     let wanted: Vec<_> = rows(extent).into_iter().filter(|row| is_wanted(row.name)).collect();
     if wanted.is_empty() && !is_wanted(IDLE) {
@@ -93,18 +89,27 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
     for row in wanted {
         say(row.name);
         let measured = measure(&mut teams, &row.contenders, extent)?;
-        print(&Outcome::new(&row, &measured));
+        print(&Outcome::new(&row, &measured), args.json)?;
     }
     if is_wanted(IDLE) {
         say(IDLE);
         for outcome in idle::measure(&mut teams, extent)? {
-            print(&outcome);
+            print(&outcome, args.json)?;
         }
     }
     if let Some(folder) = &args.plot {
         draw(&mut teams, folder, extent)?;
     }
     say("");
+    Ok(())
+}
+
+fn print(what: &(impl Serialize + Display), json: bool) -> Result {
+    let mut out = stdout().lock();
+    match json {
+        true => writeln!(out, "{}", serde_json::to_string(what).expect("numbers and strings"))?,
+        false => writeln!(out, "{what}")?,
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod loader;
 use crate::failure::{Failure, Result};
 use anstyle::{AnsiColor, Style};
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 use transom::Provider;
 use transom_ibverbs::DeviceName;
@@ -64,7 +65,20 @@ pub(crate) fn run() -> Result {
     findings.extend(limits::findings());
     findings.extend(adapters(&names(Path::new("/sys/class/infiniband"))));
     findings.extend(loader::findings());
-    for Finding { state, text } in &findings {
+    match print(&findings) {
+        // What was found is the status, whether or not somebody reads all of it.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
+    if findings.iter().any(|finding| finding.state == State::Fails) {
+        return Err(Failure::with_status(1, ""));
+    }
+    Ok(())
+}
+
+fn print(findings: &[Finding]) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    for Finding { state, text } in findings {
         let (color, word) = match state {
             State::Ok => (AnsiColor::Green, "ok"),
             State::Note => (AnsiColor::Cyan, "note"),
@@ -72,10 +86,7 @@ pub(crate) fn run() -> Result {
             State::Fails => (AnsiColor::Red, "fails"),
         };
         let style = Style::new().fg_color(Some(color.into()));
-        anstream::println!("{style}{word:<5}{style:#}  {text}");
-    }
-    if findings.iter().any(|finding| finding.state == State::Fails) {
-        return Err(Failure::with_status(1, ""));
+        writeln!(out, "{style}{word:<5}{style:#}  {text}")?;
     }
     Ok(())
 }

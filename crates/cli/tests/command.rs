@@ -407,10 +407,34 @@ fn wrong_usage_is_told() {
 /// As in `transom explain | head -1`.
 #[test]
 fn a_reader_may_leave_early() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let output = output(transom(&["completions", "bash"]).stdout(writer));
-    assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()));
+    for arguments in [&["completions", "bash"][..], &["bench", "--quick"], &["bench", "--json"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = output(transom(arguments).stdout(writer));
+        assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()));
+    }
+    let doctor = |broken: bool| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = (!broken).then_some(reader);
+        let output = output(transom(&["doctor"]).stdout(writer));
+        drop(reader);
+        (output.status.code(), complaint(&output))
+    };
+    assert_eq!(doctor(true), doctor(false));
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    for arguments in [&["doctor"][..], &["bench", "--quick"], &["explain"], &["devices"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = output(transom(arguments).stdout(full));
+        let said = complaint(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(
+            said.starts_with("error: cannot write to standard output: No space left"),
+            "{said}"
+        );
+    }
 }
 
 /// What is wrong with a fault, where, and what is allowed; and the program does not run.
