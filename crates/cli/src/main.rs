@@ -2,6 +2,7 @@
 //! access was refused.
 
 mod bench;
+mod broken_pipe;
 mod clock;
 mod completions;
 mod demo;

@@ -2,6 +2,7 @@
 //! by that name, and answers for our device what the kernel would for its own. The rest is left to the
 //! real one.
 
+use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use serde::Serialize;
 use serde::ser::SerializeMap;
@@ -341,7 +342,9 @@ fn hand_on(arguments: &[OsString]) -> Result<ExitCode> {
              all else there is no other `rdma` in PATH (it is in the package iproute2)",
         ));
     };
-    let error = Command::new(&next).arg0(NAME).args(arguments).exec();
+    let mut command = Command::new(&next);
+    broken_pipe::leave_as_it_was(&mut command);
+    let error = command.arg0(NAME).args(arguments).exec();
     Err(Failure::with_status(126, format_args!("cannot run {}: {error}", next.display())))
 }
 

@@ -10,6 +10,7 @@ mod private;
 mod scratch;
 mod tree;
 
+use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use crate::rdma;
 use std::ffi::{OsStr, OsString};
@@ -148,6 +149,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
             "warning: the program will not find the device's files in /sys and /dev: {problem}"
         );
     }
+    broken_pipe::leave_as_it_was(&mut command);
     Err(not_run(program, &command.exec()))
 }
 

@@ -201,6 +201,19 @@ fn a_program_that_runs_ends_as_it_does() {
 }
 
 #[test]
+fn a_program_ignores_a_broken_pipe_if_it_would_without_us() {
+    let ignored = |before: &str| {
+        let line = format!("{before} exec \"$0\" run -- grep SigIgn /proc/self/status");
+        let found = output(Command::new("sh").args(["-c", &line, env!("CARGO_BIN_EXE_transom")]));
+        let text = String::from_utf8(found.stdout).unwrap();
+        let mask = u64::from_str_radix(text.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+        mask >> (libc::SIGPIPE - 1) & 1 == 1
+    };
+    assert!(ignored("trap '' PIPE;"));
+    assert!(!ignored(""));
+}
+
+#[test]
 fn a_program_that_does_not_run_is_told_apart() {
     let scratch = with_library();
     let missing = run(&scratch.0, &["no-such-program-anywhere"]);
