@@ -4,6 +4,7 @@
 
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
+use crate::run::{RDMA, private};
 use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::env;
@@ -18,9 +19,6 @@ use transom_system::guid;
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
-
-/// What this command is called then.
-pub(crate) const NAME: &str = "rdma";
 
 /// The device's number among the kernel's.
 const INDEX: u32 = 0;
@@ -60,7 +58,7 @@ struct Question {
 
 /// Whether this command was called by that name.
 pub(crate) fn is_name(called: Option<&OsStr>) -> bool {
-    called.and_then(|called| Path::new(called).file_name()) == Some(OsStr::new(NAME))
+    called.and_then(|called| Path::new(called).file_name()) == Some(OsStr::new(RDMA))
 }
 
 /// Answers, or becomes the real command.
@@ -344,20 +342,29 @@ fn hand_on(arguments: &[OsString]) -> Result<ExitCode> {
     };
     let mut command = Command::new(&next);
     broken_pipe::leave_as_it_was(&mut command);
-    let error = command.arg0(NAME).args(arguments).exec();
+    let error = command.arg0(RDMA).args(arguments).exec();
     Err(Failure::with_status(126, format_args!("cannot run {}: {error}", next.display())))
 }
 
 fn next_in_path() -> Option<PathBuf> {
     let ours = env::current_exe().and_then(|path| path.canonicalize()).ok();
-    let path = env::var_os("PATH")?;
-    let found = env::split_paths(&path).map(|directory| directory.join(NAME));
-    found.filter(|path| path.is_file()).find(|path| path.canonicalize().ok() != ours)
+    next_behind(ours.as_deref(), &env::var_os("PATH")?)
+}
+
+/// The next one behind ours, and none that some `transom run` has put there: what another build has there looks
+/// for the next one too, and the two would hand on to each other for ever.
+fn next_behind(ours: Option<&Path>, path: &OsStr) -> Option<PathBuf> {
+    let found = env::split_paths(path).map(|directory| directory.join(RDMA));
+    let found: Vec<_> = found.filter(|path| path.is_file()).collect();
+    let is_ours = |path: &PathBuf| path.canonicalize().ok().as_deref() == ours;
+    let behind = found.iter().rposition(is_ours).map_or(0, |last| last + 1);
+    found.into_iter().skip(behind).find(|path| !private::is_below(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::scratch::Scratch;
 
     fn parsed(line: &str) -> Option<Question> {
         Question::parse(&line.split_whitespace().collect::<Vec<_>>())
@@ -395,6 +402,40 @@ mod tests {
         ] {
             assert_eq!(parsed(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_handed_on_does_not_come_back() {
+        let scratch = Scratch::new("rdma");
+        let [one, other] = ["one/transom", "other/transom"].map(|build| scratch.file(build));
+        let real = scratch.file("usr/bin/rdma");
+        let put = |directory: &str, build: &Path| {
+            let directory = scratch.0.join(directory);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::os::unix::fs::symlink(build, directory.join(RDMA)).unwrap();
+            directory
+        };
+        // As `transom run` puts them there, and as a user may.
+        for [first, second] in [["transom-run-7/1", "transom-run-7/2"], ["1", "2"]] {
+            let (first, second) = (put(first, &one), put(second, &other));
+            let usual = scratch.0.join("usr/bin");
+            for (calling, path) in [
+                (&one, [&second, &first, &usual]),
+                (&other, [&first, &second, &usual]),
+                (&one, [&first, &first, &usual]),
+            ] {
+                let path = env::join_paths(path).unwrap();
+                assert_eq!(next_behind(Some(calling), &path).as_ref(), Some(&real));
+            }
+            // Called by the first of them, the one of the same build behind that is the same program.
+            let path = env::join_paths([&first, &second, &first, &usual]).unwrap();
+            assert_eq!(next_behind(Some(&one), &path).as_ref(), Some(&real));
+            let path = env::join_paths([&first, &second]).unwrap();
+            assert_eq!(next_behind(Some(&other), &path), None);
+        }
+        let run =
+            env::join_paths(["transom-run-7/1", "transom-run-7/2"].map(|it| scratch.0.join(it)));
+        assert_eq!(next_behind(Some(&one), &run.unwrap()), None, "none but those of runs");
     }
 
     #[test]

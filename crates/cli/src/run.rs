@@ -5,14 +5,13 @@ mod instruments;
 pub(crate) mod library;
 mod loader;
 mod mounts;
-mod private;
+pub(crate) mod private;
 #[cfg(test)]
-mod scratch;
+pub(crate) mod scratch;
 mod tree;
 
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
-use crate::rdma;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +20,9 @@ use std::path::Path;
 use std::process::Command;
 use transom_ibverbs::DeviceName;
 use tree::Tree;
+
+/// What this command is called where it answers for iproute2's.
+pub(crate) const RDMA: &str = "rdma";
 
 /// Where commands are looked for.
 const PATH: &str = "PATH";
@@ -136,7 +138,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
             anstream::eprintln!("warning: the program cannot connect by rdma_cm: {problem}");
         }
     }
-    match library::command(rdma::NAME) {
+    match library::command(RDMA) {
         Ok(directory) => {
             command.env(PATH, loader::before(directory.as_os_str(), PATH));
         }

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// What its name begins with; the user's number follows.
+const PREFIX: &str = "transom-run-";
+
 /// Where a private directory may be.
 pub(super) fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -15,11 +18,18 @@ pub(super) fn parents() -> impl Iterator<Item = PathBuf> {
 /// The directory of this name in the private directory below `parent`; made if need be.
 pub(super) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let ours = parent.join(format!("transom-run-{user}"));
+    let ours = parent.join(format!("{PREFIX}{user}"));
     make(&ours, user)?;
     let directory = ours.join(name);
     make(&directory, user)?;
     Ok(directory)
+}
+
+/// Whether a path leads through a private directory of some user's, as whoever put it in a list wrote it.
+pub(crate) fn is_below(path: &Path) -> bool {
+    let names = path.components().filter_map(|name| name.as_os_str().to_str());
+    let mut users = names.filter_map(|name| name.strip_prefix(PREFIX));
+    users.any(|user| user.parse::<u32>().is_ok())
 }
 
 /// Makes a directory that nobody else can write to, and does not trust one that somebody can:

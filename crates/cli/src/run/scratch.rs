@@ -4,17 +4,17 @@ use std::fs;
 use std::path::PathBuf;
 
 /// A directory that is removed with what is in it.
-pub(super) struct Scratch(pub(super) PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let name = format!("transom-unit-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 
-    pub(super) fn file(&self, path: &str) -> PathBuf {
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "").unwrap();
