@@ -14,7 +14,7 @@ use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -140,7 +140,10 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     }
     match library::command(RDMA) {
         Ok(directory) => {
-            command.env(PATH, loader::before(directory.as_os_str(), PATH));
+            let mut path = directory.into_os_string();
+            path.push(":");
+            path.push(search_path());
+            command.env(PATH, path);
         }
         Err(problem) => anstream::eprintln!("warning: `rdma` will not show the device: {problem}"),
     }
@@ -209,9 +212,20 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
+/// Where programs are looked for: by the system's own list if nobody says where.
+fn search_path() -> OsString {
+    std::env::var_os(PATH).unwrap_or_else(|| {
+        let mut list = vec![0; 256];
+        // SAFETY: the list has this length.
+        let length = unsafe { libc::confstr(libc::_CS_PATH, list.as_mut_ptr().cast(), list.len()) };
+        // With the zero at its end; none if there is no such list.
+        list.truncate(length.saturating_sub(1));
+        OsString::from_vec(list)
+    })
+}
+
 fn is_in_path(program: &OsStr) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    std::env::split_paths(&search_path()).any(|directory| directory.join(program).is_file())
 }
 
 fn has_slash(program: &OsStr) -> bool {

@@ -213,6 +213,35 @@ fn a_program_ignores_a_broken_pipe_if_it_would_without_us() {
     assert!(!ignored(""));
 }
 
+/// An empty list is another thing than none: it has the current directory.
+#[test]
+fn a_program_is_found_by_the_path_that_it_would_be_found_by() {
+    let scratch = with_library();
+    let script = scratch.file("transom-test-script");
+    fs::write(&script, "#!/bin/sh\necho \"$PATH\"\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |path: Option<&str>, program: &str| {
+        let mut command = transom(&["run", "--", program]);
+        command.env("TRANSOM_LIB", &scratch.0).env("XDG_RUNTIME_DIR", &scratch.0);
+        match path {
+            Some(path) => command.env("PATH", path),
+            None => command.env_remove("PATH"),
+        };
+        let output = output(command.current_dir(&scratch.0));
+        let said = complaint(&output);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), said)
+    };
+    let (status, printed, said) = run(None, "env");
+    assert_eq!(status, Some(0), "{said}");
+    let path = printed.lines().find_map(|line| line.strip_prefix("PATH=")).unwrap();
+    let (first, usual) = path.split_once(':').unwrap();
+    assert!(Path::new(first).join("rdma").exists() && usual.contains("/bin"), "{path}");
+    assert_eq!(run(Some(""), "transom-test-script").0, Some(0));
+    let (status, _, said) = run(None, "transom-test-script");
+    assert_eq!(status, Some(127), "{said}");
+    assert!(said.contains("no program transom-test-script in PATH"), "{said}");
+}
+
 #[test]
 fn a_program_that_does_not_run_is_told_apart() {
     let scratch = with_library();

@@ -70,7 +70,7 @@ pub(super) fn preload(libraries: &[&Path], command: &mut Command) {
 }
 
 /// The list in a variable, whose parts colons divide, with one more at its front.
-pub(super) fn before(first: &OsStr, variable: &str) -> OsString {
+fn before(first: &OsStr, variable: &str) -> OsString {
     let mut list = first.to_owned();
     if let Some(others) = env::var_os(variable).filter(|others| !others.is_empty()) {
         list.push(":");
