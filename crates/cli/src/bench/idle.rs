@@ -13,29 +13,29 @@ use crate::failure::{Failure, Result};
 pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     teams.dismiss(Pair::Windows(extent.windows));
-    if let Ok(team) = teams.team(Pair::Private) {
-        let live = extent.windows;
-        let bytes = team.measure(Task::Windows { live }, 1)?;
-        let name = format!("memory of an idle window in the table, {live} live");
-        // A quarter of a megabyte is there for all.
-        let most = 64.0 + 262_144.0 / live as f64;
-        outcomes.push(Outcome::single(name, "bytes", bytes, most.ceil()));
-    }
+    let live = extent.windows;
+    let bytes = teams.measure(Pair::Private, Task::Windows { live }, 1)?;
+    let name = format!("memory of an idle window in the table, {live} live");
+    // A quarter of a megabyte is there for all.
+    let most = 64.0 + 262_144.0 / live as f64;
+    outcomes.push(Outcome::single(name, "bytes", bytes, most.ceil()));
     teams.dismiss(Pair::Private);
     let count = extent.queue_pairs;
     say(&format!("{count} queue pairs"));
-    let team = match teams.team(Pair::QueuePairs(count)) {
-        Ok(team) => team,
-        Err(why) => return Err(Failure::new(why)),
-    };
+    let team = teams.team(Pair::QueuePairs(count)).as_ref();
+    let connected = team.map(|team| team.connected).map_err(Clone::clone);
     let name = format!("ibv_create_qp and connecting, {count} queue pairs");
-    outcomes.push(Outcome::single(name, "ns", team.connected.connecting, 20_000.0));
-    let switched = idle(team.connected.pids, extent.idle)?;
+    let connecting = connected.clone().map(|connected| connected.connecting);
+    outcomes.push(Outcome::single(name, "ns", connecting, 20_000.0));
+    let switched = match connected {
+        Ok(connected) => Ok(idle(connected.pids, extent.idle)? as f64),
+        Err(why) => Err(why),
+    };
     let name = format!(
         "context switches of two idle processes in {} s, {count} queue pairs connected",
         extent.idle.as_secs()
     );
-    outcomes.push(Outcome::single(name, "", switched as f64, 0.0));
+    outcomes.push(Outcome::single(name, "", switched, 0.0));
     Ok(outcomes)
 }
 

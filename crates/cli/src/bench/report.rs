@@ -80,20 +80,24 @@ impl Outcome {
         }
     }
 
-    /// One value, with what is wanted of it.
-    pub(super) fn single(name: String, unit: &'static str, value: f64, most: f64) -> Self {
-        let spread = Spread { median: value, from: value, to: value };
-        Self {
-            name,
-            unit,
-            figures: vec![Figure { name: "private".into(), spread: Some(spread), missing: None }],
-            targets: vec![Verdict {
-                of: "private".into(),
-                wanted: format!("at most {most} {unit}").trim_end().to_owned(),
-                ratio: value,
-                met: value <= most,
-            }],
-        }
+    /// One value, or why there is none, with what is wanted of it.
+    pub(super) fn single(
+        name: String,
+        unit: &'static str,
+        value: Result<f64, String>,
+        most: f64,
+    ) -> Self {
+        let spread = |value: &f64| Spread { median: *value, from: *value, to: *value };
+        let verdict = |value: &f64| Verdict {
+            of: "private".into(),
+            wanted: format!("at most {most} {unit}").trim_end().to_owned(),
+            ratio: *value,
+            met: *value <= most,
+        };
+        let targets = value.iter().map(verdict).collect();
+        let spread = value.as_ref().ok().map(spread);
+        let figure = Figure { name: "private".into(), spread, missing: value.err() };
+        Self { name, unit, figures: vec![figure], targets }
     }
 }
 

@@ -59,11 +59,28 @@ impl Teams {
     ) -> Result<std::result::Result<f64, String>> {
         match who {
             Who::Ucx(what) => ucx::measure(what, count),
-            Who::Ours(pair, task) => match self.team(pair) {
-                Ok(team) => team.measure(task, count).map(Ok),
-                Err(why) => Ok(Err(why.clone())),
-            },
+            Who::Ours(pair, task) => self.measure(pair, task, count),
         }
+    }
+
+    /// What comes of a workload that two of ours do so often; the inner error says why nothing does on this
+    /// machine.
+    pub(super) fn measure(
+        &mut self,
+        pair: Pair,
+        task: Task,
+        count: usize,
+    ) -> Result<std::result::Result<f64, String>> {
+        let team = match self.team(pair) {
+            Ok(team) => team,
+            Err(why) => return Ok(Err(why.clone())),
+        };
+        let measured = team.measure(task, count)?;
+        if measured.is_err() {
+            // They end with it; what else there is to do others can.
+            self.dismiss(pair);
+        }
+        Ok(measured)
     }
 
     /// Has others take the place of all who are quickly started. Which pages two processes have makes a tenth of
@@ -148,17 +165,17 @@ impl Team {
             return Err(Failure::new("memory cannot be mapped here"));
         }
         if let Pair::Windows(live) = pair {
-            team.measure(Task::Windows { live }, 1)?;
+            team.measure(Task::Windows { live }, 1)?.map_err(Failure::new)?;
         }
         Ok(team)
     }
 
-    /// What comes of a workload, done so often.
-    pub(super) fn measure(&mut self, task: Task, count: usize) -> Result<f64> {
+    /// What comes of a workload, done so often; the inner error says why it cannot be done, and then the two
+    /// end.
+    fn measure(&mut self, task: Task, count: usize) -> Result<std::result::Result<f64, String>> {
         tell(self.near.stdin.as_mut().expect("it is piped"), &Job { task, count })?;
         let done: Option<std::result::Result<f64, String>> = hear(&mut self.answers)?;
-        let done = done.ok_or_else(|| Failure::new("a process that measures has ended"))?;
-        done.map_err(|why| Failure::new(format!("{task:?}: {why}")))
+        done.ok_or_else(|| Failure::new(format!("{task:?}: a process that measures has ended")))
     }
 }
 

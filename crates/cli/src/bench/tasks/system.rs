@@ -23,13 +23,13 @@ pub(super) fn kernel_copy(
     let pid = process.peer.pid as i32;
     time_near(process, count, |_| {
         // SAFETY: both ranges are buffers of this measurement; the kernel checks them.
-        let moved = unsafe {
+        let (moved, call) = unsafe {
             match write {
-                true => libc::process_vm_writev(pid, &near, 1, &far, 1, 0),
-                false => libc::process_vm_readv(pid, &near, 1, &far, 1, 0),
+                true => (libc::process_vm_writev(pid, &near, 1, &far, 1, 0), "process_vm_writev"),
+                false => (libc::process_vm_readv(pid, &near, 1, &far, 1, 0), "process_vm_readv"),
             }
         };
-        check(usize::try_from(moved) == Ok(size), "process_vm_writev")
+        check(usize::try_from(moved) == Ok(size), call)
     })
 }
 

@@ -4,7 +4,8 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::process::Stdio;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use transom::{Buffer as Memory, Pages};
@@ -13,6 +14,7 @@ use transom_conformance::harness::*;
 use transom_conformance::memory::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, again, alone};
+use transom_conformance::programs::{Running, command};
 use transom_host::{Adapter, Copying, Options};
 use transom_ibverbs::ibv_reg_mr;
 use transom_system::memory::{When, begin_mapping, is_mapped};
@@ -280,5 +282,29 @@ fn a_sentence_that_cannot_be_written_is_left_unsaid() {
             std::thread::sleep(Duration::from_millis(10));
         };
         assert!(status.success(), "{name}: {status}");
+    }
+}
+
+/// `transom bench` says which contender is missing and why, and measures the others.
+#[test]
+fn a_benchmark_goes_on_without_what_is_forbidden() {
+    let [transom, ..] = command();
+    let mut bench = Command::new(transom);
+    bench.args(["bench", "--quick", "--json", "8 bytes, to its completion"]);
+    // SAFETY: system calls on plain numbers and on memory of the closure's.
+    unsafe {
+        bench.pre_exec(|| {
+            forbid(REFUSE);
+            Ok(())
+        });
+    }
+    let printed = Running::start(&mut bench).success(Duration::from_secs(120));
+    let printed = printed.unwrap_or_else(|problem| panic!("{problem}")).output;
+    for (row, call) in [("READ", "process_vm_readv"), ("WRITE", "process_vm_writev")] {
+        let begin = format!("{{\"name\":\"{row} of 8 bytes, to its completion\"");
+        let line = printed.lines().find(|line| line.starts_with(&begin)).expect("a row");
+        let missing = format!("\"missing\":\"{call}: Operation not permitted");
+        assert!(line.contains(&missing), "{line}");
+        assert!(line.contains("{\"name\":\"private\",\"median\":"), "{line}");
     }
 }
