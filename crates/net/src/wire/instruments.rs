@@ -10,9 +10,10 @@ use super::{Path, Run};
 use crate::faults::{FaultyNetwork, Outages};
 use crate::udp::{Port, SendError, Way};
 
-/// Is shown packets before they leave.
+/// Is shown packets before they leave: behind, an answer could be shown before what it answers. So it sees what
+/// the kernel then has no room or no way for, and that again when it is sent again.
 pub trait Observer: Send + Sync {
-    /// A packet leaves: what UDP carries of it, from the BTH to the ICRC.
+    /// A packet is to leave: what UDP carries of it, from the BTH to the ICRC.
     fn sees(&self, path: &Path, identification: u16, datagram: &[u8]);
 }
 
@@ -125,9 +126,12 @@ impl Instruments {
         self.network.as_ref()?.deadline()
     }
 
-    /// Shows a run of datagrams before it leaves.
+    /// Shows a run of datagrams before it leaves; none does while the port is down.
     pub(super) fn show(&self, path: &Path, identification: impl Fn(usize) -> u16, run: &Run<'_>) {
         let Some(observer) = &self.observer else { return };
+        if self.outages.is_down() {
+            return;
+        }
         for (number, datagram) in run.bytes.chunks(run.size).enumerate() {
             observer.sees(path, identification(number), datagram);
         }

@@ -16,6 +16,7 @@ use transom_conformance::queues::number;
 use transom_conformance::shared_receive::srq_recv;
 use transom_conformance::xrc::*;
 use transom_host::{Options, capture};
+use transom_net::faults::Faults;
 use transom_system::addresses::LOOPBACK_GID;
 use transom_wire::packet::{Operation, Transport};
 
@@ -393,6 +394,22 @@ fn a_file_that_cannot_be_written_is_told() {
     };
     let error = transom_host::Adapter::open(options).expect_err("there is no such file");
     assert!(error.to_string().contains("opening the capture file /nowhere/file.pcapng"), "{error}");
+}
+
+/// What is sent while the port is down does not leave, and is not captured.
+#[test]
+fn nothing_is_captured_while_the_port_is_down() {
+    let mut file = File::new("down", Link::Wire);
+    let faults: Faults = "port-down=86400s".parse().expect("a fault");
+    file.options.faults = Some(Box::leak(Box::new(faults)));
+    let (a, b) = ends(Link::Wire, file.options);
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let both = MemoryPair::of(Pair { a, b, qa, qb }, 64);
+    let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), 8);
+    assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
+    let Some(packets) = file.read(Link::Wire) else { return };
+    assert!(packets.is_empty(), "{packets:?}");
 }
 
 /// An acknowledgement that waits for something to go out with leaves before the answer to a READ that
