@@ -14,10 +14,12 @@
 mod calls;
 mod place;
 mod tree;
+mod used;
 
 /// Run by the loader, before the program and its threads.
 extern "C" fn constructor() {
     tree::remember();
+    used::hold();
     calls::find_all();
     // A C library has not all of them, but a program starts without an error.
     transom_thread::set_errno(0);

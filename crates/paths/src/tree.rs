@@ -47,7 +47,7 @@ fn in_environment() -> Option<&'static [u8]> {
 
 /// The directory with the tree, if there is one. Other libraries' constructors may ask before ours
 /// has run.
-fn tree() -> Option<&'static [u8]> {
+pub(crate) fn tree() -> Option<&'static [u8]> {
     match REMEMBERED.length.load(Ordering::Acquire) {
         0 => in_environment(),
         // SAFETY: written before the length, and never again.

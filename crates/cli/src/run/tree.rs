@@ -3,8 +3,9 @@
 
 use super::private;
 use std::ffi::{CStr, OsStr};
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ use transom_system::{file_limit, guid};
 
 /// Where a program finds its tree, if it is led there by `libtransom_paths.so`; children inherit it.
 pub(super) const VARIABLE: &str = "TRANSOM_TREE";
+
+/// A file in a tree that every program locks which is led there. `libtransom_paths.so` has the same.
+const USED: &str = "used";
 
 /// Directories, each with what in it is ours. `libtransom_paths.so` has the same.
 pub(super) const PLACES: [(&str, &[&str]); 3] = [
@@ -141,6 +145,7 @@ impl Tree {
                 Err(error) => return Err(error),
             }
         };
+        File::create(tree.join(USED))?;
         self.write(&tree)?;
         Ok(tree)
     }
@@ -172,16 +177,28 @@ fn remove_old(runs: &Path) -> io::Result<()> {
     if old.is_empty() {
         return Ok(());
     }
-    let used = used_trees()?;
-    for tree in old.iter().filter(|tree| !used.contains(tree)) {
+    // Who has just been started has no lock yet, but an environment as it was: it is looked at between.
+    let unlocked = old.into_iter().filter(|tree| !is_locked(tree)).collect::<Vec<_>>();
+    let named = named_trees()?;
+    for tree in unlocked.iter().filter(|tree| !named.contains(tree) && !is_locked(tree)) {
         // Somebody else may be at it too.
         let _ = remove(tree);
     }
     Ok(())
 }
 
-/// The trees that processes have been started with.
-fn used_trees() -> io::Result<Vec<PathBuf>> {
+/// Whether a program has a tree's lock: whatever it has done to its environment, it still uses it.
+fn is_locked(tree: &Path) -> bool {
+    let Ok(file) = File::open(tree.join(USED)) else { return false };
+    let (l_type, l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+    let mut lock = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    // SAFETY: the descriptor is open, and the kernel says in `lock` what is in its way.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+/// The trees that processes have been started with, as far as they let others see it.
+fn named_trees() -> io::Result<Vec<PathBuf>> {
     let mut used = Vec::new();
     for process in fs::read_dir("/proc")?.flatten() {
         // What cannot be read is another user's, or has ended.

@@ -372,6 +372,30 @@ fn objects_are_counted_where_others_find_it() {
     assert!(child.wait().expect("our own child").success());
 }
 
+/// The next run tidies up behind those that are over, but not under a program that goes on, whatever that has
+/// done to its environment.
+#[test]
+fn the_files_stay_for_a_program_that_outlives_its_starter() {
+    let installed = Installed::new("outlives");
+    let binary = compiled(&installed, "outlives.c", "outlives", &[]);
+    let binary = binary.to_str().expect("a plain path");
+    for (way, user) in &installed.ways {
+        let mut command = installed.run(*user, &[binary]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut input = child.stdin.take().expect("a pipe");
+        let mut next = || lines.next().expect("a line").expect("it is text");
+        assert_eq!(next(), "ready", "{way:?}");
+        assert!(child.wait().expect("our own child").success(), "{way:?}");
+        for _ in 0..2 {
+            let other = installed.run(*user, &["true"]).status();
+            assert!(other.expect("the command is built").success(), "{way:?}");
+            input.write_all(b"on\n").expect("it reads");
+            assert_eq!(next(), "there", "{way:?}");
+        }
+    }
+}
+
 /// Compiles C to a file in the installation's scratch folder, where libraries are looked for too.
 fn compiled(installed: &Installed, source: &str, output: &str, options: &[&str]) -> PathBuf {
     let folder = format!("-L{}", installed.scratch.path().display());
