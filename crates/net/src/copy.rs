@@ -41,7 +41,7 @@ impl<'a> Where<'a> {
     pub fn maps_memory(self) -> bool {
         match self {
             Self::Here => memory::maps_memory(),
-            Self::Peer(peer) => peer.pages.is_some(),
+            Self::Peer(peer) => peer.has_pages(),
         }
     }
 

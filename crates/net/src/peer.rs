@@ -53,7 +53,7 @@ pub struct Peer {
 pub enum Reach {
     /// WRITE and READ go straight into it and out of it.
     Direct,
-    /// Everything goes through rings.
+    /// Everything goes through rings, but for memory that is mapped, if both processes have such.
     Rings,
     /// The same, because the kernel does not let us copy.
     Forbidden,
@@ -202,9 +202,10 @@ impl Peer {
             false => Fence::Symmetric,
         };
         let descriptor = segment.header().pages.load(Relaxed).checked_sub(1);
+        let maps = reach == Reach::Direct || !by_message && own.header().pages.load(Relaxed) > 0;
         // Without them the kernel copies.
         let pages = descriptor
-            .filter(|_| reach == Reach::Direct)
+            .filter(|_| maps)
             .and_then(|descriptor| attach_pages(process.pid, descriptor).ok());
         Ok(Self {
             announcer: process.announcer,
@@ -218,6 +219,13 @@ impl Peer {
             rings: Rings::new(),
             stalled: Stalled::default(),
         })
+    }
+
+    /// Whether WRITE and READ may go straight into its memory and out of it; where that turns out not to be
+    /// so, by rings.
+    #[inline]
+    pub fn is_reached(&self) -> bool {
+        self.reach == Reach::Direct || self.memory.has_pages()
     }
 
     /// Becomes readable when the process ends, calls `exec`, or closes its device.

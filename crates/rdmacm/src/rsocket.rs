@@ -7,6 +7,7 @@ mod datagram_pair;
 mod datagram_protocol;
 mod destination;
 mod flow;
+mod fork;
 mod iovec;
 mod listener;
 mod mapping;
@@ -24,8 +25,6 @@ mod stream_socket;
 mod table;
 mod transfer;
 mod wait;
-
-pub(crate) use socket::SOCKETS;
 
 pub use absent::{repoll_create, repoll_ctl, repoll_wait};
 pub use calls::{

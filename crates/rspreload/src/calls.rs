@@ -6,8 +6,8 @@ use std::ptr::{null, null_mut};
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 use transom_thread::{errno, set_errno};
 
+use crate::fork::takes_rsockets;
 use crate::next::next;
-use crate::process::takes_rsockets;
 use crate::rsockets::{rsocket, rsockets};
 use crate::{descriptors, epoll, fallback};
 

@@ -337,7 +337,7 @@ pub(crate) fn replaced(fd: c_int) {
 }
 
 /// Held from before a fork until after it.
-pub(crate) unsafe extern "C" fn hold() {
+pub(crate) fn hold() {
     std::mem::forget(SETS.lock());
 }
 

@@ -13,6 +13,7 @@ mod calls;
 mod descriptors;
 mod epoll;
 mod fallback;
+mod fork;
 mod masked;
 mod next;
 mod process;

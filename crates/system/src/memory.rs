@@ -137,6 +137,12 @@ impl PeerMemory {
         self.find(address, length).is_some()
     }
 
+    /// Whether any of it may be.
+    #[inline]
+    pub fn has_pages(&self) -> bool {
+        self.pages.is_some()
+    }
+
     /// Eight bytes of it, if they are mapped and aligned.
     #[inline]
     pub fn mapped_word(&self, address: u64) -> Option<&AtomicU64> {
@@ -272,6 +278,9 @@ impl Copier {
         to.count(length);
         from.count(length);
         match (to, from) {
+            // Only the kernel can.
+            (Destination::Peer(..), _) if !matches!(self, Self::Kernel) => Err(Fault::Destination),
+            (_, Source::Peer(..)) if !matches!(self, Self::Kernel) => Err(Fault::Source),
             (Destination::Peer(peer, to), from) => {
                 self.copy_to_peer(peer.pid, to, from.address(length)?, length)
             }
@@ -409,8 +418,8 @@ pub fn say_slow(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         say(format_args!(
-            "{why}; data goes through shared memory instead, and a WRITE or READ waits for the \
-             process that it is for: microseconds while that process polls or sleeps, milliseconds \
+            "{why}; where memory is not mapped, data goes through shared memory instead, and a \
+             WRITE or READ waits for the process that it is for: microseconds while that process polls or sleeps, milliseconds \
              a message if it looks at its memory on a busy processor. Copying directly needs \
              kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \
              profile that allows process_vm_readv and process_vm_writev"

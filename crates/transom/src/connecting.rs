@@ -1,6 +1,7 @@
 //! Connections being made.
 
 use crate::cm::{Event, Id, Offer};
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
 use crate::pending::{ASKED_AGAIN, Arrival};
 use crate::unconnected::Unconnected;
@@ -9,6 +10,7 @@ use crate::{
     Provider, QueuePair, QueuePairBuilder, Rejection, Result,
 };
 use rustix::io::Errno;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::time::Instant;
 use transom_abi::*;
@@ -83,10 +85,10 @@ impl Connector {
         &self,
         queue_pair: QueuePair<Initialized>,
     ) -> Result<Pending<'static, Connection>> {
-        let queue_pair = Unconnected::new(queue_pair);
+        let queue_pair = Unconnected::new(queue_pair.inner);
         let private_data = marked(&self.private_data, REQUEST)?;
         check_service(&queue_pair)?;
-        let id = self.begin(&queue_pair.inner.device().provider, RDMA_PS_TCP)?;
+        let id = self.begin(&queue_pair.device().provider, RDMA_PS_TCP)?;
         let peer = self.address;
         Ok(Establishing {
             step: Step::Address,
@@ -146,11 +148,11 @@ pub(crate) fn accept(
     (from_peer, private_data): (PrivateData, &[u8]),
     reads: (u8, u8),
 ) -> Result<Pending<'static, Connection>> {
-    let queue_pair = Unconnected::new(queue_pair);
+    let queue_pair = Unconnected::new(queue_pair.inner);
     let private_data = marked(private_data, ACCEPTANCE)?;
     check_service(&queue_pair)?;
     check_device(&id, &queue_pair, peer)?;
-    let able = queue_pair.inner.reads_at_once()?;
+    let able = queue_pair.reads_at_once()?;
     let reads = (reads.0.min(able.0), reads.1.min(able.1));
     bring_up(&id, &queue_pair, Some(reads))
         .and_then(|()| id.accept(&offer(&queue_pair, &private_data, reads)))
@@ -168,15 +170,14 @@ pub(crate) fn accept(
     Ok(Establishing { step, id, queue_pair, peer, since, private_data, from_peer }.pending())
 }
 
-fn check_device(id: &Id, queue_pair: &QueuePair<Initialized>, peer: SocketAddr) -> Result<()> {
-    let port = queue_pair.inner.creation.port;
-    id.check_device(queue_pair.inner.device(), Some(port))
-        .map_err(|problem| no_connection(peer, problem))
+fn check_device(id: &Id, queue_pair: &CreatedQueuePair, peer: SocketAddr) -> Result<()> {
+    let port = queue_pair.creation.port;
+    id.check_device(queue_pair.device(), Some(port)).map_err(|problem| no_connection(peer, problem))
 }
 
 /// The connection manager's transport for TCP's port space is the reliable connection.
-fn check_service(queue_pair: &QueuePair<Initialized>) -> Result<()> {
-    match queue_pair.inner.creation.service {
+fn check_service(queue_pair: &CreatedQueuePair) -> Result<()> {
+    match queue_pair.creation.service {
         IBV_QPT_RC => Ok(()),
         _ => Err(Error::UnreliableConnection),
     }
@@ -191,7 +192,7 @@ pub(crate) fn marked(data: &[u8], carried: usize) -> Result<Vec<u8>> {
 }
 
 fn offer<'a>(
-    queue_pair: &'a QueuePair<Initialized>,
+    queue_pair: &'a CreatedQueuePair,
     private_data: &'a [u8],
     reads: (u8, u8),
 ) -> Offer<'a> {
@@ -200,13 +201,13 @@ fn offer<'a>(
         reads,
         retries: RETRIES,
         receiver_not_ready_retries: RECEIVER_NOT_READY_RETRIES,
-        queue_pair: queue_pair.number(),
-        shared_receives: queue_pair.inner.parts.shared.is_some(),
+        queue_pair: queue_pair.local.qpn,
+        shared_receives: queue_pair.parts.shared.is_some(),
     }
 }
 
 /// Brings the queue pair from INIT to RTS, as the id says; `reads` is what this end has settled on.
-fn bring_up(id: &Id, queue_pair: &QueuePair<Initialized>, reads: Option<(u8, u8)>) -> Result<()> {
+fn bring_up(id: &Id, queue_pair: &CreatedQueuePair, reads: Option<(u8, u8)>) -> Result<()> {
     // INIT once more, for now it is known what the peer may do.
     for (state, step) in
         [(IBV_QPS_INIT, "preparing"), (IBV_QPS_RTR, "connecting"), (IBV_QPS_RTS, "moving to RTS")]
@@ -215,7 +216,7 @@ fn bring_up(id: &Id, queue_pair: &QueuePair<Initialized>, reads: Option<(u8, u8)
         if let Some((served, outstanding)) = reads {
             (attributes.max_dest_rd_atomic, attributes.max_rd_atomic) = (served, outstanding);
         }
-        queue_pair.inner.follow(&mut attributes, mask, step)?;
+        queue_pair.follow(&mut attributes, mask, step)?;
     }
     Ok(())
 }
@@ -294,7 +295,7 @@ impl Establishing {
                 self.step = Step::Route;
             }
             (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {
-                let reads = self.queue_pair.inner.reads_at_once()?;
+                let reads = self.queue_pair.reads_at_once()?;
                 self.since = Instant::now();
                 self.id.connect(&offer(&self.queue_pair, &self.private_data, reads))?;
                 self.step = Step::Response;
@@ -342,7 +343,8 @@ impl Arrival for OnItsWay {
         let Establishing { id, queue_pair, peer, from_peer, .. } =
             self.0.take().expect("it was looked at just now");
         there?;
-        Ok(Some(Connection::new(id, queue_pair.connected(), from_peer, peer)))
+        let queue_pair = QueuePair { inner: queue_pair.connected(), state: PhantomData };
+        Ok(Some(Connection::new(id, queue_pair, from_peer, peer)))
     }
 
     fn id(&self) -> &Id {

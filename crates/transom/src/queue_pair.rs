@@ -113,10 +113,10 @@ impl QueuePair<Initialized> {
     /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair
     /// is then given up: what was posted to it ends with [`Status::Flushed`](crate::Status::Flushed).
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>> {
-        let queue_pair = Unconnected::new(self);
-        queue_pair.inner.ready_to_receive(peer)?;
-        queue_pair.inner.ready_to_send()?;
-        Ok(queue_pair.connected())
+        let queue_pair = Unconnected::new(self.inner);
+        queue_pair.ready_to_receive(peer)?;
+        queue_pair.ready_to_send()?;
+        Ok(QueuePair { inner: queue_pair.connected(), state: PhantomData })
     }
 }
 

@@ -1,28 +1,28 @@
 //! A queue pair while it is being connected.
 
-use crate::{Connected, Initialized, QueuePair};
-use std::marker::PhantomData;
+use crate::created_queue_pair::CreatedQueuePair;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// A queue pair that is being connected. Nobody else may have it: if that fails or is given up, what was posted
 /// to it is flushed, for no message will come.
-pub(crate) struct Unconnected(Option<QueuePair<Initialized>>);
+pub(crate) struct Unconnected(Option<Arc<CreatedQueuePair>>);
 
 const CONNECTED: &str = "it is had until it is connected";
 
 impl Unconnected {
-    pub(crate) fn new(queue_pair: QueuePair<Initialized>) -> Self {
+    pub(crate) fn new(queue_pair: Arc<CreatedQueuePair>) -> Self {
         Self(Some(queue_pair))
     }
 
     /// It is connected.
-    pub(crate) fn connected(mut self) -> QueuePair<Connected> {
-        QueuePair { inner: self.0.take().expect(CONNECTED).inner, state: PhantomData }
+    pub(crate) fn connected(mut self) -> Arc<CreatedQueuePair> {
+        self.0.take().expect(CONNECTED)
     }
 }
 
 impl Deref for Unconnected {
-    type Target = QueuePair<Initialized>;
+    type Target = CreatedQueuePair;
 
     fn deref(&self) -> &Self::Target {
         self.0.as_ref().expect(CONNECTED)

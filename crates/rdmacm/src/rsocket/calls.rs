@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use transom_abi::*;
 
-use super::names;
 use super::socket::{SOCKETS, Socket, State};
 use super::transfer::{deadline, give_peer};
 use super::wait::{Deadline, answered};
+use super::{fork, names};
 use crate::entry::{guarded, zero_of};
-use crate::{fork, provider};
+use crate::provider;
 
 /// How long the end of a program may take for what all its sockets have sent.
 const AT_EXIT: Duration = Duration::from_secs(2);

@@ -6,10 +6,12 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::process::Resource;
 
 use super::address_space::AddressSpace;
 use super::own::{self, Bytes};
@@ -66,7 +68,7 @@ pub(super) fn take_over(
         }
         let to = to.address(length).ok_or(Errno::INVAL)?;
         if transfer(Direction::Read, this_process(), to, address, length) != Ok(length) {
-            return Err(Errno::FAULT);
+            write(space, pages)?;
         }
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
         unsafe { replace(space, pages) }
@@ -76,6 +78,20 @@ pub(super) fn take_over(
         let _ = space.discard(address, length);
     }
     moved
+}
+
+/// Writes pages to the file, where the kernel forbids to copy memory otherwise.
+fn write(space: &AddressSpace, Pages { address, length }: Pages) -> Result<(), Errno> {
+    // Beyond a limit of file sizes it would be a signal that answers.
+    if rustix::process::getrlimit(Resource::Fsize).current.is_some() {
+        return Err(Errno::FBIG);
+    }
+    let (count, offset) = (length as usize, libc::off_t::try_from(address));
+    let offset = offset.map_err(|_| Errno::INVAL)?;
+    let from = std::ptr::with_exposed_provenance(address as usize);
+    // SAFETY: the kernel looks whether they can be read.
+    let written = unsafe { libc::pwrite(space.file().as_raw_fd(), from, count, offset) };
+    if usize::try_from(written) == Ok(count) { Ok(()) } else { Err(Errno::FAULT) }
 }
 
 /// Has fresh pages of private memory lie in the file from the start.

@@ -13,7 +13,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::memory::*;
 use transom_conformance::path_of;
-use transom_conformance::processes::{Way, again, alone};
+use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, command};
 use transom_host::{Adapter, Copying, Options};
 use transom_ibverbs::ibv_reg_mr;
@@ -121,6 +121,79 @@ fn without_process_vm() {
     for link in [Link::Local, Link::Loopback] {
         repertoire(&Pair::rc(link), |_| {});
     }
+}
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("owner", owner)]);
+}
+
+/// Has a page that is mapped, and a word on its stack, which is not.
+fn owner(channel: &mut Channel) {
+    forbid(REFUSE);
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    let page = Buffer::new(4096);
+    let mut word = 0_u64;
+    let at = std::ptr::from_mut(&mut word);
+    let (mr, of_word) =
+        (end.reg(&page, ALL), try_reg(end.pd, at as u64, 8, ALL).expect("a region"));
+    meet(channel, qp);
+    assert!(!is_mapped(at as u64, 8));
+    let mapped = u64::from(is_mapped(page.addr(), 4096));
+    channel.tell(&[page.addr(), keys(mr).1.into(), at as u64, keys(of_word).1.into(), mapped]);
+    let [] = channel.hear();
+    // SAFETY: a live word, which the peer has written to.
+    assert_eq!((page.word(0), page.word(8), unsafe { at.read_volatile() }), (7, 8, 7));
+    channel.tell(&[]);
+    let [] = channel.hear();
+}
+
+/// Memory that is mapped is reached also while its process stands still; other memory by messages.
+#[test]
+fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
+    const THIS: &str = path_of!("mapped_memory_is_reached_where_process_vm_was_never_allowed");
+    alone(THIS, Way::Mapped, || {
+        forbid(REFUSE);
+        let (end, mut child) = (open(), Child::start(path_of!("owner")));
+        let qp = end.qp(IBV_QPT_RC);
+        let near = Buffer::new(4096);
+        let mr = end.reg(&near, ALL);
+        meet(&mut child.channel, qp);
+        let [page, key, word, of_word, mapped] = child.hear();
+        let request = |mut wr: ibv_send_wr| {
+            post(qp, &mut wr);
+            end.expect(IBV_WC_SUCCESS);
+        };
+        let one = || [sge(near.addr(), 8, mr)];
+        near.set_word(0, 7);
+        if mapped == 1 {
+            child.stop();
+            request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), page, key as u32));
+            request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), page + 8, key as u32));
+            let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+            request(atomic_wr(opcode, &mut one(), page + 8, key as u32, 1, 0));
+            near.set_word(0, 0);
+            request(rdma_wr(IBV_WR_RDMA_READ, &mut one(), page + 8, key as u32));
+            assert_eq!(near.word(0), 8);
+            near.set_word(0, 7);
+            child.resume();
+        } else {
+            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
+            eprintln!("skipped: memory cannot be mapped here");
+        }
+        request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), word, of_word as u32));
+        if mapped == 1 {
+            child.tell(&[]);
+            let [] = child.hear();
+        } else {
+            child.kill();
+            return;
+        }
+        child.tell(&[]);
+        child.finish();
+    });
 }
 
 /// Once memory is mapped the whole repertoire needs neither of the system calls.

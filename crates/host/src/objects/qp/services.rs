@@ -18,7 +18,7 @@ use transom_device::protection::{
 };
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge};
-use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
+use transom_net::{Gather, Peer, RecordData, RingBytes, Scatter, Where};
 use transom_system::clock;
 use transom_system::memory::{Destination, change_word};
 use transom_wire::Psn;
@@ -341,9 +341,7 @@ impl At<'_> {
             Link::Loopback if !self.qp.device.by_message() => {
                 (self.qp.device.process().segment(), Where::Here)
             }
-            Link::Local(peer)
-                if peer.reach == Reach::Direct && !peer.is_gone() && !self.would_pass(peer) =>
-            {
+            Link::Local(peer) if peer.is_reached() && !peer.is_gone() && !self.would_pass(peer) => {
                 (&peer.segment, Where::Peer(&peer.memory))
             }
             Link::Loopback | Link::Local(_) | Link::Wire(_) => return None,
