@@ -93,6 +93,7 @@ impl Shared {
         let port = Port { shared: self, at, qp: &qp, cause: &cause };
         let mut endpoint = qp.endpoint.borrow_mut();
         if cause == Cause::Responses {
+            self.model().heard(at, packets);
             endpoint.take_answers(&port, packets);
         } else {
             self.model().arrived(at, &cause);

@@ -128,6 +128,10 @@ pub struct End {
     pub held: bool,
     /// Answers may come later than it waits for them, or found no room.
     pub slow: bool,
+    /// Its packets before this place are acknowledged, or more than are.
+    pub acknowledged: u64,
+    /// The place that the last sequence error it has heard of names.
+    pub gap: Option<u64>,
 }
 
 impl End {

@@ -197,6 +197,10 @@ impl Io for Port<'_> {
         egress.ever_full.set(true);
         egress.has_refused.set(true);
         self.send(&packets[..room]);
+        for packet in &packets[..room] {
+            let verdict = self.shared.model().taken_back(self.at, packet);
+            self.note(verdict);
+        }
         false
     }
 

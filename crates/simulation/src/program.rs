@@ -139,6 +139,8 @@ impl<'a> Programs<'a> {
                 hardy: plan.retries == 7 && self.plan.faults.are_few(),
                 held: false,
                 slow: false,
+                acknowledged: 0,
+                gap: None,
             };
             self.shared.model().ends[device].push(end);
         }

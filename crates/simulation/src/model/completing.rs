@@ -8,7 +8,7 @@ use transom_device::queue::{Body, Completion, Flags, LocalOp, SendFlags, SendOp,
 use transom_wire::NakCode;
 use transom_wire::grh::GRH_BYTES;
 
-use super::posted::PostedSend;
+use super::posted::{PostedSend, Tries};
 use super::rights::{Grants, Kind};
 use super::{At, Cause, Found, Model, Verdict, ensure};
 
@@ -66,6 +66,10 @@ impl Model {
             end.sends[number].status = Some(status);
             end.ended += 1;
             if status == Status::Success {
+                // The others have ended before.
+                if reported {
+                    end.gets_on();
+                }
                 self.counts.succeeded += 1;
                 ensure!(
                     !reported || silent || u64::from(done.byte_length) == send.length,
@@ -112,11 +116,16 @@ impl Model {
                 );
                 let lost = !end.hardy || end.slow || held || peer.fallen.is_some();
                 ensure!(lost, "hardly anything is lost");
-                let most = send.sent.iter().max().copied().unwrap_or(0);
+                let most =
+                    |times: fn(&Tries) -> u32| send.sent.iter().map(times).max().unwrap_or(0);
                 // A READ is asked for again from where it stopped, which is another packet.
                 let read = matches!(send.body(), Some(Body::Read { .. }));
-                let least = u32::from(end.retries.0) + u32::from(!read);
-                ensure!(most >= least, "it was sent {most} times, not {least}");
+                let retries = u32::from(end.retries.0);
+                let (ever, least) = (most(|tries| tries.ever), retries + u32::from(!read));
+                ensure!(ever >= least, "it was sent {ever} times, not {least}");
+                // The first time may have been before something got on (rule RN-08).
+                let again = most(|tries| tries.since_progress);
+                ensure!(again >= retries, "{again} of {retries} retries, then something got on");
                 Ok(())
             }
             Status::RnrRetryExceeded => {

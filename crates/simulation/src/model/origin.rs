@@ -4,9 +4,34 @@ use transom_device::Access;
 use transom_device::qp::Service;
 use transom_device::queue::{Body, SendFlags};
 use transom_wire::packet::{Operation, Packet};
+use transom_wire::{NakCode, Syndrome};
 
-use super::posted::sge_at;
-use super::{At, Model, Verdict, ensure};
+use super::posted::{Tries, sge_at};
+use super::{At, End, Model, Verdict, ensure};
+
+impl End {
+    /// What was sent of all that has not ended.
+    fn unended(&mut self) -> impl Iterator<Item = &mut Tries> {
+        self.sends[self.ended..].iter_mut().flat_map(|send| &mut send.sent)
+    }
+
+    /// Something it has sent is done: all that has not ended has its retries anew (rule RN-08).
+    pub(super) fn gets_on(&mut self) {
+        self.unended().for_each(|tries| tries.since_progress = 0);
+    }
+
+    /// Whether an answer to `place`, which acknowledges everything before `through`, certainly does so for
+    /// the first time: a NAK may have said as much.
+    fn is_acknowledged(&self, place: u64, through: u64) -> bool {
+        let Ok(number) = self.message_at(place) else { return false };
+        let send = &self.sends[number];
+        let sent = send.sent[(place - send.first) as usize].ever > 0;
+        // Of one that waits for data itself an acknowledgement says nothing.
+        let mut unended = self.sends[self.ended..].iter().take_while(|send| send.first < through);
+        let waits = unended.any(|send| send.body().is_some_and(|body| body.uses_read_resources()));
+        sent && !waits && through > self.acknowledged
+    }
+}
 
 impl Model {
     /// A request is sent.
@@ -54,11 +79,58 @@ impl Model {
         let (place, service) = (send.first + index, end.service);
         let number = end.message_at(place)?;
         let index = index as usize;
-        let again = self.end(at).sends[number].sent[index] > 0;
+        let most = u32::from(end.retries.0) + 1;
+        let tries = &mut self.end_mut(at).sends[number].sent[index];
+        let again = tries.ever > 0;
         ensure!(!again || service == Service::Rc, "packet {place} is sent twice, unreliably");
-        self.end_mut(at).sends[number].sent[index] += 1;
+        tries.ever += 1;
+        tries.since_progress += 1;
+        tries.since_answer += 1;
+        let unanswered = tries.since_answer;
+        ensure!(unanswered <= most, "packet {place} is sent {unanswered} times, more than {most}");
         self.counts.retransmitted += u64::from(again);
         Ok(())
+    }
+
+    /// A packet that has been sent counts as not sent, and will be sent again with what comes behind it.
+    pub fn taken_back(&mut self, at: At, packet: &Packet<'_>) -> Verdict {
+        let end = self.end_mut(at);
+        let place = end.place_of(packet.psn)?;
+        let number = end.message_at(place)?;
+        let send = &mut end.sends[number];
+        let tries = &mut send.sent[(place - send.first) as usize];
+        tries.since_progress = tries.since_progress.saturating_sub(1);
+        tries.since_answer = tries.since_answer.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Answers arrive together. What counts as a retry is what is sent again while nothing tells of progress:
+    /// with any answer that may do so its packets have all their retries, and without one that does so
+    /// certainly they have not.
+    pub fn heard(&mut self, at: At, answers: &[Packet<'_>]) {
+        for (number, answer) in answers.iter().enumerate() {
+            let end = self.end_mut(at);
+            let Ok(place) = end.place_of(answer.psn) else { continue };
+            let syndrome = match answer.operation {
+                Operation::Acknowledge(aeth) => aeth.syndrome(),
+                _ => None,
+            };
+            let missing = syndrome == Some(Syndrome::Nak(NakCode::SequenceError));
+            if !missing || end.gap != Some(place) {
+                end.unended().for_each(|tries| tries.since_answer = 0);
+            }
+            end.gap = if missing { Some(place) } else { end.gap };
+            let through = match syndrome {
+                Some(Syndrome::Nak(_) | Syndrome::RnrNak(_)) => place,
+                _ => place + 1,
+            };
+            // Behind another answer, something may have failed before this one is taken.
+            let counts = number == 0 && syndrome.is_some() && end.is_acknowledged(place, through);
+            end.acknowledged = end.acknowledged.max(through);
+            if counts {
+                end.gets_on();
+            }
+        }
     }
 
     /// Bytes are stored for an answer: the next ones of the oldest READ or atomic that waits.
@@ -108,7 +180,9 @@ impl Model {
                 ensure!(word == bytes, "atomic {:#x} gets {bytes:x?}, not {word:x?}", send.wr_id);
             }
         }
-        self.end_mut(at).sends[number].stored += bytes.len() as u64;
+        let end = self.end_mut(at);
+        end.sends[number].stored += bytes.len() as u64;
+        end.gets_on();
         self.counts.bytes += bytes.len() as u64;
         Ok(())
     }

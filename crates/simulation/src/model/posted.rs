@@ -25,7 +25,7 @@ pub struct PostedSend {
     /// Bytes of its answer that have been stored.
     pub stored: u64,
     /// How often each of its packets was sent.
-    pub sent: Vec<u32>,
+    pub sent: Vec<Tries>,
     /// How it ended; success may not have been reported.
     pub status: Option<Status>,
 }
@@ -64,6 +64,17 @@ impl PostedSend {
             _ => 0,
         }
     }
+}
+
+/// How often a packet was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tries {
+    /// Since it was posted.
+    pub ever: u32,
+    /// Since its sender has certainly got on.
+    pub since_progress: u32,
+    /// Since its sender may have got on.
+    pub since_answer: u32,
 }
 
 /// A posted receive.

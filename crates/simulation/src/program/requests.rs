@@ -8,7 +8,7 @@ use transom_device::queue::{
 };
 
 use super::{EXPOSED_REGIONS, INLINE, Programs, QKEY, WINDOWS};
-use crate::model::posted::{PostedSend, pattern};
+use crate::model::posted::{PostedSend, Tries, pattern};
 use crate::model::rights::{Grants, Kind, Object};
 use crate::model::{At, Cause};
 use crate::port::Port;
@@ -263,7 +263,7 @@ impl Programs<'_> {
                 first: end.next_packet(),
                 packets,
                 stored: 0,
-                sent: vec![0; packets as usize],
+                sent: vec![Tries::default(); packets as usize],
                 status: None,
             };
             end.sends.push(posted);
