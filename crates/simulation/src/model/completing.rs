@@ -93,7 +93,13 @@ impl Model {
         let device = 1 - at.device;
         match status {
             Status::Success if end.service == Service::Rc => self.judge_success(at, send),
-            Status::Success | Status::Flushed => Ok(()),
+            // Nobody answers; it is done when it has left (rule UC-02).
+            Status::Success => {
+                let kept = send.sent.iter().position(|tries| tries.ever == 0);
+                ensure!(kept.is_none(), "its packet {kept:?} has not been sent");
+                Ok(())
+            }
+            Status::Flushed => Ok(()),
             Status::RemoteAccess | Status::RemoteInvalidRequest | Status::RemoteOperation => {
                 let code = match status {
                     Status::RemoteAccess => NakCode::RemoteAccess,
