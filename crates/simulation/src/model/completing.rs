@@ -10,6 +10,7 @@ use transom_wire::grh::GRH_BYTES;
 
 use super::posted::{PostedSend, Tries};
 use super::rights::{Grants, Kind};
+use super::target::needs;
 use super::{At, Cause, Found, Model, Verdict, ensure};
 
 impl Model {
@@ -174,6 +175,13 @@ impl Model {
         peer.inbound.check_through(end, send.first + send.packets)?;
         let received = !send.takes_receive() || peer.inbound.has_received(send);
         ensure!(received, "its target has completed no receive");
+        if let Some((_, _, access)) = needs(send, 0, end.mtu) {
+            ensure!(peer.access.contains(access), "its target lets nobody do this");
+        }
+        if matches!(body, Body::Flush { .. }) {
+            let flushed = peer.inbound.flushed.contains(&send.first);
+            ensure!(flushed, "its target has flushed nothing");
+        }
         if body.returns_data() {
             ensure!(send.stored == send.length, "{} bytes came back", send.stored);
         }

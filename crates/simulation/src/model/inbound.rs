@@ -21,6 +21,10 @@ pub struct Inbound {
     received: HashSet<u64>,
     /// UC: packets that have taken effect.
     seen: HashSet<u64>,
+    /// FLUSHes that came when they were allowed, by place.
+    flushable: HashSet<u64>,
+    /// Those that were answered.
+    pub flushed: HashSet<u64>,
     /// What READ responses have said, by the place of their number: all versions.
     pub answers: HashMap<u64, Vec<Vec<u8>>>,
     /// What atomics have found, by place.
@@ -101,6 +105,18 @@ impl Inbound {
             atomic || bytes == whole,
             "packet {place} counts as done with {bytes} of {whole} bytes stored"
         );
+        Ok(())
+    }
+
+    /// A FLUSH of this place comes when it is allowed.
+    pub fn allow_flush(&mut self, place: u64) {
+        self.flushable.insert(place);
+    }
+
+    /// A FLUSH of this place is answered.
+    pub fn flush(&mut self, place: u64) -> Verdict {
+        ensure!(self.flushable.contains(&place), "the FLUSH at {place} was never allowed");
+        self.flushed.insert(place);
         Ok(())
     }
 

@@ -42,7 +42,11 @@ impl Model {
         for packet in arrived {
             let Ok(from) = self.sender(at, packet.source) else { continue };
             if let Ok(place) = self.end(from).place_of(packet.psn) {
+                let flushable = self.may_flush(at, from, place);
                 let inbound = &mut self.end_mut(at).inbound;
+                if flushable {
+                    inbound.allow_flush(place);
+                }
                 inbound.gaps.remove(&place);
                 match lacking {
                     true => inbound.lacked.insert(place),
@@ -51,6 +55,19 @@ impl Model {
             }
         }
         self.end_mut(at).inbound.refusing = None;
+    }
+
+    /// Whether a packet of this place is a FLUSH that is allowed at this moment (rules FL-01 to FL-06).
+    fn may_flush(&self, at: At, from: At, place: u64) -> bool {
+        let (end, sender) = (self.end(at), self.end(from));
+        let Ok(number) = sender.message_at(place) else { return false };
+        let send = &sender.sends[number];
+        let Some((key, range, access)) = needs(send, place - send.first, sender.mtu) else {
+            return false;
+        };
+        matches!(send.body(), Some(Body::Flush { .. }))
+            && end.access.contains(access)
+            && self.rights[at.device].place(key, range, access, end.who(), false).is_ok()
     }
 
     /// Bytes are stored for requests.
@@ -354,6 +371,9 @@ impl Model {
                 if let Some(old) = old {
                     let found = end.inbound.found.get(&place);
                     ensure!(found == Some(&old), "an atomic answers {old:#x}, found {found:x?}");
+                }
+                if matches!(send.body(), Some(Body::Flush { .. })) {
+                    self.end_mut(at).inbound.flush(place)?;
                 }
             }
             Syndrome::RnrNak(_) => {

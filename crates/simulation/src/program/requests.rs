@@ -65,6 +65,8 @@ impl Programs<'_> {
         let needs = match choice {
             5..9 | 14 => Access::REMOTE_WRITE,
             9..12 => Access::REMOTE_READ,
+            // Windows never grant it.
+            15 if random.chance(self.plan.wildness * 4) => Access::empty(),
             15 => Access::FLUSH_GLOBAL,
             _ => Access::REMOTE_ATOMIC,
         };
