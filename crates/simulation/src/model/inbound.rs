@@ -21,6 +21,11 @@ pub struct Inbound {
     received: HashSet<u64>,
     /// UC: packets that have taken effect.
     seen: HashSet<u64>,
+    /// Packets before this place may have been carried out: nothing is missing among what has arrived of
+    /// them.
+    reach: u64,
+    /// READs that may have been carried out, each part that was asked for by itself: by place.
+    reads: HashSet<u64>,
     /// FLUSHes that came when they were allowed, by place.
     flushable: HashSet<u64>,
     /// Those that were answered.
@@ -108,9 +113,30 @@ impl Inbound {
         Ok(())
     }
 
-    /// A FLUSH of this place comes when it is allowed.
-    pub fn allow_flush(&mut self, place: u64) {
-        self.flushable.insert(place);
+    /// A packet of this place arrives. `flushable`: it is a FLUSH, and allowed at this moment.
+    pub fn arrive(&mut self, from: &End, place: u64, flushable: bool) -> Verdict {
+        if flushable {
+            self.flushable.insert(place);
+        }
+        let send = &from.sends[from.message_at(place)?];
+        // What comes too early is dropped.
+        if place <= self.reach {
+            let read = matches!(send.body(), Some(Body::Read { .. }));
+            if read {
+                self.reads.insert(place);
+            }
+            let end = if read { send.first + send.packets } else { place + 1 };
+            self.reach = self.reach.max(end);
+        }
+        Ok(())
+    }
+
+    /// The most messages that may have been completed (rule PSN-20).
+    pub fn most_messages(&self, from: &End) -> usize {
+        let done = from.sends.iter().take_while(|send| send.first + send.packets <= self.reach);
+        let others =
+            done.filter(|send| send.packets > 0 && !matches!(send.body(), Some(Body::Read { .. })));
+        others.count() + self.reads.len()
     }
 
     /// A FLUSH of this place is answered.

@@ -43,10 +43,10 @@ impl Model {
             let Ok(from) = self.sender(at, packet.source) else { continue };
             if let Ok(place) = self.end(from).place_of(packet.psn) {
                 let flushable = self.may_flush(at, from, place);
+                let (inbound, sender) = self.inbound_from(at, from);
+                // That the place is somebody's is known.
+                let _ = inbound.arrive(sender, place, flushable);
                 let inbound = &mut self.end_mut(at).inbound;
-                if flushable {
-                    inbound.allow_flush(place);
-                }
                 inbound.gaps.remove(&place);
                 match lacking {
                     true => inbound.lacked.insert(place),
@@ -341,6 +341,8 @@ impl Model {
         let syndrome = aeth.syndrome().ok_or("a reserved syndrome is sent")?;
         let end = self.end(at);
         let sender = &self.ends[1 - at.device][end.peer];
+        let most = end.inbound.most_messages(sender);
+        ensure!(aeth.msn as usize <= most, "MSN {} after at most {most} messages", aeth.msn);
         if syndrome == Syndrome::Nak(NakCode::SequenceError) {
             let place = u64::from(psn.value().wrapping_sub(sender.first.value()) & 0xff_ffff);
             end.inbound.check_through(sender, place)?;
