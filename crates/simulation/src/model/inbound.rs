@@ -1,6 +1,6 @@
 //! What a queue pair has carried out for its peer: each packet of RC takes effect once and in order.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use transom_device::qp::Service;
 use transom_device::queue::Body;
@@ -32,6 +32,8 @@ pub struct Inbound {
     pub flushed: HashSet<u64>,
     /// What READ responses have said, by the place of their number: all versions.
     pub answers: HashMap<u64, Vec<Vec<u8>>>,
+    /// Where answers to READs have ended, by place: what comes again of these has been answered whole.
+    pub whole: BTreeSet<u64>,
     /// What atomics have found, by place.
     pub found: HashMap<u64, u64>,
     /// Refusals, by the place of their number.

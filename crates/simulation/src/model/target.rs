@@ -267,8 +267,8 @@ impl Model {
             && self.rights[at.device].place(key, range, access, end.who(), false).is_err()
     }
 
-    /// Whether it is a READ that is refused which has been answered before: one of those that arrived, or if it
-    /// waited its turn, any.
+    /// Whether it is a READ that is refused which has been answered before, to its end: one of those that
+    /// arrived, or if it waited its turn, any.
     fn has_answered(&self, at: At, cause: &Cause, refusal: &Refusal) -> bool {
         let (end, attempt) = (self.end(at), refusal.attempt);
         let sender = &self.ends[1 - at.device][end.peer];
@@ -287,8 +287,10 @@ impl Model {
             Cause::Itself | Cause::Responses => true,
         };
         sender.sends.iter().filter(|send| has_come(send)).any(|send| {
-            (send.first..send.first + send.packets)
-                .any(|place| is_it(send, place) && end.inbound.answers.contains_key(&place))
+            let behind = send.first + send.packets;
+            (send.first..behind).any(|place| {
+                is_it(send, place) && end.inbound.whole.range(place..behind).next().is_some()
+            })
         })
     }
 
@@ -402,8 +404,14 @@ impl Model {
         self.responded(at, packet)?;
         let sender = &self.ends[1 - at.device][self.end(at).peer];
         let place = sender.place_of(packet.psn)?;
-        let answers = &mut self.end_mut(at).inbound.answers;
-        answers.entry(place).or_default().push(packet.payload.to_vec());
+        let inbound = &mut self.end_mut(at).inbound;
+        if matches!(
+            packet.operation,
+            Operation::ReadResponseLast(_) | Operation::ReadResponseOnly(_)
+        ) {
+            inbound.whole.insert(place);
+        }
+        inbound.answers.entry(place).or_default().push(packet.payload.to_vec());
         Ok(())
     }
 }
