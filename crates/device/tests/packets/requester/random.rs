@@ -77,13 +77,37 @@ fn packet(first: u32, step: &Step) -> Option<Packet<'static>> {
     Some(Packet { payload, ..answer(psn, operation) })
 }
 
+/// A work request.
+#[derive(Clone, Copy)]
+struct Posted {
+    op: SendOp,
+    /// Its first number, and how many.
+    number: u32,
+    count: u32,
+    /// Bytes.
+    length: u64,
+}
+
+impl Posted {
+    fn returns_data(&self) -> bool {
+        self.op == READ || self.op == ADD
+    }
+
+    /// The number behind it.
+    fn end(&self) -> u32 {
+        self.number + self.count
+    }
+}
+
 /// What the origin was given to do, and what of it came back.
 #[derive(Default)]
 struct Ledger {
-    /// Operation, first number and how many.
-    posted: Vec<(SendOp, u32, u32)>,
+    posted: Vec<Posted>,
     done: usize,
     failed: bool,
+    /// How much data has come in order: all of that of so many work requests, and of the next one so many
+    /// packets.
+    came: (usize, u32),
 }
 
 impl Ledger {
@@ -92,21 +116,23 @@ impl Ledger {
             return;
         }
         let (op, length, flags) = work;
-        let number = self.posted.last().map_or(first, |(_, number, count)| number + count);
+        let number = self.posted.last().map_or(first, Posted::end);
         origin.post_send_with(self.posted.len() as u64, op, length, flags);
-        self.posted.push((op, number, numbers(length)));
+        self.posted.push(Posted { op, number, count: numbers(length), length });
     }
 
-    /// Takes what has completed: in order, each once, and with success only what `is_answered` to its
-    /// last number.
-    fn settle(&mut self, origin: &Host, is_answered: impl Fn(&SendOp, u32, u32) -> bool) {
+    /// Takes what has completed, and says how much: in order, each once, and with success only what
+    /// `is_answered` to its last number.
+    fn settle(&mut self, origin: &Host, is_answered: impl Fn(&Posted) -> bool) -> usize {
+        let before = self.done;
         for (wr_id, status) in origin.env.statuses() {
             assert_eq!(wr_id, self.done as u64, "out of order");
-            let (op, number, count) = self.posted[self.done];
+            let posted = self.posted[self.done];
             match status {
                 Status::Success => {
                     assert!(!self.failed, "success behind a failure");
-                    assert!(is_answered(&op, number, count), "{op:?} at {number} was not answered");
+                    let Posted { op, number, .. } = posted;
+                    assert!(is_answered(&posted), "{op:?} at {number} was not answered");
                 }
                 Status::Flushed => assert!(self.failed, "flushed by nothing"),
                 _ => assert!(!std::mem::replace(&mut self.failed, true), "a second failure"),
@@ -114,6 +140,51 @@ impl Ledger {
             self.done += 1;
         }
         assert_eq!(self.failed, origin.env.state() == QpState::Error);
+        self.done - before
+    }
+
+    /// Notes an answer that reaches the origin: what brings data has to come in order.
+    fn hear(&mut self, answer: &Packet<'_>) {
+        let (done, part) = self.came;
+        let waits = (done..self.posted.len()).find(|at| self.posted[*at].returns_data());
+        let Some(at) = waits else { return };
+        let Posted { number, count, .. } = self.posted[at];
+        let brings = !matches!(answer.operation, Operation::Acknowledge(_));
+        if brings && answer.psn == Psn::new(number + part) {
+            self.came = if part + 1 == count { (at + 1, 0) } else { (at, part + 1) };
+        }
+    }
+
+    /// The number of the work request that waits for data and has not all of it, and of the packet that
+    /// brings it what is missing first: behind all if there is none.
+    fn awaited(&self) -> (u32, u32) {
+        let next = self.posted[self.came.0..].iter().find(|posted| posted.returns_data());
+        next.map_or((u32::MAX, u32::MAX), |next| (next.number, next.number + self.came.1))
+    }
+
+    /// Checks a request: where it begins, and with which bytes, of those that were `before` in the buffer
+    /// and those that come with a READ.
+    fn check(&self, request: &Packet<'_>, before: &[u8], read: &[u8]) {
+        assert_eq!(request.transport, Transport::Rc);
+        let first = Psn::new(self.posted[0].number);
+        let number = self.posted[0].number + request.psn.since(first);
+        let posted = self.posted.iter().find(|posted| number < posted.end()).expect("posted");
+        let offset = u64::from(number - posted.number) * MTU;
+        if let Operation::ReadRequest(reth) = request.operation {
+            let (from, rest) = (0x1000 + offset, posted.length - offset);
+            assert!(reth.address == from && u64::from(reth.length) <= rest, "{reth:x?}");
+            // What of it has come is not asked for again.
+            let (_, next) = self.awaited();
+            assert!(number >= next, "{number} is asked for, and all before {next} has come");
+            return;
+        }
+        let length = if posted.returns_data() { 0 } else { MTU.min(posted.length - offset) };
+        assert_eq!(request.payload.len() as u64, length);
+        for (byte, at) in request.payload.iter().zip(offset as usize..) {
+            // An atomic puts its result over the first eight.
+            let right = at < 8 || *byte == before[at] || *byte == read[at];
+            assert!(right, "byte {at} of {:?} at {number} is sent wrong", posted.op);
+        }
     }
 }
 
@@ -121,7 +192,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever comes, nothing panics, and no request is completed twice, out of order, or with
-    /// success before its last number is answered.
+    /// success before its last number is answered. Answers to what has not been sent end nothing.
     /// Rules: PSN-24, ORD-02, NET-16
     #[test]
     fn no_packets_confuse_the_queue(
@@ -130,8 +201,8 @@ proptest! {
     ) {
         let mut origin = origin_of(Service::Rc, first);
         let mut ledger = Ledger::default();
-        // The furthest number acknowledged, and the numbers that data came for.
-        let mut furthest = 0;
+        // How many numbers have been sent, the furthest acknowledged, and those that data came for.
+        let (mut sent, mut furthest) = (0, 0);
         let mut data = Vec::new();
         for step in &steps {
             let parts;
@@ -155,21 +226,37 @@ proptest! {
                     vec![]
                 }
             };
+            // What was posted or waited for its time leaves, and what has waited too long ends.
+            origin.advance();
+            ledger.settle(&origin, |_| false);
+            for request in origin.env.sent() {
+                sent = sent.max(request.psn.since(Psn::new(first)) + asked(&request.packet()));
+            }
+            let mut awaited = false;
             for packet in &arrived {
                 let behind = packet.psn.since(Psn::new(first));
-                if behind < 1 << 23 {
+                if behind < sent {
                     // A refusal says that the one before it has arrived, data that its own has.
                     furthest = furthest.max(behind + 1);
+                    data.push(behind);
+                    awaited = true;
                 }
-                data.push(behind);
             }
             origin.take_answers(&arrived);
-            ledger.settle(&origin, |op, number, count| match op {
-                _ if *op == READ => (0..count).all(|at| data.contains(&(number + at - first))),
-                _ if *op == ADD => data.contains(&(number - first)),
-                _ => number + count - first <= furthest,
+            let ended = ledger.settle(&origin, |posted| match posted.returns_data() {
+                true => (posted.number..posted.end()).all(|at| data.contains(&(at - first))),
+                false => posted.end() - first <= furthest,
             });
+            prop_assert!(awaited || ended == 0, "{arrived:?} ends something");
         }
+    }
+}
+
+/// How many numbers a request takes.
+fn asked(request: &Packet<'_>) -> u32 {
+    match request.operation {
+        Operation::ReadRequest(reth) => numbers(reth.length.into()),
+        _ => 1,
     }
 }
 
@@ -196,10 +283,7 @@ impl Target {
             }
             return;
         }
-        let count = match request.operation {
-            Operation::ReadRequest(reth) => numbers(reth.length.into()),
-            _ => 1,
-        };
+        let count = asked(request);
         if ahead.is_eq() {
             self.told = false;
             self.expected = psn.plus(count);
@@ -270,8 +354,10 @@ fn arrived(network: &mut Network, to: usize, now: u64) -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With an honest target everything is done in the end, in order and with the right data.
-    /// Rules: PSN-10, PSN-23, PSN-25, RN-08, RN-09, ORD-02
+    /// With an honest target everything is done in the end, in order and with the right data: a SEND or
+    /// WRITE when the target has carried it out, a READ or an atomic when its data has come. What of a READ
+    /// has come is not asked for again.
+    /// Rules: PSN-23, PSN-25, RN-08, RN-09, ORD-02
     #[test]
     fn an_honest_target_is_served_over_a_bad_network(
         first in prop_oneof![Just(100), Just(0xff_ffe0)],
@@ -284,7 +370,8 @@ proptest! {
         let mut faults = FaultInjector::new(2, faults(), Random::new(seed ^ 1));
         let mut origin = origin_of(Service::Rc, first);
         origin.qp.requester.connection.max_rd_atomic = limit;
-        let memory = pattern(MEMORY);
+        let before = origin.env.bytes(LOCAL, MEMORY as usize);
+        let memory: Vec<u8> = before.iter().map(|byte| !byte).collect();
         let mut target = Target { expected: Psn::new(first), told: false, memory };
         let mut ledger = Ledger::default();
         let mut work = all.iter();
@@ -297,9 +384,13 @@ proptest! {
             }
             origin.env.room.set(random.below(8) * BURST);
             let now = origin.env.time.get();
-            for request in origin.env.sent() {
-                prop_assert_eq!(request.transport, Transport::Rc);
-                faults.send(&mut network, ORIGIN, TARGET, now, &encode(&request.packet()));
+            let leaving = |ledger: &Ledger, origin: &Host, read: &[u8]| -> Vec<Vec<u8>> {
+                let sent = origin.env.sent();
+                sent.iter().for_each(|request| ledger.check(&request.packet(), &before, read));
+                sent.iter().map(|request| encode(&request.packet())).collect()
+            };
+            for request in leaving(&ledger, &origin, &target.memory) {
+                faults.send(&mut network, ORIGIN, TARGET, now, &request);
             }
             let mut answers = VecDeque::new();
             for request in arrived(&mut network, TARGET, now) {
@@ -312,15 +403,23 @@ proptest! {
             let packets: Vec<_> =
                 answers.iter().map(|bytes| Packet::parse(bytes).expect("an answer")).collect();
             for burst in packets.chunks(1 + random.below(64)) {
+                burst.iter().for_each(|answer| ledger.hear(answer));
                 origin.take_answers(burst);
+                for request in leaving(&ledger, &origin, &target.memory) {
+                    faults.send(&mut network, ORIGIN, TARGET, now, &request);
+                }
             }
             let idle = [ORIGIN, TARGET].iter().all(|end| network.next(*end).is_none());
             origin.pass(if idle && packets.is_empty() { TIMEOUT / 2 } else { 1000 });
-            ledger.settle(&origin, |_, _, _| true);
+            let (waits, _) = ledger.awaited();
+            ledger.settle(&origin, |posted| match posted.returns_data() {
+                true => posted.number < waits,
+                false => target.expected.compare(Psn::new(posted.end())).is_ge(),
+            });
             prop_assert_eq!(origin.env.state(), QpState::Rts);
         }
         prop_assert!(origin.env.statuses().is_empty());
-        let end = ledger.posted.last().map_or(first, |(_, number, count)| number + count);
+        let end = ledger.posted.last().map_or(first, Posted::end);
         prop_assert_eq!(target.expected, Psn::new(end));
         // All READs bring the same bytes; an atomic may have put its result over the first eight.
         let lengths = all.iter().filter(|(op, ..)| *op == READ).map(|(_, length, _)| *length as usize);
