@@ -4,6 +4,7 @@
 //! `TRANSOM_LONG=1` runs 50,000 sequences, otherwise 250.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use proptest::prelude::*;
 use transom_device::Access;
@@ -76,6 +77,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     prop::collection::vec(step, 1..40)
 }
+
+/// Memory for receives.
+const RECEIVES: Range<u64> = REGION.start + 0x1000..REGION.start + 0x1000 + 4 * MTU as u64;
 
 static BYTES: [u8; MTU + 2] = [0xab; MTU + 2];
 
@@ -171,50 +175,75 @@ fn check(answer: &OwnedPacket) {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Rules: NET-16, RA-44, RA-54, UC-02, INV-23, PSN-23
+    /// Packets of another service change nothing at all. Where all keys that are known are a window's,
+    /// nothing but its part of memory is written, and once it is invalidated, not even that, nor read.
+    /// Rules: NET-16, RA-44, RA-54, UC-02, INV-23
     #[test]
     fn any_packets_stay_within_their_rights(
         service in prop::sample::select(vec![
             Service::Rc, Service::Rc, Service::Uc, Service::Ud, Service::XrcTarget,
         ]),
+        by_window: bool,
         steps in steps(),
     ) {
         let mut target = target_of(service);
-        // What may be written through the window, by receives and by the region: each by itself.
         let window = REGION.start..REGION.start + 0x200;
-        let key = target.env.window(window, Access::REMOTE_READ | Access::REMOTE_WRITE);
-        let keys = [target.env.region, key];
-        let outside = |target: &Host| {
-            let low = target.env.bytes(BASE, (REGION.start - BASE) as usize);
+        let key = target.env.window(window.clone(), Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let keys = [if by_window { key } else { target.env.region }, key];
+        // Where nobody may write: receives are in memory of their own.
+        let outside = |target: &Host, is_bound: bool| {
             let end = BASE + MEMORY as u64;
-            (low, target.env.bytes(REGION.end, (end - REGION.end) as usize))
+            let mut ranges = vec![BASE..REGION.start, REGION.end..end];
+            if by_window {
+                ranges.extend([window.end..RECEIVES.start, RECEIVES.end..REGION.end]);
+            }
+            if by_window && !is_bound {
+                ranges.push(window.clone());
+            }
+            let bytes = |range: Range<u64>| target.env.bytes(range.start, (range.end - range.start) as usize);
+            ranges.into_iter().map(bytes).collect::<Vec<_>>()
         };
-        let (before, mut posted, mut wr_id) = (outside(&target), 0, 0);
+        let (mut before, mut is_bound) = (outside(&target, true), true);
+        let (mut posted, mut wr_id) = (0, 0);
         let (mut next, mut with_data) = (FIRST, HashSet::new());
         for step in &steps {
-            let state = target.env.state();
+            let (state, was_bound) = (target.env.state(), is_bound);
+            let (mut done, mut sent) = (0, Vec::new());
             match step {
                 Step::Burst(plans) => {
                     for plan in plans {
                         let packet = plan.packet(service, next, keys);
                         next = next.wrapping_add(u32::from(plan.skew == 0));
+                        if service.serves(&packet.transport) {
+                            target.take_requests(&[packet]);
+                            continue;
+                        }
+                        done += target.env.completed().len();
+                        sent.extend(target.env.sent());
+                        let all = |target: &Host| (target.env.state(), target.env.memory());
+                        let untouched = all(&target);
                         target.take_requests(&[packet]);
+                        let silent = target.env.completed().is_empty() && target.env.sent().is_empty();
+                        prop_assert!(silent && all(&target) == untouched, "{packet:?} does something");
                     }
                 }
                 Step::Room(room) => target.make_room(*room),
                 Step::Post(length) => {
                     if posted < 16 && state == QpState::Rts {
-                        target.post_receive(wr_id, REGION.start + 0x1000, *length);
+                        target.post_receive(wr_id, RECEIVES.start, *length);
                         wr_id += 1;
                         posted += 1;
                     }
                 }
                 Step::Invalidate => {
                     let _ = target.env.invalidate(key);
+                    if std::mem::take(&mut is_bound) {
+                        before = outside(&target, is_bound);
+                    }
                 }
             }
-            posted -= target.env.completed().len();
-            let sent = target.env.sent();
+            posted -= done + target.env.completed().len();
+            sent.extend(target.env.sent());
             sent.iter().for_each(check);
             for answer in &sent {
                 // The origin of a READ or an atomic might take an acknowledgement for its answer.
@@ -229,7 +258,9 @@ proptest! {
             }
             prop_assert!(service != Service::Uc && service != Service::Ud || sent.is_empty());
             prop_assert!(state == QpState::Rts || sent.is_empty(), "{state:?}, yet {sent:?}");
-            prop_assert!(outside(&target) == before, "written outside");
+            let data = sent.iter().find(|answer| !answer.payload.is_empty());
+            prop_assert!(!by_window || was_bound || data.is_none(), "{data:?} is read");
+            prop_assert!(outside(&target, is_bound) == before, "written outside");
         }
     }
 
