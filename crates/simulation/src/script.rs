@@ -6,12 +6,12 @@ use transom_device::execution::{QueueSide, Receives, RequesterLimits};
 use transom_device::protection::Key;
 use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{
-    Address, Body, Datagram, Placement, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Address, Body, Datagram, Placement, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
 };
-use transom_wire::packet::Packet;
+use transom_wire::packet::{Packet, Transport};
 
 use crate::endpoint::Attributes;
-use crate::host::ROUTE;
+use crate::host::{Host, ROUTE};
 use crate::packet::{OwnedPacket, encode};
 use crate::pair::Pair;
 
@@ -30,7 +30,8 @@ const TARGET: usize = 1;
 
 /// What a script of arbitrary bytes does to two queue pairs and the packets between them breaks
 /// nothing: nothing is written outside of all rights, every work request completes once and in order,
-/// and none is left waiting when the network is whole again.
+/// behind the first that fails nothing but flushed ones, and none is left waiting when the network is
+/// whole again. Packets of another service do nothing.
 pub fn feed(script: &[u8]) {
     let mut script = Script(script);
     let service = match script.byte() % 8 {
@@ -76,6 +77,10 @@ struct Run {
     /// How many sends and receives have been posted, and how many completions have been seen.
     posted: [u64; 2],
     ended: [u64; 2],
+    /// What was the first in each queue not to end with success.
+    failed: [Option<Status>; 2],
+    /// What comes to the end that sends may be a request, which may break it.
+    forged: bool,
     /// A window at the target.
     window: Key,
     /// The memory of both that no key grants, as it was.
@@ -118,12 +123,21 @@ impl Run {
         let start = target.range().start;
         let window = target.window(start..start + 0x1000, Access::REMOTE);
         let outside = [ORIGIN, TARGET].map(|host| pair.hosts[host].env.outside());
-        Self { pair, service, posted: [0; 2], ended: [0; 2], window, outside }
+        Self {
+            pair,
+            service,
+            posted: [0; 2],
+            ended: [0; 2],
+            failed: [None; 2],
+            forged: false,
+            window,
+            outside,
+        }
     }
 
     /// The next thing that the script says.
     fn act(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 20 {
+        match script.byte() % 21 {
             0 | 16 | 17 => self.post_receive(script),
             1..=3 => self.post_send(script),
             4..=6 | 18 => self.pair.deliver(TARGET, usize::from(script.byte() % 16)),
@@ -131,6 +145,7 @@ impl Run {
             9 => self.mangle(script, TARGET),
             10 => self.mangle(script, ORIGIN),
             11 => self.deliver_bytes(script),
+            20 => self.deliver_as_another(script),
             12 => self.pair.pass(1 << (script.byte() % 40)),
             13 => self.pair.hosts[TARGET].make_room(usize::from(script.byte() % 16)),
             14 => {
@@ -152,7 +167,12 @@ impl Run {
 
     fn post_send(&mut self, script: &mut Script<'_>) {
         let target = &self.pair.hosts[TARGET].env;
-        let address = target.range().start + script.number() % 0x2000;
+        let (range, number) = (target.range(), script.number());
+        // Some reach behind the region.
+        let address = match number >> 13 {
+            7 => range.end - number % 0x800,
+            _ => range.start + number % 0x2000,
+        };
         let key = match script.byte() % 8 {
             0 if script.byte() < 64 => Key(u32::from(script.byte())),
             1..=3 => self.window,
@@ -219,11 +239,14 @@ impl Run {
             },
             5 => &mut |packet| packet.payload.truncate(usize::from(script.byte())),
             6 => &mut |packet| packet.ack_request = false,
-            _ => &mut |packet| {
-                if let Ok(other) = Packet::parse(script.take(64)) {
-                    packet.operation = other.operation;
+            _ => {
+                self.forged |= to == ORIGIN;
+                &mut |packet| {
+                    if let Ok(other) = Packet::parse(script.take(64)) {
+                        packet.operation = other.operation;
+                    }
                 }
-            },
+            }
         };
         // Damage that the ICRC does not show: somebody has forged it.
         network.damage(to, place, |bytes| {
@@ -238,8 +261,38 @@ impl Run {
     fn deliver_bytes(&mut self, script: &mut Script<'_>) {
         let length = usize::from(script.byte());
         let Ok(packet) = Packet::parse(script.take(length)) else { return };
-        self.pair.hosts[TARGET].take_requests(&[packet]);
-        self.pair.hosts[ORIGIN].take_answers(&[packet]);
+        self.deliver_to_both(&packet);
+    }
+
+    /// The next packet that the target gets comes now too, as one of another service.
+    fn deliver_as_another(&mut self, script: &mut Script<'_>) {
+        let network = &self.pair.network;
+        let next = network.next(TARGET).and_then(|place| network.packet(TARGET, place));
+        let Some(bytes) = next.map(|packet| packet.bytes.clone()) else { return };
+        let Ok(packet) = Packet::parse(&bytes) else { return };
+        let transport = match script.byte() % 4 {
+            0 => Transport::Rc,
+            1 => Transport::Uc,
+            2 => Transport::Ud { qkey: QKEY, source: NUMBERS[ORIGIN] },
+            _ => Transport::Xrc { srq: 0 },
+        };
+        if !self.service.serves(&transport) {
+            self.deliver_to_both(&Packet { transport, ..packet });
+        }
+    }
+
+    fn deliver_to_both(&mut self, packet: &Packet<'_>) {
+        let all =
+            |pair: &Pair| pair.hosts.each_ref().map(|host| (host.env.state(), host.env.memory()));
+        let foreign = !self.service.serves(&packet.transport);
+        let before = foreign.then(|| all(&self.pair));
+        self.pair.hosts[TARGET].take_requests(&[*packet]);
+        self.pair.hosts[ORIGIN].take_answers(&[*packet]);
+        if let Some(before) = before {
+            let silent = |host: &Host| host.env.ended().is_empty() && host.env.sent().is_empty();
+            let untouched = self.pair.hosts.iter().all(silent) && all(&self.pair) == before;
+            assert!(untouched, "{packet:?} is of another service and does something");
+        }
     }
 
     /// Checks what has been sent and completed, and puts it on its way.
@@ -257,6 +310,17 @@ impl Run {
                 let ended = &mut self.ended[queue];
                 assert_eq!(done.wr_id, *ended, "completions are in order, one for each");
                 *ended += 1;
+                let failed = &mut self.failed[queue];
+                match (done.status, *failed) {
+                    (Status::Flushed, None) if queue == 0 => {
+                        assert!(self.forged, "{done:?} is flushed by nothing");
+                    }
+                    (Status::Flushed, _) | (_, None) => {}
+                    (status, Some(first)) => panic!("{status:?} behind {first:?}"),
+                }
+                if done.status != Status::Success {
+                    failed.get_or_insert(done.status);
+                }
             }
             host.env.forget();
             assert!(self.outside[index] == host.env.outside(), "written outside of all rights");
