@@ -33,6 +33,8 @@ pub(crate) enum Step {
 struct Known {
     step: Step,
     datagram: bool,
+    /// The program has fetched the event that brought it.
+    fetched: bool,
     qpn: Qpn,
     /// Who has asked, of an id that came with a request.
     asker: Option<Name>,
@@ -49,7 +51,8 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn connects(&mut self, name: Name, datagram: bool, qpn: Qpn, reads: (u8, u8)) {
-        let known = Known { step: Step::Asking, datagram, qpn, asker: None, reads };
+        let (step, asker, fetched) = (Step::Asking, None, true);
+        let known = Known { step, datagram, fetched, qpn, asker, reads };
         assert!(self.ids.insert(name, known).is_none(), "{name:?} is given twice");
     }
 
@@ -59,6 +62,10 @@ impl Model {
         if known.datagram {
             known.step = Step::Over;
         }
+    }
+
+    pub(crate) fn fetches(&mut self, name: Name) {
+        self.ids.get_mut(&name).expect("a known id").fetched = true;
     }
 
     pub(crate) fn refuses(&mut self, name: Name) {
@@ -101,9 +108,24 @@ impl Model {
                 && matches!(known.step, Step::Asked | Step::Accepted | Step::Established)
         });
         assert!(beside.is_none(), "{asker:?} is {beside:?} already, and {name:?} too");
+        let (step, asker, fetched) = (Step::Asked, Some(asker), false);
         let (qpn, reads) = (Qpn::default(), (0, 0));
-        let known = Known { step: Step::Asked, datagram, qpn, asker: Some(asker), reads };
+        let known = Known { step, datagram, fetched, qpn, asker, reads };
         assert!(self.ids.insert(name, known).is_none(), "{name:?} is given twice");
+    }
+
+    /// The requests that a process has not fetched, of either kind.
+    pub(crate) fn unfetched(
+        &self,
+        (process, life): (usize, u32),
+        datagram: bool,
+    ) -> impl Iterator<Item = CommId> {
+        let waits = self.ids.iter().filter(move |(name, known)| {
+            (name.0, name.1, known.datagram) == (process, life, datagram)
+                && known.step == Step::Asked
+                && !known.fetched
+        });
+        waits.map(|(name, _)| name.2)
     }
 
     /// A program hears something else. The peer of a response is in its private data.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use transom_cm::{
-    Arrival, Config, ConnectionState, Engine, Handled, Ports, Service, Timing, Transmit,
+    Arrival, Attributes, Config, ConnectionState, Engine, Handled, Ports, QpState, Service, Timing,
+    Transmit,
 };
 use transom_simulation::faults::{FaultInjector, Faults};
 use transom_simulation::network::Network;
@@ -23,6 +24,8 @@ const HOSTS: usize = 3;
 const PROCESSES: usize = 2 * HOSTS;
 /// How long programs begin connections.
 const BUSY: u64 = 300 * SECOND;
+/// How many requests wait for a program that has not fetched them.
+const BACKLOG: usize = 2;
 /// More than any run takes.
 const MOST_EVENTS: u64 = 500_000;
 
@@ -31,6 +34,10 @@ const MOST_EVENTS: u64 = 500_000;
 pub(crate) struct Counts {
     pub(crate) messages: u64,
     pub(crate) lost: u64,
+    pub(crate) mras: u64,
+    /// Requests that found no room at their listener, and those that others made room for.
+    pub(crate) full: u64,
+    pub(crate) displaced: u64,
     pub(crate) duplicates: u64,
     /// Requests that waited for their listener.
     pub(crate) early: u64,
@@ -53,6 +60,9 @@ impl Counts {
         let pairs = [
             (&mut self.messages, other.messages),
             (&mut self.lost, other.lost),
+            (&mut self.mras, other.mras),
+            (&mut self.full, other.full),
+            (&mut self.displaced, other.displaced),
             (&mut self.duplicates, other.duplicates),
             (&mut self.early, other.early),
             (&mut self.established, other.established),
@@ -106,6 +116,8 @@ pub(crate) struct Simulation {
     orphans: BTreeSet<(usize, CommId, CommId)>,
     /// By host and id: ends whose process has died.
     abandoned: BTreeSet<(usize, CommId)>,
+    /// By host and id: what an end has said that is said until it is answered.
+    said: BTreeMap<(usize, CommId, &'static str), Vec<u8>>,
     counts: Counts,
 }
 
@@ -144,6 +156,7 @@ impl Simulation {
             model: Model::default(),
             orphans: BTreeSet::new(),
             abandoned: BTreeSet::new(),
+            said: BTreeMap::new(),
             counts: Counts::default(),
         };
         for process in 0..PROCESSES {
@@ -167,7 +180,8 @@ impl Simulation {
     fn engine(&mut self, process: usize, slot: u8) -> Engine {
         let guid = 0x5054_00ff_fe00_0000 + host_of(process) as u64;
         let config = Config::new(slot, guid, self.random.number());
-        Engine::new(Config { timing: self.timing, max_backlog: 4, ..config })
+        let max_backlog = BACKLOG as u32;
+        Engine::new(Config { timing: self.timing, max_backlog, ..config })
     }
 
     fn listen(&mut self, process: usize) {
@@ -265,6 +279,11 @@ impl Simulation {
         while let Some(transmit) = self.processes[process].engine.poll_transmit() {
             self.send(&transmit);
         }
+        // What has made room for another is as if its program had destroyed it.
+        while let Some(id) = self.processes[process].engine.poll_displaced() {
+            self.counts.displaced += 1;
+            self.model.destroys(self.name(process, id));
+        }
         while let Some(event) = self.processes[process].engine.poll_event() {
             self.hear(process, event);
         }
@@ -273,8 +292,10 @@ impl Simulation {
     /// Sends a message; whether it arrives.
     fn send(&mut self, transmit: &Transmit) -> bool {
         self.counts.messages += 1;
+        self.counts.mras += u64::from(matches!(transmit.mad.message, Message::Mra(_)));
         let [from, to] = [transmit.source, transmit.destination].map(|at| self.host_at(at));
         let bytes = transmit.mad.write();
+        self.check_said(from, &transmit.mad, &bytes);
         let (arrivals, _) = self.faults.send(&mut self.network, from, to, self.now, &bytes);
         self.say(|| {
             format!("{} -> {} {:?}", transmit.source, transmit.destination, brief(&transmit.mad))
@@ -324,14 +345,26 @@ impl Simulation {
             let (engine, host) = (&mut self.processes[process].engine, &mut self.hosts[host]);
             let handled = engine.handle(self.now, arrival, &packet.bytes, host);
             self.say(|| format!("    {process} {:?}: {handled:?}", brief(&mad)));
+            // Whether its sender is to be told that a program takes its time (rule CM-16).
+            let (mut waits, mras) = (false, self.counts.mras);
             match handled {
-                Handled::Duplicate(_) => self.counts.duplicates += 1,
+                Handled::Duplicate(id) => {
+                    self.counts.duplicates += 1;
+                    let step = self.model.step(self.name(process, id));
+                    waits = matches!(
+                        (&mad.message, step),
+                        (Message::Req(_), Some(Step::Asked))
+                            | (Message::Rep(_), Some(Step::Answered))
+                    );
+                }
+                Handled::BacklogFull(_) => self.counts.full += 1,
                 Handled::Waits => self.counts.early += 1,
                 Handled::Refused(RejectReason::StaleConnection) => self.counts.stale += 1,
                 Handled::Ignored(ignored) => panic!("{ignored}"),
                 _ => {}
             }
             self.drain(process);
+            assert!(!waits || self.counts.mras == mras + 1, "{:?} gets no MRA", brief(&mad));
         }
     }
 
@@ -341,6 +374,47 @@ impl Simulation {
     }
 
     // What must hold.
+
+    /// No more requests wait for a program than its listener has room for (rule CM-22): each process has one
+    /// for connections and one for datagrams.
+    fn check_backlog(&self, process: usize, datagram: bool) {
+        let Process { engine, life, .. } = &self.processes[process];
+        let waits = self.model.unfetched((process, *life), datagram);
+        let waits = waits.filter(|id| engine.has(*id)).count();
+        assert!(waits <= BACKLOG, "{waits} requests wait for {process}");
+    }
+
+    /// Each end of a connection expects the number with which the other begins (rule CM-44).
+    fn check_numbers(&self, process: usize, id: CommId) {
+        let engine = &self.processes[process].engine;
+        let record = engine.record(id).expect("a connection");
+        let peer = self.process_of(self.host_at(record.destination), record.peer_id);
+        let peer = &self.processes[peer.expect("its peer")].engine;
+        let expected = engine.attributes(id, QpState::ReadyToReceive);
+        let begun = peer.attributes(record.peer_id, QpState::ReadyToSend);
+        let (
+            Ok(Attributes::ReadyToReceive { psn: expected, .. }),
+            Ok(Attributes::ReadyToSend { psn: begun, .. }),
+        ) = (&expected, &begun)
+        else {
+            panic!("{process} {id:x?} has no attributes: {expected:?} {begun:?}");
+        };
+        assert_eq!(expected, begun, "{process} {id:x?} and {:x?} count otherwise", record.peer_id);
+    }
+
+    /// What is sent again is the identical datagram (rule CM-15).
+    fn check_said(&mut self, host: usize, mad: &Mad, bytes: &[u8]) {
+        let id = match &mad.message {
+            Message::Req(req) => req.local_id,
+            Message::Rep(rep) => rep.local_id,
+            Message::Dreq(dreq) => dreq.local_id,
+            Message::SidrReq(request) => request.request_id,
+            _ => return,
+        };
+        let name = mad.message.name();
+        let said = self.said.entry((host, id, name)).or_insert_with(|| bytes.to_vec());
+        assert!(said == bytes, "{name} of {id:x?} is not what was said before");
+    }
 
     /// A passive end gives up. Its peer cannot be up and connected with it then, for sixteen tries do not
     /// get lost where one in ten does.
@@ -371,6 +445,10 @@ impl Simulation {
                         | ConnectionState::TimeWait
                 );
                 assert!(!waits, "{process} {id:x?} waits in {phase:?} for what does not come");
+                // What is over has told so, if it told of the end (rule CM-29).
+                let told = self.model.step(self.name(process, id)) != Some(Step::Disconnected);
+                let is_over = phase == ConnectionState::Over;
+                assert!(told || !is_over, "{process} {id:x?} has not heard that its time is over");
                 if phase != ConnectionState::Established {
                     continue;
                 }
@@ -384,6 +462,7 @@ impl Simulation {
                     && other.peer_id == id
                     && other.destination == record.source
                 {
+                    self.check_numbers(process, id);
                     self.counts.pairs += 1;
                     continue;
                 }

@@ -32,14 +32,28 @@ fn name_of(private_data: &[u8]) -> Name {
     (private_data[0].into(), word(1), CommId(word(5)))
 }
 
+/// How long the private data of an event is (rule CM-33).
+fn room_of(happened: &Happened) -> Option<usize> {
+    match happened {
+        Happened::ConnectRequest { offer: Some(_), .. } => Some(56),
+        Happened::ConnectRequest { offer: None, .. } => Some(180),
+        Happened::ConnectResponse { .. } => Some(196),
+        Happened::Rejected { .. } => Some(148),
+        Happened::Resolved { .. } => Some(136),
+        _ => None,
+    }
+}
+
 impl Simulation {
     pub(super) fn hear(&mut self, process: usize, Event { id, happened }: Event) {
         let name = self.name(process, id);
         self.say(|| format!("{process} {id:x?} hears {happened:?}"));
         let private = happened.private_data();
+        assert!(room_of(&happened).is_none_or(|room| private.len() == room), "{happened:?}");
         let peer = private.first().is_some_and(|first| *first != 0xff).then(|| name_of(private));
         if let Happened::ConnectRequest { offer, private_data, .. } = &happened {
             self.model.hears_of_request(name, name_of(private_data), offer.as_ref());
+            self.check_backlog(process, offer.is_none());
             self.act(process, Action::Answer(id));
             return;
         }
@@ -181,6 +195,7 @@ impl Simulation {
             return;
         }
         self.processes[process].engine.fetched(id).unwrap();
+        self.model.fetches(name);
         // It may be void already.
         if self.model.step(name) != Some(Step::Asked) {
             self.after(process, id, [0, 800]);
