@@ -148,8 +148,7 @@ fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
 
 /// Whoever has the answer to a message may take it for granted that the message has completed, as
 /// perftest does with completion queues that hold one. On loopback there is no such order: the message
-/// completes in the thread that posts it, when another may have answered already.
-/// Rules: ORD-02
+/// completes in the thread that posts it, when another may have answered already. No rule says so much.
 fn messages_complete_before_their_answers(link: Link) {
     let pairs: Vec<_> = (0..4).map(|_| Pair::rc(link)).collect();
     // Of one packet, and of several whose last is shorter.

@@ -49,7 +49,7 @@ on_each_link! {
         both.allowed_on(both.qps(), Op::Write, addr, 4096, key);
     }
 
-    /// UC queue pairs bind too; that UD ones do not can be seen once there are any.
+    /// UC queue pairs bind too; that UD ones do not is in `unreliable/datagrams.rs`.
     /// Rules: T2-11
     fn uc_binds(link: Link) {
         let both = MemoryPair::pages(link);

@@ -257,7 +257,7 @@ fn a_failure_breaks_the_queue_pair() {
     it.still_bound();
 }
 
-/// UC queue pairs end their windows too; that UD ones do not can be seen once there are any.
+/// UC queue pairs end their windows too; that UD ones do not is in `unreliable/datagrams.rs`.
 /// Rules: INV-19
 #[test]
 fn uc_ends_its_windows() {
