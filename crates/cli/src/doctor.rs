@@ -134,8 +134,8 @@ fn copying() -> Finding {
         Ok(Copier::Pipes(_)) => Finding::new(
             State::Slow,
             "process_vm_readv is forbidden, most likely by a seccomp profile, so data goes through \
-             shared memory: allow process_vm_readv and process_vm_writev (docker run --cap-add \
-             SYS_PTRACE)",
+             shared memory where it is not mapped: allow process_vm_readv and process_vm_writev \
+             (docker run --cap-add SYS_PTRACE)",
         ),
         Err(error) => Finding::new(State::Fails, format!("memory cannot be copied: {error}")),
     }
