@@ -19,7 +19,7 @@ fn check(seed: u64, counts: &mut Counts) {
 /// is carried out twice.
 /// Rules: PSN-10, PSN-12, PSN-15, PSN-21, PSN-23, PSN-24, PSN-25, AT-10, RN-07, RN-09, CRC-09, NET-16
 /// Rules: ORD-02, ORD-10, ORD-14, ORD-18, ORD-28, RA-33, RA-36, RA-43, RA-44, INV-23, INV-24, UC-01
-/// Rules: FL-01, FL-03, FL-06, PSN-20, RN-08, UC-02
+/// Rules: FL-01, FL-03, PSN-20, RN-08, UC-02
 #[test]
 fn two_devices_do_what_the_model_says() {
     let mut counts = Counts::default();
