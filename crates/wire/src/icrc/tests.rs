@@ -172,6 +172,19 @@ fn a_packet_in_pieces_has_the_icrc_of_the_whole() {
     assert_eq!(icrc.finish(), A[28..]);
 }
 
+/// A packet with the ICRC that it has behind these headers of IP, given masked.
+fn behind(mut all: Vec<u8>, path: &Path, packet: &[u8]) -> Vec<u8> {
+    let udp_length = (UDP_BYTES + packet.len() + ICRC_BYTES) as u16;
+    all.extend(path.port.to_be_bytes().iter().chain(&PORT.to_be_bytes()));
+    all.extend(udp_length.to_be_bytes().iter().chain(&[MASKED; 2]));
+    let bth = all.len();
+    all.extend(packet);
+    all[bth + CONGESTION_AT] = MASKED;
+    let mut hasher = Hasher::new();
+    hasher.update(&all);
+    [packet, &hasher.finalize().to_le_bytes()].concat()
+}
+
 /// A UDP socket does not show fragments or the options of IPv4 either: the system puts a datagram together, and
 /// leaves out the rest. The ICRC covers what only a whole packet without options has.
 ///
@@ -189,14 +202,7 @@ fn a_packet_in_fragments_or_with_options_is_wrong() {
         all.extend(length.to_be_bytes().iter().chain(&A_IDENTIFICATION.to_be_bytes()));
         all.extend(flags.to_be_bytes().iter().chain(&[MASKED, UDP, MASKED, MASKED]));
         all.extend(source.octets().iter().chain(&destination.octets()).chain(options));
-        all.extend(path.port.to_be_bytes().iter().chain(&PORT.to_be_bytes()));
-        all.extend(udp_length.to_be_bytes().iter().chain(&[MASKED; 2]));
-        let bth = all.len();
-        all.extend(packet);
-        all[bth + CONGESTION_AT] = MASKED;
-        let mut hasher = Hasher::new();
-        hasher.update(&all);
-        [packet, &hasher.finalize().to_le_bytes()].concat()
+        behind(all, &path, packet)
     };
     let length = IPV4_BYTES as u16 + udp_length;
     let whole = datagram(0x45, DONT_FRAGMENT, &[], length);
@@ -237,14 +243,7 @@ fn a_packet_with_an_extension_header_is_wrong() {
         all.extend(length.to_be_bytes());
         all.extend([next, MASKED]);
         all.extend(source.iter().chain(&destination).chain(covered));
-        all.extend(path.port.to_be_bytes().iter().chain(&PORT.to_be_bytes()));
-        all.extend(udp_length.to_be_bytes().iter().chain(&[MASKED; 2]));
-        let bth = all.len();
-        all.extend(packet);
-        all[bth + CONGESTION_AT] = MASKED;
-        let mut hasher = Hasher::new();
-        hasher.update(&all);
-        [packet, &hasher.finalize().to_le_bytes()].concat()
+        behind(all, &path, packet)
     };
     assert_eq!(path.check(0, &icrc_with(UDP, &[], &[])), Verdict::Right);
     for covered in [&OPTIONS[..], &[]] {
