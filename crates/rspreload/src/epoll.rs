@@ -371,7 +371,7 @@ unsafe fn wait_for(
     if table::rsocket(set).is_some() {
         return Some(Err(libc::EINVAL));
     }
-    if COUNT.load(Relaxed) == 0 || !has_rsockets() || !SETS.lock().contains_key(&set) {
+    if COUNT.load(Relaxed) == 0 || !SETS.lock().contains_key(&set) {
         return None;
     }
     let rsockets = rsockets()?;

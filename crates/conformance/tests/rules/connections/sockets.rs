@@ -97,6 +97,41 @@ fn a_program_of_ordinary_sockets_has_rsockets_where_both_ends_have() {
     }
 }
 
+/// Many clients and their server in one loop, which waits by `epoll`.
+const EVENT_LOOP: &str = r#"
+import asyncio, os
+async def serve(reader, writer):
+    while line := await reader.readline():
+        writer.write(line.upper())
+        await writer.drain()
+    writer.close()
+async def ask(port, number):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for i in range(50):
+        writer.write(b"from %d: %d\n" % (number, i))
+        await writer.drain()
+        assert await reader.readline() == b"FROM %d: %d\n" % (number, i)
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    # It is no socket of the system's.
+    listener = server.sockets[0]
+    assert "eventpoll" in os.readlink(f"/proc/self/fd/{listener.fileno()}")
+    port = listener.getsockname()[1]
+    await asyncio.wait_for(asyncio.gather(*[ask(port, i) for i in range(10)]), 60)
+asyncio.run(main())
+"#;
+
+/// Rules: CM-65
+#[test]
+fn an_event_loop_has_rsockets() {
+    take_turn(Link::Wire);
+    let mut command = Command::new(program("python3", "python3"));
+    command.args(["-c", EVENT_LOOP]).env("LD_LIBRARY_PATH", our_libraries());
+    command.env("LD_PRELOAD", our_libraries().join("librspreload.so"));
+    Running::start(&mut command).success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+}
+
 /// Rules: CM-65
 #[test]
 fn a_program_that_polls_more_than_there_is_memory_for_is_told_so() {
