@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracing::info;
@@ -20,6 +22,9 @@ use crate::capture::{Capture, CaptureObserver};
 use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
 use crate::objects::Adapter;
 use crate::progress::Threads;
+
+/// How long whoever closes a device waits for the background thread to be done with what it is at.
+const LAST_ROUND: Duration = Duration::from_secs(1);
 
 impl Adapter {
     /// Opens a device for this process and starts its background thread, which ends with the last
@@ -107,5 +112,70 @@ impl Adapter {
         let copying = if matches!(process.copier(), Copier::Kernel) { "kernel" } else { "pipes" };
         info!(slot, generation, copying, wire_only = options.wire_only, "device opened");
         Ok(adapter)
+    }
+
+    /// Gives it up. If nobody else has it, the device is closed when this returns: peers are told, and the
+    /// background thread, which may have been the last to have it, has ended. Whoever closes waits for a second at
+    /// most until the thread is done with what it is at: it may itself be waiting for a process that is stopped.
+    pub fn close(self: Arc<Self>) {
+        let (device, adapter) = (self.device().clone(), Arc::downgrade(&self));
+        drop(self);
+        // A forked child has a copy of its parent's device, but none of its thread.
+        if device.process().is_inherited() {
+            return;
+        }
+        let Some(holding) = device.work.holding.try_lock_for(LAST_ROUND) else { return };
+        let is_closed = adapter.strong_count() == 0;
+        drop(holding);
+        let thread = is_closed.then(|| device.work.thread.lock().take()).flatten();
+        // What it ended with has been told.
+        thread.map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::turn;
+
+    /// A program may exit as soon as it has closed its device: what is left to be done by then is lost.
+    #[test]
+    fn a_device_is_closed_when_that_is_said_whoever_had_it_last() {
+        let _turn = turn();
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let (device, weak) = (adapter.device().clone(), Arc::downgrade(&adapter));
+        let announcer = device.process().announcer();
+        let working = device.work.working.lock();
+        device.process().wake();
+        while device.work.holding.try_lock().is_some() {
+            std::thread::yield_now();
+        }
+        let weak = &weak;
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(move || {
+                adapter.close();
+                weak.strong_count()
+            });
+            // It keeps a device that nobody else has.
+            while weak.strong_count() > 1 {
+                std::thread::yield_now();
+            }
+            drop(working);
+            assert_eq!(closing.join().expect("no panic"), 0, "the background thread has it");
+        });
+        assert_eq!(Arc::strong_count(&device), 1, "somebody else holds parts of it");
+        drop(device);
+        let registry = Registry::open().expect("it was open");
+        let after = registry.process(announcer.slot).expect("there was one");
+        assert!(after.closed || after.announcer != announcer, "its slot is taken");
+    }
+
+    #[test]
+    fn a_device_that_somebody_else_has_stays_open() {
+        let _turn = turn();
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        adapter.clone().close();
+        assert!(adapter.device().work.thread.lock().is_some(), "its thread goes on");
+        assert_eq!(adapter.device().process().segment().header().departed.load(Relaxed), 0);
     }
 }

@@ -94,7 +94,10 @@ impl Context {
         // SAFETY: made by `Box::leak` in `Context::enter`, and there until its last one is counted off.
         if unsafe { (*ours).users.fetch_sub(1, AcqRel) } == 1 {
             // SAFETY: as above; nothing refers to it any more.
-            drop(unsafe { Box::from_raw(ours) });
+            let ours = unsafe { Box::from_raw(ours) };
+            let adapter = ours.adapter.clone();
+            drop(ours);
+            adapter.close();
         }
     }
 }

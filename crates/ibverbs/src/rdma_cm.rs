@@ -89,8 +89,9 @@ pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
         let place = files.iter().position(|(other, _)| *other == file).ok_or(libc::EBADF)?;
         let (_, adapter) = files.swap_remove(place);
         drop(files);
-        adapter.connections().call(|manager| manager.close_file(file))?;
-        Ok(0)
+        let closed = adapter.connections().call(|manager| manager.close_file(file));
+        adapter.close();
+        closed.map(|()| 0)
     })
 }
 

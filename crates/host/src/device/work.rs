@@ -5,6 +5,7 @@ use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
@@ -99,6 +100,10 @@ pub(crate) struct Work {
     pub(crate) next_deadline: AtomicU64,
     /// Held by the background thread while it works, and by a thread that forks.
     pub(crate) working: ShortMutex<()>,
+    /// Held by the background thread while it keeps the adapter from being closed.
+    pub(crate) holding: Mutex<()>,
+    /// The background thread, until somebody waits for its end.
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Work {
@@ -118,6 +123,8 @@ impl Work {
             moderated: Mutex::default(),
             next_deadline: AtomicU64::new(0),
             working: ShortMutex::default(),
+            holding: Mutex::default(),
+            thread: Mutex::default(),
         }
     }
 

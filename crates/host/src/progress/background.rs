@@ -15,6 +15,7 @@ use transom_system::memory::take_over_used;
 use transom_system::segment::Wakeup;
 
 use super::{Dispatch, Threads, Worker};
+use crate::device::Device;
 use crate::objects::Adapter;
 
 /// How often the thread looks whether the program still polls, in nanoseconds.
@@ -57,13 +58,15 @@ impl Threads {
         let weak = Arc::downgrade(adapter);
         let begun = Arc::new(Barrier::new(2));
         let begins = Arc::clone(&begun);
-        std::thread::Builder::new().name("transom".into()).spawn(move || {
+        let device = Arc::downgrade(adapter.device());
+        let thread = std::thread::Builder::new().name("transom".into()).spawn(move || {
             begins.wait();
             drop(begins);
             block_signals();
             wake_in_time();
-            let _ = caught(|| background.run(&weak));
+            let _ = caught(|| background.run(&weak, &device));
         })?;
+        *adapter.device().work.thread.lock() = Some(thread);
         begun.wait();
         Ok(())
     }
@@ -104,11 +107,13 @@ struct Woken {
 }
 
 impl Background {
-    fn run(mut self, adapter: &Weak<Adapter>) {
+    fn run(mut self, adapter: &Weak<Adapter>, device: &Weak<Device>) {
         loop {
             drain(&self.wake);
+            let Some(device) = device.upgrade() else { return };
+            let holding = device.work.holding.lock();
             let Some(adapter) = adapter.upgrade() else { return };
-            let (dispatch, device) = (Dispatch { adapter: &adapter }, adapter.device());
+            let dispatch = Dispatch { adapter: &adapter };
             if device.failed.load(Relaxed) {
                 return;
             }
@@ -133,7 +138,10 @@ impl Background {
             let timeout = self.timeout(dispatch);
             let wire = device.port().wire().cloned();
             drop(working);
+            // It may be the last to have it.
             drop(adapter);
+            drop(holding);
+            drop(device);
             self.woken = self.sleep(wire.as_deref(), &peers, &connections, timeout);
             self.lingering.note(self.woken.lingered, Instant::now());
         }
