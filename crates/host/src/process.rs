@@ -101,6 +101,7 @@ mod tests {
     use std::process::Command;
     use std::sync::Arc;
 
+    use transom_device::protection::{Rank, Use};
     use transom_system::failure::has_failed;
 
     use super::*;
@@ -151,5 +152,31 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!has_failed());
+    }
+
+    /// A process that is not heard any more may be in the middle of a copy, so whoever revokes still waits for it.
+    /// Rules: DR-15
+    #[test]
+    fn what_a_process_is_using_stays_in_use_until_it_has_ended() {
+        let _turn = turn();
+        let [target, initiator] =
+            [(); 2].map(|()| Adapter::open(Options::default()).expect("one opens"));
+        let (owner, user) = (target.device().process(), initiator.device().process());
+        let peer = initiator.device().peer(owner.announcer().slot).expect("it is there");
+        let used = Use { key_slot: 7, qp_index: 7 };
+        let hazards = peer.segment.hazards();
+        let announced = hazards.announce(user.announcer(), Rank::Remote, used, &**user);
+        let is_used = || owner.segment().hazards().hold(owner.announcer(), 3, &**owner).is_none();
+        assert!(is_used());
+        let lost = target.device().peer(user.announcer().slot).expect("it is there");
+        target.device().peers.forget(&lost);
+        assert!(is_used(), "it lives on");
+        let lost = target.device().peer(user.announcer().slot).expect("it is there still");
+        // As it is in the segment of one that has been killed.
+        std::mem::forget(announced);
+        drop(peer);
+        initiator.close();
+        target.device().peers.forget(&lost);
+        assert!(!is_used(), "it has ended");
     }
 }
