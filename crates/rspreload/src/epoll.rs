@@ -89,7 +89,7 @@ struct Member {
 
 impl Member {
     fn new(fd: c_int, event: epoll_event) -> Self {
-        Self { fd, events: event.events, data: event.u64, untold: !0 }
+        Self { fd, events: event.events | ALWAYS, data: event.u64, untold: !0 }
     }
 
     /// What it is to be asked for; nothing if all of it has been told.

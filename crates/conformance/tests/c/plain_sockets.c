@@ -250,7 +250,7 @@ static void sets_of_epoll(void)
 	const int set = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event events[2];
 	struct waiter waiter = {.set = set};
-	int ends[2], other[2], tube[2], fds[2], name;
+	int ends[2], other[2], third[2], tube[2], fds[2], name;
 	pthread_t thread;
 	sigset_t blocked, old;
 	char bytes[8];
@@ -313,6 +313,15 @@ static void sets_of_epoll(void)
 	CHECK(!sigprocmask(SIG_BLOCK, &blocked, &old) && !raise(SIGUSR1));
 	CHECK(epoll_pwait(set, events, 2, -1, &old) == -1 && errno == EINTR);
 	CHECK(!sigprocmask(SIG_SETMASK, &old, NULL));
+	/* The end is told unasked, and that once too. */
+	pair(third);
+	works(third);
+	change(set, EPOLL_CTL_ADD, third[0], EPOLLONESHOT);
+	CHECK(!shutdown(third[0], SHUT_WR));
+	tells(set, -1, 0);
+	CHECK(!close(third[1]));
+	tells(set, third[0], EPOLLHUP), tells(set, -1, 0);
+	CHECK(!close(third[0]));
 	/* What is closed is in it no more, and neither is what has its number. */
 	change(set, EPOLL_CTL_ADD, other[0], EPOLLOUT);
 	CHECK(!close(other[0]));
