@@ -122,7 +122,9 @@ pub fn program(name: &str, package: &str) -> PathBuf {
 /// [`program`], with that line as the error.
 pub fn installed(name: &str, package: &str) -> Result<PathBuf, String> {
     let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    let found = env::split_paths(&folders).map(|folder| folder.join(name)).find(|p| p.is_file());
+    // Servers are where ordinary users do not look.
+    let folders = env::split_paths(&folders).chain(["/usr/sbin".into()]);
+    let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| format!("{name} is not installed: apt-get install {package}"))
 }
 

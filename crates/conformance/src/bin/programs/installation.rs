@@ -1,4 +1,4 @@
-//! Our `libibverbs.so.1` and `librdmacm.so.1`, where programs find them.
+//! Our libraries, where programs find them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,6 +12,8 @@ use transom_conformance::programs::{Built, build, folder_of, installed};
 
 /// The device that the programs are to use.
 pub(crate) const DEVICE: &str = "transom0";
+
+const SOCKETS: &str = "librspreload.so";
 
 /// The libraries, in a folder that every user can read.
 #[derive(Debug)]
@@ -37,12 +39,18 @@ impl Installation {
             std::fs::rename(&copy, copy.with_file_name(format!("{name}.1")))
                 .map_err(|error| format!("{}: {error}", copy.display()))?;
         }
+        scratch.take(&folder_of(target, profile).join(SOCKETS));
         Ok(Self { scratch, target: target.to_owned(), profile, built: RefCell::default() })
     }
 
     /// A folder for what has to be written, gone at the end.
     pub(crate) fn folder(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// What makes the sockets of a program that is told of it into rsockets.
+    pub(crate) fn sockets_library(&self) -> PathBuf {
+        self.folder().join(SOCKETS)
     }
 
     /// A program of a Debian package that will find our library.

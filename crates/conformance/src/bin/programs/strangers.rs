@@ -4,6 +4,7 @@
 
 mod migration;
 mod python;
+mod sockets;
 
 use std::num::NonZero;
 use std::os::unix::process::CommandExt;
@@ -122,7 +123,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 /// Runs a program to its end.
 type Run = fn(&Strangers) -> Result<(), String>;
 
-const PROGRAMS: [(&str, Run); 11] = [
+const PROGRAMS: [(&str, Run); 14] = [
     ("ucx_perftest -E sleep -t tag_lat -s 65536", |it| it.ucx_asleep()),
     ("ucp_client_server -c tag, by rdmacm", |it| it.ucx_by_address()),
     ("mpirun -np 4, OpenMPI over UCX", |it| it.ranks()),
@@ -137,6 +138,9 @@ const PROGRAMS: [(&str, Run); 11] = [
     ("qperf -cm 1 rc_lat rc_bw rc_rdma_read_lat", |it| {
         it.qperf(&["-cm", "1", "rc_lat", "rc_bw", "rc_rdma_read_lat"])
     }),
+    ("redis-server and redis-benchmark, rsockets", |it| it.redis()),
+    ("memcached and memcslap, rsockets", |it| it.memcached()),
+    ("nginx as one process and ab, rsockets", |it| it.nginx()),
     ("qemu moves a machine by rdma", |it| it.migration(false)),
     ("qemu moves a machine by rdma, rdma-pin-all", |it| it.migration(true)),
     ("two agents of NIXL, with its own libibverbs", |it| it.agents()),

@@ -1,0 +1,120 @@
+//! Servers of ordinary sockets, and the clients that come with them, with librspreload.so before both: a client that
+//! finds its server has rsockets, for nobody listens by TCP.
+
+use std::path::Path;
+use std::process::Command;
+
+use transom_conformance::processes::is_root;
+use transom_conformance::programs::{Running, installed};
+
+use super::{LIMIT, Strangers};
+use crate::meeting::{free_port, wait_for_listener};
+use crate::place::Place;
+
+/// What nginx serves, and how it is told to.
+const PAGE: &str = "Served over RDMA.\n";
+
+impl Strangers<'_> {
+    /// redis, and what measures it.
+    pub(super) fn redis(&self) -> Result<(), String> {
+        let port = free_port()?.to_string();
+        let server = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let server = self.listening("redis-server", "redis-server", &server, &port)?;
+        let measured = ["-p", &port, "-n", "2000", "-c", "20", "-q", "-t", "set,get,lpush"];
+        self.expect("redis-benchmark", "redis-tools", &measured, &["SET:", "GET:", "LPUSH:"])?;
+        self.expect("redis-cli", "redis-tools", &["-p", &port, "llen", "mylist"], &["2000"])?;
+        drop(server);
+        Ok(())
+    }
+
+    /// memcached, and the tools of its library.
+    pub(super) fn memcached(&self) -> Result<(), String> {
+        let port = free_port()?.to_string();
+        let mut options = vec!["-p", &port, "-l", "127.0.0.1", "-U", "0"];
+        if is_root() {
+            options.extend(["-u", "root"]);
+        }
+        let server = self.listening("memcached", "memcached", &options, &port)?;
+        let (at, tools) = (format!("--servers=127.0.0.1:{port}"), "libmemcached-tools");
+        let file = self.installation.folder().join("kept");
+        std::fs::write(&file, PAGE).map_err(|error| format!("{}: {error}", file.display()))?;
+        self.expect("memccp", tools, &[&at, &file.to_string_lossy()], &[])?;
+        self.expect("memccat", tools, &[&at, "kept"], &[PAGE.trim_end()])?;
+        self.expect("memcslap", tools, &[&at, "--concurrency=8", "--execute-number=200"], &[])?;
+        drop(server);
+        Ok(())
+    }
+
+    /// nginx as one process, and what measures a server.
+    pub(super) fn nginx(&self) -> Result<(), String> {
+        let port = free_port()?.to_string();
+        let folder = self.installation.folder().join(format!("nginx-{port}"));
+        let complaint = |error| format!("{}: {error}", folder.display());
+        std::fs::create_dir(&folder).map_err(complaint)?;
+        std::fs::write(folder.join("page"), PAGE).map_err(complaint)?;
+        std::fs::write(folder.join("nginx.conf"), nginx_conf(&folder, &port)).map_err(complaint)?;
+        let folder = folder.to_string_lossy();
+        let conf = format!("{folder}/nginx.conf");
+        let options = ["-p", &folder, "-c", &conf, "-e", "stderr"];
+        let server = self.listening("nginx", "nginx-light", &options, &port)?;
+        let page = format!("http://127.0.0.1:{port}/page");
+        let all = ["Complete requests:      400", "Failed requests:        0"];
+        self.expect("ab", "apache2-utils", &["-n", "400", "-c", "8", &page], &all)?;
+        self.expect("curl", "curl", &["-s", &page], &[PAGE])?;
+        drop(server);
+        Ok(())
+    }
+
+    /// A program with rsockets in the place of sockets.
+    fn with_rsockets(
+        &self,
+        name: &str,
+        package: &str,
+        options: &[&str],
+    ) -> Result<Command, String> {
+        let mut command = self.command(&installed(name, package)?)?;
+        let library = self.installation.sockets_library();
+        command.env("LD_PRELOAD", library).args(options);
+        Ok(command)
+    }
+
+    /// A server that listens by an rsocket.
+    fn listening(
+        &self,
+        name: &str,
+        package: &str,
+        options: &[&str],
+        port: &str,
+    ) -> Result<Running, String> {
+        let mut server = Running::start(&mut self.with_rsockets(name, package, options)?);
+        let port = port.parse().expect("a port is a number");
+        wait_for_listener(&mut server, self.installation, Place::Here, port)?;
+        Ok(server)
+    }
+
+    /// A client ends well and prints these.
+    fn expect(
+        &self,
+        name: &str,
+        package: &str,
+        options: &[&str],
+        words: &[&str],
+    ) -> Result<(), String> {
+        let client = Running::start(&mut self.with_rsockets(name, package, options)?);
+        let printed = client.success(LIMIT)?;
+        let all = words.iter().all(|word| printed.output.contains(word));
+        if all { Ok(()) } else { Err(format!("{name}: {printed:?}")) }
+    }
+}
+
+/// One process, in the foreground, that writes nothing but in its folder.
+fn nginx_conf(folder: &Path, port: &str) -> String {
+    let folder = folder.display();
+    let places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder}/{kind};"))
+        .concat();
+    format!(
+        "daemon off; master_process off; pid {folder}/pid; events {{}}
+         http {{ access_log off; {places} server {{ listen 127.0.0.1:{port}; root {folder}; }} }}"
+    )
+}
