@@ -80,7 +80,7 @@ struct Set {
 /// A descriptor that stands for an rsocket.
 struct Member {
     fd: c_int,
-    /// What is asked for, and how.
+    /// What is asked for, and how; of the readiness nothing is left once it has been told once for all.
     events: u32,
     data: u64,
     /// What may be told: all that is asked for, but for what is told once.
@@ -102,8 +102,8 @@ impl Member {
 
     /// What is told of this readiness.
     fn tell(&mut self, ready: i16) -> Option<epoll_event> {
-        let ready = u32::from(ready as u16) & (self.events | ALWAYS) & self.untold & READY;
-        if ready == 0 || self.events & READY == 0 {
+        let ready = u32::from(ready as u16) & self.events & self.untold & READY;
+        if ready == 0 {
             return None;
         }
         if self.events & EDGE != 0 {
