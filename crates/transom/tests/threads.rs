@@ -13,6 +13,15 @@ use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair
 /// How often each thread does its part.
 const ROUNDS: usize = 50;
 
+/// Has a thread end, also when the test has failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Runs it in two threads at once.
 fn twice(run: impl Fn() + Send + Copy) {
     thread::scope(|scope| {
@@ -131,6 +140,7 @@ fn who_waits_for_an_event_waits_no_longer_than_asked() {
                 }
             }
         });
+        let over = Over(&ended);
         for _ in 0..100 * ROUNDS {
             let (there, here) = Pair::within(&owner.pd);
             let region = there.local(8);
@@ -139,7 +149,7 @@ fn who_waits_for_an_event_waits_no_longer_than_asked() {
             assert!(refused.is_err());
             drop((there, here));
         }
-        ended.store(true, Relaxed);
+        drop(over);
         let start = Instant::now();
         while !waits.is_finished() {
             if start.elapsed() > Duration::from_secs(10) {

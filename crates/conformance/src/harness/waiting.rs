@@ -1,6 +1,7 @@
 //! Waiting: for a completion, an event, or anything else.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use transom_abi::*;
@@ -31,6 +32,16 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         }
         assert!(start.elapsed() < TIMEOUT, "waited in vain for {what}");
         std::thread::yield_now();
+    }
+}
+
+/// Tells other threads that it is over, also if the test fails here: they would go on for ever, and the test with
+/// them.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
     }
 }
 

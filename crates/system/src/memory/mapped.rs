@@ -23,7 +23,7 @@ use super::take_over::{self, Pages};
 use super::uses::CHUNK_BITS;
 use crate::fork::{self, ForkHandler};
 use crate::say;
-use crate::stopped_threads::is_under_valgrind;
+use crate::stopped_threads::{is_under_valgrind, retried};
 use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
@@ -553,17 +553,6 @@ impl ForkHandler for Forks {
 
     fn is_own_device(&self) -> bool {
         false
-    }
-}
-
-/// Does what may fail because threads could not be stopped again, until a time.
-fn retried(until: Instant, mut act: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    loop {
-        let done = act();
-        let is_late = done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
-        if !is_late || Instant::now() >= until {
-            return done;
-        }
     }
 }
 

@@ -191,6 +191,8 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::stopped_threads::retried;
+    use crate::stopped_threads::tests::{Stop, in_a_minute};
 
     /// A page of this test's own.
     struct Page(*mut u8);
@@ -230,7 +232,7 @@ mod tests {
     /// A file to move pages to; none where the system does not let them be moved.
     fn space() -> Option<AddressSpace> {
         let space = AddressSpace::create().ok()?;
-        try_out(&space).is_ok().then_some(space)
+        retried(in_a_minute(), || try_out(&space)).is_ok().then_some(space)
     }
 
     fn try_without_right(act: impl FnOnce() + Send) {
@@ -276,19 +278,22 @@ mod tests {
                     assert_eq!(found, number);
                 }
             });
+            let _stop = Stop(&stop);
+            // Who waits for numbers of it ends with it.
+            let into = into;
             try_without_right(|| {
                 let mut sent = 0_u64;
                 let send = |number: u64| rustix::io::write(&into, &number.to_ne_bytes()).unwrap();
+                let (pages, address) = (page.pages(), page.pages().address);
                 for _ in 0..100 {
-                    take_over(&space, page.pages(), || true).unwrap();
+                    retried(in_a_minute(), || take_over(&space, pages, || true)).unwrap();
                     sent += 1;
                     send(sent);
-                    give_back(&space, page.pages().address, (page.pages(), READ_WRITE), || true)
-                        .unwrap();
+                    let back = || give_back(&space, address, (pages, READ_WRITE), || true);
+                    retried(in_a_minute(), back).unwrap();
                 }
                 send(0);
             });
-            stop.store(true, Release);
         });
     }
 
@@ -300,11 +305,14 @@ mod tests {
         let pages = page.pages();
         let number = page.word(0);
         number.store(7, Relaxed);
-        let no = |moved: io::Result<()>| moved.map_err(|error| error.kind());
-        assert_eq!(no(take_over(&space, pages, || false)), Err(io::ErrorKind::NotFound));
+        let kind = |act: &dyn Fn() -> io::Result<()>| {
+            retried(in_a_minute(), act).map_err(|error| error.kind())
+        };
+        let moved = kind(&|| take_over(&space, pages, || false));
+        assert_eq!(moved, Err(io::ErrorKind::NotFound));
         assert_eq!(number.load(Relaxed), 7);
-        let moved = give_back(&space, pages.address, (pages, READ_WRITE), || false);
-        assert_eq!(no(moved), Err(io::ErrorKind::NotFound));
+        let moved = kind(&|| give_back(&space, pages.address, (pages, READ_WRITE), || false));
+        assert_eq!(moved, Err(io::ErrorKind::NotFound));
         assert_eq!(number.load(Relaxed), 7);
     }
 }

@@ -113,6 +113,15 @@ impl Drop for Pages {
     }
 }
 
+/// Has threads end, also when a test has failed.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Release);
+    }
+}
+
 /// What a forked child finds; it does nothing that needs a lock.
 pub(crate) fn in_child(holds: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child reads and writes memory and ends.
@@ -197,6 +206,7 @@ pub(crate) fn everything_at_random() {
                 thread::yield_now();
             }
         });
+        let _stop = Stop(&stop);
         for round in 0..rounds {
             let (page, index) = (random.random_range(0..PAGES), random.random_range(0..4));
             let count = random.random_range(1..=PAGES - page);
@@ -270,7 +280,6 @@ pub(crate) fn everything_at_random() {
             }
             assert_eq!(pages.word(page, place(index)).load(SeqCst), known[page][index], "{round}");
         }
-        stop.store(true, Release);
     });
     regions.into_iter().for_each(|(page, count)| pages.leave(page, count));
     (0..PAGES).for_each(|page| assert!(has(&pages, page, &known[page]), "page {page}"));

@@ -204,12 +204,12 @@ fn threads_lose_and_double_nothing() {
                 }
             });
         }
+        let _over = Over(&done);
         for id in 0..COUNT {
             until("room", || (id - taken.load(SeqCst).min(id) < 4000).then_some(()));
             recv(shared.get().1, id as u64, &mut []);
         }
         until("the rest", || (taken.load(SeqCst) == COUNT).then_some(()));
-        done.store(true, SeqCst);
     });
     assert_eq!(all.into_inner().unwrap().len(), COUNT);
 }

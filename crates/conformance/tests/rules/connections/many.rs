@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use transom_cm::{Config, Connect, Engine, Host, Ports, Service};
 use transom_conformance::connections::*;
 use transom_conformance::forger::{Forger, PEER, STRANGER};
+use transom_conformance::harness::Over;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_wire::Psn;
@@ -62,10 +63,10 @@ fn server(channel: &mut Channel) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| serve(&file, &over));
+        let _over = Over(&over);
         while let Some(&order::MEMORY) = channel.hear_all().first() {
             channel.tell(&[memory()]);
         }
-        over.store(true, Relaxed);
     });
 }
 
@@ -331,15 +332,6 @@ fn of_a_flood_of_requests_little_is_kept_and_honest_ones_get_through() {
         assert!(more.into_iter().all(|it| it < MORE), "{more:?}");
         ends.finish();
     });
-}
-
-/// Says that it is over, also if a test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 /// Sends datagrams in turn, so many each millisecond, until it is over.

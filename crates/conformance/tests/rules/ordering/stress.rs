@@ -44,15 +44,6 @@ enum Revoke {
     Rebind,
 }
 
-/// Tells a thread to stop, also if the test fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
-
 const PAGE: usize = 4096;
 
 /// One byte of each page.
@@ -358,7 +349,7 @@ on_each_link! {
                 }
                 done
             });
-            let ending = Stop(stop);
+            let ending = Over(stop);
             for round in 1..=ROUNDS {
                 let seen = writes.load(SeqCst);
                 until("a WRITE", || (writes.load(SeqCst) > seen).then_some(()));

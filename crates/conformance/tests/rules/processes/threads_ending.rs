@@ -128,8 +128,9 @@ fn a_refused_end_disturbs_nobody() {
                     assert_eq!(refused.get()(), libc::EBUSY, "{name} ended");
                 }
             });
+            let over = Over(&done);
             let errors: Vec<i32> = (0..TRIES).map(|_| used.get()()).filter(|it| *it != 0).collect();
-            done.store(true, Release);
+            drop(over);
             assert!(errors.is_empty(), "{name}: {} times {errors:?}", errors.len());
         });
     }

@@ -260,22 +260,21 @@ on_each_link! {
         let word = unsafe { &*(both.far.addr() as *const AtomicU64) };
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let _over = Over(&done);
                 while !done.load(Acquire) {
                     let seen = word.load(Relaxed);
                     let byte = seen & 0xff;
-                    if seen != byte * 0x0101_0101_0101_0101 {
-                        done.store(true, Release);
-                        panic!("half of one and half of another: {seen:#x}");
-                    }
+                    let whole = byte * 0x0101_0101_0101_0101;
+                    assert_eq!(seen, whole, "half of one and half of another");
                 }
             });
+            let _over = Over(&done);
             for round in 0..ROUNDS {
                 both.near.set_word(0, (round & 0xff) * 0x0101_0101_0101_0101);
                 let mut sges = [sge(both.near.addr(), 8, both.ma)];
                 post(both.pair.qa, &mut write_wr(&mut sges, both.far.addr(), key));
                 assert_eq!(both.pair.a.wait().status, IBV_WC_SUCCESS);
             }
-            done.store(true, Release);
         });
     }
 }

@@ -298,10 +298,11 @@ fn mapped_atomics_count_with_the_programs_own() {
                 }
                 own
             });
+            let over = Over(&stop);
             for _ in 0..COUNT {
                 assert_eq!(atomic(&both, FAA, 64, 1, 0).status, IBV_WC_SUCCESS);
             }
-            stop.store(true, Release);
+            drop(over);
             own.join().expect("it ends")
         });
         assert_eq!(word.load(SeqCst), own + COUNT);

@@ -34,6 +34,7 @@ on_each_link! {
                     std::thread::yield_now();
                 }
             });
+            let _over = Over(&done);
             let (mut posted, mut sent) = (0, 0);
             for expected in 0..MESSAGES {
                 let mut sges = [sge(pool.far.addr(), 64, pool.mb)];
@@ -47,7 +48,6 @@ on_each_link! {
                 assert_eq!(pool.pair.a.expect(IBV_WC_SUCCESS).wr_id, expected);
                 assert_eq!(pool.came(pool.pair.qb), expected);
             }
-            done.store(true, Release);
         });
     }
 
@@ -159,6 +159,7 @@ on_each_link! {
             let first = Across::new(qp);
             let parts = Across::new((end.pd, end.cq, end.context));
             scope.spawn(move || {
+                let _over = Over(done);
                 let ((pd, cq, context), mut qp) = (parts.get(), first.get());
                 let end = End::of(context, pd, cq);
                 for _ in 0..100 {
@@ -173,7 +174,6 @@ on_each_link! {
                     while poll(cq).is_some() {}
                     qp = fresh;
                 }
-                done.store(true, Release);
             });
             let mut sent = 0;
             while !done.load(Acquire) {
