@@ -9,6 +9,7 @@ use crate::extended::extended;
 use crate::keep::Keep;
 use crate::moment::Moment;
 use crate::outstanding::Poster;
+use crate::panics::outlive;
 use crate::posted::WorkQueue;
 use crate::shared::CreatedShared;
 use crate::xrc_domain::OpenedXrcDomain;
@@ -204,7 +205,7 @@ impl Drop for CreatedQueuePair {
         // What its requests hold is released when nothing uses it any more.
         for queue in self.parts.sends.iter().chain(&self.parts.receives) {
             let abandoned = queue.lock().outstanding.abandon(self.poster);
-            drop(abandoned);
+            outlive(|| drop(abandoned));
         }
     }
 }

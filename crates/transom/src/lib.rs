@@ -87,6 +87,7 @@ mod listener;
 mod modify;
 mod moment;
 mod outstanding;
+mod panics;
 mod pending;
 mod poll;
 mod post;

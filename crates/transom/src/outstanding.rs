@@ -7,6 +7,7 @@
 use crate::completion::judge;
 use crate::keep::Keep;
 use crate::moment::Moment;
+use crate::panics::outlive;
 use crate::{Completion, Operation, WorkError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -90,9 +91,10 @@ impl Leftover {
     pub(crate) const NOTHING: Self = Self { keep: Keep::Nothing, waker: None };
 
     pub(crate) fn settle(self) {
-        drop(self.keep);
-        if let Some(waker) = self.waker {
-            waker.wake();
+        let Self { keep, waker } = self;
+        outlive(|| drop(keep));
+        if let Some(waker) = waker {
+            outlive(|| waker.wake());
         }
     }
 }

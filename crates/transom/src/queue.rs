@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 /// Completions reach the tickets of their requests when the queue is polled: by
 /// [`poll`](Self::poll), by anything that waits, by a [`Driver`](crate::Driver), or by
 /// [`handle_events`](Self::handle_events) when a reactor finds its descriptor ([`AsFd`]) readable.
+/// If the waker of a task panics there, or a buffer that is dropped, the panic goes no further.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) inner: Arc<CreatedQueue>,

@@ -6,6 +6,7 @@ use crate::delivery::CreatedQueue;
 use crate::domain::AllocatedDomain;
 use crate::error::check;
 use crate::outstanding::Poster;
+use crate::panics::outlive;
 use crate::posted::WorkQueue;
 use crate::xrc_domain::OpenedXrcDomain;
 use std::ffi::c_int;
@@ -86,7 +87,7 @@ impl Drop for CreatedShared {
         let _ = self.completions.poll();
         // What the other receives hold is released when nothing uses it any more.
         let abandoned = self.completions.lock().outstanding.abandon(self.poster);
-        drop(abandoned);
+        outlive(|| drop(abandoned));
     }
 }
 

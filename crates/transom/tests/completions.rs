@@ -13,10 +13,10 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use transom::{
-    Access, AddressHandle, Batch, Binding, Bound, CompletionQueue, Context, Datagram, Device,
-    Driver, Error, Free, Membership, MemoryRegion, Posted, ProtectionDomain, Provider, QueuePair,
-    ReceivedDatagram, Receiving, SharedReceiveQueue, Slice, Status, Type1, Type2, Window,
-    XrcDomain, XrcTarget,
+    Access, AddressHandle, Batch, Binding, Bound, Buffer, CompletionQueue, Context, Datagram,
+    Device, Driver, Error, Free, Membership, MemoryRegion, Posted, ProtectionDomain, Provider,
+    QueuePair, ReceivedDatagram, Receiving, SharedReceiveQueue, Slice, Status, Type1, Type2,
+    Window, XrcDomain, XrcTarget,
 };
 
 #[test]
@@ -136,6 +136,108 @@ impl Wake for Count {
 
 fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut TaskContext::from_waker(waker))
+}
+
+/// Panics when it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as this test wants it");
+    }
+}
+
+/// Has a task that panics when it is woken await it.
+fn await_with_panic(posted: &mut Posted) {
+    assert!(poll_once(posted, &Waker::from(Arc::new(Panics))).is_pending());
+}
+
+#[test]
+fn a_waker_that_panics_leaves_nobody_unwoken() {
+    let Pair { owner, peer } = Pair::new();
+    let woken = Arc::new(Count::default());
+    let mut received: Vec<_> = (0..3).map(|_| owner.qp.receive(&[]).unwrap()).collect();
+    received[..2].iter_mut().for_each(await_with_panic);
+    assert!(poll_once(&mut received[2], &Waker::from(woken.clone())).is_pending());
+    for _ in 0..3 {
+        peer.qp.send(b"").unwrap().wait().unwrap();
+    }
+    // Nor does it harm who delivers.
+    assert!(received[2].wait_timeout(TIMEOUT).unwrap().is_some());
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert!(received.iter_mut().all(|posted| posted.try_wait().unwrap().is_some()));
+}
+
+/// Panics when it is dropped.
+#[derive(Debug)]
+struct Explosive(Vec<u8>);
+
+// SAFETY: as for the vector.
+unsafe impl Buffer for Explosive {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        panic!("as this test wants it");
+    }
+}
+
+#[test]
+fn a_buffer_that_panics_leaves_nobody_unwoken() {
+    let Pair { owner, peer } = Pair::new();
+    let woken = Arc::new(Count::default());
+    let explosive = || Explosive(vec![0; 8]);
+    let post = |region: MemoryRegion<Explosive>| owner.qp.receive(&[region.all()]).unwrap();
+    let register = |buffer| MemoryRegion::register(&owner.pd, buffer, Access::LOCAL_WRITE).unwrap();
+    drop(post(register(explosive())));
+    let mut received = owner.qp.receive(&[]).unwrap();
+    assert!(poll_once(&mut received, &Waker::from(woken.clone())).is_pending());
+    drop(post(register(explosive())));
+    peer.qp.send(b"for it").unwrap().wait().unwrap();
+    peer.qp.send(b"").unwrap().wait().unwrap();
+    assert!(received.wait_timeout(TIMEOUT).unwrap().is_some());
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    // The other one goes with the queue pair.
+    drop((received, owner.qp));
+}
+
+#[test]
+fn a_driver_outlives_a_waker_that_panics() {
+    let Pair { owner, peer } = Pair::new();
+    let driver = Driver::new(&owner.cq).unwrap();
+    let [mut first, second] = [(); 2].map(|()| owner.qp.receive(&[]).unwrap());
+    await_with_panic(&mut first);
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(block_on(second)));
+    for _ in 0..2 {
+        peer.qp.send(b"").unwrap().wait().unwrap();
+    }
+    told.recv_timeout(TIMEOUT).expect("it is woken").unwrap();
+    drop(driver);
+}
+
+#[test]
+fn a_waker_that_panics_leaves_the_queue_armed_for_the_reactor() {
+    let Pair { owner, peer } = Pair::new();
+    let woken = Arc::new(Count::default());
+    let [mut first, mut second] = [(); 2].map(|()| owner.qp.receive(&[]).unwrap());
+    await_with_panic(&mut first);
+    assert!(poll_once(&mut second, &Waker::from(woken.clone())).is_pending());
+    for number in 0..2 {
+        peer.qp.send(b"").unwrap().wait().unwrap();
+        let mut descriptors = [PollFd::new(&owner.cq, PollFlags::IN)];
+        let timeout = Timespec::try_from(TIMEOUT).unwrap();
+        assert_eq!(poll(&mut descriptors, Some(&timeout)), Ok(1), "no event");
+        owner.cq.handle_events().unwrap();
+        assert_eq!(woken.0.load(Ordering::SeqCst), number);
+    }
 }
 
 #[test]

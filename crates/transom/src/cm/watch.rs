@@ -3,6 +3,7 @@
 //! One thread for the process watches the descriptors that are awaited; it starts with the first and
 //! sleeps while nothing happens. Who has a reactor of his own can watch them there instead.
 
+use crate::panics::outlive;
 use crate::{Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -114,7 +115,10 @@ fn watch(epoll: &'static OwnedFd) {
         for event in events.drain(..) {
             // A task that still awaits it says so again.
             let wakers = lock().as_mut().map(|watcher| watcher.stop(event.data.u64() as RawFd));
-            wakers.into_iter().flatten().for_each(Waker::wake);
+            for waker in wakers.into_iter().flatten() {
+                // One that panics does not end this thread, which wakes all.
+                outlive(|| waker.wake());
+            }
         }
     }
 }
@@ -146,6 +150,37 @@ mod tests {
         fn drop(&mut self) {
             forget(self.0);
         }
+    }
+
+    #[test]
+    fn a_waker_that_panics_leaves_nobody_unwoken() {
+        struct Panics;
+
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("as this test wants it");
+            }
+        }
+
+        struct Tells(mpsc::Sender<()>);
+
+        impl Wake for Tells {
+            fn wake(self: Arc<Self>) {
+                self.0.send(()).unwrap();
+            }
+        }
+
+        let (tell, told) = mpsc::channel();
+        let tells = Waker::from(Arc::new(Tells(tell)));
+        let one = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+        // Of those who await the same, and of those who await something else later.
+        wake_when_readable(one.as_fd(), &Waker::from(Arc::new(Panics))).unwrap();
+        wake_when_readable(one.as_fd(), &tells).unwrap();
+        for _ in 0..2 {
+            told.recv_timeout(Duration::from_secs(10)).expect("it is woken");
+            wake_when_readable(one.as_fd(), &tells).unwrap();
+        }
+        forget(one.as_raw_fd());
     }
 
     #[test]
