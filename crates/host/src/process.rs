@@ -8,7 +8,7 @@ use transom_device::qp::QpState;
 use transom_system::fork::ForkHandler;
 
 use crate::events::AsyncEvent;
-use crate::objects::Adapter;
+use crate::objects::{Adapter, Cq};
 
 /// How long a process that ends waits for peers to take what it has sent them.
 const LAST_WAIT: Duration = Duration::from_millis(100);
@@ -85,7 +85,9 @@ impl ForkHandler for Adapter {
         self.connections().fail();
         for qp in self.queue_pairs.all() {
             qp.summary().fall(QpState::Error);
+            qp.own_completion_queues().for_each(Cq::fail);
         }
+        self.shared_queues.completion_queues().iter().for_each(Cq::fail);
         device.depart();
         device.port().close();
         device.port_events().raise(AsyncEvent::DeviceFatal);

@@ -13,6 +13,7 @@ use crate::channel::Channel;
 use crate::context::OpenDevice;
 use crate::error::{check, last_error, unsupported};
 use crate::outstanding::{BATCH, Leftover, Outstanding};
+use crate::panics::outlive;
 use crate::poll::{self, Taken};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -127,6 +128,13 @@ impl CreatedQueue {
     /// does, or there are no more.
     pub(crate) fn poll_for<T>(
         &self,
+        done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<(usize, Option<T>)> {
+        self.tell_tasks_if_failed(self.deliver(done))
+    }
+
+    fn deliver<T>(
+        &self,
         mut done: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<(usize, Option<T>)> {
         let mut taken = Taken::nothing();
@@ -156,6 +164,30 @@ impl CreatedQueue {
                 return Ok((total, found));
             }
         }
+    }
+
+    /// Takes the event that there may be, delivers the completions, and arms the queue. Returns how many there
+    /// were.
+    pub(crate) fn handle_events(&self) -> Result<usize> {
+        let handle = || {
+            self.take_event_unless_waited_for()?;
+            let before = self.poll()?;
+            self.arm_for_task()?;
+            Ok(before + self.poll()?)
+        };
+        self.tell_tasks_if_failed(handle())
+    }
+
+    /// If the queue has failed nobody will deliver to the tasks that await completions: they are woken, and find
+    /// that out when they ask.
+    fn tell_tasks_if_failed<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            let wakers = self.lock().outstanding.take_wakers();
+            for waker in wakers {
+                outlive(|| waker.wake());
+            }
+        }
+        outcome
     }
 
     /// Arms the queue because a task awaits a completion. Poll after it.
@@ -191,6 +223,15 @@ impl CreatedQueue {
     /// Polls and sleeps until `done` gives something, or the deadline passes, or `stop` becomes
     /// readable.
     pub(crate) fn wait_until<T>(
+        &self,
+        deadline: Option<Instant>,
+        stop: Option<BorrowedFd<'_>>,
+        done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>> {
+        self.tell_tasks_if_failed(self.poll_and_sleep(deadline, stop, done))
+    }
+
+    fn poll_and_sleep<T>(
         &self,
         deadline: Option<Instant>,
         stop: Option<BorrowedFd<'_>>,
@@ -286,7 +327,7 @@ impl CreatedQueue {
     }
 
     /// Takes the event if there is one. A sleeper takes it by itself; it is about to wake.
-    pub(crate) fn take_event_unless_waited_for(&self) -> Result<()> {
+    fn take_event_unless_waited_for(&self) -> Result<()> {
         let mut state = self.lock();
         if !state.sleeper && self.readable(None, Some(Duration::ZERO))? {
             self.take_event(&mut state)?;

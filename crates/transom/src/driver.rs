@@ -36,7 +36,7 @@ impl Driver {
         let (inner, until) = (queue.inner.clone(), stop.clone());
         let drive = move || {
             let never = |_: &mut State| None::<()>;
-            // It ends when told to; if the device fails, those who wait will see it themselves.
+            // It ends when told to, or if the device fails, which all tasks then see themselves.
             let _ = inner.wait_until(None, Some(until.as_fd()), never);
         };
         let thread = Builder::new()

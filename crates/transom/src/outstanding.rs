@@ -182,6 +182,15 @@ impl Outstanding {
         }
     }
 
+    /// The tasks that await any request, to be woken without the lock.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        let waker = |slot: &mut Slot| match &mut slot.state {
+            State::Posted { waker, .. } => waker.take(),
+            _ => None,
+        };
+        self.slots.iter_mut().filter_map(waker).collect()
+    }
+
     /// Nobody waits for this request any more.
     pub(crate) fn detach(&mut self, ticket: Ticket) -> Option<Waker> {
         let slot = &mut self.slots[ticket.index as usize];

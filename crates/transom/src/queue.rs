@@ -99,10 +99,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device fails.
     pub fn handle_events(&self) -> Result<usize> {
-        self.inner.take_event_unless_waited_for()?;
-        let before = self.inner.poll()?;
-        self.inner.arm_for_task()?;
-        Ok(before + self.inner.poll()?)
+        self.inner.handle_events()
     }
 }
 

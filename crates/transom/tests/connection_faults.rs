@@ -3,44 +3,16 @@
 
 mod common;
 
-use common::{TIMEOUT, bytes_of, context, need, provider};
+use common::{
+    ALONE, TIMEOUT, TOO_EARLY, alone, bytes_of, has_faults, need, provider, until_the_device_goes,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::Duration;
 use transom::{
     Access, AsyncEventKind, CompletionQueue, Connection, ConnectionProblem, Connector, Context,
     Error, Initialized, Listener, MemoryRegion, Pending, ProtectionDomain, QueuePair, Result,
 };
-
-/// Says that this is the process that a test started for itself.
-const ALONE: &str = "TRANSOM_TEST_ALONE";
-/// What such a process ends with when its device was gone too early to show anything.
-const TOO_EARLY: i32 = 3;
-
-/// Runs a test again, in a process with this environment: what that ends with. `None` in that process.
-fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
-    if std::env::var_os(ALONE).is_some() {
-        return None;
-    }
-    let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", test]).env(ALONE, "1").envs(environment.iter().copied());
-    Some(again.status().unwrap().code().expect("an end"))
-}
-
-/// Runs a test again, in a process whose device goes when everything is there: what that ends with.
-fn until_the_device_goes(test: &str) -> i32 {
-    // On a busy machine the device is gone before everything is there.
-    let mut times = [1, 4, 16, 64].into_iter();
-    loop {
-        let time = times.next().expect("enough time");
-        let fault = format!("device-removal,at={}ms", time * 250);
-        match alone(test, &[("TRANSOM_FAULT", &fault)]).expect("it is another process") {
-            TOO_EARLY => {}
-            end => return end,
-        }
-    }
-}
 
 struct Ends {
     context: Context,
@@ -84,10 +56,6 @@ fn problem<T>(result: Result<T>) -> ConnectionProblem {
         Error::Connection(error) => error.problem,
         other => panic!("{other}"),
     }
-}
-
-fn has_faults() -> bool {
-    !context().name().starts_with("rxe")
 }
 
 /// Rules: CM-14, CM-43

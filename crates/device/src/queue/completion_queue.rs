@@ -238,6 +238,14 @@ impl CompletionQueue {
         }
     }
 
+    /// The device has failed: whoever asked for an event has it, and finds that out when it polls.
+    pub fn fail(&mut self) -> Pending {
+        match self.notify {
+            Notify::No => Pending::default(),
+            Notify::Solicited | Notify::Any => self.raise(),
+        }
+    }
+
     /// Changes the size; what waits is kept (rule CQ-14).
     pub fn resize(&mut self, capacity: usize) -> Result<(), SizeError> {
         if capacity < self.waiting.len() {

@@ -192,6 +192,12 @@ impl Cq {
         self.carry_out(pending);
     }
 
+    /// The device has failed: whoever waits for an event has one (rule AE-09).
+    pub(crate) fn fail(self: &Arc<Self>) {
+        let pending = self.queue.lock().fail();
+        self.carry_out(pending);
+    }
+
     /// Changes the size; answers the new one.
     pub fn resize(&self, capacity: usize) -> Result<(), SizeError> {
         self.queue.lock().resize(capacity)

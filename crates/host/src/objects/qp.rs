@@ -746,11 +746,15 @@ impl QueuePair {
         }
     }
 
+    /// Where its sends and its receives complete, but for those of XRC's shared queues.
+    pub(crate) fn own_completion_queues(&self) -> impl Iterator<Item = &Arc<Cq>> {
+        self.config.send_cq.iter().chain(&self.config.receive_cq)
+    }
+
     /// Whether it completes into the queue of this id, be it where a shared queue of its XRC domain
     /// says.
     pub(crate) fn feeds(&self, cq: u64) -> bool {
-        let own = self.config.send_cq.iter().chain(&self.config.receive_cq);
-        own.map(|fed| fed.id()).any(|id| id == cq)
+        self.own_completion_queues().any(|own| own.id() == cq)
             || matches!(&self.config.receives, QpReceives::Xrc(domain)
                 if self.adapter.shared_queues.any_completes_to(domain, cq))
     }

@@ -82,6 +82,13 @@ pub(crate) struct SharedQueues {
 }
 
 impl SharedQueues {
+    /// Where those of XRC complete.
+    pub(crate) fn completion_queues(&self) -> Vec<Arc<Cq>> {
+        // Let go of with nothing locked: one of them may be the last.
+        let all: Vec<_> = self.by_index.read().values().filter_map(Weak::upgrade).collect();
+        all.iter().filter_map(|srq| Some(srq.config.xrc.as_ref()?.cq.clone())).collect()
+    }
+
     /// The queue of this number.
     pub(crate) fn get(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
         let found = self.by_index.read().get(&(number as u16))?.upgrade()?;

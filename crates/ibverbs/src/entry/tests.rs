@@ -84,6 +84,8 @@ impl Fixture {
             let channel = ibv_create_comp_channel(context);
             let cq = ibv_create_cq(context, 8, null_mut(), channel, 0);
             let attr = &mut ibv_cq_init_attr_ex { cqe: 8, ..Default::default() };
+            assert_eq!((*context).ops.req_notify_cq.unwrap()(cq, 0), 0);
+            libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK);
             let polled = verbs(context).create_cq_ex.unwrap()(context, attr);
             let cap = ibv_qp_cap { max_send_wr: 8, max_recv_wr: 8, ..Default::default() };
             let init = &mut ibv_qp_init_attr_ex {
@@ -153,6 +155,11 @@ impl Fixture {
                 ibv_ack_async_event(event);
                 assert_eq!((ibv_get_async_event(context, event), errno()), (-1, libc::EAGAIN));
             }
+            // Who waits for completions is to find out.
+            let (mut cq, mut cq_context) = (null_mut(), null_mut());
+            assert_eq!(ibv_get_cq_event(self.channel, &mut cq, &mut cq_context), 0, "{after}");
+            assert_eq!(cq, self.cq);
+            ibv_ack_cq_events(cq, 1);
             let again = all_verbs();
             for (name, call) in again.into_iter().filter(|(name, _)| !is_done_always(name)) {
                 assert_eq!((call(&self), errno()), (true, libc::EIO), "{name} after {after}");

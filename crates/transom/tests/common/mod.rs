@@ -8,8 +8,10 @@
 #![allow(dead_code, unused_imports, unused_macros)]
 
 mod device;
+mod faults;
 
 pub(crate) use device::{Departure, departs, need};
+pub(crate) use faults::{ALONE, TOO_EARLY, alone, has_faults, until_the_device_goes};
 
 use std::future::Future;
 use std::pin::pin;

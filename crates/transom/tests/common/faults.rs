@@ -1,0 +1,37 @@
+//! Tests with faults: each in a process of its own, which has them. The software device has them, and no other.
+
+use super::context;
+use std::process::Command;
+
+/// Says that this is the process that a test started for itself.
+pub(crate) const ALONE: &str = "TRANSOM_TEST_ALONE";
+/// What such a process ends with when its device was gone too early to show anything.
+pub(crate) const TOO_EARLY: i32 = 3;
+
+/// Runs a test again, in a process with this environment: what that ends with. `None` in that process.
+pub(crate) fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
+    if std::env::var_os(ALONE).is_some() {
+        return None;
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", test]).env(ALONE, "1").envs(environment.iter().copied());
+    Some(again.status().unwrap().code().expect("an end"))
+}
+
+/// Runs a test again, in a process whose device goes when everything is there: what that ends with.
+pub(crate) fn until_the_device_goes(test: &str) -> i32 {
+    // On a busy machine the device is gone before everything is there.
+    let mut times = [1, 4, 16, 64].into_iter();
+    loop {
+        let time = times.next().expect("enough time");
+        let fault = format!("device-removal,at={}ms", time * 250);
+        match alone(test, &[("TRANSOM_FAULT", &fault)]).expect("it is another process") {
+            TOO_EARLY => {}
+            end => return end,
+        }
+    }
+}
+
+pub(crate) fn has_faults() -> bool {
+    !context().name().starts_with("rxe")
+}
