@@ -3,12 +3,14 @@
 
 mod common;
 
-use common::{ALONE, TIMEOUT, TOO_EARLY, block_on, has_faults, need, until_the_device_goes};
+use common::{ALONE, Pair, TIMEOUT, TOO_EARLY, block_on, has_faults, need, until_the_device_goes};
 use std::fmt::Debug;
 use std::sync::mpsc;
 use std::thread;
 use transom::{
-    AsyncEventKind, CompletionQueue, Context, Driver, Error, ProtectionDomain, QueuePair,
+    Access, AsyncEventKind, CompletionQueue, Context, Driver, Error, MemoryRegion,
+    ProtectionDomain, QueuePair, Refused, Rights, Transition, Type1, Type2, Window, WindowState,
+    WindowType,
 };
 
 /// Ends the process if the device has gone already.
@@ -64,4 +66,73 @@ fn whoever_waits_hears_of_a_device_that_goes() {
     }
     until_gone(&context);
     drop(driver);
+}
+
+/// A window whose request does not complete any more is given back in no state.
+fn has_no_window<T, From, To>(change: Transition<T, From, To>)
+where
+    T: WindowType,
+    From: WindowState,
+    To: WindowState,
+{
+    let Refused { returned, error } = change.wait().map(drop).unwrap_err();
+    is_gone(&error);
+    assert!(returned.is_none());
+}
+
+/// What the device has not made, nobody has; what was to change is in no known state; and what was registered
+/// comes back.
+fn windows_of_a_failed_device<T: WindowType>() {
+    let Pair { owner, peer: _peer } = early(std::panic::catch_unwind(Pair::new));
+    let register = |bytes: &[u8]| {
+        let access = Access::LOCAL_WRITE | Access::MW_BIND;
+        early(MemoryRegion::register(&owner.pd, bytes.to_vec(), access))
+    };
+    let (region, other) = (register(b"it is here"), register(b"and this"));
+    let alloc = || early(Window::<T>::alloc(&owner.pd));
+    let [bound, binds, free] = [alloc(), alloc(), alloc()];
+    let bound = early(early(bound.bind(&owner.qp, &region.all(), Rights::READ)).wait());
+    // The peer has no receive, so nothing behind this completes.
+    let sent = early(owner.qp.send(b"never"));
+    let binds = early(binds.bind(&owner.qp, &region.all(), Rights::READ));
+    let frees = early(bound.invalidate(&owner.qp));
+    until_gone(&owner.context);
+
+    has_no_window(binds);
+    has_no_window(frees);
+    is_gone(&sent.wait().unwrap_err());
+    is_gone(&Window::<T>::alloc(&owner.pd).unwrap_err());
+    let refused = free.bind(&owner.qp, &region.all(), Rights::READ).unwrap_err();
+    is_gone(&refused.error);
+    // It was not bound, and so is free as before.
+    drop(refused.returned);
+    let refused = MemoryRegion::register(&owner.pd, b"anything".to_vec(), Access::empty());
+    let Refused { returned, error } = refused.unwrap_err();
+    is_gone(&error);
+    assert_eq!(returned, b"anything");
+    assert_eq!(other.deregister().unwrap(), b"and this");
+    // What the requests hold goes with their queue pair.
+    let region = region.deregister().unwrap_err().returned;
+    drop(owner.qp);
+    assert_eq!(region.deregister().unwrap(), b"it is here");
+}
+
+#[test]
+fn a_failed_device_makes_and_changes_no_windows_of_type_1() {
+    need!(has_faults(), "no faults can be had");
+    let test = "a_failed_device_makes_and_changes_no_windows_of_type_1";
+    match std::env::var_os(ALONE) {
+        None => assert_eq!(until_the_device_goes(test), 0),
+        Some(_) => windows_of_a_failed_device::<Type1>(),
+    }
+}
+
+#[test]
+fn a_failed_device_makes_and_changes_no_windows_of_type_2() {
+    need!(has_faults(), "no faults can be had");
+    let test = "a_failed_device_makes_and_changes_no_windows_of_type_2";
+    match std::env::var_os(ALONE) {
+        None => assert_eq!(until_the_device_goes(test), 0),
+        Some(_) => windows_of_a_failed_device::<Type2>(),
+    }
 }
