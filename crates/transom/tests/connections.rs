@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TIMEOUT, block_on, bytes_of, context, provider, status};
+use common::{TIMEOUT, address, block_on, bytes_of, context, provider, status};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -13,13 +13,6 @@ use transom::{
     Destination, Error, Initialized, Listener, MemoryRegion, Pending, ProtectionDomain, QueuePair,
     Rejection, Result, Rights, Service, Status, Type2, Window,
 };
-
-/// An address of the device under test; the loopback address, unless the environment says otherwise, for
-/// adapters have none.
-fn address() -> SocketAddr {
-    let text = std::env::var("TRANSOM_TEST_ADDRESS");
-    SocketAddr::new(text.map_or([127, 0, 0, 1].into(), |text| text.parse().unwrap()), 0)
-}
 
 /// A server's end and a client's, of one process.
 struct Ends {

@@ -14,6 +14,7 @@ pub(crate) use device::{Departure, departs, need};
 pub(crate) use faults::{ALONE, TOO_EARLY, alone, has_faults, until_the_device_goes};
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
@@ -59,6 +60,13 @@ pub(crate) fn provider() -> Provider {
 /// A context of the provider's first device.
 pub(crate) fn context() -> Context {
     transom::devices(&provider()).unwrap().first().expect("a device").open().unwrap()
+}
+
+/// An address of the device under test; the loopback address, unless the environment says otherwise, for
+/// adapters have none.
+pub(crate) fn address() -> SocketAddr {
+    let text = std::env::var("TRANSOM_TEST_ADDRESS");
+    SocketAddr::new(text.map_or([127, 0, 0, 1].into(), |text| text.parse().unwrap()), 0)
 }
 
 /// Two connected parties in one process, each with a context, a domain and a queue of its own.
