@@ -243,12 +243,16 @@ impl<T> From<Refused<T>> for Error {
     }
 }
 
-/// Judges a verb that returns 0, an error number, or -1 with `errno` set.
+/// Judges a verb that returns 0, an error number, or -1 with `errno` set. Some libraries return the negative of
+/// an error number instead, as rxe's does where a request is posted.
 pub(crate) fn check(verb: &'static str, subject: impl fmt::Display, result: c_int) -> Result<()> {
     match result {
         0 => Ok(()),
-        errno if errno > 0 => Err(Error::Verb { verb, subject: subject.to_string(), errno }),
-        _ => Err(last_error(verb, subject)),
+        -1 => Err(last_error(verb, subject)),
+        number => {
+            let errno = number.saturating_abs();
+            Err(Error::Verb { verb, subject: subject.to_string(), errno })
+        }
     }
 }
 
@@ -308,5 +312,21 @@ fn connection_advice(errno: i32) -> &'static str {
         }
         Errno::INVAL => "the connection is not in a state that allows it: the peer may have gone",
         other => advice(other.raw_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_says_why_it_failed_in_any_of_three_ways() {
+        let errno = |result| check("ibv_post_send", "", result).unwrap_err().errno();
+        // What `errno` was set to before has nothing to do with it.
+        std::fs::File::open("/nowhere").unwrap_err();
+        assert_eq!((errno(22), errno(-22)), (Some(22), Some(22)));
+        std::fs::File::open("/nowhere").unwrap_err();
+        assert_eq!(errno(-1), Some(rustix::io::Errno::NOENT.raw_os_error()));
+        assert_eq!(check("ibv_post_send", "", 0), Ok(()));
     }
 }

@@ -1,11 +1,11 @@
 //! Completion queues as the device has them, which take completions as they are or with the time of
 //! each.
 
-use crate::Result;
 use crate::context::OpenDevice;
-use crate::error::{check, last_error, non_null, unsupported};
+use crate::error::{check, non_null, unsupported};
 use crate::extended::extended;
 use crate::outstanding::BATCH;
+use crate::{Error, Result};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::ptr;
@@ -52,7 +52,12 @@ pub(crate) unsafe fn poll(cq: *mut ibv_cq, taken: &mut Taken) -> Result<usize> {
     let poll_cq = poll_cq.ok_or_else(|| unsupported("ibv_poll_cq"))?;
     // SAFETY: the queue exists, and there is room for a batch.
     let count = unsafe { poll_cq(cq, BATCH as c_int, taken.wcs.as_mut_ptr()) };
-    usize::try_from(count).map_err(|_| last_error("ibv_poll_cq", "polling a completion queue"))
+    usize::try_from(count).map_err(|_| Error::Verb {
+        verb: "ibv_poll_cq",
+        subject: "polling a completion queue".to_owned(),
+        // It only says that it failed, and few libraries set `errno`.
+        errno: Errno::IO.raw_os_error(),
+    })
 }
 
 /// Creates a queue that keeps the time of each completion; see `ibv_create_cq_ex(3)`.
@@ -143,4 +148,25 @@ unsafe fn current(cq: *mut ibv_cq_ex) -> (ibv_wc, Option<SystemTime>) {
     };
     let since_epoch = Duration::from_nanos(read!(read_completion_wallclock_ns));
     (wc, SystemTime::UNIX_EPOCH.checked_add(since_epoch))
+}
+
+#[cfg(all(test, feature = "software"))]
+mod tests {
+    use super::*;
+    use crate::{CompletionQueue, Provider};
+
+    unsafe extern "C" fn fails(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
+        -2
+    }
+
+    #[test]
+    fn a_poll_that_fails_without_a_reason_is_an_error_of_the_device() {
+        let context = crate::devices(&Provider::software()).unwrap()[0].open().unwrap();
+        let cq = CompletionQueue::new(&context, 1).unwrap();
+        // SAFETY: the context is this test's own, and nobody else calls its operations.
+        unsafe { (*context.inner.context).ops.poll_cq = Some(fails) };
+        // Not an error of another call before.
+        std::fs::File::open("/nowhere").unwrap_err();
+        assert_eq!(cq.poll().unwrap_err().errno(), Some(Errno::IO.raw_os_error()));
+    }
 }
