@@ -202,8 +202,11 @@ impl Drop for CreatedQueuePair {
             std::mem::forget(self.parts.clone());
             return;
         }
-        // What its requests hold is released when nothing uses it any more.
         for queue in self.parts.sends.iter().chain(&self.parts.receives) {
+            // What has completed takes room there until it is polled, if the library has not dropped it (rule
+            // ORD-29). If polling fails, whoever polls next sees it.
+            let _ = queue.poll();
+            // What its other requests hold is released when nothing uses it any more.
             let abandoned = queue.lock().outstanding.abandon(self.poster);
             outlive(|| drop(abandoned));
         }
@@ -228,5 +231,41 @@ impl CreatedQueuePair {
 impl fmt::Display for CreatedQueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "queue pair {:#x}", self.local.qpn)
+    }
+}
+
+#[cfg(all(test, feature = "software"))]
+mod tests {
+    use crate::{CompletionQueue, Error, ProtectionDomain, Provider, QueuePair, Status};
+    use std::ffi::c_int;
+    use transom_abi::ibv_qp;
+
+    /// Leaves completions in their queue, as libraries may (rule ORD-29).
+    unsafe extern "C" fn destroys_nothing(_: *mut ibv_qp) -> c_int {
+        0
+    }
+
+    #[test]
+    fn what_a_queue_pair_leaves_in_its_queue_takes_no_room() {
+        let provider = Provider::changed(|verbs| verbs.ibv_destroy_qp = destroys_nothing);
+        let context = crate::devices(&provider).unwrap()[0].open().unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 4).unwrap();
+        let entries = cq.entries();
+        let builder = QueuePair::builder(&pd, &cq).max_receives(entries as u32);
+        // Each fills the queue.
+        for _ in 0..3 {
+            let qp = builder.build().unwrap();
+            let receives: Vec<_> = (0..entries).map(|_| qp.receive(&[]).unwrap()).collect();
+            drop(receives);
+            qp.fail().unwrap();
+        }
+        let qp = builder.build().unwrap();
+        let received = qp.receive(&[]).unwrap();
+        qp.fail().unwrap();
+        match received.wait() {
+            Err(Error::Work(error)) => assert_eq!(error.status, Status::Flushed),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -31,6 +31,14 @@ impl Provider {
         Self { verbs: &SOFTWARE, connections: &CONNECTIONS, name: "software" }
     }
 
+    /// The software device with some verbs that are other than its own.
+    #[cfg(all(test, feature = "software"))]
+    pub(crate) fn changed(change: impl FnOnce(&mut Verbs)) -> Self {
+        let mut verbs = Verbs::software();
+        change(&mut verbs);
+        Self { verbs: Box::leak(Box::new(verbs)), ..Self::software() }
+    }
+
     /// The system's `libibverbs.so.1`, as the dynamic loader finds it, with the devices it drives.
     /// Connections need its `librdmacm.so.1` too, which is loaded when the first is made.
     ///
