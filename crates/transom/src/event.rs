@@ -60,6 +60,9 @@ impl AsyncEvent {
             IBV_EVENT_COMM_EST => (CommunicationEstablished, About::QueuePair),
             IBV_EVENT_SQ_DRAINED => (SendQueueDrained, About::QueuePair),
             IBV_EVENT_QP_LAST_WQE_REACHED => (LastReceiveTaken, About::QueuePair),
+            IBV_EVENT_PATH_MIG | IBV_EVENT_PATH_MIG_ERR => {
+                (Other(raw.event_type), About::QueuePair)
+            }
             IBV_EVENT_SRQ_LIMIT_REACHED => (ReceivesRunLow, About::SharedReceiveQueue),
             IBV_EVENT_SRQ_ERR => (SharedReceiveQueueError, About::SharedReceiveQueue),
             IBV_EVENT_DEVICE_FATAL => (DeviceFatal, About::Other),
@@ -83,4 +86,34 @@ enum About {
     QueuePair,
     SharedReceiveQueue,
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each event that `ibv_get_async_event(3)` says is about a queue pair, also of those that only adapters
+    /// have.
+    #[test]
+    fn events_name_their_queue_pair() {
+        // SAFETY: all zero is a queue pair: null pointers and integers.
+        let mut qp: ibv_qp = unsafe { std::mem::zeroed() };
+        qp.qp_num = 0x17;
+        let element = ibv_async_event_element { qp: &raw mut qp };
+        let about = [
+            IBV_EVENT_QP_FATAL,
+            IBV_EVENT_QP_REQ_ERR,
+            IBV_EVENT_QP_ACCESS_ERR,
+            IBV_EVENT_COMM_EST,
+            IBV_EVENT_SQ_DRAINED,
+            IBV_EVENT_PATH_MIG,
+            IBV_EVENT_PATH_MIG_ERR,
+            IBV_EVENT_QP_LAST_WQE_REACHED,
+        ];
+        for event_type in about {
+            // SAFETY: it is about the queue pair above.
+            let event = unsafe { AsyncEvent::from_raw(&ibv_async_event { element, event_type }) };
+            assert_eq!((event.queue_pair, event.shared_receive_queue), (Some(0x17), None));
+        }
+    }
 }
