@@ -9,4 +9,4 @@ mod watch;
 pub(crate) use channel::{Channel, Event};
 pub(crate) use id::{Id, Offer};
 pub(crate) use signal::Signal;
-pub(crate) use watch::{wait_until_readable, wake_when_readable};
+pub(crate) use watch::{Waiter, wait_until_readable};

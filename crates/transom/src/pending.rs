@@ -1,7 +1,7 @@
 //! What will come: a connection, a request for one, its end.
 
 use crate::Result;
-use crate::cm::{Id, wait_until_readable, wake_when_readable};
+use crate::cm::{Id, Waiter, wait_until_readable};
 use std::fmt;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 /// If it is asked again when it has come, or has failed.
 #[must_use = "nothing is made unless somebody waits for it"]
 pub struct Pending<'a, T> {
+    waiter: Waiter,
     arrival: Box<dyn Arrival<Output = T> + 'a>,
 }
 
@@ -48,7 +49,7 @@ pub(crate) trait Arrival: Send {
 
 impl<'a, T> Pending<'a, T> {
     pub(crate) fn new(arrival: impl Arrival<Output = T> + 'a) -> Self {
-        Self { arrival: Box::new(arrival) }
+        Self { waiter: Waiter::new(), arrival: Box::new(arrival) }
     }
 
     /// The id that what comes is about.
@@ -101,11 +102,12 @@ impl<T> Future for Pending<'_, T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(outcome) = self.arrival.take().transpose() {
+        let Self { waiter, arrival } = &mut *self;
+        if let Some(outcome) = arrival.take().transpose() {
             return Poll::Ready(outcome);
         }
         // If it has come meanwhile, the task is woken at once.
-        match wake_when_readable(self.as_fd(), context.waker()) {
+        match waiter.wake_when_readable(arrival.descriptor(), context.waker()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }

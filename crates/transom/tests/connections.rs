@@ -3,9 +3,13 @@
 mod common;
 
 use common::{TIMEOUT, address, block_on, bytes_of, context, provider, status};
+use std::future::Future;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 use transom::{
@@ -65,6 +69,24 @@ fn both(
     let client = thread::spawn(move || client.wait().unwrap());
     let server = server.wait().unwrap();
     (client.join().unwrap(), server)
+}
+
+/// A task that has given up waiting is not kept until somebody comes.
+#[test]
+fn who_waits_no_more_is_let_go_of() {
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let ends = Ends::new();
+    let task = Arc::new(Task);
+    let waker = Waker::from(task.clone());
+    let mut next = ends.listener.accept();
+    assert!(Pin::new(&mut next).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop((next, waker));
+    assert_eq!(Arc::strong_count(&task), 1);
 }
 
 /// What there is once it is.

@@ -9,7 +9,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::Builder;
@@ -36,29 +38,64 @@ pub(crate) fn wait_until_readable(
     }
 }
 
-/// Wakes the task once the descriptor is readable. Descriptors that may be watched are
-/// [forgotten](forget) before they are closed.
-pub(crate) fn wake_when_readable(descriptor: BorrowedFd<'_>, waker: &Waker) -> Result<()> {
-    let mut guard = lock();
-    let watcher = match &mut *guard {
-        Some(watcher) => watcher,
-        none => none.insert(Watcher::start()?),
-    };
-    let key = descriptor.as_raw_fd();
-    let awaited = watcher.wakers.contains_key(&key);
-    let wakers = watcher.wakers.entry(key).or_default();
-    if !wakers.iter().any(|other| other.will_wake(waker)) {
-        wakers.push(waker.clone());
+/// One who awaits a descriptor, by one waker at a time; once this is gone, by none.
+pub(crate) struct Waiter {
+    /// Never given again.
+    number: u64,
+    /// Where it may have a waker.
+    descriptor: Option<RawFd>,
+}
+
+impl Waiter {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { number: NEXT.fetch_add(1, Relaxed), descriptor: None }
     }
-    if awaited {
-        return Ok(());
+
+    /// Wakes the task once the descriptor is readable, which is the same each time. Descriptors that may be
+    /// watched are [forgotten](forget) before they are closed.
+    pub(crate) fn wake_when_readable(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        waker: &Waker,
+    ) -> Result<()> {
+        let waker = waker.clone();
+        let mut guard = lock();
+        let watcher = match &mut *guard {
+            Some(watcher) => watcher,
+            none => none.insert(Watcher::start()?),
+        };
+        let key = descriptor.as_raw_fd();
+        let awaited = watcher.wakers.contains_key(&key);
+        let wakers = watcher.wakers.entry(key).or_default();
+        self.descriptor = Some(key);
+        let before = match wakers.iter_mut().find(|(number, _)| *number == self.number) {
+            Some((_, before)) => Some(mem::replace(before, waker)),
+            None => {
+                wakers.push((self.number, waker));
+                None
+            }
+        };
+        let (data, flags) = (epoll::EventData::new_u64(key as u64), epoll::EventFlags::IN);
+        let added = match awaited {
+            true => Ok(()),
+            false => epoll::add(watcher.epoll, descriptor, data, flags),
+        };
+        let woken_no_more = added.is_err().then(|| watcher.wakers.remove(&key));
+        // Wakers are dropped with nothing locked: what goes with them may have a descriptor that is watched.
+        drop(guard);
+        drop((before, woken_no_more));
+        added.map_err(|errno| failed("epoll_ctl", errno.raw_os_error()))
     }
-    let (data, flags) = (epoll::EventData::new_u64(key as u64), epoll::EventFlags::IN);
-    let Err(errno) = epoll::add(watcher.epoll, descriptor, data, flags) else { return Ok(()) };
-    let _woken_no_more = watcher.wakers.remove(&key);
-    // Wakers are dropped with nothing locked: what goes with them may have a descriptor that is watched.
-    drop(guard);
-    Err(failed("epoll_ctl", errno.raw_os_error()))
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let Some(descriptor) = self.descriptor else { return };
+        // Dropped with nothing locked, as above.
+        let _woken_no_more =
+            lock().as_mut().and_then(|watcher| watcher.remove(descriptor, self.number));
+    }
 }
 
 /// Watches a descriptor no more, and wakes nobody for it.
@@ -71,7 +108,8 @@ pub(crate) fn forget(descriptor: RawFd) {
 struct Watcher {
     /// Never closed, since the thread never ends.
     epoll: &'static OwnedFd,
-    wakers: HashMap<RawFd, Vec<Waker>>,
+    /// With the numbers of their waiters.
+    wakers: HashMap<RawFd, Vec<(u64, Waker)>>,
 }
 
 /// That of the process, once something was awaited.
@@ -95,12 +133,23 @@ impl Watcher {
     }
 
     /// Who awaited the descriptor, which is watched no more.
-    fn stop(&mut self, descriptor: RawFd) -> Vec<Waker> {
+    fn stop(&mut self, descriptor: RawFd) -> Vec<(u64, Waker)> {
         let Some(wakers) = self.wakers.remove(&descriptor) else { return Vec::new() };
         // SAFETY: a descriptor with wakers is open, for it is forgotten before it is closed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let _ = epoll::delete(self.epoll, descriptor);
         wakers
+    }
+
+    /// The waker of a waiter, if it has one there. What nobody awaits any more is not watched.
+    fn remove(&mut self, descriptor: RawFd, number: u64) -> Option<Waker> {
+        let wakers = self.wakers.get_mut(&descriptor)?;
+        let at = wakers.iter().position(|(other, _)| *other == number)?;
+        let (_, waker) = wakers.swap_remove(at);
+        if wakers.is_empty() {
+            self.stop(descriptor);
+        }
+        Some(waker)
     }
 }
 
@@ -115,7 +164,7 @@ fn watch(epoll: &'static OwnedFd) {
         for event in events.drain(..) {
             // A task that still awaits it says so again.
             let wakers = lock().as_mut().map(|watcher| watcher.stop(event.data.u64() as RawFd));
-            for waker in wakers.into_iter().flatten() {
+            for (_, waker) in wakers.into_iter().flatten() {
                 // One that panics does not end this thread, which wakes all.
                 outlive(|| waker.wake());
             }
@@ -174,13 +223,43 @@ mod tests {
         let tells = Waker::from(Arc::new(Tells(tell)));
         let one = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
         // Of those who await the same, and of those who await something else later.
-        wake_when_readable(one.as_fd(), &Waker::from(Arc::new(Panics))).unwrap();
-        wake_when_readable(one.as_fd(), &tells).unwrap();
+        let [mut panics, mut is_told] = [(); 2].map(|()| Waiter::new());
+        panics.wake_when_readable(one.as_fd(), &Waker::from(Arc::new(Panics))).unwrap();
+        is_told.wake_when_readable(one.as_fd(), &tells).unwrap();
         for _ in 0..2 {
             told.recv_timeout(Duration::from_secs(10)).expect("it is woken");
-            wake_when_readable(one.as_fd(), &tells).unwrap();
+            is_told.wake_when_readable(one.as_fd(), &tells).unwrap();
         }
         forget(one.as_raw_fd());
+    }
+
+    #[test]
+    fn who_awaits_has_one_waker_and_none_when_gone() {
+        struct Task;
+
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+
+        let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let tasks = [(); 3].map(|()| Arc::new(Task));
+        let [first, second, other] = tasks.each_ref().map(|task| Waker::from(task.clone()));
+        let had = || tasks.each_ref().map(|task| Arc::strong_count(task) - 2);
+        let [mut waiter, mut another] = [(); 2].map(|()| Waiter::new());
+        waiter.wake_when_readable(never.as_fd(), &first).unwrap();
+        waiter.wake_when_readable(never.as_fd(), &second).unwrap();
+        another.wake_when_readable(never.as_fd(), &other).unwrap();
+        assert_eq!(had(), [0, 1, 1]);
+        drop(waiter);
+        assert_eq!(had(), [0, 0, 1]);
+        drop(another);
+        assert_eq!(had(), [0, 0, 0]);
+        // It is watched for whoever comes next.
+        let mut next = Waiter::new();
+        next.wake_when_readable(never.as_fd(), &first).unwrap();
+        assert_eq!(had(), [1, 0, 0]);
+        forget(never.as_raw_fd());
+        assert_eq!(had(), [0, 0, 0]);
     }
 
     #[test]
@@ -189,7 +268,8 @@ mod tests {
         std::thread::spawn(move || {
             let [one, other] = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
             let waker = Waker::from(Arc::new(Owner(other.as_raw_fd())));
-            wake_when_readable(one.as_fd(), &waker).unwrap();
+            let mut waiter = Waiter::new();
+            waiter.wake_when_readable(one.as_fd(), &waker).unwrap();
             drop(waker);
             forget(one.as_raw_fd());
             done.send(()).unwrap();
