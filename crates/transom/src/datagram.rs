@@ -74,7 +74,7 @@ impl QueuePair<Datagram> {
     /// [`Error::Verb`](crate::Error::Verb), ENOMEM if the receive queue is full;
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
     /// [`Error::SharedReceives`](crate::Error::SharedReceives) if it was built with a shared receive
-    /// queue.
+    /// queue; [`Error::OtherContext`](crate::Error::OtherContext) if the slice is of another opened device.
     pub fn receive(&self, buffer: &Slice) -> Result<Receiving> {
         Receiving::post(buffer, |local| {
             post_receive(&self.inner, Operation::ReceiveDatagram, local)
@@ -93,7 +93,7 @@ impl QueuePair<Datagram> {
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL for too many
     /// slices or inline bytes; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if the address handle is of another
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if the address handle or a slice is of another
     /// opened device.
     pub fn send<'a>(&self, to: &Destination, payload: impl Into<Payload<'a>>) -> Result<Posted> {
         Request::send(payload).post(&self.inner, Toward::Datagram(to.clone()))

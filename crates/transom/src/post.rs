@@ -1,11 +1,12 @@
 //! Posting single requests: to a send queue, a receive queue, a shared receive queue.
 
+use crate::context::OpenDevice;
 use crate::copy::check_range;
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
 use crate::shared::CreatedShared;
-use crate::{Operation, Posted, Result, Slice};
+use crate::{Error, Operation, Posted, Result, Slice};
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ pub(crate) fn post_receive(
     // SAFETY: the queue pair exists.
     let post_recv = unsafe { (*(*queue_pair.qp).context).ops.post_recv };
     let post_recv = post_recv.ok_or_else(|| unsupported("ibv_post_recv"))?;
+    check_regions(local, queue_pair.device())?;
     with_sges(local, |sg_list, num_sge| {
         queue_pair.post_receive(operation, regions(local).collect(), |wr_id| {
             let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
@@ -66,6 +68,7 @@ pub(crate) fn post_shared_receive(
     // SAFETY: the queue exists.
     let post_recv = unsafe { (*(*shared.srq).context).ops.post_srq_recv };
     let post_recv = post_recv.ok_or_else(|| unsupported("ibv_post_srq_recv"))?;
+    check_regions(local, shared.device())?;
     with_sges(local, |sg_list, num_sge| {
         let keep = regions(local).collect();
         Posted::post(&shared.completions, shared, operation, keep, |wr_id| {
@@ -76,6 +79,16 @@ pub(crate) fn post_shared_receive(
             check("ibv_post_srq_recv", format_args!("posting {operation} to {shared}"), result)
         })
     })
+}
+
+/// Whether all of them are of regions of this opened device: on another a key is nobody's, or somebody else's.
+pub(crate) fn check_regions(slices: &[Slice], device: &OpenDevice) -> Result<()> {
+    // SAFETY: a slice holds its region, so it is registered.
+    let is_of = |slice: &Slice| unsafe { (*slice.region.mr()).context } == device.context;
+    match slices.iter().all(is_of) {
+        true => Ok(()),
+        false => Err(Error::OtherContext { what: "memory region" }),
+    }
 }
 
 pub(crate) fn regions(slices: &[Slice]) -> impl Iterator<Item = Arc<dyn Held>> {

@@ -99,7 +99,7 @@ impl<S: OnePeer> QueuePair<S> {
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there
     /// are too many slices; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
     /// [`Error::SharedReceives`](crate::Error::SharedReceives) if it was built with a shared receive
-    /// queue.
+    /// queue; [`Error::OtherContext`](crate::Error::OtherContext) if a slice is of another opened device.
     pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
         post_receive(&self.inner, Operation::Receive, local)
     }
@@ -132,7 +132,7 @@ impl QueuePair<Connected> {
     /// has too many slices or too many inline bytes, or is not one of this service;
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than the
-    /// peer's slice.
+    /// peer's slice; [`Error::OtherContext`](crate::Error::OtherContext) if a slice is of another opened device.
     pub fn post(&self, request: Request<'_>) -> Result<Posted> {
         request.post(&self.inner, Toward::Peer)
     }

@@ -4,7 +4,7 @@ use crate::address::Destination;
 use crate::copy::check_range;
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::keep::Keep;
-use crate::post::{post_send, regions, sge_length, with_sges};
+use crate::post::{check_regions, post_send, regions, sge_length, with_sges};
 use crate::{Error, Operation, Posted, RemoteSlice, Result, Slice};
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -193,12 +193,15 @@ impl<'a> Request<'a> {
         request
     }
 
-    /// Whether its lengths agree, and its destination is one of the queue pair's context.
+    /// Whether its lengths agree, and its slices and its destination are of the queue pair's context.
     pub(crate) fn check(&self, queue_pair: &CreatedQueuePair, toward: &Toward) -> Result<()> {
         if let Toward::Datagram(to) = toward
             && !Arc::ptr_eq(to.address.device(), queue_pair.device())
         {
             return Err(Error::OtherContext { what: "address handle" });
+        }
+        if let Payload::Slices(slices) = self.payload {
+            check_regions(slices, queue_pair.device())?;
         }
         if matches!(self.operation, Operation::CompareSwap | Operation::FetchAdd) {
             check_range("the local slice", 0..8, self.payload.len())?;

@@ -93,7 +93,8 @@ impl SharedReceiveQueue<Datagram> {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the slice has no room for the header; [`Error::Verb`], ENOMEM if
-    /// the queue is full; [`Error::CompletionQueueFull`].
+    /// the queue is full; [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if the slice is of another
+    /// opened device.
     pub fn receive(&self, buffer: &Slice) -> Result<Receiving> {
         Receiving::post(buffer, |local| {
             post_shared_receive(&self.inner, Operation::ReceiveDatagram, local)
@@ -146,7 +147,7 @@ impl<S: SharingMessages> SharedReceiveQueue<S> {
     ///
     /// # Errors
     /// [`Error::Verb`]: ENOMEM if the queue is full, EINVAL if there are too many slices;
-    /// [`Error::CompletionQueueFull`].
+    /// [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if a slice is of another opened device.
     pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
         post_shared_receive(&self.inner, Operation::Receive, local)
     }

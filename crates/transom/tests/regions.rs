@@ -4,7 +4,10 @@ mod common;
 
 use common::{Pair, bytes_of, context, failure};
 use std::sync::Arc;
-use transom::{Access, Error, MemoryRegion, Pages, ProtectionDomain, Rights, Status};
+use transom::{
+    Access, AddressHandle, Destination, Error, MemoryRegion, Pages, ProtectionDomain, QueuePair,
+    Request, Rights, SharedReceiveQueue, Status,
+};
 
 #[test]
 fn a_region_gives_its_buffer_back() {
@@ -98,6 +101,35 @@ fn a_destroyed_queue_pair_lets_go_of_what_it_had_outstanding() {
     drop(owner.qp.receive(&[region.all()]).unwrap());
     drop(owner.qp);
     region.deregister().unwrap();
+}
+
+#[test]
+fn memory_of_another_opened_device_is_refused() {
+    let Pair { owner, peer } = Pair::new();
+    let foreign = [peer.local(64).all()];
+    let remote = transom::RemoteSlice { addr: 0, rkey: 0, length: 64 };
+    let shared = SharedReceiveQueue::new(&owner.pd, &owner.cq, 4, 1).unwrap();
+    let datagrams = QueuePair::datagram(&owner.pd, &owner.cq).build().unwrap();
+    let to = AddressHandle::new(&owner.pd, datagrams.endpoint()).unwrap();
+    let to = Destination { address: to, queue_pair: datagrams.number(), qkey: 0 };
+    let batches = QueuePair::builder(&owner.pd, &owner.cq).batches().build().unwrap();
+    let batches = batches.connect(&peer.qp.endpoint()).unwrap();
+    let refusals = [
+        owner.qp.receive(&foreign).map(drop),
+        owner.qp.send(&foreign).map(drop),
+        owner.qp.write(&foreign, remote).map(drop),
+        owner.qp.read(&foreign, remote).map(drop),
+        owner.qp.fetch_add(&foreign[0], remote, 1).map(drop),
+        shared.receive(&foreign).map(drop),
+        datagrams.receive(&foreign[0]).map(drop),
+        datagrams.send(&to, &foreign).map(drop),
+        batches.batch().push(Request::send(&foreign)).post().map(drop),
+    ];
+    for refused in refusals {
+        assert_eq!(refused.unwrap_err(), Error::OtherContext { what: "memory region" });
+    }
+    // The queue pair was not even asked.
+    assert!(!owner.qp.has_failed().unwrap());
 }
 
 /// Rules: MR-25, RA-28
