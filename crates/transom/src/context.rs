@@ -1,7 +1,7 @@
 //! An opened device.
 
 use crate::error::{check, last_error, unsupported};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::extended::extended;
 use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +11,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use transom_abi::*;
 
@@ -31,7 +32,8 @@ impl Context {
         provider: Provider,
         name: String,
     ) -> Self {
-        Self { inner: Arc::new(OpenDevice { context, provider, name }) }
+        let told_failure = AtomicBool::new(false);
+        Self { inner: Arc::new(OpenDevice { context, provider, name, told_failure }) }
     }
 
     /// The name of the device, such as `transom0`.
@@ -110,9 +112,12 @@ impl Context {
     /// The context's descriptor ([`AsFd`]) is readable when there is one; it does not block any more after this.
     ///
     /// # Errors
-    /// [`crate::Error::Verb`] if the device is gone.
+    /// [`crate::Error::Verb`] if the device is gone, EIO once
+    /// [`DeviceFatal`](crate::AsyncEventKind::DeviceFatal) was told, for none comes after it.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         const VERB: &str = "ibv_get_async_event";
+        let has_failed = self.inner.told_failure.load(Relaxed);
+        let timeout = if has_failed { Duration::ZERO } else { timeout };
         let end = Instant::now().checked_add(timeout);
         // An event goes with its object, be it just now, or another thread takes it: who has waited for it
         // must not wait in the verb then.
@@ -126,6 +131,10 @@ impl Context {
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             let mut descriptor = [PollFd::new(self, PollFlags::IN)];
             match poll(&mut descriptor, left.as_ref()) {
+                Ok(0) if has_failed => {
+                    let subject = format_args!("waiting, but {} has failed", self.name());
+                    return check(VERB, subject, Errno::IO.raw_os_error()).map(|()| None);
+                }
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
@@ -144,6 +153,9 @@ impl Context {
         let taken = unsafe { AsyncEvent::from_raw(&event) };
         // SAFETY: the event was taken just now and is acknowledged once.
         unsafe { (verbs.ibv_ack_async_event)(&raw mut event) };
+        if taken.kind == AsyncEventKind::DeviceFatal {
+            self.inner.told_failure.store(true, Relaxed);
+        }
         Ok(Some(taken))
     }
 }
@@ -160,6 +172,8 @@ pub(crate) struct OpenDevice {
     pub(crate) context: *mut ibv_context,
     pub(crate) provider: Provider,
     name: String,
+    /// An event has told that it has failed; none comes after it.
+    told_failure: AtomicBool,
 }
 
 // SAFETY: libibverbs is thread-safe; a context may be used and closed by any thread.

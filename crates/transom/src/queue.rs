@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 /// Completions reach the tickets of their requests when the queue is polled: by
 /// [`poll`](Self::poll), by anything that waits, by a [`Driver`](crate::Driver), or by
 /// [`handle_events`](Self::handle_events) when a reactor finds its descriptor ([`AsFd`]) readable.
-/// If the waker of a task panics there, or a buffer that is dropped, the panic goes no further.
+/// If the waker of a task panics there, or a buffer that is dropped, the panic goes no further. If the device
+/// fails, whoever waits for a completion or awaits one has the error.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) inner: Arc<CreatedQueue>,

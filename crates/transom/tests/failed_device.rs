@@ -65,6 +65,8 @@ fn whoever_waits_hears_of_a_device_that_goes() {
         is_gone(&told.recv_timeout(TIMEOUT).expect("it is told").unwrap_err());
     }
     until_gone(&context);
+    // Whoever asks later, too.
+    is_gone(&context.async_event(TIMEOUT).unwrap_err());
     drop(driver);
 }
 
