@@ -173,12 +173,11 @@ impl Outstanding {
         }
     }
 
-    /// Remembers which task to wake; gives back the one before, to be dropped without the lock.
-    pub(crate) fn set_waker(&mut self, ticket: Ticket, new: &Waker) -> Option<Waker> {
+    /// Remembers which task to wake; gives back what is to be dropped without the lock.
+    pub(crate) fn set_waker(&mut self, ticket: Ticket, new: Waker) -> Option<Waker> {
         match &mut self.slots[ticket.index as usize].state {
-            State::Posted { waker: Some(old), .. } if old.will_wake(new) => None,
-            State::Posted { waker, .. } => waker.replace(new.clone()),
-            _ => None,
+            State::Posted { waker, .. } => waker.replace(new),
+            _ => Some(new),
         }
     }
 

@@ -130,6 +130,8 @@ impl Posted {
         if let Some(completion) = self.try_wait()? {
             return Ok(Some(completion));
         }
+        // Cloned without the lock: that is the executor's code, which may do anything.
+        let waker = waker.clone();
         let previous = self.queue.lock().outstanding.set_waker(self.ticket, waker);
         drop(previous);
         self.queue.arm_for_task()?;

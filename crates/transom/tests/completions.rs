@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::task::{Context as TaskContext, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use transom::{
@@ -238,6 +238,33 @@ fn a_waker_that_panics_leaves_the_queue_armed_for_the_reactor() {
         owner.cq.handle_events().unwrap();
         assert_eq!(woken.0.load(Ordering::SeqCst), number);
     }
+}
+
+/// A waker's own code may use the queue, also where it is cloned.
+#[test]
+fn a_waker_may_poll_the_queue_when_it_is_cloned() {
+    const TABLE: RawWakerVTable = RawWakerVTable::new(polls_and_clones, nothing, nothing, nothing);
+
+    unsafe fn polls_and_clones(queue: *const ()) -> RawWaker {
+        // SAFETY: it is one, for good.
+        unsafe { &*queue.cast::<CompletionQueue>() }.poll().unwrap();
+        RawWaker::new(queue, &TABLE)
+    }
+
+    unsafe fn nothing(_: *const ()) {}
+
+    let Pair { owner, peer } = Pair::new();
+    let queue: &'static CompletionQueue = Box::leak(Box::new(owner.cq.clone()));
+    let mut received = owner.qp.receive(&[]).unwrap();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let raw = RawWaker::new((&raw const *queue).cast(), &TABLE);
+        // SAFETY: the functions do what the contract says, for there is nothing to count.
+        let waker = unsafe { Waker::from_raw(raw) };
+        tell.send(poll_once(&mut received, &waker).is_pending()).unwrap();
+    });
+    assert!(told.recv_timeout(TIMEOUT).expect("it waits for itself"));
+    drop((owner, peer));
 }
 
 #[test]
