@@ -242,8 +242,8 @@ impl ConnectionRequest {
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable
-    /// connection; [`Error::Connection`] if the queue pair is of another device or port;
-    /// [`Error::Verb`] if the device refuses, EINVAL if the peer does not wait any more.
+    /// connection; [`Error::Connection`] if the queue pair is of another device or port, or if the peer does not
+    /// wait any more ([`GaveUp`](crate::ConnectionProblem::GaveUp)); [`Error::Verb`] if the device refuses.
     pub fn accept(
         self,
         queue_pair: QueuePair<Initialized>,

@@ -69,8 +69,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull) if more requests are
-    /// outstanding; [`Error::Verb`](crate::Error::Verb), EINVAL if the device has no queues of that
-    /// size.
+    /// outstanding; [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queues of that
+    /// size, EOPNOTSUPP if it cannot change the size.
     pub fn resize(&self, entries: u32) -> Result<()> {
         self.inner.resize(entries)
     }
