@@ -194,8 +194,11 @@ impl Id {
 
     /// The device that leads to the peer, if it is known.
     fn device(&self) -> Option<*mut ibv_device> {
-        // SAFETY: the id exists, and the device it is bound to stays open.
-        unsafe { (*self.raw).verbs.as_ref() }.map(|context| context.device)
+        // SAFETY: the id exists.
+        let context = unsafe { (*self.raw).verbs };
+        // SAFETY: the device it is bound to stays open. Its library may write the context meanwhile, so there is
+        // no reference to it.
+        (!context.is_null()).then(|| unsafe { (*context).device })
     }
 
     /// The name of the device that leads to the peer.
