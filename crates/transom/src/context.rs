@@ -10,8 +10,7 @@ use std::fmt;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use transom_abi::*;
 
@@ -32,8 +31,8 @@ impl Context {
         provider: Provider,
         name: String,
     ) -> Self {
-        let told_failure = AtomicBool::new(false);
-        Self { inner: Arc::new(OpenDevice { context, provider, name, told_failure }) }
+        let (waiting, changed) = (Mutex::default(), Condvar::new());
+        Self { inner: Arc::new(OpenDevice { context, provider, name, waiting, changed }) }
     }
 
     /// The name of the device, such as `transom0`.
@@ -108,56 +107,83 @@ impl Context {
 
     /// Waits for an asynchronous event; see `ibv_get_async_event(3)`. `None` when the time is up.
     ///
-    /// A refused access, for example, raises one at the side whose memory was asked for.
+    /// A refused access, for example, raises one at the side whose memory was asked for. Any number of threads can
+    /// wait; each event goes to one of them.
     /// The context's descriptor ([`AsFd`]) is readable when there is one; it does not block any more after this.
     ///
     /// # Errors
     /// [`crate::Error::Verb`] if the device is gone, EIO once
     /// [`DeviceFatal`](crate::AsyncEventKind::DeviceFatal) was told, for none comes after it.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
-        const VERB: &str = "ibv_get_async_event";
-        let has_failed = self.inner.told_failure.load(Relaxed);
-        let timeout = if has_failed { Duration::ZERO } else { timeout };
         let end = Instant::now().checked_add(timeout);
         // An event goes with its object, be it just now, or another thread takes it: who has waited for it
         // must not wait in the verb then.
         if let Err(errno) = rustix::io::ioctl_fionbio(self, true) {
-            return check(VERB, "waiting", errno.raw_os_error()).map(|()| None);
+            return failed_wait(errno);
         }
+        let OpenDevice { waiting, changed, .. } = &*self.inner;
+        let mut guard = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // Whoever sleeps wakes for it, and would sleep on if it were taken meanwhile.
+            if !guard.sleeper
+                && let Some(event) = self.take_event()?
+            {
+                guard.told_failure |= event.kind == AsyncEventKind::DeviceFatal;
+                return Ok(Some(event));
+            }
+            if guard.told_failure {
+                return failed_wait(Errno::IO);
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            guard = match left {
+                Some(Duration::ZERO) => return Ok(None),
+                Some(left) if guard.sleeper => {
+                    let woken = changed.wait_timeout(guard, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None if guard.sleeper => {
+                    changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
+                }
+                _ => {
+                    guard.sleeper = true;
+                    drop(guard);
+                    let left = left.and_then(|left| Timespec::try_from(left).ok());
+                    let slept = poll(&mut [PollFd::new(self, PollFlags::IN)], left.as_ref());
+                    let mut guard = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    guard.sleeper = false;
+                    // Another sleeps then, or hears with this one that the device has failed.
+                    changed.notify_all();
+                    match slept {
+                        Ok(_) | Err(Errno::INTR) => guard,
+                        Err(errno) => return failed_wait(errno),
+                    }
+                }
+            };
+        }
+    }
+
+    /// Takes an event if there is one. The descriptor does not block.
+    fn take_event(&self) -> Result<Option<AsyncEvent>> {
         let verbs = self.inner.provider.verbs;
         let mut event = ibv_async_event::default();
-        loop {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
-            let mut descriptor = [PollFd::new(self, PollFlags::IN)];
-            match poll(&mut descriptor, left.as_ref()) {
-                Ok(0) if has_failed => {
-                    let subject = format_args!("waiting, but {} has failed", self.name());
-                    return check(VERB, subject, Errno::IO.raw_os_error()).map(|()| None);
-                }
-                Ok(0) => return Ok(None),
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(errno) => return check(VERB, "waiting", errno.raw_os_error()).map(|()| None),
-            }
-            // SAFETY: the context is open and the place to write is valid.
-            if unsafe { (verbs.ibv_get_async_event)(self.inner.context, &raw mut event) } == 0 {
-                break;
-            }
-            let error = last_error(VERB, format_args!("taking an event of {}", self.name()));
-            if error.errno() != Some(Errno::AGAIN.raw_os_error()) {
-                return Err(error);
-            }
+        // SAFETY: the context is open and the place to write is valid.
+        if unsafe { (verbs.ibv_get_async_event)(self.inner.context, &raw mut event) } != 0 {
+            let error = last_error(GET_EVENT, format_args!("taking an event of {}", self.name()));
+            let nothing = error.errno() == Some(Errno::AGAIN.raw_os_error());
+            return if nothing { Ok(None) } else { Err(error) };
         }
         // SAFETY: the object an event is about exists until the event is acknowledged.
         let taken = unsafe { AsyncEvent::from_raw(&event) };
         // SAFETY: the event was taken just now and is acknowledged once.
         unsafe { (verbs.ibv_ack_async_event)(&raw mut event) };
-        if taken.kind == AsyncEventKind::DeviceFatal {
-            self.inner.told_failure.store(true, Relaxed);
-        }
         Ok(Some(taken))
     }
+}
+
+const GET_EVENT: &str = "ibv_get_async_event";
+
+fn failed_wait(errno: Errno) -> Result<Option<AsyncEvent>> {
+    check(GET_EVENT, "waiting for an asynchronous event", errno.raw_os_error()).map(|()| None)
 }
 
 impl AsFd for Context {
@@ -172,8 +198,18 @@ pub(crate) struct OpenDevice {
     pub(crate) context: *mut ibv_context,
     pub(crate) provider: Provider,
     name: String,
-    /// An event has told that it has failed; none comes after it.
-    told_failure: AtomicBool,
+    waiting: Mutex<Waiting>,
+    /// Signalled when the sleeper has left.
+    changed: Condvar,
+}
+
+/// Who waits for asynchronous events. One thread at a time sleeps on the descriptor, the others until it leaves:
+/// an event that concerns all of them is taken by one.
+#[derive(Default)]
+struct Waiting {
+    sleeper: bool,
+    /// An event has told that the device has failed; none comes after it.
+    told_failure: bool,
 }
 
 // SAFETY: libibverbs is thread-safe; a context may be used and closed by any thread.

@@ -7,6 +7,7 @@ use common::{ALONE, Pair, TIMEOUT, TOO_EARLY, block_on, has_faults, need, until_
 use std::fmt::Debug;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 use transom::{
     Access, AsyncEventKind, CompletionQueue, Context, Driver, Error, MemoryRegion,
     ProtectionDomain, QueuePair, Refused, Rights, Transition, Type1, Type2, Window, WindowState,
@@ -68,6 +69,32 @@ fn whoever_waits_hears_of_a_device_that_goes() {
     // Whoever asks later, too.
     is_gone(&context.async_event(TIMEOUT).unwrap_err());
     drop(driver);
+}
+
+/// The event that the device has failed goes to one, and is all there is for the others too.
+///
+/// Rules: AE-09
+#[test]
+fn all_who_wait_for_an_event_hear_of_a_device_that_goes() {
+    need!(has_faults(), "no faults can be had");
+    let test = "all_who_wait_for_an_event_hear_of_a_device_that_goes";
+    if std::env::var_os(ALONE).is_none() {
+        return assert_eq!(until_the_device_goes(test), 0);
+    }
+    let context = early(transom::devices(&common::provider()).and_then(|all| all[0].open()));
+    let (tell, told) = mpsc::channel();
+    for timeout in [TIMEOUT * 2, TIMEOUT * 3, Duration::MAX, Duration::MAX] {
+        let (context, tell) = (context.clone(), tell.clone());
+        thread::spawn(move || tell.send(context.async_event(timeout)).unwrap());
+    }
+    let mut events = Vec::new();
+    for _ in 0..4 {
+        match told.recv_timeout(TIMEOUT).expect("it is told") {
+            Ok(event) => events.push(event.expect("it is not late").kind),
+            Err(error) => is_gone(&error),
+        }
+    }
+    assert_eq!(events, [AsyncEventKind::DeviceFatal]);
 }
 
 /// A window whose request does not complete any more is given back in no state.
