@@ -52,12 +52,13 @@ pub(crate) unsafe fn poll(cq: *mut ibv_cq, taken: &mut Taken) -> Result<usize> {
     let poll_cq = poll_cq.ok_or_else(|| unsupported("ibv_poll_cq"))?;
     // SAFETY: the queue exists, and there is room for a batch.
     let count = unsafe { poll_cq(cq, BATCH as c_int, taken.wcs.as_mut_ptr()) };
-    usize::try_from(count).map_err(|_| Error::Verb {
-        verb: "ibv_poll_cq",
-        subject: "polling a completion queue".to_owned(),
-        // It only says that it failed, and few libraries set `errno`.
-        errno: Errno::IO.raw_os_error(),
-    })
+    usize::try_from(count).map_err(|_| failed("ibv_poll_cq"))
+}
+
+/// The error of a poll that answers a negative number: it only says that it failed, and few libraries set `errno`.
+fn failed(verb: &'static str) -> Error {
+    let errno = Errno::IO.raw_os_error();
+    Error::Verb { verb, subject: "polling a completion queue".to_owned(), errno }
 }
 
 /// Creates a queue that keeps the time of each completion; see `ibv_create_cq_ex(3)`.
@@ -99,6 +100,9 @@ pub(crate) unsafe fn poll_timed(cq: *mut ibv_cq_ex, taken: &mut Taken) -> Result
     let mut answer = unsafe { start(cq, &raw mut attributes) };
     if answer == Errno::NOENT.raw_os_error() {
         return Ok(0);
+    }
+    if answer < 0 {
+        return Err(failed("ibv_start_poll"));
     }
     check("ibv_start_poll", "polling a completion queue", answer)?;
     let mut count = 0;
@@ -159,14 +163,24 @@ mod tests {
         -2
     }
 
+    /// What mlx5 calls `CQ_POLL_ERR`, which is no error number.
+    unsafe extern "C" fn begins_nothing(_: *mut ibv_cq_ex, _: *mut ibv_poll_cq_attr) -> c_int {
+        -2
+    }
+
     #[test]
     fn a_poll_that_fails_without_a_reason_is_an_error_of_the_device() {
         let context = crate::devices(&Provider::software()).unwrap()[0].open().unwrap();
         let cq = CompletionQueue::new(&context, 1).unwrap();
+        let timed = CompletionQueue::with_timestamps(&context, 1).unwrap();
         // SAFETY: the context is this test's own, and nobody else calls its operations.
         unsafe { (*context.inner.context).ops.poll_cq = Some(fails) };
-        // Not an error of another call before.
-        std::fs::File::open("/nowhere").unwrap_err();
-        assert_eq!(cq.poll().unwrap_err().errno(), Some(Errno::IO.raw_os_error()));
+        // SAFETY: it keeps times, so it is one of these, and nobody else polls it.
+        unsafe { (*timed.inner.cq.cast::<ibv_cq_ex>()).start_poll = Some(begins_nothing) };
+        for queue in [cq, timed] {
+            // Not an error of another call before.
+            std::fs::File::open("/nowhere").unwrap_err();
+            assert_eq!(queue.poll().unwrap_err().errno(), Some(Errno::IO.raw_os_error()));
+        }
     }
 }
