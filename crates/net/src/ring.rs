@@ -330,6 +330,15 @@ mod tests {
         }
     }
 
+    /// Has a thread end, also when the test has failed.
+    struct Done<'a>(&'a AtomicBool);
+
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
     fn base(memory: &mut [u64]) -> *mut u8 {
         let start = memory.as_mut_ptr().cast::<u8>();
         start.wrapping_add(start.align_offset(64))
@@ -509,7 +518,7 @@ mod tests {
     fn a_writer_that_scribbles_while_it_is_read_leads_nowhere_outside() {
         let (positions, mut memory) = ring();
         let bytes = Shared(base(&mut memory));
-        let (enough, done) = (if cfg!(miri) { 5 } else { 2_000 }, AtomicBool::new(false));
+        let (enough, done) = (if cfg!(miri) { 5 } else { 20_000 }, AtomicBool::new(false));
         let deadline = Instant::now() + Duration::from_secs(60);
         let read = Request {
             to: QpNumber::from_bits(1),
@@ -528,7 +537,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut numbers = Xoshiro256PlusPlus::seed_from_u64(1);
-                while !done.load(Relaxed) {
+                for round in 1_u64.. {
+                    if done.load(Relaxed) {
+                        break;
+                    }
+                    // The reader may need this processor, and each look of its finds one record at most.
+                    if round % 64 == 0 {
+                        std::thread::yield_now();
+                    }
                     let random = numbers.next_u64();
                     let head = positions.head.load(Relaxed);
                     let record = location(bytes.get(), head);
@@ -560,6 +576,7 @@ mod tests {
                     }
                 }
             });
+            let _done = Done(&done);
             let mut consumer = Consumer::new();
             while understood < enough && Instant::now() < deadline {
                 match consumer.next(&positions, bytes.get()) {
@@ -579,15 +596,16 @@ mod tests {
                         }
                         consumer.release(&positions, &record, Fence::Symmetric);
                     }
-                    Ok(None) => std::hint::spin_loop(),
+                    // The writer writes here next, and may need this processor.
+                    Ok(None) => std::thread::yield_now(),
                     // Such a process is not heard any more; here it has another chance.
                     Err(Garbled) => {
                         consumer.head = consumer.head.wrapping_add(ALIGN);
                         positions.head.store(consumer.head, Release);
+                        std::thread::yield_now();
                     }
                 }
             }
-            done.store(true, Relaxed);
         });
         assert_eq!(understood, enough);
     }
