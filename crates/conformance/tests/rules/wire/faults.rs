@@ -26,8 +26,8 @@ fn both(link: Link, faults: &str, length: usize) -> MemoryPair {
     let (a, b) = ends(link, options(faults));
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
     for (qp, peer) in [(qa, qb), (qb, qa)] {
-        // Long enough that on a busy machine nothing else is sent again.
-        bring_up(qp, &ibv_qp_attr { timeout: 15, retry_cnt: 2, ..usual_attr(peer) });
+        // Two seconds: on a busy machine nothing else is sent again either, which faults would count.
+        bring_up(qp, &ibv_qp_attr { timeout: 19, ..usual_attr(peer) });
     }
     MemoryPair::of(Pair { a, b, qa, qb }, length)
 }
@@ -130,13 +130,14 @@ on_each_link! {
     fn requests_are_lost(link: Link) {
         let both = both(link, "drop,op=write,nth=1;drop,op=write,nth=3..", 1 << 20);
         let length = both.near.len() as u32;
-        let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), length);
-        assert_eq!(wc.status, IBV_WC_SUCCESS);
+        // A quarter of a second each: on a busy machine the second is to be answered before there is a third.
+        let (qa, _) = both.connected(|attr| (attr.timeout, attr.retry_cnt) = (16, 2), |_| ());
+        let write = || both.op_on(qa, IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), length);
+        assert_eq!(write().status, IBV_WC_SUCCESS);
         let (near, far) = both.bytes();
         assert!(near == far, "the second attempt carried it");
         both.near.fill(5);
-        let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), length);
-        assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
+        assert_eq!(write().status, IBV_WC_RETRY_EXC_ERR);
         assert!(both.bytes().1 == far);
     }
 
