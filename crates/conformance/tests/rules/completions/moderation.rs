@@ -90,8 +90,9 @@ fn the_end_of_the_period_brings_the_event() {
     let it = Watched::new();
     it.moderate(1000, 20_000);
     for _ in 0..3 {
-        it.arm();
         takes_at_least(Duration::from_millis(20), || {
+            // What waits since the last time begins the period.
+            it.arm();
             it.complete(2);
             it.sleep_for_event();
         });
