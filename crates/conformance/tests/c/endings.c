@@ -232,7 +232,10 @@ static void many(int count)
 		rdma_destroy_ep(ends[0]);
 		rdma_destroy_ep(ends[1]);
 	}
-	CHECK(descriptors() == opened);
+	/* The device's thread may have one of its own open for a moment, now or then. */
+	for (int look = 0; look < 1000 && descriptors() > opened; look++)
+		usleep(1000);
+	CHECK(descriptors() <= opened);
 	/* Less than what a tenth of them would take. */
 	if (memory() - before > 512 + count / 10) {
 		fprintf(stderr, "%ld kB more after %d of %d\n", memory() - before, count / 2, count);

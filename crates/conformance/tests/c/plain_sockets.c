@@ -100,7 +100,8 @@ static void sets_are_as_long_as_they_are(int ends[2])
 	FD_SET(ends[1], write);
 	CHECK(select(64, read, write, NULL, &time) == 1);
 	CHECK(!FD_ISSET(ends[0], read) && FD_ISSET(ends[1], write));
-	CHECK(time.tv_sec == 59 && time.tv_usec > 0);
+	/* What is left of it; the machine may have others run meanwhile. */
+	CHECK(time.tv_sec > 0 && time.tv_sec < 60);
 	CHECK(send(ends[1], "x", 1, 0) == 1);
 	FD_SET(ends[0], read);
 	CHECK(pselect(64, read, NULL, NULL, NULL, NULL) == 1 && FD_ISSET(ends[0], read));
