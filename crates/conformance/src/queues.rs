@@ -193,9 +193,19 @@ impl Follower {
 /// Runs `blocking` in a thread of its own, checks that it does sleep there, then runs `release`,
 /// and checks that it ends only then.
 pub fn blocks_until(blocking: impl FnOnce() + Send, release: impl FnOnce()) {
+    /// Releases it also if the test fails: it would wait for ever, and the test with it.
+    struct Release<F: FnOnce()>(Option<F>);
+
+    impl<F: FnOnce()> Drop for Release<F> {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|release| release());
+        }
+    }
+
     let thread = AtomicI32::new(0);
     let (released, ended) = (AtomicI32::new(0), AtomicI32::new(0));
     std::thread::scope(|scope| {
+        let release = Release(Some(release));
         scope.spawn(|| {
             // SAFETY: asks for a number.
             thread.store(unsafe { libc::gettid() }, SeqCst);
@@ -207,7 +217,7 @@ pub fn blocks_until(blocking: impl FnOnce() + Send, release: impl FnOnce()) {
             (asleep || ended.load(SeqCst) != 0).then_some(())
         });
         released.store(1, SeqCst);
-        release();
+        drop(release);
     });
     assert_eq!(ended.load(SeqCst), 2, "it did not wait");
 }
