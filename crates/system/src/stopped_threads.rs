@@ -327,6 +327,7 @@ impl Drop for Stack {
 }
 
 #[cfg(all(test, not(miri)))]
+#[expect(clippy::print_stdout, reason = "tests say what they skip")]
 pub(crate) mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
     use std::thread;
@@ -347,10 +348,13 @@ pub(crate) mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// Whether the system lets it be done at all.
+    /// Whether the system lets it be done at all; says so if it does not.
     fn is_allowed() -> bool {
         match retried(in_a_minute(), || with_threads_stopped(|| ())) {
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => false,
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                println!("skipped: a process may not stop its threads here: {error}");
+                false
+            }
             other => other.map(|()| true).expect("its threads stop"),
         }
     }

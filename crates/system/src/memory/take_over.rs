@@ -185,6 +185,7 @@ fn unmap(made: *mut u8, length: u64) {
 }
 
 #[cfg(all(test, not(miri)))]
+#[expect(clippy::print_stdout, reason = "tests say what they skip")]
 mod tests {
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -229,10 +230,13 @@ mod tests {
         }
     }
 
-    /// A file to move pages to; none where the system does not let them be moved.
+    /// A file to move pages to; none, and why, where the system does not let them be moved.
     fn space() -> Option<AddressSpace> {
-        let space = AddressSpace::create().ok()?;
-        retried(in_a_minute(), || try_out(&space)).is_ok().then_some(space)
+        let tried = AddressSpace::create().and_then(|space| {
+            retried(in_a_minute(), || try_out(&space))?;
+            Ok(space)
+        });
+        tried.inspect_err(|why| println!("skipped: pages are not moved here: {why}")).ok()
     }
 
     fn try_without_right(act: impl FnOnce() + Send) {
