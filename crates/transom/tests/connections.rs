@@ -535,8 +535,9 @@ fn two_processes_connect() {
     }
     let ends_of = Ends::new();
     let mut other = start("two_processes_connect", &ends_of.listener);
-    let (connection, inbox, message) = serve(&ends_of);
-    assert_eq!(message.wait().unwrap().length(), 5);
+    let (connection, inbox, mut message) = serve(&ends_of);
+    let message = message.wait_timeout(TIMEOUT).unwrap().expect("a message");
+    assert_eq!(message.length(), 5);
     assert_eq!(&bytes_of(&inbox)[..5], b"hello");
     drop(connection);
     assert!(other.wait().unwrap().success());
@@ -556,8 +557,8 @@ fn the_death_of_a_process_ends_its_connections() {
     }
     let ends_of = Ends::new();
     let mut other = start("the_death_of_a_process_ends_its_connections", &ends_of.listener);
-    let (mut connection, _inbox, message) = serve(&ends_of);
-    message.wait().unwrap();
+    let (mut connection, _inbox, mut message) = serve(&ends_of);
+    message.wait_timeout(TIMEOUT).unwrap().expect("a message");
     assert_eq!(connection.disconnection().try_wait().unwrap(), None);
     other.kill().unwrap();
     other.wait().unwrap();

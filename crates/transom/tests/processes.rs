@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use transom::{
     Access, AddressHandle, CompletionQueue, Destination, Endpoint, Grant, Initialized,
     MemoryRegion, ProtectionDomain, QueuePair, Rights, SharedReceiveQueue, Status, Type2, Window,
@@ -74,8 +74,9 @@ fn a_shared_receive_in_use_comes_back_when_its_queue_pair_goes() {
     let mut posted = shared.receive(&[region.all()]).unwrap();
     channel.tell(&"posted");
     // Until the first bytes are there.
-    let mut byte = [0];
+    let (mut byte, begun) = ([0], Instant::now());
     while byte == [0] {
+        assert!(begun.elapsed() < TIMEOUT, "nothing comes");
         cq.wait(Duration::from_millis(1)).unwrap();
         region.read_at(0, &mut byte).unwrap();
     }
@@ -98,10 +99,12 @@ fn datagrams_pass_between_processes() {
     let cq = CompletionQueue::new(&context, 64).unwrap();
     let qp = QueuePair::datagram(&pd, &cq).qkey(QKEY).build().unwrap();
     let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE).unwrap();
-    let received = qp.receive(&inbox.all()).unwrap();
+    let mut received = qp.receive(&inbox.all()).unwrap();
+    // Neither waits for ever: the other may have failed.
+    let mut next = || received.wait_timeout(TIMEOUT).unwrap().expect("a datagram");
     if let Some(mut channel) = the_other_process() {
         channel.tell(&qp.endpoint());
-        let ping = received.wait().unwrap();
+        let ping = next();
         assert_eq!(ping.to_vec(), b"ping");
         qp.send(&ping.sender(&qp, QKEY).unwrap(), b"pong").unwrap().wait().unwrap();
         channel.hear::<String>();
@@ -112,7 +115,7 @@ fn datagrams_pass_between_processes() {
     let address = AddressHandle::new(&pd, at_other).unwrap();
     let to = Destination { address, queue_pair: at_other.qpn, qkey: QKEY };
     qp.send(&to, b"ping").unwrap().wait().unwrap();
-    let pong = received.wait().unwrap();
+    let pong = next();
     assert_eq!((pong.to_vec(), pong.source().queue_pair), (b"pong".into(), at_other.qpn));
     channel.tell(&"got it");
     assert!(other.wait().unwrap().success());
@@ -150,9 +153,10 @@ fn be_the_owner() {
 
     // Used, and invalidated by the peer.
     let window = open(Window::alloc(&owner.pd).unwrap());
-    let farewell = owner.qp.receive(&[]).unwrap();
+    let mut farewell = owner.qp.receive(&[]).unwrap();
     channel.tell(&window.grant());
-    let farewell = farewell.wait().unwrap();
+    // Not for ever: the peer may have failed.
+    let farewell = farewell.wait_timeout(TIMEOUT).unwrap().expect("a farewell");
     let window = match departs(&owner.context, Departure::InvalidatedKeyUnnamed) {
         true => Window::alloc(&owner.pd).unwrap(),
         false => window.revoked_by(&farewell).unwrap(),

@@ -232,7 +232,9 @@ on_each_type! {
                     let from = [from.all()];
                     while peer.qp.write(&from, grant).unwrap().wait().is_ok() {}
                 });
-                while bytes_of(&region)[0] == 0 {}
+                while bytes_of(&region)[0] == 0 {
+                    assert!(!writing.is_finished(), "nothing is written");
+                }
                 match window.invalidate(&owner.qp).unwrap().wait() {
                     Err(refused) if departs(&owner.context, Departure::DoneYetFlushed) => {
                         assert_eq!(status(refused.error), Status::Flushed);
