@@ -253,6 +253,13 @@ impl Revoker {
     }
 }
 
+/// On a busy machine it takes minutes, and who started this process waits no longer than that without a word.
+fn note_now_and_then(round: u64) {
+    if round.is_multiple_of(1000) {
+        note(round);
+    }
+}
+
 fn report(rounds: u64, start: Instant) {
     if is_long() {
         let rate = rounds as f64 / start.elapsed().as_secs_f64();
@@ -330,6 +337,7 @@ fn against_a_steady_writer_and(act: impl Fn(&Revoker)) {
     let mut key = target.notes.read(Note::Key);
     let (rounds, start) = (rounds(5_000, 1_000_000), Instant::now());
     for round in 0..rounds {
+        note_now_and_then(round);
         target.wait_for_writes(key);
         let canary = CANARY | round;
         if round % 16 == 0 {
@@ -358,6 +366,7 @@ fn against_a_refused_writer() {
     let mut key = target.notes.read(Note::Key);
     let (rounds, start) = (rounds(1_000, 50_000), Instant::now());
     for round in 1..=rounds {
+        note_now_and_then(round);
         target.notes.set(Note::TargetReady, round);
         target.wait_for_writes(key);
         let canary = CANARY | round;
