@@ -34,6 +34,12 @@
 //! needed, and any will do; see [`CompletionQueue`] and [`Driver`] for who delivers completions.
 //! Connections and requests for them are [`Pending`] in the same way.
 //!
+//! # Forked children
+//!
+//! A child of a `fork` has none of its parent's threads and connections: it opens a device and makes what it needs
+//! itself, and can await that too. Objects that it has inherited it may drop, or leave alone; they are its
+//! parent's, and stay as they are there. Drop no [`Driver`] in a child.
+//!
 //! # What the software device does
 //!
 //! It tells by events of [`tracing`](https://docs.rs/tracing), whose targets begin with `transom`: devices,

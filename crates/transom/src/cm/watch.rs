@@ -2,6 +2,8 @@
 //!
 //! One thread for the process watches the descriptors that are awaited; it starts with the first and
 //! sleeps while nothing happens. Who has a reactor of his own can watch them there instead.
+//!
+//! A forked child has no such thread, and what its parent's watches is its parent's: it begins anew.
 
 use crate::panics::outlive;
 use crate::{Error, Result};
@@ -9,13 +11,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::mem;
+use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::Builder;
 use std::time::Instant;
+use std::{mem, ptr};
 
 /// Waits until the descriptor is readable. False when the time is up.
 pub(crate) fn wait_until_readable(
@@ -60,10 +64,11 @@ impl Waiter {
         waker: &Waker,
     ) -> Result<()> {
         let waker = waker.clone();
-        let mut guard = lock();
+        let this_process = this_process()?;
+        let mut guard = lock(this_process);
         let watcher = match &mut *guard {
             Some(watcher) => watcher,
-            none => none.insert(Watcher::start()?),
+            none => none.insert(Watcher::start(this_process)?),
         };
         let key = descriptor.as_raw_fd();
         let awaited = watcher.wakers.contains_key(&key);
@@ -91,17 +96,18 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let Some(descriptor) = self.descriptor else { return };
+        let (Some(descriptor), Some(watched)) = (self.descriptor, watched()) else { return };
         // Dropped with nothing locked, as above.
         let _woken_no_more =
-            lock().as_mut().and_then(|watcher| watcher.remove(descriptor, self.number));
+            lock(watched).as_mut().and_then(|watcher| watcher.remove(descriptor, self.number));
     }
 }
 
 /// Watches a descriptor no more, and wakes nobody for it.
 pub(crate) fn forget(descriptor: RawFd) {
+    let Some(watched) = watched() else { return };
     // Dropped with nothing locked, as above.
-    let _woken_no_more = lock().as_mut().map(|watcher| watcher.stop(descriptor));
+    let _woken_no_more = lock(watched).as_mut().map(|watcher| watcher.stop(descriptor));
 }
 
 /// The descriptors that are watched, and who awaits them.
@@ -112,22 +118,68 @@ struct Watcher {
     wakers: HashMap<RawFd, Vec<(u64, Waker)>>,
 }
 
-/// That of the process, once something was awaited.
-static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
+/// That of a process, once something was awaited.
+type Watched = Mutex<Option<Watcher>>;
+
+/// This process's, once something is awaited; never freed. A forked child has none: another thread of its parent's
+/// may have had it locked, and the wakers in it are of its parent's tasks.
+static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
+
+/// This process's, if anything was awaited in it.
+fn watched() -> Option<&'static Watched> {
+    // SAFETY: what is there is never freed.
+    unsafe { WATCHED.load(Acquire).as_ref() }
+}
+
+/// This process's.
+fn this_process() -> Result<&'static Watched> {
+    if let Some(watched) = watched() {
+        return Ok(watched);
+    }
+    // Before anybody locks it. That a child leaves it more than once does no harm.
+    // SAFETY: a function that lives as long as this program.
+    match unsafe { pthread_atfork(None, None, Some(leave_to_parent)) } {
+        0 => {}
+        errno => return Err(failed("pthread_atfork", errno)),
+    }
+    let new = Box::into_raw(Box::default());
+    match WATCHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+        // SAFETY: it is there for good now.
+        Ok(_) => Ok(unsafe { &*new }),
+        Err(others) => {
+            // SAFETY: nobody has seen it.
+            drop(unsafe { Box::from_raw(new) });
+            // SAFETY: as in `watched`.
+            Ok(unsafe { &*others })
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<unsafe extern "C" fn()>,
+        parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>,
+    ) -> c_int;
+}
+
+unsafe extern "C" fn leave_to_parent() {
+    WATCHED.store(ptr::null_mut(), Release);
+}
 
 /// Also after a panic elsewhere: every change is made whole.
-fn lock() -> MutexGuard<'static, Option<Watcher>> {
-    WATCHER.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(watched: &Watched) -> MutexGuard<'_, Option<Watcher>> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watcher {
-    fn start() -> Result<Self> {
+    fn start(watched: &'static Watched) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| failed("epoll_create1", errno.raw_os_error()))?;
         let epoll: &'static OwnedFd = Box::leak(Box::new(epoll));
         Builder::new()
             .name("transom-waker".to_owned())
-            .spawn(move || watch(epoll))
+            .spawn(move || watch(epoll, watched))
             .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
         Ok(Self { epoll, wakers: HashMap::new() })
     }
@@ -153,7 +205,7 @@ impl Watcher {
     }
 }
 
-fn watch(epoll: &'static OwnedFd) {
+fn watch(epoll: &'static OwnedFd, watched: &Watched) {
     let mut events = Vec::with_capacity(64);
     loop {
         match epoll::wait(epoll, spare_capacity(&mut events), None) {
@@ -163,7 +215,8 @@ fn watch(epoll: &'static OwnedFd) {
         }
         for event in events.drain(..) {
             // A task that still awaits it says so again.
-            let wakers = lock().as_mut().map(|watcher| watcher.stop(event.data.u64() as RawFd));
+            let descriptor = event.data.u64() as RawFd;
+            let wakers = lock(watched).as_mut().map(|watcher| watcher.stop(descriptor));
             for (_, waker) in wakers.into_iter().flatten() {
                 // One that panics does not end this thread, which wakes all.
                 outlive(|| waker.wake());

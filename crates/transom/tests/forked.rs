@@ -1,0 +1,132 @@
+//! A forked child, which has none of its parent's threads. It makes objects of its own, and harms none of its
+//! parent's.
+
+mod common;
+
+use common::{TIMEOUT, address, alone, block_on, context, has_faults, need, provider};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use std::ffi::c_int;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use transom::{
+    CompletionQueue, Connection, Connector, Initialized, Listener, Pending, ProtectionDomain,
+    QueuePair,
+};
+
+unsafe extern "C" {
+    fn fork() -> c_int;
+    fn _exit(code: c_int) -> !;
+}
+
+/// Forks; the child does this and ends, well if it does not panic.
+fn forked(child: impl FnOnce()) -> Pid {
+    // SAFETY: no other thread of this process is inside a verb.
+    match unsafe { fork() } {
+        0 => {
+            let done = catch_unwind(AssertUnwindSafe(child));
+            // SAFETY: ends this process.
+            unsafe { _exit(done.is_err().into()) };
+        }
+        child => Pid::from_raw(child).expect("a child"),
+    }
+}
+
+/// Waits for the good end of a child; one that hangs is ended.
+fn ends_well(child: Pid) {
+    let end = pidfd_open(child, PidfdFlags::empty()).unwrap();
+    let timeout = Timespec::try_from(TIMEOUT).unwrap();
+    let in_time = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timeout)).unwrap() == 1;
+    if !in_time {
+        kill_process(child, Signal::KILL).unwrap();
+    }
+    let (_, status) = waitpid(Some(child), WaitOptions::empty()).unwrap().expect("its end");
+    assert!(in_time, "the child hangs");
+    assert_eq!(status.exit_status(), Some(0));
+}
+
+struct Ends {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    listener: Listener,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let context = context();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 16).unwrap();
+        Self { pd, cq, listener: Listener::bind(&provider(), address()).unwrap() }
+    }
+
+    fn queue_pair(&self) -> QueuePair<Initialized> {
+        QueuePair::builder(&self.pd, &self.cq).build().unwrap()
+    }
+
+    fn connecting(&self) -> Pending<'static, Connection> {
+        Connector::new(self.listener.local_address()).connect(self.queue_pair()).unwrap()
+    }
+
+    /// Awaits both ends of a connection, and its end.
+    fn await_all(&self) {
+        let connecting = self.connecting();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                block_on(async {
+                    let request = self.listener.accept().await.unwrap();
+                    let accepted = request.accept(self.queue_pair(), b"").unwrap();
+                    accepted.await.unwrap().disconnection().await.unwrap();
+                });
+            });
+            block_on(async { drop(connecting.await.unwrap()) });
+        });
+    }
+}
+
+struct Tells(mpsc::Sender<()>);
+
+impl Wake for Tells {
+    fn wake(self: Arc<Self>) {
+        self.0.send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited() {
+    need!(has_faults(), "no connections of a forked child's own");
+    let test = "a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited";
+    if let Some(end) = alone(test, &[]) {
+        return assert_eq!(end, 0);
+    }
+    let ends = Ends::new();
+    let (tell, told) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Tells(tell)));
+    let mut look = Context::from_waker(&waker);
+    // The child of a child, too.
+    for depth in 0..3 {
+        let mut next = Some(ends.listener.accept());
+        assert!(Pin::new(next.as_mut().unwrap()).poll(&mut look).is_pending());
+        ends_well(forked(|| {
+            // Of this copy the parent's thread knows nothing, nor that it is gone.
+            drop(next.take());
+            Ends::new().await_all();
+            if depth > 0 {
+                ends_well(forked(|| Ends::new().await_all()));
+            }
+        }));
+        let (mut client, begun) = (ends.connecting(), Instant::now());
+        while told.try_recv().is_err() {
+            assert!(begun.elapsed() < TIMEOUT, "nobody wakes the parent's task");
+            assert!(client.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
+        }
+        let next = Pin::new(next.as_mut().expect("the child's is another")).poll(&mut look);
+        let Poll::Ready(Ok(request)) = next else { panic!("no request: {next:?}") };
+        drop(request);
+        client.wait().unwrap_err();
+    }
+}
