@@ -1,6 +1,6 @@
 //! Connections being made.
 
-use crate::cm::{Event, Id, Offer};
+use crate::cm::{Channel, Event, Id, Offer};
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
 use crate::pending::{ASKED_AGAIN, Arrival};
@@ -12,6 +12,8 @@ use crate::{
 use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 use transom_abi::*;
 
@@ -283,7 +285,8 @@ enum Step {
 
 impl Establishing {
     fn pending(self) -> Pending<'static, Connection> {
-        Pending::new(OnItsWay(Some(self)))
+        let channel = self.id.channel().clone();
+        Pending::new(OnItsWay { establishing: Some(self), channel })
     }
 
     /// Takes what has happened into account; whether the connection is there.
@@ -329,25 +332,33 @@ impl Establishing {
 }
 
 /// A connection on its way, until it is there or has failed.
-struct OnItsWay(Option<Establishing>);
+struct OnItsWay {
+    establishing: Option<Establishing>,
+    /// Its id's, which who watches the descriptor may still have when the id has gone.
+    channel: Arc<Channel>,
+}
 
 impl Arrival for OnItsWay {
     type Output = Connection;
 
     fn take(&mut self) -> Result<Option<Connection>> {
-        let establishing = self.0.as_mut().expect(ASKED_AGAIN);
+        let establishing = self.establishing.as_mut().expect(ASKED_AGAIN);
         let there = match establishing.look() {
             Ok(false) => return Ok(None),
             outcome => outcome,
         };
         let Establishing { id, queue_pair, peer, from_peer, .. } =
-            self.0.take().expect("it was looked at just now");
+            self.establishing.take().expect("it was looked at just now");
         there?;
         let queue_pair = QueuePair { inner: queue_pair.connected(), state: PhantomData };
         Ok(Some(Connection::new(id, queue_pair, from_peer, peer)))
     }
 
     fn id(&self) -> &Id {
-        &self.0.as_ref().expect(ASKED_AGAIN).id
+        &self.establishing.as_ref().expect(ASKED_AGAIN).id
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it is a
 /// future that any executor can poll. What wakes the task is a thread of this crate, one for the
 /// process, that starts when the first is awaited. With a reactor of your own, or `poll(2)`, watch its
-/// descriptor ([`AsFd`]) instead, and ask whenever that is readable.
+/// descriptor ([`AsFd`]) instead, and ask whenever that is readable. It is open for as long as this value lives,
+/// so it can be watched no more when what it stands for has come.
 ///
 /// Making a connection goes on only while somebody waits, asks or awaits. To drop this gives up what it
 /// stands for: a connection that is being made is not made, and the peer is told so.
@@ -41,7 +42,7 @@ pub(crate) trait Arrival: Send {
     /// The id that the events are about.
     fn id(&self) -> &Id;
 
-    /// What is readable while an event is there.
+    /// What is readable while an event is there: the same one for as long as this value lives.
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.id().as_fd()
     }

@@ -1,6 +1,6 @@
 //! Datagram queue pairs found by address (SIDR).
 
-use crate::cm::{Event, Id, Offer};
+use crate::cm::{Channel, Event, Id, Offer};
 use crate::connecting::{Connector, found, marked, no_connection, not_failed};
 use crate::domain::AllocatedDomain;
 use crate::error::non_null;
@@ -11,6 +11,7 @@ use crate::{
     ProtectionDomain, Provider, QueuePair, Result,
 };
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 use transom_abi::*;
@@ -107,7 +108,9 @@ impl Connector {
         let private_data = marked(self.data(), QUESTION)?;
         let (id, peer) = (self.begin(&pd.inner.device.provider, RDMA_PS_UDP)?, self.address());
         let (domain, since) = (pd.inner.clone(), Instant::now());
-        Ok(Pending::new(Finding(Some(Asking { id, domain, peer, since, private_data }))))
+        let channel = id.channel().clone();
+        let asking = Some(Asking { id, domain, peer, since, private_data });
+        Ok(Pending::new(Finding { asking, channel }))
     }
 }
 
@@ -167,20 +170,28 @@ impl Asking {
 }
 
 /// A service that is looked for, until it is found, or is not.
-struct Finding(Option<Asking>);
+struct Finding {
+    asking: Option<Asking>,
+    /// As a connection has it that is on its way.
+    channel: Arc<Channel>,
+}
 
 impl Arrival for Finding {
     type Output = DatagramService;
 
     fn take(&mut self) -> Result<Option<DatagramService>> {
-        let outcome = self.0.as_mut().expect(ASKED_AGAIN).look();
+        let outcome = self.asking.as_mut().expect(ASKED_AGAIN).look();
         if !matches!(outcome, Ok(None)) {
-            self.0 = None;
+            self.asking = None;
         }
         outcome
     }
 
     fn id(&self) -> &Id {
-        &self.0.as_ref().expect(ASKED_AGAIN).id
+        &self.asking.as_ref().expect(ASKED_AGAIN).id
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }

@@ -3,9 +3,11 @@
 mod common;
 
 use common::{TIMEOUT, address, block_on, bytes_of, context, provider, status};
+use rustix::event::epoll;
 use std::future::Future;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -409,6 +411,38 @@ fn connections_are_awaited_without_a_runtime() {
         });
         server.join().unwrap();
     });
+}
+
+/// A reactor is told of a descriptor, and to let go of it once what was waited for has come.
+#[test]
+fn the_descriptor_is_there_until_what_was_waited_for_is_dropped() {
+    let ends = Ends::new();
+    let reactor = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let watch = |descriptor: BorrowedFd<'_>| {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&reactor, descriptor, data, epoll::EventFlags::IN).unwrap();
+        descriptor.as_raw_fd()
+    };
+    let (mut client, request) = ends.request(b"");
+    let mut server = request.accept(ends.queue_pair(), b"").unwrap();
+    let watched = [watch(client.as_fd()), watch(server.as_fd())];
+    let connection = client.wait_timeout(TIMEOUT).unwrap().expect("it comes");
+    drop((connection, server.wait_timeout(TIMEOUT).unwrap().expect("it comes")));
+    for (pending, watched) in [client, server].iter().zip(watched) {
+        assert_eq!(pending.as_fd().as_raw_fd(), watched);
+        epoll::delete(&reactor, pending).unwrap();
+    }
+    // One that is refused, and one of datagrams.
+    let (mut client, request) = ends.request(b"");
+    watch(client.as_fd());
+    request.reject(b"").unwrap();
+    rejection(client.wait_timeout(TIMEOUT));
+    epoll::delete(&reactor, &client).unwrap();
+    let nobody = Connector::new(ends.listener.local_address());
+    let mut finding = nobody.find_datagrams(&ends.pd).unwrap();
+    watch(finding.as_fd());
+    assert!(rejection(finding.wait_timeout(TIMEOUT)).is_no_listener());
+    epoll::delete(&reactor, &finding).unwrap();
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
+use std::sync::Arc;
 use transom_abi::*;
 
 /// How long resolving an address or a route may take.
@@ -21,7 +22,8 @@ pub(crate) struct Id {
     /// Is for datagrams.
     datagrams: bool,
     provider: Provider,
-    channel: Channel,
+    /// Others may keep it for its descriptor.
+    channel: Arc<Channel>,
 }
 
 // SAFETY: librdmacm is thread-safe, and what changes an id needs `self` alone or is called by one thread
@@ -46,7 +48,7 @@ pub(crate) struct Offer<'a> {
 
 impl Id {
     pub(crate) fn create(provider: &Provider, port_space: rdma_port_space) -> Result<Self> {
-        let channel = Channel::create(provider)?;
+        let channel = Arc::new(Channel::create(provider)?);
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is open and the place to write is valid.
         let result = unsafe {
@@ -72,7 +74,7 @@ impl Id {
         match migrated {
             Ok(channel) => {
                 let Self { datagrams, provider, .. } = *listener;
-                Ok(Self { raw, datagrams, provider, channel })
+                Ok(Self { raw, datagrams, provider, channel: Arc::new(channel) })
             }
             Err(error) => {
                 // The peer is refused.
@@ -81,6 +83,11 @@ impl Id {
                 Err(error)
             }
         }
+    }
+
+    /// The channel of its events.
+    pub(crate) fn channel(&self) -> &Arc<Channel> {
+        &self.channel
     }
 
     pub(crate) fn is_for_datagrams(&self) -> bool {
