@@ -51,8 +51,8 @@ fn serve(provider: &Provider, listener: &Listener) -> Result<()> {
     let hello = String::from_utf8_lossy(request.private_data()).into_owned();
     println!("server: {} says {hello:?}", request.peer_address());
     // The queue pair must be of the device by which the request came.
-    let end = End::new(&open(provider, request.device_name())?)?;
-    let mut connection = request.accept(end.queue_pair.clone(), b"come in")?.wait()?;
+    let (end, queue_pair) = End::new(&open(provider, request.device_name())?)?;
+    let mut connection = request.accept(queue_pair, b"come in")?.wait()?;
     println!("server: the client wrote {:?}", end.exchange(&connection, b"from the server")?);
     connection.disconnection().wait()?;
     println!("server: the client has gone");
@@ -61,18 +61,17 @@ fn serve(provider: &Provider, listener: &Listener) -> Result<()> {
 
 /// Visits a server.
 fn visit(provider: &Provider, server: SocketAddr) -> Result<()> {
-    let end = End::new(&open(provider, None)?)?;
+    let (end, queue_pair) = End::new(&open(provider, None)?)?;
     let connector = Connector::new(server).private_data(b"anybody there?");
-    let connection = connector.connect(end.queue_pair.clone())?.wait()?;
+    let connection = connector.connect(queue_pair)?.wait()?;
     let hello = String::from_utf8_lossy(connection.private_data());
     println!("client: {} says {hello:?}", connection.peer_address());
     println!("client: the server wrote {:?}", end.exchange(&connection, b"from the client")?);
     Ok(())
 }
 
-/// What both ends have before they are connected.
+/// What both ends have beside their queue pair before that is connected.
 struct End {
-    queue_pair: QueuePair<Initialized>,
     pd: ProtectionDomain,
     inbox: MemoryRegion<Vec<u8>>,
     /// Posted before the peer can send: its grant, and then its farewell.
@@ -80,13 +79,13 @@ struct End {
 }
 
 impl End {
-    fn new(context: &Context) -> Result<Self> {
+    fn new(context: &Context) -> Result<(Self, QueuePair<Initialized>)> {
         let pd = ProtectionDomain::new(context)?;
         let cq = CompletionQueue::new(context, 64)?;
         let queue_pair = QueuePair::builder(&pd, &cq).build()?;
         let inbox = MemoryRegion::register(&pd, vec![0; Grant::BYTES], Access::LOCAL_WRITE)?;
         let expected = [queue_pair.receive(&[inbox.all()])?, queue_pair.receive(&[])?];
-        Ok(Self { queue_pair, pd, inbox, expected })
+        Ok((Self { pd, inbox, expected }, queue_pair))
     }
 
     /// Opens a window to the peer, writes through the one that the peer opens, and tells what the peer has

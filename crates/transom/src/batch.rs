@@ -8,6 +8,7 @@ use crate::{
     Connected, Datagram, Destination, Error, Operation, Payload, Posted, QueuePair, QueuePairState,
     Request, Result, XrcInitiator,
 };
+use std::marker::PhantomData;
 use std::sync::Arc;
 use transom_abi::*;
 
@@ -113,7 +114,8 @@ impl<'a> Batch<'a, XrcInitiator> {
 
 impl<'a, S: QueuePairState> Batch<'a, S> {
     fn new(queue_pair: &QueuePair<S>) -> Self {
-        Self { queue_pair: queue_pair.clone(), requests: Vec::new() }
+        let queue_pair = QueuePair { inner: queue_pair.inner.clone(), state: PhantomData };
+        Self { queue_pair, requests: Vec::new() }
     }
 
     fn with(mut self, request: Request<'a>, toward: Toward) -> Self {

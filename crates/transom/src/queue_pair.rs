@@ -5,8 +5,8 @@ use crate::post::post_receive;
 use crate::request::Toward;
 use crate::unconnected::Unconnected;
 use crate::{
-    Connected, Endpoint, Initialized, OnePeer, Operation, Payload, Posted, QueuePairState,
-    RemoteSlice, Request, Result, Slice,
+    Connected, Datagram, Endpoint, Initialized, OnePeer, Operation, Payload, Posted,
+    QueuePairState, RemoteSlice, Request, Result, Slice, XrcInitiator, XrcTarget,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +17,14 @@ use transom_abi::*;
 ///
 /// It begins [`Initialized`], when it takes receives but does not yet send, and becomes
 /// [`Connected`] by [`connect`](QueuePair::connect). Clones refer to the same queue pair; it is
-/// destroyed when the last of them and the last [`Posted`] ticket of it are gone.
+/// destroyed when the last of them and the last [`Posted`] ticket of it are gone. One that is yet to be
+/// connected has no clones, for it is connected once:
+///
+/// ```compile_fail,E0599
+/// # fn of(queue_pair: transom::QueuePair<transom::Initialized>) {
+/// let again = queue_pair.clone();
+/// # }
+/// ```
 ///
 /// Queue pairs of other kinds begin at [`QueuePair::datagram`], [`QueuePair::xrc_initiator`] and
 /// [`QueuePair::xrc_target`].
@@ -238,11 +245,19 @@ impl QueuePair<Connected> {
     }
 }
 
-impl<S: QueuePairState> Clone for QueuePair<S> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), state: PhantomData }
-    }
+/// Not of those that are yet to be connected: who connected a second of them would put into error what the first has
+/// connected.
+macro_rules! clones_in {
+    ($($state:ty)+) => {
+        $(impl Clone for QueuePair<$state> {
+            fn clone(&self) -> Self {
+                Self { inner: self.inner.clone(), state: PhantomData }
+            }
+        })+
+    };
 }
+
+clones_in! { Connected Datagram XrcInitiator XrcTarget }
 
 impl<S: QueuePairState> fmt::Debug for QueuePair<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,8 +4,8 @@ use crate::created_queue_pair::CreatedQueuePair;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A queue pair that is being connected. Nobody else may have it: if that fails or is given up, what was posted
-/// to it is flushed, for no message will come.
+/// A queue pair that is being connected. Nobody else can have it, for one that is yet to be connected has no clones:
+/// if that fails or is given up, what was posted to it is flushed, for no message will come.
 pub(crate) struct Unconnected(Option<Arc<CreatedQueuePair>>);
 
 const CONNECTED: &str = "it is had until it is connected";
