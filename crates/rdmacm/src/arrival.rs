@@ -75,6 +75,10 @@ unsafe fn arrived(
             let _ = qp::fail(id);
             None
         }
+        RDMA_CM_EVENT_DEVICE_REMOVAL => {
+            id.own(|own| own.removed = true);
+            None
+        }
         RDMA_CM_EVENT_USER => {
             // SAFETY: any bytes are such a number.
             let [low, high] = unsafe { [fetched.param.conn.qp_num, fetched.param.conn.qkey] };
@@ -243,6 +247,8 @@ pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> c_int {
         // SAFETY: the event is shown until the next call.
         let rdma_cm_event { event, status, .. } = unsafe { *event };
         match status {
+            // It has no status, and is not what the call is to bring about.
+            0 if event == RDMA_CM_EVENT_DEVICE_REMOVAL => Err(libc::ENODEV),
             0 => Ok(()),
             // The peer's reason is in the event.
             _ if event == RDMA_CM_EVENT_REJECTED => Err(libc::ECONNREFUSED),

@@ -167,6 +167,9 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
         if id.is_null() || !listener.own(|own| own.synchronous) {
             return Err(libc::EINVAL);
         }
+        if listener.own(|own| own.removed) {
+            return Err(libc::ENODEV);
+        }
         listener.acknowledge_shown();
         channel = listener.seen().channel;
         Ok(())
@@ -181,6 +184,8 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
         let rdma_cm_event { event: what, status, id: made, .. } = unsafe { *event };
         let request = if status != 0 {
             Err(status.saturating_neg().max(1))
+        } else if what == RDMA_CM_EVENT_DEVICE_REMOVAL {
+            Err(libc::ENODEV)
         } else if what != RDMA_CM_EVENT_CONNECT_REQUEST {
             Err(libc::EINVAL)
         } else {

@@ -40,6 +40,8 @@ pub(crate) struct Own {
     /// Its calls wait for their events, which come by a channel of its own.
     pub(crate) synchronous: bool,
     pub(crate) device: Option<&'static Device>,
+    /// Its device has gone, and no event comes any more.
+    pub(crate) removed: bool,
     /// Of a request: the responder resources and initiator depth that the peer asks for.
     pub(crate) asked: (u8, u8),
     /// Of a listener made with queue pairs in mind: what those of its requests are made with.

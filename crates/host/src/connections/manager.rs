@@ -277,10 +277,14 @@ impl Manager {
         self.engine.service(id)
     }
 
-    /// Refuses an id that is another file's, or whose device is gone.
+    /// Refuses an id that is another file's, or whose device is gone, or that would look for one when it has gone.
     fn check(&self, file: RawFd, id: CommId) -> Result<(), i32> {
         self.check_file(file, id)?;
-        if self.engine.is_removed(id) { Err(Errno::ENXIO.0) } else { Ok(()) }
+        if self.engine.is_removed(id) {
+            return Err(Errno::ENXIO.0);
+        }
+        // One that was made since then is never told, and nothing else would happen to it.
+        self.device.check().map_err(|_| libc::ENODEV)
     }
 
     fn check_file(&self, file: RawFd, id: CommId) -> Result<(), i32> {

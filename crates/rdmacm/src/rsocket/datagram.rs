@@ -244,6 +244,11 @@ impl DatagramSocket {
         !self.arrived.is_empty()
     }
 
+    /// Whether the device has gone: what peers send to its queue pairs comes no more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.pairs.iter().any(DatagramPair::is_gone)
+    }
+
     /// Whether one can be sent at once.
     pub(crate) fn is_writable(&self) -> bool {
         !self.lacks_room && self.pairs.iter().all(DatagramPair::can_send)
@@ -288,6 +293,9 @@ impl DatagramSocket {
         waiting: &wait::Waiting,
     ) -> Result<Option<usize>, c_int> {
         let to = to.or(self.connected).ok_or(libc::EDESTADDRREQ)?;
+        if self.is_gone() {
+            return Err(libc::ENODEV);
+        }
         let length = from.left();
         let (pair, reached) = self.reach(to, waiting)?;
         if let Some((at, (target, mtu))) = pair.zip(reached) {

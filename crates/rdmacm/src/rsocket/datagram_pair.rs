@@ -41,6 +41,8 @@ pub(crate) struct DatagramPair {
     free: Vec<u16>,
     /// A send has failed, and no other will succeed.
     failed: bool,
+    /// Its device has gone: nothing comes any more.
+    gone: bool,
 }
 
 /// A datagram that has come, and waits in its slot.
@@ -76,7 +78,7 @@ impl DatagramPair {
         let both = region(slots as usize).and_then(|first| Ok((first, region(SENDS.into())?)));
         let (receive, send) = both.inspect_err(|_| pair.end(own.id()))?;
         let free = (0..SENDS).collect();
-        let this = Self { pair, own, address, receive, send, free, failed: false };
+        let this = Self { pair, own, address, receive, send, free, failed: false, gone: false };
         for slot in 0..slots {
             this.receive_again(slot as u16)?;
         }
@@ -111,7 +113,9 @@ impl DatagramPair {
     pub(crate) fn progress(&mut self, mut each: impl FnMut(Waiting)) {
         let mut completions = [ibv_wc::default(); 16];
         for _ in 0..64 {
-            let count = self.pair.poll(&mut completions).unwrap_or(0);
+            let polled = self.pair.poll(&mut completions);
+            self.gone |= polled.is_err();
+            let count = polled.unwrap_or(0);
             for completion in &completions[..count] {
                 let slot = completion.wr_id as u16;
                 if completion.wr_id & SEND != 0 {
@@ -161,6 +165,11 @@ impl DatagramPair {
     fn done(&self, slot: u16) {
         // A queue pair in error receives nothing more.
         let _ = self.receive_again(slot);
+    }
+
+    /// Whether its device has gone, as far as that was seen.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// Whether something can be sent at once.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use transom_abi::RDMA_CM_EVENT_CONNECT_REQUEST;
+use transom_abi::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL};
 
 use super::own_id::{Happened, OwnId};
 use super::wait::Flag;
@@ -34,7 +34,9 @@ pub(crate) struct Listener<T> {
 struct Shared<T> {
     queue: Mutex<VecDeque<T>>,
     backlog: usize,
-    /// Something is in the queue.
+    /// The device has gone, and nothing comes any more. Set with the queue locked.
+    gone: AtomicBool,
+    /// Something is in the queue, or nothing comes any more.
     filled: Flag,
     /// The program has looked for a socket.
     has_asked: AtomicBool,
@@ -53,6 +55,7 @@ impl<T: Send + 'static> Listener<T> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             backlog: usize::try_from(backlog).unwrap_or(0).max(1),
+            gone: AtomicBool::new(false),
             filled: Flag::new()?,
             has_asked: AtomicBool::new(false),
             asked: Flag::new()?,
@@ -75,18 +78,25 @@ impl<T: Send + 'static> Listener<T> {
         self.shared.queue.lock().is_empty()
     }
 
-    /// Takes the oldest.
-    pub(crate) fn accept(&self) -> Option<T> {
+    /// Whether none will come any more, for the device has gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.shared.gone.load(Relaxed)
+    }
+
+    /// Takes the oldest. If none will come any more, everybody who asks hears of it.
+    pub(crate) fn accept(&self) -> Result<Option<T>, c_int> {
         self.ask();
         let mut queue = self.shared.queue.lock();
         let accepted = queue.pop_front();
-        if queue.is_empty() {
-            self.shared.filled.clear();
-        }
         if accepted.is_some() {
             self.shared.asked.set();
+        } else if self.is_gone() {
+            return Err(libc::ENODEV);
         }
-        accepted
+        if queue.is_empty() && !self.is_gone() {
+            self.shared.filled.clear();
+        }
+        Ok(accepted)
     }
 
     fn ask(&self) {
@@ -106,7 +116,7 @@ impl<T> Drop for Listener<T> {
     }
 }
 
-/// Waits for requests until it is stopped.
+/// Waits for requests until it is stopped, or the device goes.
 fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T>) {
     // The program's signals are for its own threads.
     // SAFETY: a full set, and nowhere to put the old one.
@@ -131,6 +141,12 @@ fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T
             return;
         }
         let Some(happened) = own.next() else { continue };
+        if happened.event == RDMA_CM_EVENT_DEVICE_REMOVAL {
+            let _queue = shared.queue.lock();
+            shared.gone.store(true, Relaxed);
+            shared.filled.set();
+            return;
+        }
         if happened.event != RDMA_CM_EVENT_CONNECT_REQUEST {
             continue;
         }

@@ -41,8 +41,10 @@ impl Polled<'_> {
                     }
                     State::Datagram(datagrams) => {
                         datagrams.progress(&socket.waiting);
-                        let readable = if datagrams.is_readable() { libc::POLLIN } else { 0 };
-                        readable | if datagrams.is_writable() { libc::POLLOUT } else { 0 }
+                        let mut events = if datagrams.is_readable() { libc::POLLIN } else { 0 };
+                        events |= if datagrams.is_writable() { libc::POLLOUT } else { 0 };
+                        // What waits is read before; then reading tells.
+                        events | if datagrams.is_gone() { libc::POLLIN | libc::POLLERR } else { 0 }
                     }
                     State::Closed => libc::POLLNVAL,
                 };

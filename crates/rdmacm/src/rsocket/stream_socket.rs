@@ -130,7 +130,7 @@ impl StreamSocket {
     /// The oldest connection that nobody has accepted.
     pub(crate) fn accept(&mut self) -> Result<Option<Accepted>, c_int> {
         match &self.phase {
-            Phase::Listening(listener, _) => Ok(listener.accept()),
+            Phase::Listening(listener, _) => listener.accept(),
             _ => Err(libc::EINVAL),
         }
     }
@@ -352,6 +352,11 @@ impl StreamSocket {
 
     /// What `SO_ERROR` answers, once.
     pub(crate) fn take_error(&mut self) -> c_int {
+        if let Phase::Listening(listener, _) = &self.phase
+            && listener.is_gone()
+        {
+            return libc::ENODEV;
+        }
         let of_stream = |stream: &mut Box<Stream>| stream.take_reason();
         self.error.take().or_else(|| self.stream.as_mut().and_then(of_stream)).unwrap_or(0)
     }
@@ -362,7 +367,9 @@ impl StreamSocket {
         match &self.phase {
             Phase::Idle => POLLOUT | POLLHUP,
             Phase::Listening(listener, _) => {
-                if listener.is_empty() {
+                if listener.is_gone() {
+                    POLLIN | POLLERR
+                } else if listener.is_empty() {
                     0
                 } else {
                     POLLIN

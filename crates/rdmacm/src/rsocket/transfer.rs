@@ -59,7 +59,10 @@ unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Recei
         let read = socket.until(deadline, |state| match state {
             State::Datagram(datagrams) => {
                 let read = datagrams.read(&mut sink, peek, &socket.waiting);
-                Ok(read.map(|read| (read.length, Some(read))))
+                match read.map(|read| (read.length, Some(read))) {
+                    None if datagrams.is_gone() => Err(libc::ENODEV),
+                    read => Ok(read),
+                }
             }
             state => match state.stream()?.connected()? {
                 Some(_) if nothing => Ok(Some((0, None))),

@@ -95,6 +95,30 @@ fn a_c_program_hears_of_a_device_that_goes_and_of_addresses_that_change() {
     }
 }
 
+/// Rules: AE-09, CM-46, CM-51
+#[test]
+fn nobody_waits_for_a_device_that_has_gone() {
+    let scratch = Scratch::new("device-goes");
+    let binary = compile(&scratch, "device_goes.c", "device_goes", RDMACM);
+    take_turn(Link::Wire);
+    for link in [Link::Local, Link::Wire] {
+        // On a busy machine it goes before everything is there.
+        let mut times = [1000, 4000, 16_000].into_iter();
+        let printed = loop {
+            let time = times.next().expect("enough time");
+            let mut command = events(&binary, "", link);
+            command.env("TRANSOM_FAULT", format!("device-removal,at={time}ms"));
+            let ended = Running::start(&mut command).end(LIMIT);
+            let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
+            if status.code() != Some(3) {
+                assert!(status.success(), "{link:?}: {printed:?}");
+                break printed;
+            }
+        };
+        assert_eq!(printed.output.matches("ok - ").count(), 16, "{printed:?}");
+    }
+}
+
 /// Runs a server, and clients until one has been served: the first may come too early. What they print.
 fn meet(server: &str, client: &str) -> [Printed; 2] {
     let begun = Instant::now();
