@@ -75,6 +75,7 @@ impl Connections {
         })?;
         let answer = call(made);
         made.settle();
+        self.tell_of_failure(made);
         MutexGuard::unlock_fair(manager);
         answer
     }
@@ -148,6 +149,7 @@ impl Connections {
         if let Some(manager) = manager.as_deref_mut() {
             step(manager);
             manager.settle();
+            self.tell_of_failure(manager);
         }
         MutexGuard::unlock_fair(manager);
     }
@@ -169,11 +171,17 @@ impl Connections {
     }
 
     /// The device is of no use any more. Whoever is in a call is waited for, but not for ever: a mistake of
-    /// this library may be why.
+    /// this library may be why. Who takes longer tells of it himself.
     pub(crate) fn fail(&self) {
         if let Some(mut manager) = self.manager.try_lock_for(PATIENCE)
             && let Some(manager) = manager.as_deref_mut()
         {
+            manager.device_removed();
+        }
+    }
+
+    fn tell_of_failure(&self, manager: &mut Manager) {
+        if self.device.check().is_err() {
             manager.device_removed();
         }
     }

@@ -103,8 +103,10 @@ mod tests {
     use std::process::Command;
     use std::sync::Arc;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use transom_cm::{Happened, Service};
     use transom_device::protection::{Rank, Use};
-    use transom_system::failure::has_failed;
+    use transom_system::failure::{fail, has_failed};
 
     use super::*;
     use crate::Options;
@@ -115,18 +117,25 @@ mod tests {
     /// together.
     const ALONE: &str = "TRANSOM_TEST_ALONE";
 
-    /// Nobody is there to catch what happens on the background thread.
-    /// Rules: AE-09
+    /// Whether this is that process; if not, runs the test in one.
     #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
-    #[test]
-    fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
-        const TEST: &str =
-            "process::tests::a_panic_on_the_background_thread_is_an_error_of_the_device";
-        if std::env::var_os(ALONE).is_none() {
+    fn alone(test: &str) -> bool {
+        let is_alone = std::env::var_os(ALONE).is_some();
+        if !is_alone {
             let this = std::env::current_exe().expect("a test has a path");
             let _turn = turn();
-            let status = Command::new(this).args(["--exact", TEST]).env(ALONE, "1").status();
-            return assert!(status.expect("it starts").success());
+            let status = Command::new(this).args(["--exact", test]).env(ALONE, "1").status();
+            assert!(status.expect("it starts").success());
+        }
+        is_alone
+    }
+
+    /// Nobody is there to catch what happens on the background thread.
+    /// Rules: AE-09
+    #[test]
+    fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
+        if !alone("process::tests::a_panic_on_the_background_thread_is_an_error_of_the_device") {
+            return;
         }
         let open = || Adapter::open(Options::default());
         let devices = [(); 2].map(|()| open().expect("a device opens"));
@@ -151,6 +160,66 @@ mod tests {
         second.close();
         open().expect("all are closed").close();
         assert!(!has_failed());
+    }
+
+    /// What it was at when it panicked stands in its way where it tells of that.
+    /// Rules: AE-09, CM-46
+    #[test]
+    fn ids_hear_of_a_device_that_a_panic_of_their_connection_manager_has_ended() {
+        if !alone(concat!(
+            "process::tests::",
+            "ids_hear_of_a_device_that_a_panic_of_their_connection_manager_has_ended"
+        )) {
+            return;
+        }
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let told = Arc::new(EventQueue::new().expect("a queue"));
+        let _source = adapter.device().port_events().tell(&told).expect("room");
+        let connections = adapter.connections();
+        let opened = connections.call(|manager| {
+            let file = manager.open_file()?;
+            let ids = [7, 8].map(|uid| manager.create(file, uid, Service::TCP));
+            Ok((file, ids))
+        });
+        let (file, ids) = opened.expect("a file");
+        adapter.device().work.panics.store(true, Release);
+        adapter.device().process().wake();
+        let mut comes = [PollFd::from_borrowed_fd(told.descriptor(), PollFlags::IN)];
+        let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(poll(&mut comes, Some(&patience)), Ok(1), "it comes");
+        assert_eq!(told.take().expect("it is there").0, AsyncEvent::DeviceFatal);
+        let mut heard = Vec::new();
+        while let Some(event) = connections.call(|it| it.next_event(file)).expect("it is open") {
+            assert_eq!(event.happened, Happened::DeviceRemoval);
+            heard.push((event.uid, event.id));
+        }
+        heard.sort_unstable();
+        let [one, other] = ids.map(|id| id.expect("room").0);
+        assert_eq!(heard, [(7, one), (8, other)]);
+        adapter.close();
+    }
+
+    /// A call that takes longer than is waited for tells it itself.
+    /// Rules: CM-46
+    #[test]
+    fn ids_hear_of_a_device_that_fails_during_a_long_call() {
+        if !alone("process::tests::ids_hear_of_a_device_that_fails_during_a_long_call") {
+            return;
+        }
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let connections = adapter.connections();
+        let opened = connections.call(|manager| {
+            let file = manager.open_file()?;
+            let id = manager.create(file, 7, Service::TCP)?;
+            std::thread::spawn(fail).join().expect("it does not panic");
+            Ok((file, id.0))
+        });
+        let (file, id) = opened.expect("a file and an id");
+        let next = || connections.call(|it| it.next_event(file)).expect("it is open");
+        let event = next().expect("it is told");
+        assert_eq!((event.uid, event.id, event.happened), (7, id, Happened::DeviceRemoval));
+        assert_eq!(next(), None, "once");
+        adapter.close();
     }
 
     /// A process that is not heard any more may be in the middle of a copy, so whoever revokes still waits for it.

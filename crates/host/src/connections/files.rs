@@ -73,6 +73,8 @@ struct Id {
     reported: u32,
     /// The number of the last event that was about it.
     last: u64,
+    /// It was told that its device goes, after which it hears nothing.
+    removed: bool,
 }
 
 /// All files and ids.
@@ -114,7 +116,7 @@ impl Files {
     }
 
     pub(super) fn add(&mut self, id: CommId, file: RawFd, uid: u64) {
-        self.ids.insert(id, Id { file, uid, reported: 0, last: 0 });
+        self.ids.insert(id, Id { file, uid, reported: 0, last: 0, removed: false });
     }
 
     /// Whether an id is one of a file's.
@@ -188,8 +190,18 @@ impl Files {
 
     /// Has an event wait in the file of the id that it is counted for.
     pub(super) fn raise(&mut self, counted: CommId, delivered: Delivered) {
-        if let Some(file) = self.ids.get(&counted).map(|it| it.file) {
-            self.append(file, counted, delivered);
+        let Some(it) = self.ids.get_mut(&counted) else { return };
+        it.removed |= delivered.happened == Happened::DeviceRemoval;
+        let file = it.file;
+        self.append(file, counted, delivered);
+    }
+
+    /// Tells every id that its device goes, but those that were told.
+    pub(super) fn device_removed(&mut self) {
+        let untold = self.ids.iter().filter(|(_, it)| it.uid != 0 && !it.removed);
+        for (id, uid) in untold.map(|(id, it)| (*id, it.uid)).collect::<Vec<_>>() {
+            let happened = Happened::DeviceRemoval;
+            self.raise(id, Delivered { id: id.0, uid, gid_index: 0, happened });
         }
     }
 

@@ -6,7 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::Ordering::Acquire;
 
 use tracing::debug;
 use transom_cm::refused::Errno;
@@ -48,6 +51,10 @@ pub struct Manager {
     /// When the background thread is to call.
     deadline: Option<u64>,
     complaints: Complaints,
+    /// The device has gone.
+    removed: bool,
+    /// A mistake has left things half done, of which nothing follows any more.
+    is_broken: bool,
 }
 
 impl Manager {
@@ -73,6 +80,8 @@ impl Manager {
             touched: Vec::new(),
             deadline: None,
             complaints: Complaints::new(device.clone()),
+            removed: false,
+            is_broken: false,
             device,
         };
         manager.reap(&[]);
@@ -333,10 +342,23 @@ impl Manager {
 
     /// The device goes: whoever is to hear of it does, before nothing can be sent any more.
     pub(super) fn device_removed(&mut self) {
-        self.touched.extend(self.engine.ids());
-        self.engine.device_removed(clock::steady(), &mut self.ports);
-        self.settle();
-        self.exchange.send_rest();
+        if std::mem::replace(&mut self.removed, true) {
+            return;
+        }
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            #[cfg(test)]
+            assert!(!self.device.work.panics.load(Acquire), "a test wants it");
+            self.touched.extend(self.engine.ids());
+            self.engine.device_removed(clock::steady(), &mut self.ports);
+            self.settle();
+            self.exchange.send_rest();
+        }));
+        if let Err(panic) = told {
+            // A mistake here may be why the device has failed, and be met again. Programs wait all the same.
+            std::mem::forget(panic);
+            self.is_broken = true;
+            self.files.device_removed();
+        }
     }
 
     /// These addresses are other interfaces', or have other hardware addresses.
@@ -401,6 +423,9 @@ impl Manager {
     /// Does what follows from what has happened: messages go out, events to their files, what others are
     /// to find is kept, and the background thread gets its deadline.
     pub(super) fn settle(&mut self) {
+        if self.is_broken {
+            return;
+        }
         while let Some(Answered { arrival, request, handled }) = self.engine.poll_answered() {
             let Arrival { source, destination } = arrival;
             let mad = request.write();
