@@ -14,6 +14,8 @@ use std::thread::{Builder, JoinHandle};
 #[derive(Debug)]
 pub struct Driver {
     thread: Option<JoinHandle<()>>,
+    /// The process that the thread is in: a forked child has none.
+    process: u32,
     /// Readable once the thread shall end.
     stop: Arc<OwnedFd>,
     queue: CompletionQueue,
@@ -43,12 +45,18 @@ impl Driver {
             .name("transom-driver".to_owned())
             .spawn(drive)
             .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
-        Ok(Self { thread: Some(thread), stop, queue: queue.clone() })
+        let process = std::process::id();
+        Ok(Self { thread: Some(thread), process, stop, queue: queue.clone() })
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // What tells the thread to end is one with its parent's.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         // Adding 1 to a fresh event counter cannot fail.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         self.queue.inner.rouse();

@@ -37,8 +37,8 @@
 //! # Forked children
 //!
 //! A child of a `fork` has none of its parent's threads and connections: it opens a device and makes what it needs
-//! itself, and can await that too. Objects that it has inherited it may drop, or leave alone; they are its
-//! parent's, and stay as they are there. Drop no [`Driver`] in a child.
+//! itself, and can await that too. Objects that it has inherited are its parent's, for it to leave alone. Where they
+//! are dropped in it, its parent has them still; no other thread must be in a call of this crate at the fork then.
 //!
 //! # What the software device does
 //!

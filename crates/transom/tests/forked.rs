@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{TIMEOUT, address, alone, block_on, context, has_faults, need, provider};
+use common::{Pair, TIMEOUT, address, alone, block_on, context, has_faults, need, provider};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::ffi::c_int;
@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use transom::{
-    CompletionQueue, Connection, Connector, Initialized, Listener, Pending, ProtectionDomain,
-    QueuePair,
+    CompletionQueue, Connection, Connector, Driver, Initialized, Listener, Pending,
+    ProtectionDomain, QueuePair,
 };
 
 unsafe extern "C" {
@@ -129,4 +129,22 @@ fn a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited() 
         drop(request);
         client.wait().unwrap_err();
     }
+}
+
+#[test]
+fn a_child_that_drops_a_driver_does_not_end_its_parents() {
+    need!(has_faults(), "no forks");
+    let test = "a_child_that_drops_a_driver_does_not_end_its_parents";
+    if let Some(end) = alone(test, &[]) {
+        return assert_eq!(end, 0);
+    }
+    let pair = Pair::new();
+    let mut driver = Some(Driver::new(&pair.owner.cq).unwrap());
+    ends_well(forked(|| drop(driver.take())));
+    let (tell, told) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Tells(tell)));
+    let mut received = pair.owner.qp.receive(&[]).unwrap();
+    assert!(Pin::new(&mut received).poll(&mut Context::from_waker(&waker)).is_pending());
+    pair.peer.qp.send(b"").unwrap().wait().unwrap();
+    told.recv_timeout(TIMEOUT).expect("the parent's driver wakes its task");
 }
