@@ -4,7 +4,8 @@
 mod common;
 
 use common::{
-    ALONE, TIMEOUT, TOO_EARLY, alone, bytes_of, has_faults, need, provider, until_the_device_goes,
+    ALONE, TIMEOUT, TOO_EARLY, alone, block_on, bytes_of, has_faults, need, provider,
+    until_the_device_goes,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::SocketAddr;
@@ -173,8 +174,9 @@ fn all_who_wait_at_a_listener_hear_of_a_device_that_goes() {
     let Ok(ends) = Ends::new() else { std::process::exit(TOO_EARLY) };
     let listener = &ends.listener;
     std::thread::scope(|scope| {
-        for _ in 0..16 {
+        for _ in 0..8 {
             scope.spawn(|| is_no_device(&listener.accept().wait().unwrap_err()));
+            scope.spawn(|| is_no_device(&block_on(listener.accept()).unwrap_err()));
         }
     });
     // So are those who watch by reactors of their own, whenever they come to look.
