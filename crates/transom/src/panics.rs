@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Makes such a call with nothing locked; `None` if it panicked, which the panic hook has said then.
+/// Makes such a call with nothing locked. If it panics, the panic hook has said so, and that is all.
 ///
 /// Whoever happens to make the call has nothing to do with it, and others are still to be woken.
-pub(crate) fn outlive<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn outlive(call: impl FnOnce()) {
     // What a panic carries may panic when it is dropped.
-    catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget).ok()
+    let _ = catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget);
 }
