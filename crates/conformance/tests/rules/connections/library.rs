@@ -56,6 +56,22 @@ fn events(binary: &Path, part: &str, link: Link) -> Command {
     command
 }
 
+/// Runs a program with a fault after the first of these milliseconds at which it is ready for it; it ends with 3 if it
+/// is not, as on a busy machine. What it prints.
+fn ready_for(fault: &str, times: &[u32], command: &dyn Fn() -> Command) -> Printed {
+    for time in times {
+        let mut command = command();
+        command.env("TRANSOM_FAULT", format!("{fault},at={time}ms"));
+        let ended = Running::start(&mut command).end(LIMIT);
+        let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
+        if status.code() != Some(3) {
+            assert!(status.success(), "{command:?}: {printed:?}");
+            return printed;
+        }
+    }
+    panic!("it is never ready for {fault}");
+}
+
 /// Rules: CM-39, CM-40, CM-47, CM-57, CM-58
 #[test]
 fn a_c_program_hears_of_more_than_connections() {
@@ -76,20 +92,8 @@ fn a_c_program_hears_of_a_device_that_goes_and_of_addresses_that_change() {
     take_turn(Link::Wire);
     for (part, fault) in [("removal", "device-removal"), ("address-change", "address-change")] {
         for link in [Link::Local, Link::Wire] {
-            // On a busy machine it happens before everything is there.
-            let mut times = [250, 1000, 4000, 16_000].into_iter();
-            let (status, printed) = loop {
-                let time = times.next().expect("enough time");
-                let mut command = events(&binary, part, link);
-                command.env("TRANSOM_FAULT", format!("{fault},at={time}ms"));
-                // It waits for events, and there may be none.
-                let ended = Running::start(&mut command).end(LIMIT);
-                let ended = ended.unwrap_or_else(|problem| panic!("{problem}"));
-                if ended.0.code() != Some(3) {
-                    break ended;
-                }
-            };
-            assert!(status.success(), "{part}, {link:?}: {printed:?}");
+            let printed =
+                ready_for(fault, &[250, 1000, 4000, 16_000], &|| events(&binary, part, link));
             assert!(printed.output.starts_with("ok - "), "{printed:?}");
         }
     }
@@ -102,19 +106,8 @@ fn nobody_waits_for_a_device_that_has_gone() {
     let binary = compile(&scratch, "device_goes.c", "device_goes", RDMACM);
     take_turn(Link::Wire);
     for link in [Link::Local, Link::Wire] {
-        // On a busy machine it goes before everything is there.
-        let mut times = [1000, 4000, 16_000].into_iter();
-        let printed = loop {
-            let time = times.next().expect("enough time");
-            let mut command = events(&binary, "", link);
-            command.env("TRANSOM_FAULT", format!("device-removal,at={time}ms"));
-            let ended = Running::start(&mut command).end(LIMIT);
-            let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
-            if status.code() != Some(3) {
-                assert!(status.success(), "{link:?}: {printed:?}");
-                break printed;
-            }
-        };
+        let command = || events(&binary, "", link);
+        let printed = ready_for("device-removal", &[1000, 4000, 16_000], &command);
         assert_eq!(printed.output.matches("ok - ").count(), 16, "{printed:?}");
     }
 }
