@@ -331,9 +331,9 @@ mod tests {
     }
 
     /// Has a thread end, also when the test has failed.
-    struct Done<'a>(&'a AtomicBool);
+    struct Over<'a>(&'a AtomicBool);
 
-    impl Drop for Done<'_> {
+    impl Drop for Over<'_> {
         fn drop(&mut self) {
             self.0.store(true, Relaxed);
         }
@@ -576,7 +576,7 @@ mod tests {
                     }
                 }
             });
-            let _done = Done(&done);
+            let _over = Over(&done);
             let mut consumer = Consumer::new();
             while understood < enough && Instant::now() < deadline {
                 match consumer.next(&positions, bytes.get()) {

@@ -335,9 +335,9 @@ pub(crate) mod tests {
     use super::*;
 
     /// Has threads end, also when a test has failed.
-    pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+    pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
-    impl Drop for Stop<'_> {
+    impl Drop for Over<'_> {
         fn drop(&mut self) {
             self.0.store(true, Release);
         }
@@ -392,7 +392,7 @@ pub(crate) mod tests {
                     });
                 }
             });
-            let _stop = Stop(&stop);
+            let _over = Over(&stop);
             let (mut stops, until) = (0, Instant::now() + Duration::from_secs(20));
             while stops < 30 && Instant::now() < until {
                 // Too many come and go at times.
@@ -417,7 +417,7 @@ pub(crate) mod tests {
                     }
                 });
             }
-            let _stop = Stop(&stop);
+            let _over = Over(&stop);
             let seen = || counts.each_ref().map(|count| count.load(SeqCst));
             for _ in 0..200 {
                 let before = seen();

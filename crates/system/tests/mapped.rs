@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
-use common::{Pages, READ_WRITE, Stop, everything_at_random, in_child, wanted};
+use common::{Over, Pages, READ_WRITE, everything_at_random, in_child, wanted};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use transom_system::memory::{
@@ -52,7 +52,7 @@ fn no_write_is_lost_while_pages_move() {
                 })
             })
             .collect();
-        let ending = Stop(&stop);
+        let ending = Over(&stop);
         // On a busy machine the writers may not stop in time.
         let mut moved = 0;
         for round in 0..300 {
@@ -96,7 +96,7 @@ fn a_child_has_memory_of_its_own() {
                 }
             }
         });
-        let _stop = Stop(&stop);
+        let _over = Over(&stop);
         let mut again = 0;
         for _ in 0..100 {
             let before = first.load(SeqCst);
@@ -140,7 +140,7 @@ fn memory_may_be_unmapped_while_the_process_forks() {
                 leave(first, Pages::bytes(2));
             }
         });
-        let _stop = Stop(&stop);
+        let _over = Over(&stop);
         for number in 0..500 {
             kept.word(0, 0).store(number, Relaxed);
             assert!(in_child(|| kept.word(0, 0).load(Relaxed) == number));

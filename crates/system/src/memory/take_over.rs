@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::stopped_threads::retried;
-    use crate::stopped_threads::tests::{Stop, in_a_minute};
+    use crate::stopped_threads::tests::{Over, in_a_minute};
 
     /// A page of this test's own.
     struct Page(*mut u8);
@@ -282,7 +282,7 @@ mod tests {
                     assert_eq!(found, number);
                 }
             });
-            let _stop = Stop(&stop);
+            let _over = Over(&stop);
             // Who waits for numbers of it ends with it.
             let into = into;
             try_without_right(|| {

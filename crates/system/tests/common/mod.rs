@@ -114,9 +114,9 @@ impl Drop for Pages {
 }
 
 /// Has threads end, also when a test has failed.
-pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Release);
     }
@@ -206,7 +206,7 @@ pub(crate) fn everything_at_random() {
                 thread::yield_now();
             }
         });
-        let _stop = Stop(&stop);
+        let _over = Over(&stop);
         for round in 0..rounds {
             let (page, index) = (random.random_range(0..PAGES), random.random_range(0..4));
             let count = random.random_range(1..=PAGES - page);
