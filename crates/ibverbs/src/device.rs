@@ -269,7 +269,8 @@ unsafe fn with_addresses<T>(
     Some(look(&ours.device().port().addresses()))
 }
 
-/// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`).
+/// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`), and a newer caller's
+/// unknown fields with zeros.
 ///
 /// # Safety
 /// `context` is null or open; `attr` is writable for `length` bytes.
@@ -285,10 +286,12 @@ pub(crate) unsafe extern "C" fn query_port_ex(
         }
         // SAFETY: by the contract of this function.
         let full = unsafe { port_of(context, port) }?;
-        let length = length.min(size_of::<ibv_port_attr>());
-        // SAFETY: by the contract of this function; plain data.
+        let known = length.min(size_of::<ibv_port_attr>());
+        let (to, from) = (attr.cast::<u8>(), (&raw const full).cast::<u8>());
+        // SAFETY: `length` bytes are writable, by the contract of this function; plain data.
         unsafe {
-            std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length);
+            to.copy_from_nonoverlapping(from, known);
+            to.add(known).write_bytes(0, length - known);
         }
         Ok(())
     })

@@ -152,6 +152,26 @@ fn a_struct_of_any_age_is_filled() {
     }
 }
 
+/// So are those of a port. rdma-core's has grown by `active_speed_ex`, which programs take for the speed if it
+/// is not zero, and they give it room on their stacks.
+#[test]
+fn a_ports_struct_of_any_age_is_filled() {
+    const SIZE: usize = size_of::<ibv_port_attr>();
+    let end = end();
+    let query = verbs(end.context).query_port.expect("there");
+    for size in [0, offset_of!(ibv_port_attr, link_layer), SIZE, SIZE + 4, SIZE + 64] {
+        let mut bytes = [0xa5_a5_a5_a5_u32; SIZE / 4 + 32];
+        // SAFETY: an open context, and room for more than that.
+        assert_eq!(unsafe { query(end.context, 1, bytes.as_mut_ptr().cast(), size) }, 0);
+        let bytes: Vec<_> = bytes.into_iter().flat_map(u32::to_ne_bytes).collect();
+        assert!(bytes[size..].iter().all(|byte| *byte == 0xa5), "{size}");
+        assert!(bytes[SIZE.min(size)..size].iter().all(|byte| *byte == 0), "{size}");
+        let at = offset_of!(ibv_port_attr, state);
+        let state = u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(state == IBV_PORT_ACTIVE, size > 0, "{size}");
+    }
+}
+
 /// Questions that the device does not know are refused.
 #[test]
 fn unknown_questions_are_refused() {
