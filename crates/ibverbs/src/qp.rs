@@ -142,13 +142,15 @@ pub(crate) unsafe fn datagram_pair(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     errno_always(|| {
         loop {
+            // What is kept is busy, not waited for.
             // SAFETY: by the contract of this verb.
-            let events = unsafe { QPS.with(qp.cast(), |object| object.inner.events.clone()) }?;
-            events.settle();
-            // SAFETY: as above.
             unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused()) }?;
             // SAFETY: as above.
-            let taken = unsafe { QPS.take_if(qp.cast(), |qp| qp.events.is_settled()) }?;
+            let events = unsafe { QPS.with(qp.cast(), |object| object.inner.events.clone()) }?;
+            events.settle();
+            let may_end = |qp: &Qp| qp.events.is_settled() && qp.pair.check_unused().is_ok();
+            // SAFETY: as above.
+            let taken = unsafe { QPS.take_if(qp.cast(), may_end) }?;
             // An event may have been delivered just now. Whoever acknowledges it must find the queue pair.
             let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;

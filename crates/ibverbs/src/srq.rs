@@ -175,13 +175,15 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     errno_always(|| {
         loop {
+            // What is in use is busy, not waited for.
             // SAFETY: by the contract of this verb.
-            let events = unsafe { SRQS.with(srq, |object| object.inner.events.clone()) }?;
-            events.settle();
-            // SAFETY: as above.
             unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused()) }?;
             // SAFETY: as above.
-            let taken = unsafe { SRQS.take_if(srq, |srq| srq.events.is_settled()) }?;
+            let events = unsafe { SRQS.with(srq, |object| object.inner.events.clone()) }?;
+            events.settle();
+            let may_end = |srq: &Srq| srq.events.is_settled() && srq.queue.check_unused().is_ok();
+            // SAFETY: as above.
+            let taken = unsafe { SRQS.take_if(srq, may_end) }?;
             // An event may have been delivered just now. Whoever acknowledges it must find the queue.
             let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;

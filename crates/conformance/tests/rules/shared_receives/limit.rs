@@ -151,6 +151,9 @@ fn a_queue_waits_for_the_acknowledgement_of_its_event() {
     assert_eq!(unsafe { ibv_get_async_event(end.context, &mut event) }, 0);
     // SAFETY: the event is about a shared receive queue.
     assert_eq!(unsafe { event.element.srq }, shared);
+    // While a queue pair uses it, it is busy rather than waited for.
+    let qp = qp_of_srq(&end, IBV_QPT_RC, shared);
+    assert_eq!((destroy_srq(shared), destroy_qp(qp)), (libc::EBUSY, 0));
     let gone = Across::new(shared);
     blocks_until(
         move || assert_eq!(destroy_srq(gone.get()), 0),

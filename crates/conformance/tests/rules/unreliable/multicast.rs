@@ -294,6 +294,19 @@ fn a_member_is_not_destroyed() {
     assert_eq!(leave(qp, two), 0);
     assert_eq!(destroy_qp(qp), 0);
     assert_eq!((join(qp, one), leave(qp, one)), (libc::ENOENT, libc::ENOENT));
+    // That is said at once, though an event is not acknowledged.
+    let qp = ud_qp(&end);
+    assert_eq!(join(qp, one), 0);
+    let drain = ibv_qp_attr { qp_state: IBV_QPS_SQD, en_sqd_async_notify: 1, ..usual_attr(qp) };
+    assert_eq!(modify_with(qp, &drain, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+    let mut event = ibv_async_event::default();
+    // SAFETY: an open context, and a place for the event.
+    assert_eq!(unsafe { ibv_get_async_event(end.context, &mut event) }, 0);
+    assert_eq!(event.event_type, IBV_EVENT_SQ_DRAINED);
+    assert_eq!((destroy_qp(qp), leave(qp, one)), (libc::EBUSY, 0));
+    // SAFETY: an event that was taken.
+    unsafe { ibv_ack_async_event(&mut event) };
+    assert_eq!(destroy_qp(qp), 0);
 }
 
 /// A context takes its members along when it is closed, and its groups do not remember them.
