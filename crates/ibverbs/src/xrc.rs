@@ -1,9 +1,11 @@
 //! `ibv_open_xrcd(3)`: XRC domains.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use transom_abi::*;
 use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
 
@@ -82,15 +84,25 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
         fd if fd < 0 => return Err(libc::EBADF),
         fd => {
             // SAFETY: only asked about during this call; one that is not open answers `EBADF`.
-            let status = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) })
-                .map_err(|error| error.raw_os_error())?;
-            Some(XrcFile { device: status.st_dev, inode: status.st_ino })
+            let named = named_by(unsafe { BorrowedFd::borrow_raw(fd) });
+            Some(named.map_err(|error| error.raw_os_error())?)
         }
     };
     XrcDomain::open(&context.adapter, file, create, exclusive).map_err(|error| match error {
         XrcOpenError::Absent => libc::ENOENT,
         XrcOpenError::Present => libc::EEXIST,
     })
+}
+
+/// The file that a descriptor names, and a descriptor of ours that keeps it, by which it is neither read nor
+/// written, nor are the program's locks on it lost when it is closed.
+fn named_by(fd: BorrowedFd<'_>) -> Result<(XrcFile, OwnedFd), Errno> {
+    let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        // Where there is no /proc, or the descriptor is not open.
+        .or_else(|_| rustix::io::fcntl_dupfd_cloexec(fd, 0))?;
+    let status = rustix::fs::fstat(&held)?;
+    Ok((XrcFile { device: status.st_dev, inode: status.st_ino }, held))
 }
 
 /// Closes an XRC domain; `EBUSY` while something belongs to it.

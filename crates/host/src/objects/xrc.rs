@@ -1,6 +1,7 @@
 //! XRC domains: who may send into which shared receive queues (`ibv_open_xrcd(3)`).
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 
@@ -21,6 +22,9 @@ pub struct XrcFile {
 #[derive(Debug)]
 pub struct XrcDomain {
     file: Option<XrcFile>,
+    /// Has the file stay, though it has no name and the program has closed it: file systems give another one its inode
+    /// else, and that would be taken for this domain's.
+    _held: Option<OwnedFd>,
     /// Its number in this process, by which others tell whose a queue pair and a shared receive queue are. One
     /// has none, which is zero, if there are none left; then all messages go to the responder.
     number: u32,
@@ -50,20 +54,21 @@ pub enum XrcOpenError {
 }
 
 impl XrcDomain {
-    /// Opens the domain of a file, or a private one. `create` makes it if it is not there;
-    /// `exclusive` refuses it if it is.
+    /// Opens the domain of a file, by a descriptor that it keeps, or a private one. `create` makes it if it is
+    /// not there; `exclusive` refuses it if it is.
     pub fn open(
         adapter: &Adapter,
-        file: Option<XrcFile>,
+        file: Option<(XrcFile, OwnedFd)>,
         create: bool,
         exclusive: bool,
     ) -> Result<Arc<Self>, XrcOpenError> {
-        let fresh = || {
+        let fresh = |file, _held| {
             let number = adapter.xrc_domains.made.fetch_add(1, Relaxed) + 1;
             let number = u32::try_from(number).unwrap_or(0);
-            Arc::new(Self { file, number, users: AtomicU32::new(0), opened: AtomicU32::new(1) })
+            let (users, opened) = (AtomicU32::new(0), AtomicU32::new(1));
+            Arc::new(Self { file, _held, number, users, opened })
         };
-        let Some(file) = file else { return Ok(fresh()) };
+        let Some((file, held)) = file else { return Ok(fresh(None, None)) };
         let mut domains = adapter.xrc_domains.by_file.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
         match domains.get(&file).and_then(Weak::upgrade) {
@@ -74,7 +79,7 @@ impl XrcDomain {
             }
             None if !create => Err(XrcOpenError::Absent),
             None => {
-                let domain = fresh();
+                let domain = fresh(Some(file), Some(held));
                 domains.insert(file, Arc::downgrade(&domain));
                 Ok(domain)
             }

@@ -1,7 +1,9 @@
 //! XRC: messages that name the shared receive queue they are for.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process;
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -452,6 +454,28 @@ fn contexts_share_the_domain_of_a_file() {
     assert_eq!(try_xrcd(one.context, fd, 0).unwrap_err(), libc::ENOENT);
     let again = try_xrcd(one.context, fd, exclusive).expect("a new domain");
     assert_eq!((close_xrcd(one.context, again), close_xrcd(one.context, again)), (0, libc::ENOENT));
+}
+
+/// A domain is one of its file's as long as it is open, though that has been removed and is closed: a file
+/// that is made later is another, and many file systems would give it the same inode at once.
+#[test]
+fn a_domain_outlives_its_file() {
+    let end = End::new(Default::default());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("domain-{}", process::id()));
+    let make = || {
+        let file = File::create_new(&path).expect("a file");
+        fs::remove_file(&path).expect("the file is there");
+        file
+    };
+    let (create, exclusive) = (libc::O_CREAT, libc::O_CREAT | libc::O_EXCL);
+    let one = try_xrcd(end.context, make().as_raw_fd(), create).expect("a domain");
+    let target = xrc_target(end.context, one);
+    let file = make();
+    assert_eq!(try_xrcd(end.context, file.as_raw_fd(), 0).unwrap_err(), libc::ENOENT);
+    let two = try_xrcd(end.context, file.as_raw_fd(), exclusive).expect("a domain of its own");
+    assert_eq!(try_open_qp(end.context, two, number(target)).unwrap_err(), libc::ENOENT);
+    assert_eq!((destroy_qp(target), close_xrcd(end.context, one)), (0, 0));
+    assert_eq!(close_xrcd(end.context, two), 0);
 }
 
 /// Private domains are each their own, and must be created.
