@@ -93,14 +93,14 @@ pub extern "C" fn ibv_event_type_str(event: ibv_event_type) -> *const c_char {
     })
 }
 
-/// Static rates: the enum value, multiples of 2.5 Gbit/s (zero if it is none), Mbit/s.
-const RATES: [(ibv_rate, c_int, c_int); 20] = [
+/// Static rates: the enum value, multiples of 2.5 Gbit/s (zero if rdma-core's library knows none), Mbit/s.
+const RATES: [(ibv_rate, c_int, c_int); 23] = [
     (IBV_RATE_2_5_GBPS, 1, 2_500),
     (IBV_RATE_5_GBPS, 2, 5_000),
     (IBV_RATE_10_GBPS, 4, 10_000),
     (IBV_RATE_14_GBPS, 0, 14_062),
     (IBV_RATE_20_GBPS, 8, 20_000),
-    (IBV_RATE_25_GBPS, 10, 25_781),
+    (IBV_RATE_25_GBPS, 0, 25_781),
     (IBV_RATE_28_GBPS, 11, 28_125),
     (IBV_RATE_30_GBPS, 12, 30_000),
     (IBV_RATE_40_GBPS, 16, 40_000),
@@ -108,13 +108,16 @@ const RATES: [(ibv_rate, c_int, c_int); 20] = [
     (IBV_RATE_56_GBPS, 0, 56_250),
     (IBV_RATE_60_GBPS, 24, 60_000),
     (IBV_RATE_80_GBPS, 32, 80_000),
-    (IBV_RATE_100_GBPS, 40, 103_125),
+    (IBV_RATE_100_GBPS, 0, 103_125),
     (IBV_RATE_112_GBPS, 0, 112_500),
     (IBV_RATE_120_GBPS, 48, 120_000),
     (IBV_RATE_168_GBPS, 0, 168_750),
-    (IBV_RATE_200_GBPS, 80, 206_250),
-    (IBV_RATE_300_GBPS, 120, 309_375),
+    (IBV_RATE_200_GBPS, 0, 206_250),
+    (IBV_RATE_300_GBPS, 0, 309_375),
     (IBV_RATE_400_GBPS, 160, 425_000),
+    (IBV_RATE_600_GBPS, 240, 637_500),
+    (IBV_RATE_800_GBPS, 320, 850_000),
+    (IBV_RATE_1200_GBPS, 480, 1_275_000),
 ];
 
 /// A rate as a multiple of 2.5 Gbit/s, or -1.
@@ -136,4 +139,54 @@ pub extern "C" fn ibv_rate_to_mbps(rate: ibv_rate) -> c_int {
 /// The rate of so many Mbit/s, or the port's maximum.
 pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> ibv_rate {
     RATES.iter().find(|known| known.2 == mbps).map_or(IBV_RATE_MAX, |known| known.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As rdma-core's library has them: a rate by its number, its multiple of 2.5 Gbit/s, and its Mbit/s. Those of
+    /// which 2.5 Gbit/s are no part have no multiple.
+    #[test]
+    fn rates_are_those_of_rdma_core() {
+        let known = [
+            (2, 1, 2_500),
+            (3, 4, 10_000),
+            (4, 12, 30_000),
+            (5, 2, 5_000),
+            (6, 8, 20_000),
+            (7, 16, 40_000),
+            (8, 24, 60_000),
+            (9, 32, 80_000),
+            (10, 48, 120_000),
+            (11, -1, 14_062),
+            (12, -1, 56_250),
+            (13, -1, 112_500),
+            (14, -1, 168_750),
+            (15, -1, 25_781),
+            (16, -1, 103_125),
+            (17, -1, 206_250),
+            (18, -1, 309_375),
+            (19, 11, 28_125),
+            (20, 20, 53_125),
+            (21, 160, 425_000),
+            (22, 240, 637_500),
+            (23, 320, 850_000),
+            (24, 480, 1_275_000),
+        ];
+        for (rate, mult, mbps) in known {
+            assert_eq!((ibv_rate_to_mult(rate), ibv_rate_to_mbps(rate)), (mult, mbps), "{rate}");
+            assert_eq!(mbps_to_ibv_rate(mbps), rate);
+            if mult > 0 {
+                assert_eq!(mult_to_ibv_rate(mult), rate);
+            }
+        }
+        for unknown in [0, 1, 25, u32::MAX] {
+            assert_eq!((ibv_rate_to_mult(unknown), ibv_rate_to_mbps(unknown)), (-1, -1));
+        }
+        for unknown in [-1, 0, 3, 10, 40, 80, i32::MAX] {
+            assert_eq!(mult_to_ibv_rate(unknown), IBV_RATE_MAX, "{unknown}");
+            assert_eq!(mbps_to_ibv_rate(unknown), IBV_RATE_MAX, "{unknown}");
+        }
+    }
 }
