@@ -104,8 +104,10 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             // SAFETY: by the contract of this function.
             false => batch.post(unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?),
         };
+        // Nobody has begun one: once the device has failed, nobody can.
+        let none = || Err(if has_failed() { libc::EIO } else { libc::EINVAL });
         // SAFETY: by the contract of this function.
-        unsafe { end(qp, post) }.ok_or(libc::EINVAL)?
+        unsafe { end(qp, post) }.unwrap_or_else(none)
     }))
 }
 
