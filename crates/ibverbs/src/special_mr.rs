@@ -131,5 +131,7 @@ unsafe fn try_register_dmabuf(
         DmaBufError::NoMemory => libc::ENOMEM.into(),
     })?;
     let region = MemoryRegion::of_dma_buf(&found.domain, mapping, length, iova, access);
-    Ok(enter(pd, found, null_mut(), region.map_err(errno::of_register)?))
+    // As rdma-core's library has it.
+    let addr = std::ptr::without_provenance_mut(offset as usize);
+    Ok(enter(pd, found, addr, region.map_err(errno::of_register)?))
 }

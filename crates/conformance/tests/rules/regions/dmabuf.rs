@@ -110,6 +110,9 @@ fn peers_reach_a_dma_buf() {
         assert_eq!(reg(0, 0, 0), Err(libc::EINVAL));
         let base = 0x7000_0000 + 17;
         let mr = reg(PAGE + 17, 5000, base).expect("a region");
+        // SAFETY: a live region.
+        let (addr, length) = unsafe { ((*mr).addr.addr() as u64, (*mr).length) };
+        assert_eq!((addr, length), (PAGE + 17, 5000));
         let near = Buffer::filled(8192, link as u8);
         let ma = pair.a.reg(&near, ALL);
         let mut sges = [sge(near.addr(), 5000, ma)];
