@@ -62,9 +62,10 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
     if asks(IBV_QP_INIT_ATTR_XRCD) {
         return Err(Wrong::invalid("comp_mask", IBV_QP_INIT_ATTR_XRCD.into(), ""));
     }
+    // What was not given may be anything.
+    let pd = if asks(IBV_QP_INIT_ATTR_PD) { init.pd } else { std::ptr::null_mut() };
     // SAFETY: null or a domain's struct, which stays readable.
-    let domain = unsafe { init.pd.as_ref() }.filter(|_| asks(IBV_QP_INIT_ATTR_PD));
-    match domain {
+    match unsafe { pd.as_ref() } {
         Some(pd) if pd.context == context => Ok(()),
         _ => Err(Wrong::unknown("pd", libc::EINVAL, "PD-08")),
     }
