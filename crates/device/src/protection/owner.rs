@@ -58,7 +58,8 @@ impl KeyOwner {
         let entry = table.entry(slot);
         let last = entry.load().byte;
         let mut key = table.key_of(slot, last.wrapping_add(1).wrapping_add(random % 255));
-        if key.0 == 0 {
+        // Zero is no key, and what comes behind it may be the last one.
+        while key.0 == 0 || key.byte() == last {
             key = key.next();
         }
         // Only a region may be held by windows; a bind that names this slot by mistake right now
@@ -90,5 +91,40 @@ impl KeyOwner {
     /// Takes a slot back.
     pub fn give_back(&mut self, slot: u32) {
         self.freed.push_back(slot);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::protection::{Hazards, KeyEntry, RecentSlots, Scramble};
+    use crate::sync::AtomicU32;
+
+    /// Whatever is drawn, also for the index whose keys may not all be used: zero is none.
+    /// Rules: DR-16
+    #[test]
+    fn a_slot_that_is_used_again_has_another_key() {
+        let scramble = Scramble::for_simulation(1);
+        // Nothing is mixed, so that an index is its slot.
+        scramble.seed(&[0; Scramble::SEED_BYTES]);
+        let (open, recent, hazards) =
+            (AtomicU32::new(2), RecentSlots::default(), Box::<Hazards>::default());
+        for slot in 0..2 {
+            for (last, random) in
+                (0..=u8::MAX).flat_map(|last| (0..=u8::MAX).map(move |it| (last, it)))
+            {
+                let entries = [(); 2].map(|()| KeyEntry::default());
+                let table = KeyTable::new(&entries, &open, &scramble, &recent, &hazards);
+                let mut owner = KeyOwner::new(2, 2);
+                owner.fresh = 2;
+                owner.give_back(slot);
+                let meta = Meta { byte: last, ..entries[slot as usize].load() };
+                entries[slot as usize].publish(meta);
+                let taken = owner.take(&table, Kind::Region, random).expect("a slot");
+                assert_eq!((taken.0, table.slot_of(taken.1)), (slot, Some(slot)));
+                assert_ne!(taken.1.byte(), last, "slot {slot}, random {random}");
+                assert_ne!(taken.1, Key(0));
+            }
+        }
     }
 }
