@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use transom_device::Access;
 use transom_device::execution::{
-    Effect, Injection, MemoryGone, Payload, PlainSend, Process, QpEvent, QueueSide, Request,
-    TakeShared,
+    Counted, Effect, Injection, MemoryGone, Payload, PlainSend, Process, QpEvent, QueueSide,
+    Request, TakeShared,
 };
 use transom_device::protection::{
     Announcer, Bind, Grant, Key, KeyTable, Kind, Operation, Place, Reason, Refusal, Region,
@@ -47,6 +47,7 @@ pub struct Environment {
     ended: RefCell<Vec<(QueueSide, Completion, bool)>>,
     events: RefCell<Vec<QpEvent>>,
     refusals: RefCell<Vec<Refusal>>,
+    counted: RefCell<Vec<(Counted, Option<u64>)>>,
     stored: RefCell<Vec<u64>>,
     seen: RefCell<Vec<usize>>,
     /// The clock, in nanoseconds.
@@ -86,6 +87,7 @@ impl Environment {
             ended: RefCell::default(),
             events: RefCell::default(),
             refusals: RefCell::default(),
+            counted: RefCell::default(),
             stored: RefCell::default(),
             seen: RefCell::default(),
             time: Cell::new(1_000_000),
@@ -233,6 +235,11 @@ impl Environment {
         self.refusals.take()
     }
 
+    /// What completion counters were told since this was last asked.
+    pub fn counted(&self) -> Vec<(Counted, Option<u64>)> {
+        self.counted.take()
+    }
+
     /// How many bytes each copy to memory stored, since this was last asked.
     pub fn stored(&self) -> Vec<u64> {
         self.stored.take()
@@ -247,6 +254,7 @@ impl Environment {
     pub fn forget(&self) {
         self.events();
         self.refusals();
+        self.counted();
         self.stored();
         self.seen();
     }
@@ -332,6 +340,10 @@ impl Process for Environment {
 
     fn note_refusal(&self, refusal: &Refusal) {
         self.refusals.borrow_mut().push(*refusal);
+    }
+
+    fn count(&self, operation: Counted, bytes: Option<u64>) {
+        self.counted.borrow_mut().push((operation, bytes));
     }
 
     fn injected(&self, _request: &Request) -> Option<Injection> {

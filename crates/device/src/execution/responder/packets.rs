@@ -80,7 +80,7 @@ impl Responder {
 
     /// The same for a READ that comes again. Its origin may have the data and need it no more, and what
     /// the network or a late clock repeats is no reason to end a connection: a refusal leaves the
-    /// queue pair as it is (rule PSN-13).
+    /// queue pair as it is (rule PSN-13). The READ has been counted (rule CC-11).
     pub(crate) fn fetch_again<P: Process>(
         &mut self,
         request: &Request,
@@ -88,7 +88,7 @@ impl Responder {
         cx: &mut Context<'_, P>,
     ) -> Reply {
         self.try_fetch(request, sink, cx).unwrap_or_else(|refusal| {
-            self.note(&refusal, cx);
+            cx.process.note_refusal(&refusal);
             Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
         })
     }

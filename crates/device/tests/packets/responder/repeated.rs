@@ -1,6 +1,6 @@
 //! Requests that come again.
 
-use transom_device::execution::QpEvent;
+use transom_device::execution::{Counted, QpEvent};
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::Status;
@@ -129,6 +129,25 @@ fn a_repeated_read_needs_its_key_still() {
         (target.env.state(), target.env.events()),
         (QpState::Error, vec![QpEvent::AccessError])
     );
+}
+
+/// However often the network repeats a READ, and whatever comes of it then, it counts once.
+/// Rules: CC-11, PSN-13
+#[test]
+fn a_repeated_read_is_counted_once() {
+    let mut target = target_of(Service::Rc);
+    let key = target.env.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    let length = MTU + 1;
+    let read = packet(0, Op::ReadRequest(reth(AT, key, length)), &[]);
+    target.answer_to(read);
+    assert_eq!(target.env.counted(), [(Counted::REMOTE_READ, Some(length as u64))]);
+    target.answer_to(read);
+    assert_eq!(target.env.counted(), []);
+    target.env.invalidate(key).expect("it is bound");
+    assert_eq!(acks(&target.answer_to(read)), [(0, 0x62, 1)]);
+    assert_eq!((target.env.counted(), target.env.reasons().len()), (vec![], 1));
+    target.answer_to(packet(2, Op::ReadRequest(reth(AT, key, length)), &[]));
+    assert_eq!(target.env.counted(), [(Counted::REMOTE_READ, None)]);
 }
 
 /// Atomics, ATOMIC WRITE and FLUSH are done once; when they come again their answer does.
