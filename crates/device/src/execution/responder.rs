@@ -20,7 +20,7 @@ use super::{
     Sink, Source,
 };
 use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
-use crate::qp::{Peering, QpState, QpSummary, Service};
+use crate::qp::{QpState, QpSummary, Service};
 use crate::queue::{Body, Flags, Opcode, Receive, ReceiveQueue, Remote, SizeError, Status};
 
 /// Where the receives of a queue pair come from.
@@ -56,7 +56,8 @@ pub struct Responder {
     told_last: bool,
     /// What the user wants done with the request that comes next, once that has been asked.
     wanted: Option<Option<Injection>>,
-    /// The number of the message that comes next; RC only.
+    /// The number of the message that comes next. Of XRC it stands in the summary, for another process may
+    /// have carried out the one before; here is what it was when this end last looked.
     expected_psn: Psn,
     /// What a requester is told to wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
@@ -261,7 +262,10 @@ impl Responder {
 
     /// Whether a segment is the next in the order of messages, and of the parts of each.
     fn is_next(&mut self, request: &Request, summary: &QpSummary) -> bool {
-        let numbered = !self.service.is_reliable() || request.message == self.expected(summary);
+        if self.service == Service::XrcTarget {
+            self.expected_psn = summary.reception().0;
+        }
+        let numbered = !self.service.is_reliable() || request.message == self.expected_psn;
         let Some(end) = request.offset.checked_add(request.length).filter(|_| numbered) else {
             return false;
         };
@@ -278,11 +282,11 @@ impl Responder {
         }
         let summary = cx.summary;
         let peering = summary.peering();
-        if !peering.established {
-            summary.set_peering(Peering { established: true, ..peering });
-            if summary.gate().state == QpState::Rtr {
-                cx.effects.event(QpEvent::Established);
-            }
+        if !peering.established
+            && summary.establish(peering)
+            && summary.gate().state == QpState::Rtr
+        {
+            cx.effects.event(QpEvent::Established);
         }
     }
 
@@ -467,20 +471,11 @@ impl Responder {
         }
     }
 
-    /// The number of the message that comes next. Whoever carries out messages of an XRC connection
-    /// finds it in the summary.
-    fn expected(&self, summary: &QpSummary) -> Psn {
-        match self.service {
-            Service::XrcTarget => summary.reception().0,
-            _ => self.expected_psn,
-        }
-    }
-
     /// The message is done; the next one may come.
     fn done<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Reply {
         self.message.progress = 0;
         if self.service == Service::XrcTarget {
-            cx.summary.change_reception(|done, timer| (done.plus(1), timer));
+            cx.summary.count_message(self.expected_psn);
         }
         self.expected_psn = self.expected_psn.plus(1);
         if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }

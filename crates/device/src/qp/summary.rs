@@ -76,6 +76,13 @@ impl Peering {
         128 << self.mtu_code
     }
 
+    fn pack(self) -> u64 {
+        u64::from(self.from.bits())
+            | u64::from(self.first.value()) << 24
+            | u64::from(self.mtu_code & 7) << 48
+            | u64::from(self.established) << 63
+    }
+
     #[inline]
     fn unpack(word: u64) -> Self {
         Self {
@@ -171,11 +178,15 @@ impl QpSummary {
 
     /// Sets to whom it listens.
     pub fn set_peering(&self, peering: Peering) {
-        let word = u64::from(peering.from.bits())
-            | u64::from(peering.first.value()) << 24
-            | u64::from(peering.mtu_code & 7) << 48
-            | u64::from(peering.established) << 63;
-        self.peering.store(word, SeqCst);
+        self.peering.store(peering.pack(), SeqCst);
+    }
+
+    /// The first request of this peer has been seen (rule RA-05); true if nobody has said so before. It is said
+    /// of this peer alone: the receiving end of XRC may listen to another by now, for the process of a shared
+    /// receive queue sees requests too, and has no lock of it.
+    pub fn establish(&self, peering: Peering) -> bool {
+        let [unseen, seen] = [false, true].map(|established| Peering { established, ..peering });
+        self.peering.compare_exchange(unseen.pack(), seen.pack(), SeqCst, Relaxed).is_ok()
     }
 
     /// The PSN of the next message of an XRC connection, and what its sender is told to wait when no
@@ -187,6 +198,14 @@ impl QpSummary {
     /// Sets what [`QpSummary::reception`] answers.
     pub fn set_reception(&self, next: Psn, timer: RnrTimer) {
         self.reception.store(reception_word(next, timer), Release);
+    }
+
+    /// The message of this number has been carried out: the next may come, if that is the one which
+    /// was to come. The queue pair may have begun anew meanwhile, in another process.
+    pub fn count_message(&self, done: Psn) {
+        self.change_reception(|next, timer| {
+            (if next == done { next.plus(1) } else { next }, timer)
+        });
     }
 
     /// Changes what [`QpSummary::reception`] answers. One process may count a message while another
@@ -291,6 +310,25 @@ impl<'m> QpTable<'m> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What another process has seen of a connection is not said of the next one.
+    /// Rules: RA-05
+    #[test]
+    fn the_first_request_is_seen_once_and_of_its_own_peer() {
+        let summary = QpSummary::default();
+        let peering = |from| Peering {
+            from: QpNumber::from_bits(from),
+            first: Psn::new(0xff_ffff),
+            mtu_code: 5,
+            established: false,
+        };
+        summary.set_peering(peering(0xff_fffe));
+        assert!(summary.establish(peering(0xff_fffe)) && !summary.establish(peering(0xff_fffe)));
+        assert_eq!(summary.peering(), Peering { established: true, ..peering(0xff_fffe) });
+        summary.set_peering(peering(7));
+        assert!(!summary.establish(peering(0xff_fffe)));
+        assert_eq!(summary.peering(), peering(7));
+    }
 
     /// Whoever changes the state looks at it first, and another process may have it fall in between.
     /// Rules: RA-43

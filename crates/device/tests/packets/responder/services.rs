@@ -1,13 +1,15 @@
 //! Packets of the services other than RC: UC, UD and XRC.
 
-use transom_device::execution::QpEvent;
-use transom_device::protection::Key;
-use transom_device::qp::{QpState, Service};
-use transom_device::queue::{Flags, Status};
+use transom_device::execution::{Context, CopyError, QpEvent, Reply, Request, Sink, Source};
+use transom_device::protection::{Grant, Key};
+use transom_device::qp::{Peering, QpNumber, QpState, Service};
+use transom_device::queue::{Body, Flags, Remote, Status};
+use transom_simulation::endpoint::Io;
+use transom_simulation::environment::Environment;
 use transom_simulation::host::Host;
-use transom_wire::Psn;
 use transom_wire::grh::GRH_BYTES;
 use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
+use transom_wire::{Psn, RnrTimer};
 
 use crate::target::*;
 
@@ -272,6 +274,75 @@ fn a_message_of_xrc_names_its_queue() {
     target.take_requests(&[xrc(0, SRQ + 1, SEND, b"x")]);
     let sent = target.env.sent();
     assert!(matches!(sent[0].operation, Op::Acknowledge(aeth) if aeth.byte == 0x61), "{sent:?}");
+}
+
+/// What a message does while its receiving end is connected anew, as it may be in another process than
+/// the message is carried out in.
+struct ConnectedAnew<'a>(&'a Environment, Peering);
+
+impl ConnectedAnew<'_> {
+    const FIRST: Psn = Psn::new(77);
+}
+
+impl Source for ConnectedAnew<'_> {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), CopyError> {
+        unreachable!("no tag is looked for")
+    }
+
+    fn copy_to(&mut self, _: u64, _: &Grant<'_>) -> Result<(), CopyError> {
+        self.0.summary().set_peering(self.1);
+        self.0.summary().set_reception(Self::FIRST, RnrTimer::new(12).expect("a code"));
+        Ok(())
+    }
+}
+
+impl Sink for ConnectedAnew<'_> {
+    fn copy_from(&mut self, _: u64, _: &Grant<'_>) -> Result<(), CopyError> {
+        unreachable!("nobody asks for data")
+    }
+}
+
+/// A message that is carried out while the receiving end of XRC is connected anew does not count as one of
+/// the new connection, whose first message is served.
+/// Rules: PSN-02, ST-11
+#[test]
+fn a_message_of_xrc_counts_on_its_own_connection() {
+    let mut target = target_of(Service::XrcTarget);
+    target.post_receive(1, AT, 8);
+    target.post_receive(2, AT, 8);
+    let before = target.env.summary().peering();
+    let anew = Peering { from: QpNumber::from_bits(0x2_0009), ..before };
+    let request = |from, message| Request {
+        to: QpNumber::from_bits(0x1_0003),
+        from,
+        service: Service::XrcInitiator,
+        remote: Remote::Srq(SRQ),
+        message,
+        attempt: 0,
+        body: Body::Send,
+        offset: 0,
+        length: 5,
+        total: 5,
+        solicited: false,
+    };
+    let old = request(before.from, Psn::new(FIRST));
+    let (mut source, mut sink) =
+        (ConnectedAnew(&target.env, anew), ConnectedAnew(&target.env, anew));
+    let mut effects = target.qp.responder.effects().expect("there is memory");
+    let mut cx = Context {
+        process: &target.env,
+        number: old.to,
+        summary: target.env.summary(),
+        effects: &mut effects,
+    };
+    let reply = target.qp.responder.execute(&old, &mut source, &mut sink, &mut cx);
+    assert_eq!(reply, Reply::Ack);
+    let summary = target.env.summary();
+    assert_eq!((summary.peering(), summary.reception().0), (anew, ConnectedAnew::FIRST));
+    let first = request(anew.from, ConnectedAnew::FIRST);
+    assert_eq!(target.qp.take_message(&target.env, &first, b"first"), Reply::Ack);
+    assert_eq!(target.env.bytes(AT, 5), b"first");
+    assert_eq!(target.env.summary().reception().0, ConnectedAnew::FIRST.plus(1));
 }
 
 /// The first request in RTR is told of, once.
