@@ -404,6 +404,10 @@ impl Responder {
             .map_err(|reason| Refusal::without_object(reason, attempt))?;
         let keys = cx.process.keys();
         let grant = keys.grant(attempt, cx.process.announcer(), cx.process.waiter())?;
+        if grant.is_null() {
+            // There is no word. What is written is discarded, and nobody may ask what it was (rule MR-45).
+            return Ok(0);
+        }
         cx.process.atomic(&grant, &mut update).map_err(|super::MemoryGone| Refusal {
             reason: Reason::MemoryGone,
             attempt,

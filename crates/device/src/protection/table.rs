@@ -138,8 +138,7 @@ impl Grant<'_> {
         self.address
     }
 
-    /// Whether there is no memory: reads give zeros, and what is written is discarded. Only local
-    /// buffers can be null, since a null region has no remote rights (rule MR-36).
+    /// Whether there is no memory: reads give zeros, and what is written is discarded (rules MR-36, MR-45).
     #[inline]
     pub fn is_null(&self) -> bool {
         self.address == NOWHERE

@@ -116,7 +116,12 @@ on_each_link! {
             let status = pair.request(&mut rdma_wr(opcode, &mut sges, far, lkey));
             assert_eq!(status, IBV_WC_LOC_PROT_ERR);
         }
+        // An ATOMIC WRITE is a WRITE too; an atomic wants to know what was there.
         let mut sges = [sge(near.addr(), 8, ma)];
+        for at in [far, u64::MAX - 15] {
+            let status = pair.request(&mut rdma_wr(IBV_WR_ATOMIC_WRITE, &mut sges, at, lkey));
+            assert_eq!(status, IBV_WC_SUCCESS, "{at:#x}");
+        }
         let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
         let status = pair.request(&mut atomic_wr(opcode, &mut sges, 0x1000, lkey, 1, 0));
         assert_eq!(status, IBV_WC_REM_ACCESS_ERR);
