@@ -67,6 +67,23 @@ pub struct Use {
 
 const GENERATION: u64 = (1 << 23) - 1;
 
+/// A wait asks in one round of so many whether the process waited for has died.
+const ASKS_EVERY: u32 = 64;
+/// The round that a long wait stays at: there it asks each time.
+const LAST_ROUND: u32 = u32::MAX - ASKS_EVERY;
+const _: () =
+    assert!(asks(LAST_ROUND), "else whoever dies after so many rounds is waited for for ever");
+
+/// Whether a wait asks in this round whether the process waited for has died.
+const fn asks(round: u32) -> bool {
+    round % ASKS_EVERY == ASKS_EVERY - 1
+}
+
+/// The round behind this one.
+const fn next(round: u32) -> u32 {
+    if round < LAST_ROUND { round + 1 } else { LAST_ROUND }
+}
+
 fn pack(announcer: Announcer, used: Use) -> u64 {
     1 << 63
         | (u64::from(announcer.generation) & GENERATION) << 40
@@ -190,7 +207,7 @@ impl Hazards {
             }
             loop {
                 self.wait_to_announce(round, waiter);
-                round = round.saturating_add(1);
+                round = next(round);
                 if self.held.load(SeqCst) == 0 {
                     break;
                 }
@@ -202,7 +219,7 @@ impl Hazards {
     fn wait_to_announce(&self, round: u32, waiter: &dyn Waiter) {
         let held = self.held.load(SeqCst);
         let holder = unpack_holder(held);
-        if round % 64 == 63 && holder.is_some_and(|holder| waiter.is_gone(holder)) {
+        if asks(round) && holder.is_some_and(|holder| waiter.is_gone(holder)) {
             let _ = self.held.compare_exchange(held, 0, SeqCst, Relaxed);
         }
         waiter.pause(round, holder);
@@ -277,13 +294,13 @@ fn wait_for(
             break;
         }
         let process = Announcer { slot, generation };
-        if round % 64 == 63 && waiter.is_gone(process) {
+        if asks(round) && waiter.is_gone(process) {
             let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);
             break;
         }
         waiter.pause(round, Some(process));
         // For ever, if `rounds` is the most there can be.
-        round = round.saturating_add(1).min(u32::MAX - 1);
+        round = next(round);
     }
     if round > 0 {
         waiter.resumed();
