@@ -114,8 +114,12 @@ impl Port {
             if !came || Instant::now() >= deadline {
                 return;
             }
-            // Nothing here can be for this process yet.
-            let _ = self.receive(&mut arrivals, LEFT_BEHIND, |_| ());
+            // It may be for queue pair 1, of this process or of others: this one takes it when its port is of use.
+            let _ = self.receive(&mut arrivals, LEFT_BEHIND, |datagrams| {
+                if self.forward.send(self.me.slot, &datagrams).is_ok() {
+                    self.steering.note_handed(self.me.slot);
+                }
+            });
         }
     }
 
@@ -132,7 +136,8 @@ impl Port {
         self.steering.leave();
     }
 
-    /// Has nothing come here any more. What of others has gone astray is handed on: it would be lost with the socket.
+    /// Has nothing come here any more. What of others has gone astray is handed on, and what is for queue pair 1,
+    /// which may be about any process's connections: it would be lost with the socket.
     fn give_up(&self) {
         // A child that a thread is just about to start has the socket until it has become its program. Until then
         // the kernel would go on choosing it, and nobody would take what comes there.
@@ -140,7 +145,33 @@ impl Port {
         self.steering.end_repairs();
         // Else more may come all the time.
         let limit = if has_left { usize::MAX } else { LEFT_BEHIND };
-        let _ = self.receive(&mut Arrivals::default(), limit, |_| ());
+        let _ = self.receive(&mut Arrivals::default(), limit, |datagrams| {
+            for (number, bytes) in datagrams.iter().enumerate() {
+                if matches!(bytes.get(5..8), Some([0, 0, 1])) {
+                    self.leave_to_others(&Datagrams {
+                        first: datagrams.first + number,
+                        segment: bytes.len(),
+                        bytes,
+                        ..datagrams
+                    });
+                }
+            }
+        });
+    }
+
+    /// Hands a datagram for queue pair 1 on to any other process that has the port and room for it.
+    fn leave_to_others(&self, datagram: &Datagrams<'_>) {
+        let mut slots = self.steering.others().map(|other| other.slot);
+        let taken = slots.find(|slot| {
+            self.steering.has_port(*slot) && self.forward.send(*slot, datagram).is_ok()
+        });
+        match taken {
+            Some(slot) => {
+                self.steering.note_handed(slot);
+                Counters::add(&self.counters.handed_on, 1);
+            }
+            None => self.counters.drop(Dropped::NobodyThere, 1),
+        }
     }
 
     /// Leaves the sockets to whoever else has them, and has nothing come here any more: in a forked child they are

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -390,7 +391,7 @@ fn a_forked_child_does_not_hold_the_port() {
     });
 }
 
-/// Whatever lies in the socket of a port that is closed, others get theirs of it.
+/// Whatever lies in the socket of a port that is closed, others get theirs of it, and what is for all.
 #[test]
 fn what_has_gone_astray_to_a_port_that_is_closed_is_handed_on() {
     in_namespace("port::what_has_gone_astray_to_a_port_that_is_closed_is_handed_on", || {
@@ -401,13 +402,15 @@ fn what_has_gone_astray_to_a_port_that_is_closed_is_handed_on() {
         let way = local("127.0.0.1");
         let send = |slot: u8, count: usize| {
             let mut datagram = [0; 64];
-            datagram[5] = slot;
+            // Queue pair 1 is of slot 0, which no process has.
+            (datagram[5], datagram[7]) = (slot, 1);
             for _ in 0..count {
                 assert_eq!(port.send(&way, &datagram, 64).expect("room"), 1);
             }
         };
         send(first.announcer().slot, 200);
         send(second.announcer().slot, 1);
+        send(0, 3);
         let other = Port::open(registry, second.announcer()).expect("the port");
         port.close();
         let mut come = 0;
@@ -415,8 +418,59 @@ fn what_has_gone_astray_to_a_port_that_is_closed_is_handed_on() {
             come += datagrams.iter().len();
         });
         taken.expect("a socket that works");
-        assert_eq!(come, 1);
+        assert_eq!(come, 4);
     });
+}
+
+/// What is for queue pair 1 comes to any process that has the port, also to one that opens or closes it at that
+/// moment: a request for a connection to another process may be among it.
+#[test]
+fn what_is_for_all_is_not_lost_where_a_port_opens_or_closes() {
+    in_namespace("port::what_is_for_all_is_not_lost_where_a_port_opens_or_closes", || {
+        const ROUNDS: usize = 50;
+        let mut stays = Opened::new();
+        let (come, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let count = |port: &mut Opened| {
+            let parts: usize = port.take().iter().map(|burst| burst.parts.len()).sum();
+            come.fetch_add(parts, SeqCst);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _over = OnDrop(|| rounds.store(ROUNDS, SeqCst));
+                for _ in 0..ROUNDS {
+                    let mut other = Opened::new();
+                    count(&mut other);
+                    drop(other);
+                    rounds.fetch_add(1, SeqCst);
+                }
+            });
+            let mut datagram = [0; 64];
+            datagram[7] = 1;
+            for sent in 1.. {
+                // Each of a flow of its own: which process gets it differs.
+                let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
+                sender.send_to(&datagram, ("127.0.0.1", PORT)).expect("it is sent");
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while come.load(SeqCst) < sent {
+                    count(&mut stays);
+                    let round = rounds.load(SeqCst);
+                    assert!(Instant::now() < deadline, "one of {sent} is lost in round {round}");
+                }
+                if rounds.load(SeqCst) >= ROUNDS {
+                    break;
+                }
+            }
+        });
+    });
+}
+
+/// Does something at the end, also if a test fails before.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// Somebody else may have the socket of a port that is closed: a child that a thread is just starting.
