@@ -51,6 +51,8 @@ pub(super) struct Exchange {
     /// The other processes that take messages, and what hangs up when they end.
     others: Vec<(Announcer, Arc<OwnedFd>)>,
     unsent: VecDeque<Transmit>,
+    /// When what waits is tried again.
+    again: Option<u64>,
     /// Numbers of packets, which nobody looks at.
     psn: Psn,
     /// What a user wants to become of messages that arrive.
@@ -66,9 +68,9 @@ impl Exchange {
         let (registry, slot) = (process.registry(), process.announcer().slot);
         let pipe = ManagementPipe::open(registry, slot)?;
         let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
-        let (others, unsent, psn) = Default::default();
+        let (others, unsent, again, psn) = Default::default();
         let faults = MessageFaults::new(device.options().faults);
-        let mut exchange = Self { device, pipe, others, unsent, psn, faults, readable };
+        let mut exchange = Self { device, pipe, others, unsent, again, psn, faults, readable };
         exchange.watch();
         for (other, _) in &exchange.others {
             exchange.pipe.send(other.slot, Note::Newcomer, clock::steady());
@@ -147,6 +149,7 @@ impl Exchange {
 
     /// Sends what found no room, as far as there is some now.
     pub(super) fn send_rest(&mut self) {
+        self.again = None;
         self.pipe.send_rest(clock::steady());
         while let Some(transmit) = self.unsent.pop_front() {
             if !self.send_packet(&transmit) {
@@ -164,12 +167,14 @@ impl Exchange {
         }
     }
 
-    /// When to call [`Exchange::send_rest`], or to take what is late.
-    pub(super) fn deadline(&self) -> Option<u64> {
+    /// When to call [`Exchange::send_rest`], or to take what is late. Each call of a program asks for it, which is
+    /// not to put off what waits.
+    pub(super) fn deadline(&mut self) -> Option<u64> {
         let now = clock::steady();
         let of_unsent = (!self.unsent.is_empty()).then(|| now + AGAIN);
-        let deadlines = [of_unsent, self.pipe.deadline(now), self.faults.deadline()];
-        deadlines.into_iter().flatten().min()
+        let again = of_unsent.into_iter().chain(self.pipe.deadline(now)).min();
+        self.again = again.map(|again| self.again.unwrap_or(again).min(again));
+        self.again.into_iter().chain(self.faults.deadline()).min()
     }
 
     /// Gives a message that has come so to its process; one for this process is given back.
@@ -301,4 +306,41 @@ fn destination(message: &Message) -> Option<IpAddr> {
 pub(super) fn arrival(datagram: &ManagementDatagram) -> Arrival {
     let ManagementDatagram { source, destination, .. } = *datagram;
     Arrival { source, destination }
+}
+
+#[cfg(test)]
+mod tests {
+    use transom_system::registry::Registry;
+
+    use super::*;
+    use crate::testing::turn;
+    use crate::{Adapter, Options};
+
+    /// Whoever asks for the time of the next attempt, as each call does, does not put it off.
+    #[test]
+    fn what_waits_for_room_is_tried_again_however_many_calls_come() {
+        let _turn = turn();
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let registry = Registry::open().expect("it is open");
+        let claim = registry.claim(0).expect("a slot");
+        let slot = claim.announcer().slot;
+        let pipe = ManagementPipe::open(registry, slot).expect("a pipe");
+        let mut exchange = Exchange::open(adapter.device().clone()).expect("a pipe of its own");
+        let mut waits = || {
+            while exchange.deadline().is_none() {
+                assert!(exchange.pipe.send(slot, Note::Newcomer, clock::steady()));
+            }
+            let first = exchange.deadline();
+            let begun = clock::steady();
+            while clock::steady() == begun {}
+            assert_eq!(exchange.deadline(), first);
+            while pipe.take().is_some() {}
+            exchange.send_rest();
+            assert_eq!(exchange.deadline(), None);
+            first
+        };
+        let [first, second] = [waits(), waits()];
+        assert!(first < second, "the next one waits anew");
+        drop(claim);
+    }
 }
