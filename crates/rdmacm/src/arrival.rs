@@ -7,7 +7,7 @@ use std::sync::Arc;
 use transom_abi::*;
 
 use crate::channel::Channel;
-use crate::entry::{guarded, zero_of};
+use crate::entry::{guarded, last_errno, restarts, zero_of};
 use crate::event::Event;
 use crate::file::{File, Written};
 use crate::id::{Group, Id, New};
@@ -26,6 +26,10 @@ unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Option<*mut rdma
         let command = rdma_ucm_get_event { response };
         let room = size_of_val(&fetched);
         if file.write(&Written::new(RDMA_USER_CM_CMD_GET_EVENT, command, room)) < 0 {
+            // The kernel's file has the call begin again after such a signal, what stands in for it does not.
+            if last_errno() == libc::EINTR && restarts() {
+                continue;
+            }
             return None;
         }
         // SAFETY: by the contract of this function.

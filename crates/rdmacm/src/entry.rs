@@ -44,6 +44,24 @@ pub(crate) fn last_errno() -> c_int {
     }
 }
 
+/// Whether a call that a signal has interrupted goes on (`SA_RESTART`). Which signal it was, nobody tells: it
+/// goes on if it would after every signal that the program handles.
+pub(crate) fn restarts() -> bool {
+    let mut signals = 1..=libc::SIGRTMAX();
+    signals.all(|signal| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: room for the action; it is read if it was filled.
+        let action = unsafe {
+            let told = libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0;
+            told.then(|| action.assume_init())
+        };
+        action.is_none_or(|action| {
+            matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+                || action.sa_flags & libc::SA_RESTART != 0
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,6 +186,64 @@ static void ids_go_while_a_thread_fetches(void)
 	shown("ids that go while a thread fetches events");
 }
 
+static atomic_int signals;
+
+static void count(int signal)
+{
+	(void)signal;
+	signals++;
+}
+
+struct fetcher {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_event *event;
+	int answer, error;
+	atomic_int ended;
+};
+
+static void *fetch_one(void *argument)
+{
+	struct fetcher *fetcher = argument;
+
+	fetcher->answer = rdma_get_cm_event(fetcher->channel, &fetcher->event);
+	fetcher->error = errno;
+	fetcher->ended = 1;
+	return NULL;
+}
+
+/* Rules: CM-51. A wait for an event ends by a signal as the kernel's file has it. */
+static void signals_while_a_thread_fetches(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+	struct fetcher fetcher = {.channel = channel};
+	struct sockaddr_storage address;
+	struct rdma_cm_id *id;
+	pthread_t thread;
+
+	loopback(AF_INET, &address);
+	CHECK(!sigaction(SIGUSR1, &action, NULL));
+	CHECK(!pthread_create(&thread, NULL, fetch_one, &fetcher));
+	while (signals < 100 && !fetcher.ended)
+		CHECK(!pthread_kill(thread, SIGUSR1));
+	CHECK(!fetcher.ended && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	CHECK(!pthread_join(thread, NULL) && !fetcher.answer);
+	CHECK(!rdma_ack_cm_event(fetcher.event) && !rdma_destroy_id(id));
+	/* Not with a handler that is to interrupt. */
+	action.sa_flags = 0;
+	CHECK(!sigaction(SIGUSR1, &action, NULL));
+	fetcher.ended = 0;
+	CHECK(!pthread_create(&thread, NULL, fetch_one, &fetcher));
+	while (!fetcher.ended)
+		pthread_kill(thread, SIGUSR1);
+	CHECK(!pthread_join(thread, NULL) && fetcher.answer == -1 && fetcher.error == EINTR);
+	action.sa_handler = SIG_DFL;
+	CHECK(!sigaction(SIGUSR1, &action, NULL));
+	rdma_destroy_event_channel(channel);
+	shown("signals while a thread fetches");
+}
+
 static int descriptors(void)
 {
 	int count = 0, fd;
@@ -255,6 +314,7 @@ int main(int argc, char **argv)
 	id_goes_with_a_queue_pair();
 	too_much_private_data();
 	ids_go_while_a_thread_fetches();
+	signals_while_a_thread_fetches();
 	channel_goes_while_waited_on();
 	return 0;
 }

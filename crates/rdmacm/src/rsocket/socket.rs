@@ -12,7 +12,8 @@ use super::datagram::DatagramSocket;
 use super::settings::{Options, Settings};
 use super::stream_socket::{Accepted, StreamSocket};
 use super::table::Table;
-use super::wait::{Deadline, Waiting, restarts, wait_for};
+use super::wait::{Deadline, Waiting, wait_for};
+use crate::entry::restarts;
 use crate::provider::Provider;
 
 /// A socket.
