@@ -253,6 +253,34 @@ impl File {
         self.write(RDMA_USER_CM_CMD_DISCONNECT, &rdma_ucm_disconnect { id: id.0 }, 0)
     }
 
+    /// Joins a group, which the program calls `uid`: what the membership is called.
+    ///
+    /// # Errors
+    ///
+    /// The errno.
+    pub fn join(&self, id: Id, uid: u64, group: &str) -> Result<Id, c_int> {
+        let mut answer = rdma_ucm_create_id_resp::default();
+        let response = room(&mut answer);
+        let (addr, addr_size) = storage(group);
+        let join_flags = RDMA_MC_JOIN_FLAG_FULLMEMBER as u16;
+        let body = rdma_ucm_join_mcast { response, uid, id: id.0, addr_size, join_flags, addr };
+        self.write(RDMA_USER_CM_CMD_JOIN_MCAST, &body, size_of_val(&answer))?;
+        Ok(Id(answer.id))
+    }
+
+    /// Ends a membership: how many of its events have been fetched.
+    ///
+    /// # Errors
+    ///
+    /// The errno.
+    pub fn leave(&self, membership: Id) -> Result<u32, c_int> {
+        let mut answer = rdma_ucm_destroy_id_resp::default();
+        let response = room(&mut answer);
+        let body = rdma_ucm_destroy_id { response, id: membership.0, reserved: 0 };
+        self.write(RDMA_USER_CM_CMD_LEAVE_MCAST, &body, size_of_val(&answer))?;
+        Ok(answer.events_reported)
+    }
+
     /// An id's own address and its peer's, as far as it has them.
     pub fn addresses(&self, id: Id) -> [Option<SocketAddr>; 2] {
         let mut answer = rdma_ucm_query_addr_resp::default();

@@ -473,8 +473,13 @@ impl Manager {
                 return self.files.raise(listener, delivered);
             }
             Happened::MulticastJoin(group) | Happened::MulticastError(group, _) => {
-                let of = |(_, it): &(&u32, &Membership)| (it.of, it.group) == (id, *group);
-                self.memberships.iter().find(of).map(|(number, it)| (*number, it.uid))
+                let of = |(_, it): &(&u32, &mut Membership)| {
+                    !it.is_told && (it.of, it.group) == (id, *group)
+                };
+                self.memberships.iter_mut().find(of).map(|(number, it)| {
+                    it.is_told = true;
+                    (*number, it.uid)
+                })
             }
             // Of a request that is not accepted its program does not know the id yet.
             _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),

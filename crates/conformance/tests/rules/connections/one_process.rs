@@ -205,6 +205,26 @@ fn what_does_not_connect_is_explained() {
     assert!(of_it.to_string().contains("nobody listens"), "{of_it}");
 }
 
+/// Each time that an id joins a group is a membership with an event of its own, whether it has joined it before.
+///
+/// Rules: CM-52
+#[test]
+fn a_group_that_is_joined_many_times_has_as_many_events() {
+    let file = File::open();
+    let id = file.datagram_id();
+    file.bind(id, "127.0.0.1:0").expect("bound");
+    let uids = 10..20;
+    let join = |uid| file.join(id, uid, "239.1.2.3:0").expect("joined");
+    let numbers: Vec<Id> = uids.clone().map(join).collect();
+    for (uid, number) in uids.zip(&numbers) {
+        assert_eq!(file.expect(event::MULTICAST_JOIN, *number).uid, uid);
+    }
+    for number in numbers {
+        assert_eq!(file.leave(number), Ok(1));
+    }
+    assert_eq!(file.destroy(id), Ok(10));
+}
+
 /// Neither descriptors nor ids are left over of many connections.
 #[test]
 fn many_connections_leave_nothing_behind() {

@@ -15,6 +15,8 @@ pub(super) struct Membership {
     pub(super) of: CommId,
     pub(super) group: Group,
     pub(super) uid: u64,
+    /// Its event waits, or has been taken: another one of the same group is another membership's.
+    pub(super) is_told: bool,
     /// How many of its events have been taken.
     pub(super) reported: u32,
 }
@@ -40,7 +42,8 @@ impl Manager {
         let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
         let number = number.ok_or(libc::ENOMEM)?;
         let group = Group { address, send_only, qkey: DEFAULT_QKEY };
-        self.memberships.insert(number, Membership { of: id, group, uid, reported: 0 });
+        let membership = Membership { of: id, group, uid, is_told: false, reported: 0 };
+        self.memberships.insert(number, membership);
         Ok(number)
     }
 
