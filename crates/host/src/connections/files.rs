@@ -87,16 +87,18 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// A new file: its descriptor.
-    pub(super) fn open(&mut self) -> io::Result<RawFd> {
+    /// A new file: its descriptor, and the ids of one that had this number before.
+    pub(super) fn open(&mut self) -> io::Result<(RawFd, Vec<CommId>)> {
         let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let file = signal.as_raw_fd();
+        let mut ids = Vec::new();
         if let Some(closed) = self.files.remove(&file) {
             // The program has closed the descriptor itself, and the number is this one's now.
             let _ = closed.signal.into_raw_fd();
+            ids = self.ids_of(file);
         }
         self.files.insert(file, File { signal, events: VecDeque::new() });
-        Ok(file)
+        Ok((file, ids))
     }
 
     pub(super) fn has(&self, file: RawFd) -> bool {

@@ -97,7 +97,13 @@ impl Manager {
     ///
     /// `EMFILE` if no descriptor is left.
     pub fn open_file(&mut self) -> Result<RawFd, i32> {
-        self.files.open().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))
+        let opened = self.files.open();
+        let (file, ids) = opened.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+        // With the kernel's file they had ended when its program closed the descriptor.
+        for id in ids {
+            let _ = self.destroy(file, id);
+        }
+        Ok(file)
     }
 
     /// Ends a file and its ids.

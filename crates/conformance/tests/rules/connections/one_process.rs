@@ -1,9 +1,11 @@
 //! Connections of a process with itself.
 
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_conformance::connections::*;
+use transom_conformance::harness::until;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_system::registry::connections::{ClaimedPort, Connections};
@@ -203,6 +205,28 @@ fn what_does_not_connect_is_explained() {
     let told = registry.unconnected(owner.slot);
     let of_it = told.iter().find(|it| it.destination.port() == 9).expect("it is told");
     assert!(of_it.to_string().contains("nobody listens"), "{of_it}");
+}
+
+/// What comes next by the number of a file whose program has closed the descriptor itself has none of its ids, and
+/// their ports are free, as where the kernel has the file.
+#[test]
+fn ids_of_a_descriptor_that_its_program_closes_are_not_those_of_the_next() {
+    let name = path_of!("ids_of_a_descriptor_that_its_program_closes_are_not_those_of_the_next");
+    // Nobody else is to open something by that number.
+    alone(name, Way::Direct, || {
+        let closed = ManuallyDrop::new(File::open());
+        let listener = closed.listener("127.0.0.1:0");
+        let [Some(address), None] = closed.addresses(listener) else { panic!("it is bound") };
+        // SAFETY: it is this test's own, and nothing reads it any more.
+        assert_eq!(unsafe { libc::close(closed.0) }, 0);
+        let mut others = Vec::new();
+        let file = until("the number again", || {
+            others.push(File::open());
+            others.pop_if(|file| file.0 == closed.0)
+        });
+        assert_eq!(file.destroy(listener), Err(libc::ENOENT));
+        file.bind(file.id(), &address.to_string()).expect("the port is free");
+    });
 }
 
 /// Each time that an id joins a group is a membership with an event of its own, whether it has joined it before.
