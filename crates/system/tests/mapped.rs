@@ -4,7 +4,7 @@
 mod common;
 
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
@@ -360,17 +360,81 @@ fn what_is_ours_lies_in_the_file_from_the_start() {
     assert!(is_mapped(first as u64, length), "it is taken over again");
 }
 
+/// A word of the line that the list of mappings has of an address.
+fn word_at(address: u64, number: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let word = maps.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.clone().next()?.split_once('-')?;
+        let address_of = |text| u64::from_str_radix(text, 16).ok();
+        let has = (address_of(start)?..address_of(end)?).contains(&address);
+        has.then(|| words.nth(number))?.map(str::to_owned)
+    });
+    word.expect("something is mapped there")
+}
+
 /// The number of the file that is mapped at an address; zero if none is.
 fn inode_at(address: u64) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let inode = maps.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        let has = (number(start)?..number(end)?).contains(&address);
-        has.then(|| words.nth(3)?.parse().ok())?
+    word_at(address, 4).parse().expect("it is a number")
+}
+
+/// Memory that the program may execute stays where it is. What it lets be executed later can still be when its
+/// region has ended, and after a fork.
+#[test]
+fn what_may_be_executed_can_be() {
+    let Some(_alone) = alone() else { return };
+    let pages = Pages::new(1);
+    let rights = || word_at(pages.at(0), 1)[..3].to_owned();
+    pages.protect(0, 1, READ_WRITE | libc::PROT_EXEC);
+    pages.enter(0, 1);
+    assert!(!is_mapped(pages.at(0), 8));
+    pages.leave(0, 1);
+    assert_eq!(rights(), "rwx");
+    for forks in [false, true] {
+        for (later, expected) in
+            [(libc::PROT_READ | libc::PROT_EXEC, "r-x"), (READ_WRITE | libc::PROT_EXEC, "rwx")]
+        {
+            pages.protect(0, 1, READ_WRITE);
+            pages.enter(0, 1);
+            assert!(is_mapped(pages.at(0), 8));
+            pages.protect(0, 1, later);
+            assert!(!forks || in_child(|| true));
+            assert_eq!(rights(), expected);
+            pages.leave(0, 1);
+            assert_eq!(rights(), expected);
+        }
+    }
+}
+
+/// A thread protects its memory, and lets it be written again, while regions of it come and go and the process forks.
+#[test]
+fn what_is_protected_while_it_moves_is_as_its_program_says() {
+    const PAGES: usize = 16;
+    let Some(_alone) = alone() else { return };
+    let (pages, stop) = (Pages::new(PAGES), AtomicBool::new(false));
+    let zeros = std::fs::File::open("/dev/zero").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Of pages side by side one can be written and the other not.
+            let mut protected = std::array::from_fn::<_, PAGES, _>(|page| page % 2 == 0);
+            (0..PAGES).step_by(2).for_each(|page| pages.protect(page, 1, libc::PROT_READ));
+            while !stop.load(Acquire) {
+                for (page, protected) in protected.iter_mut().enumerate() {
+                    let is = if *protected { Err(libc::EFAULT) } else { Ok(()) };
+                    assert_eq!(pages.fill(page, 0, zeros.as_fd()), is);
+                    let rights = if *protected { READ_WRITE } else { libc::PROT_READ };
+                    pages.protect(page, 1, rights);
+                    *protected = !*protected;
+                }
+            }
+        });
+        let _over = Over(&stop);
+        for round in 0..50 {
+            pages.enter(0, PAGES);
+            assert!(round % 8 > 0 || in_child(|| pages.word(0, 0).load(Relaxed) == 0));
+            pages.leave(0, PAGES);
+        }
     });
-    inode.expect("something is mapped there")
 }
 
 /// What is not ordinary memory of the program stays where it is.

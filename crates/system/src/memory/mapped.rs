@@ -259,7 +259,7 @@ impl Part {
         let was_locked = has_locked(here) == Some(true);
         let is_there = |line: &Line| {
             let begins = line.start.wrapping_sub(line.offset) == self.at.wrapping_sub(address);
-            begins && space.is_behind(line)
+            begins && space.is_behind(line) && line.rights() == self.rights
         };
         let are_there = || maps.all(self.at..self.at + length, is_there);
         take_over::give_back(space, address, (here, self.rights), are_there)?;
@@ -495,16 +495,19 @@ impl ForkHandler for Forks {
             ));
             parts.clear();
         }
-        for part in parts {
+        while let Some(part) = parts.pop() {
             let give_back = || mapped.give_back(&part, &mut |act| mapped.alone(until, act));
+            let is_late = || Instant::now() >= until;
             match retried(until, give_back) {
                 Ok(()) => {
                     registered.forget(part.pages.clone());
                     given.extend(registered.mapped_of(&part.pages));
                     registered.set_mapped(part.pages, false);
                 }
-                // The program has unmapped it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // The program has unmapped, moved or protected it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !is_late() => {
+                    parts.extend(mapped.whereabouts(&part.pages).unwrap_or_default().here);
+                }
                 Err(error) => {
                     let (at, length) = (part.at, Pages::of(&part.pages).length);
                     say(format_args!(

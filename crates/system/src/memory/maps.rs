@@ -45,6 +45,7 @@ pub(super) struct Line {
     pub(super) end: u64,
     readable: bool,
     writable: bool,
+    executable: bool,
     shared: bool,
     pub(super) offset: u64,
     /// What is mapped; none for memory that is no file's.
@@ -58,13 +59,17 @@ pub(super) struct Line {
 impl Line {
     /// What the program may do there.
     pub(super) fn rights(&self) -> ProtFlags {
-        let read = if self.readable { ProtFlags::READ } else { ProtFlags::empty() };
-        if self.writable { read | ProtFlags::WRITE } else { read }
+        let rights = [
+            (self.readable, ProtFlags::READ),
+            (self.writable, ProtFlags::WRITE),
+            (self.executable, ProtFlags::EXEC),
+        ];
+        rights.into_iter().filter(|(has, _)| *has).map(|(_, right)| right).collect()
     }
 
-    /// Whether it is ordinary private memory, which the program may read and write.
+    /// Whether it is ordinary private memory, which the program may read and write, and no more.
     pub(super) fn is_private_memory(&self) -> bool {
-        self.has_private_memory() && !self.special
+        self.has_private_memory() && !self.executable && !self.special
     }
 
     fn has_private_memory(&self) -> bool {
@@ -103,6 +108,7 @@ impl Line {
             end,
             readable: *rights.first()? == b'r',
             writable: *rights.get(1)? == b'w',
+            executable: *rights.get(2)? == b'x',
             shared: *rights.get(3)? == b's',
             offset,
             file: (inode != 0).then_some(FileId { device, inode }),
@@ -151,6 +157,8 @@ const QUERY: ioctl::Opcode = ioctl::opcode::read_write::<Query>(b'f', 17);
 const READABLE: u64 = 1;
 /// `PROCMAP_QUERY_VMA_WRITABLE`.
 const WRITABLE: u64 = 2;
+/// `PROCMAP_QUERY_VMA_EXECUTABLE`.
+const EXECUTABLE: u64 = 4;
 /// `PROCMAP_QUERY_VMA_SHARED`.
 const SHARED: u64 = 8;
 /// `PROCMAP_QUERY_COVERING_OR_NEXT_VMA`.
@@ -274,6 +282,7 @@ impl List {
             end: query.end,
             readable: query.rights & READABLE != 0,
             writable: query.rights & WRITABLE != 0,
+            executable: query.rights & EXECUTABLE != 0,
             shared: query.rights & SHARED != 0,
             offset: query.offset,
             file: (query.inode != 0).then_some(FileId { device, inode: query.inode }),

@@ -125,10 +125,11 @@ unsafe fn replace(space: &AddressSpace, pages: Pages) -> Result<(), Errno> {
 }
 
 /// Moves pages of the file, from `offset` on, that the program has mapped at `pages`, and nobody else uses, back
-/// to private memory. They are none that this thread needs meanwhile, as in [`take_over`].
+/// to private memory, of which the program has these rights. They are none that this thread needs meanwhile, as in
+/// [`take_over`].
 ///
-/// The program may unmap them at any time, and have other memory there; `are_there` says whether they are,
-/// and takes no memory for that.
+/// The program may unmap them at any time, have other memory there, or other rights; `are_there` says whether
+/// they are as they were found, and takes no memory for that.
 ///
 /// # Errors
 ///
@@ -153,7 +154,7 @@ pub(super) fn give_back(
         let (length, at) = (length as usize, address as *mut _);
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
         unsafe {
-            if !rights.contains(ProtFlags::WRITE) {
+            if rights != READ_WRITE {
                 let rights = MprotectFlags::from_bits_retain(rights.bits());
                 rustix::mm::mprotect(scratch.cast(), length, rights)?;
             }
