@@ -90,19 +90,19 @@ impl Line {
         self.shared && self.file == Some(file)
     }
 
-    /// `start-end rwxp offset device inode  name`
+    /// `start-end rwxp offset device inode  name`, where the name of a file is any bytes. It takes no memory.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(line).ok()?;
-        let mut words = text.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
+        let mut parts = line.splitn(6, |byte| *byte == b' ');
+        let mut word = || std::str::from_utf8(parts.next()?).ok();
+        let (start, end) = word()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = (number(start)?, number(end)?);
-        let rights = words.next()?.as_bytes();
-        let offset = number(words.next()?)?;
-        let (major, minor) = words.next()?.split_once(':')?;
+        let rights = word()?.as_bytes();
+        let offset = number(word()?)?;
+        let (major, minor) = word()?.split_once(':')?;
         let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-        let inode = words.next()?.parse().ok()?;
-        let name = words.next().unwrap_or_default().trim_start();
+        let inode = word()?.parse().ok()?;
+        let name = parts.next().unwrap_or_default().trim_ascii_start();
         Some(Self {
             start,
             end,
@@ -119,8 +119,8 @@ impl Line {
 }
 
 /// Whether memory of this name is neither the heap nor what the program has given a name.
-fn is_special(name: &str) -> bool {
-    !(name.is_empty() || name == "[heap]" || name.starts_with("[anon:"))
+fn is_special(name: &[u8]) -> bool {
+    !(name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:"))
 }
 
 /// The lines, in the order of their addresses.
@@ -265,7 +265,7 @@ impl List {
         let (at, name_size) = (name.as_mut_ptr() as u64, NAME_BYTES as u32);
         let asked = self.ask_with(Query { address, name: at, name_size, ..Query::default() })?;
         let length = asked.map_or(0, |query| query.name_size.saturating_sub(1) as usize);
-        Ok(is_special(&String::from_utf8_lossy(name.get(..length).unwrap_or_default())))
+        Ok(is_special(name.get(..length).unwrap_or_default()))
     }
 
     /// Whether what lies right before an address is mapped, and cannot be touched.
@@ -378,6 +378,9 @@ fn read_all(range: Range<u64>, holds: impl Fn(&Line) -> bool) -> Result<bool, Er
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "tests say what they skip")]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
     use std::ptr::null_mut;
 
     use super::*;
@@ -392,6 +395,28 @@ mod tests {
         let code = mappings_are_seen_with_their_rights as fn() as usize as u64;
         assert_eq!(mapping(code, 1), Mapping::ReadOnly);
         assert_eq!(mapping(4096, 10), Mapping::Missing);
+    }
+
+    /// Where the kernel cannot be asked, too.
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such list")]
+    fn memory_of_a_file_is_seen_whatever_its_name() {
+        let name = std::ffi::OsStr::from_bytes(b"transom-maps-\xff\xe9 name");
+        let path = Path::new("/tmp").join(format!("transom-maps-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join(name), "content").unwrap();
+        let file = std::fs::File::open(path.join(name)).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        let (length, kind) = (4096, libc::MAP_PRIVATE);
+        // SAFETY: a fresh mapping where the kernel finds room.
+        let page =
+            unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, file.as_raw_fd(), 0) };
+        let end = page as u64 + length as u64;
+        assert_eq!(Maps::default().mapping(page as u64, length as u64).unwrap(), Mapping::ReadOnly);
+        assert_eq!(read(page as u64, end).unwrap(), Mapping::ReadOnly);
+        assert_eq!(read_all(page as u64..end, |line| line.readable), Ok(true));
+        // SAFETY: this test's own.
+        unsafe { libc::munmap(page, length) };
     }
 
     /// Over ranges from each mapping of this process into the next ones.
