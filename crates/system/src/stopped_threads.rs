@@ -61,10 +61,11 @@ pub(crate) fn with_threads_stopped<T, F: FnOnce() -> T>(act: F) -> io::Result<T>
         // SAFETY: the stack is the child's alone. This thread stands still until the child has ended, so the
         // child may use what is this thread's: its variables, and `work`.
         let child = unsafe { libc::clone(run::<T, F>, stack.top(), flags, (&raw mut work).cast()) };
-        if child < 0 { Err(io::Error::last_os_error()) } else { wait_for(child) }
+        if child < 0 { Err(io::Error::last_os_error()) } else { Ok(wait_for(child)) }
     })?;
     // It has left nothing half done unless it was killed by itself, which takes a debugger or a mistake here.
-    assert!(libc::WIFEXITED(status), "the process that stops threads was killed");
+    let is_whole = status.is_none_or(|status| libc::WIFEXITED(status));
+    assert!(is_whole, "the process that stops threads was killed");
     Ok(work.done?)
 }
 
@@ -92,12 +93,17 @@ extern "C" fn run<T, F: FnOnce() -> T>(work: *mut c_void) -> c_int {
     0
 }
 
-fn wait_for(child: i32) -> io::Result<c_int> {
+/// What the child, which is at its end, ended with; none if a thread of the program has waited for it, as one does that
+/// waits for any child (`__WALL`).
+fn wait_for(child: i32) -> Option<c_int> {
     let mut status = 0;
-    // SAFETY: the status is this function's own.
-    match unsafe { libc::waitpid(child, &mut status, libc::__WALL) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(status),
+    loop {
+        // SAFETY: the status is this function's own.
+        match unsafe { libc::waitpid(child, &mut status, libc::__WALL) } {
+            -1 if last_error() == Errno::INTR => {}
+            -1 => return None,
+            _ => return Some(status),
+        }
     }
 }
 
@@ -401,6 +407,28 @@ pub(crate) mod tests {
             assert!(stops > 0);
         });
         assert_eq!(TAKEN.load(SeqCst), sent.into_inner());
+    }
+
+    /// A program may wait for whatever children it has. What has been done counts as done all the same.
+    #[test]
+    fn whoever_else_waits_for_children_takes_nothing_away() {
+        if !is_allowed() {
+            return;
+        }
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Acquire) {
+                    // SAFETY: no status is wanted. Children that other tests start are none of those that it waits for.
+                    unsafe { libc::waitpid(-1, null_mut(), libc::__WCLONE | libc::WNOHANG) };
+                }
+            });
+            let _over = Over(&stop);
+            for number in 0..500 {
+                let done = retried(in_a_minute(), || with_threads_stopped(|| number));
+                assert_eq!(done.unwrap(), number);
+            }
+        });
     }
 
     #[test]
