@@ -296,6 +296,45 @@ fn nothing_is_moved_that_may_be_pinned() {
     assert!(!is_mapped(pages.at(0), 8) && !is_mapped(pages.at(1), 8));
 }
 
+/// Nor is memory that the program has moved under its region, and so nothing else takes its place in the file.
+#[test]
+fn memory_that_is_moved_is_not_given_back_while_it_may_be_pinned() {
+    let Some(_alone) = alone() else { return };
+    let (pages, room) = (Pages::new(1), Pages::new(1));
+    pages.enter(0, 1);
+    pages.word(0, 0).store(7, Relaxed);
+    pages.move_to(0, &room, 0);
+    let Some(ring) = Ring::open() else {
+        pages.leave(0, 1);
+        return println!("skipped: there is no io_uring here");
+    };
+    ring.pin(room.at(0), page_size());
+    let before = inode_at(room.at(0));
+    // The kernel finds room for one of them where the page was.
+    let mut others = Vec::new();
+    let other = loop {
+        let other = Allocation::new(8).unwrap();
+        if other.first().as_ptr() == pages.first {
+            break other;
+        }
+        others.push(other);
+        assert!(others.len() < 10_000, "there is no room there");
+    };
+    // SAFETY: aligned, within the memory, and any bytes make a number.
+    let word = unsafe { &*other.first().as_ptr().cast::<AtomicU64>() };
+    word.store(9, Relaxed);
+    assert_eq!((inode_at(room.at(0)), room.word(0, 0).load(Relaxed)), (before, 7));
+    drop((other, others));
+    pages.renew(0, 1);
+    pages.enter(0, 1);
+    assert!(!is_mapped(pages.at(0), 8), "its place in the file is taken");
+    assert_eq!((inode_at(room.at(0)), room.word(0, 0).load(Relaxed)), (before, 7));
+    drop(ring);
+    pages.leave(0, 1);
+    pages.leave(0, 1);
+    assert_eq!(room.word(0, 0).load(Relaxed), 7);
+}
+
 /// Who watches memory by a `userfaultfd(2)` would not be told of what happens to other pages in its place.
 #[test]
 fn nothing_is_moved_that_may_be_watched() {

@@ -204,9 +204,17 @@ pub(super) unsafe fn adopt(address: u64, length: u64) -> bool {
         return false;
     }
     registered.add(pages.clone(), false);
-    mapped.let_go_of_replaced(&mut registered, &pages);
-    // SAFETY: as the caller says.
-    if let Err(error) = unsafe { take_over::place(&mapped.space, Pages::of(&pages)) } {
+    let length = |pages: Range<u64>| pages.end - pages.start;
+    let in_file: u64 = registered.mapped_of(&pages).map(length).sum();
+    let free: u64 =
+        mapped.let_go_of_replaced(&mut registered, &pages).into_iter().map(length).sum();
+    let placed = match free == in_file {
+        // SAFETY: as the caller says.
+        true => unsafe { take_over::place(&mapped.space, Pages::of(&pages)) },
+        // The program has moved memory that was here, and still has it in these pages of the file.
+        false => Err(io::ErrorKind::ResourceBusy.into()),
+    };
+    if let Err(error) = placed {
         debug!(address, %error, "memory stays private");
         registered.remove(pages);
         return false;
@@ -332,11 +340,7 @@ impl Mapped {
             };
             self.space.set_present(pages.start, pages.end - 1, false);
             for part in here {
-                let given = match *may_be_pinned.get_or_insert_with(has_pinning) {
-                    false => retried(Instant::now() + STOP_TIMEOUT, || part.give_back(self)),
-                    true => Err(io::ErrorKind::ResourceBusy.into()),
-                };
-                match given {
+                match self.give_back_unless_pinned(&part, &mut may_be_pinned) {
                     Ok(()) => registered.forget(part.pages),
                     Err(error) => {
                         debug!(address = part.at, %error, "memory stays shared");
@@ -350,6 +354,18 @@ impl Mapped {
                 let _ = self.space.discard(address, length);
                 registered.forget(pages);
             }
+        }
+    }
+
+    /// Has pages that nobody uses be private memory again, unless something may have pinned them.
+    fn give_back_unless_pinned(
+        &self,
+        part: &Part,
+        may_be_pinned: &mut Option<bool>,
+    ) -> io::Result<()> {
+        match *may_be_pinned.get_or_insert_with(has_pinning) {
+            false => retried(Instant::now() + STOP_TIMEOUT, || part.give_back(self)),
+            true => Err(io::ErrorKind::ResourceBusy.into()),
         }
     }
 
@@ -368,7 +384,7 @@ impl Mapped {
     }
 
     /// Has no pages in the file of which the program has unmapped the memory, or moved it, under a region,
-    /// and has other memory at their addresses now; answers them.
+    /// and has other memory at their addresses now; answers them, but for those that cannot leave the file.
     fn let_go_of_replaced(
         &self,
         registered: &mut Registered,
@@ -387,8 +403,9 @@ impl Mapped {
             self.space.set_present(pages.start, pages.end - 1, false);
             registered.set_mapped(pages.clone(), false);
         }
+        let mut may_be_pinned = None;
         for part in moved {
-            if let Err(error) = part.give_back(self) {
+            if let Err(error) = self.give_back_unless_pinned(&part, &mut may_be_pinned) {
                 debug!(address = part.at, %error, "memory stays shared");
                 replaced.retain(|it| without(it.clone(), part.pages.clone()).eq([it.clone()]));
             }
