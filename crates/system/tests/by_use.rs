@@ -3,7 +3,7 @@
 mod common;
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use common::{Pages, everything_at_random, in_child};
@@ -93,6 +93,39 @@ fn memory_that_is_used_again_and_again_is_moved() {
     assert!(uses > 60 * MANY, "{uses}");
     pages.leave(0, 2);
     assert!(!is_mapped(pages.at(0), 8) && holds());
+}
+
+/// Notes that it is to look for what to move.
+#[derive(Default)]
+struct Told(AtomicBool);
+
+impl Accessed for Told {
+    fn exclusively(&self, act: &mut dyn FnMut()) -> bool {
+        act();
+        true
+    }
+
+    fn wake(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// A forked child that opens a device of its own has its memory moved, whatever it has inherited.
+#[test]
+fn a_child_is_told_of_what_it_uses() {
+    let Some(_alone) = alone() else { return };
+    let inherited: Arc<dyn Accessed> = Arc::new(Alone);
+    add_user(Arc::downgrade(&inherited));
+    let (pages, copier) = (Pages::new(1), Copier::best().unwrap());
+    assert!(in_child(|| {
+        let own = Arc::new(Told::default());
+        let user: Arc<dyn Accessed> = own.clone();
+        add_user(Arc::downgrade(&user));
+        let begun = begin_mapping(When::Used).is_ok();
+        pages.enter(0, 1);
+        use_often(&copier, pages.at(0));
+        begun && own.0.load(Relaxed)
+    }));
 }
 
 /// A program that registers its memory anew for each transfer would pay for each move.

@@ -565,6 +565,10 @@ impl ForkHandler for Forks {
             drop(unsafe { Box::from_raw(inherited) });
         }
         self.given.lock().clear();
+        // Those of the parent move nothing here.
+        if let Some(mut users) = USERS.try_lock() {
+            users.clear();
+        }
     }
 
     fn at_exit(&self, _until: Instant) {}
