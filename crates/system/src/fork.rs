@@ -105,8 +105,9 @@ pub fn watch(handler: Weak<dyn ForkHandler>) -> io::Result<()> {
 
 /// A program may exit with its devices open, and owes its peers the last answers.
 extern "C" fn at_exit() {
-    let Some(handlers) = HANDLERS.try_lock() else { return };
-    let handlers: Vec<_> = handlers.iter().filter_map(Weak::upgrade).collect();
+    // Not locked any longer than that: who finds a mistake tells all of them.
+    let handlers = HANDLERS.try_lock().map(|all| all.iter().filter_map(Weak::upgrade).collect());
+    let Some(handlers): Option<Vec<_>> = handlers else { return };
     let until = Instant::now() + TIMEOUT;
     if !has_failed() {
         let _ = caught(|| handlers.iter().for_each(|handler| handler.at_exit(until)));
