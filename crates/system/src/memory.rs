@@ -254,7 +254,8 @@ impl Copier {
         Ok(Self::Pipes(Mutex::new(vec![Pipe::new()?])))
     }
 
-    /// Copies `length` bytes. What is Transom's own, or mapped, on both sides takes no system call.
+    /// Copies `length` bytes. What is Transom's own, or mapped, on both sides takes no system call. Memory of
+    /// programs is granted, and stays where it is for as long; else see [`Copier::copy_ungranted`].
     ///
     /// # Errors
     ///
@@ -277,6 +278,21 @@ impl Copier {
     ) -> Result<(), Fault> {
         to.count(length);
         from.count(length);
+        self.copy_ungranted(to, from, length)
+    }
+
+    /// Copies memory of the program that nobody is granted, and that may lie beside a region's: it is moved
+    /// when such a region begins or ends. The kernel copies, and nothing is moved while a system call is at it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Copier::copy`].
+    pub fn copy_ungranted(
+        &self,
+        to: Destination<'_>,
+        from: Source<'_>,
+        length: u64,
+    ) -> Result<(), Fault> {
         match (to, from) {
             // Only the kernel can.
             (Destination::Peer(..), _) if !matches!(self, Self::Kernel) => Err(Fault::Destination),

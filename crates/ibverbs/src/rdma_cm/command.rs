@@ -143,6 +143,7 @@ impl<'a> Command<'a> {
             return Ok(());
         }
         let copier = self.adapter.device().process().copier();
-        copier.copy(to, from, length as u64).map_err(|_| libc::EFAULT)
+        // No region keeps the program's memory where it is.
+        copier.copy_ungranted(to, from, length as u64).map_err(|_| libc::EFAULT)
     }
 }
