@@ -19,6 +19,7 @@
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
 //! | `say` | what a person must know unasked; standard error, which never is the program's trouble |
+//! | `shared_mapping` | mappings of files that processes share |
 //! | `signals` | calls of this library's that the program is to have no signal of |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -42,6 +43,7 @@ mod process;
 pub mod registry;
 mod say;
 pub mod segment;
+mod shared_mapping;
 mod signals;
 mod stopped_threads;
 mod this_process;

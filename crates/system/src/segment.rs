@@ -10,7 +10,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentSlots, Scramble};
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
@@ -18,6 +17,7 @@ use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
 use crate::registry::Process;
+use crate::shared_mapping::map_shared;
 
 /// Slots of a key table: enough for the promised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
@@ -238,20 +238,9 @@ impl Segment {
     }
 
     fn map(file: OwnedFd) -> io::Result<Self> {
-        // SAFETY: a fresh shared mapping of the whole file at an address the kernel chooses; nothing
-        // else lives there. The file is at least as long (checked or set by the callers), and nobody
-        // of this user's Transom processes shrinks it.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size_of::<Layout>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &file,
-                0,
-            )?
-        };
-        let layout = NonNull::new(address.cast()).expect("a mapping is never at zero");
+        // The file is at least as long (checked or set by the callers), and nobody of this user's Transom
+        // processes shrinks it.
+        let layout = map_shared(&file, 0, size_of::<Layout>())?.cast();
         Ok(Self { layout, file, recent: RecentSlots::default() })
     }
 

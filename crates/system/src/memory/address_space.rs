@@ -16,13 +16,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
 use super::maps::{FileId, Line};
 use super::uses::Uses;
 use super::{Readable, Writable, page_size};
 use crate::file_limit;
 use crate::fork::Owner;
+use crate::shared_mapping::map_shared;
 
 /// Addresses of a program lie below two to this: more is given only to who asks for it by an address.
 const ADDRESS_BITS: u32 = if cfg!(target_arch = "aarch64") { 48 } else { 47 };
@@ -317,12 +318,7 @@ fn words(first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> {
 /// A mapping of a part of the file. Its children do not get it, and it is not in a core file: what is in
 /// it is there at the program's own addresses.
 fn map_part(file: &OwnedFd, offset: u64, length: u64) -> io::Result<NonNull<u8>> {
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that is as long and stays so.
-    let mapped =
-        unsafe { rustix::mm::mmap(null_mut(), length as usize, rights, flags, file, offset)? };
-    let mapped = NonNull::new(mapped.cast::<u8>()).expect("a mapping is never at zero");
+    let mapped = map_shared(file, offset, length as usize)?;
     for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
         // SAFETY: the mapping made above, whole.
         let advised =

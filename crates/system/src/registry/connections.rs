@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 use transom_cm::{Claim, Record};
 use transom_device::protection::Announcer;
 use transom_wire::cm::PortSpace;
@@ -25,6 +24,7 @@ use super::directory::private_file;
 use super::file::Registry;
 use super::lock::{self, Part};
 use crate::file_limit;
+use crate::shared_mapping::map_shared;
 use words::{LISTENS, claimed, connection, connection_words, port_words};
 
 /// The file's name in the registry's directory.
@@ -158,18 +158,8 @@ impl Connections {
     }
 
     fn map(file: OwnedFd, registry: &'static Registry, me: Announcer) -> io::Result<Self> {
-        // SAFETY: a fresh shared mapping of a file of at least this length, which nobody shrinks.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size_of::<Table>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &file,
-                0,
-            )?
-        };
-        let table = NonNull::new(address.cast()).expect("a mapping is never at zero");
+        // The file has at least this length, and nobody shrinks it.
+        let table = map_shared(&file, 0, size_of::<Table>())?.cast();
         Ok(Self { table, file, threads: Mutex::new(()), registry, me })
     }
 

@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Announcer, PROCESSES};
 
 use super::call::CallRecord;
@@ -22,6 +21,7 @@ use super::record::{RECORD_WORDS, RefusalRecord};
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
 use crate::file_limit;
+use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
@@ -157,19 +157,8 @@ impl Registry {
             )?;
         }
         take_room(&file, &directory, 0, offset_of!(Layout, slots))?;
-        // SAFETY: a fresh shared mapping of the whole file, at least as long as the layout; nobody
-        // shrinks it.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size_of::<Layout>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &file,
-                0,
-            )?
-        };
-        let layout = NonNull::new(address.cast()).expect("a mapping is never at zero");
+        // The file is at least as long as the layout; nobody shrinks it.
+        let layout = map_shared(&file, 0, size_of::<Layout>())?.cast();
         Ok(Self { layout, file, directory, namespaces: Namespaces::current()? })
     }
 
