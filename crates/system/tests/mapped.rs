@@ -13,6 +13,7 @@ use std::thread;
 use common::{Over, Pages, READ_WRITE, everything_at_random, in_child, wanted};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use rustix::process::{Resource, Rlimit};
 use transom_system::memory::{
     Allocation, Copier, Destination, When, begin_mapping, enter, is_mapped, leave, page_size,
 };
@@ -310,21 +311,12 @@ fn memory_that_is_moved_is_not_given_back_while_it_may_be_pinned() {
     };
     ring.pin(room.at(0), page_size());
     let before = inode_at(room.at(0));
-    // The kernel finds room for one of them where the page was.
-    let mut others = Vec::new();
-    let other = loop {
-        let other = Allocation::new(8).unwrap();
-        if other.first().as_ptr() == pages.first {
-            break other;
-        }
-        others.push(other);
-        assert!(others.len() < 10_000, "there is no room there");
-    };
+    let others = place_at(&pages);
+    let word = others.last().unwrap().first().as_ptr().cast::<AtomicU64>();
     // SAFETY: aligned, within the memory, and any bytes make a number.
-    let word = unsafe { &*other.first().as_ptr().cast::<AtomicU64>() };
-    word.store(9, Relaxed);
+    unsafe { &*word }.store(9, Relaxed);
     assert_eq!((inode_at(room.at(0)), room.word(0, 0).load(Relaxed)), (before, 7));
-    drop((other, others));
+    drop(others);
     pages.renew(0, 1);
     pages.enter(0, 1);
     assert!(!is_mapped(pages.at(0), 8), "its place in the file is taken");
@@ -332,7 +324,49 @@ fn memory_that_is_moved_is_not_given_back_while_it_may_be_pinned() {
     drop(ring);
     pages.leave(0, 1);
     pages.leave(0, 1);
+    pages.enter(0, 1);
+    assert!(is_mapped(pages.at(0), 8));
+    pages.word(0, 0).store(9, Relaxed);
     assert_eq!(room.word(0, 0).load(Relaxed), 7);
+    pages.leave(0, 1);
+}
+
+/// Where the program has moved memory is not found out while no descriptor is left, and until then nothing else takes
+/// its place in the file.
+#[test]
+fn memory_that_is_moved_and_not_found_stays_what_it_is() {
+    let Some(_alone) = alone() else { return };
+    let (pages, room) = (Pages::new(1), Pages::new(1));
+    pages.enter(0, 1);
+    pages.word(0, 0).store(7, Relaxed);
+    pages.move_to(0, &room, 0);
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let none = Rlimit { current: Some(0), ..limit };
+    rustix::process::setrlimit(Resource::Nofile, none).unwrap();
+    let others = place_at(&pages);
+    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    let word = others.last().unwrap().first().as_ptr().cast::<AtomicU64>();
+    // SAFETY: aligned, within the memory, and any bytes make a number.
+    unsafe { &*word }.store(9, Relaxed);
+    assert_eq!(room.word(0, 0).load(Relaxed), 7);
+    drop(others);
+    pages.leave(0, 1);
+    pages.renew(0, 1);
+    pages.enter(0, 1);
+    assert!(is_mapped(pages.at(0), 8));
+    pages.word(0, 0).store(9, Relaxed);
+    assert_eq!(room.word(0, 0).load(Relaxed), 7);
+    pages.leave(0, 1);
+}
+
+/// Memory of ours until the kernel has found room for some where a page was: the last.
+fn place_at(pages: &Pages) -> Vec<Allocation> {
+    let mut others: Vec<Allocation> = Vec::new();
+    while others.last().is_none_or(|other| other.first().as_ptr() != pages.first) {
+        others.push(Allocation::new(8).unwrap());
+        assert!(others.len() < 10_000, "there is no room there");
+    }
+    others
 }
 
 /// Who watches memory by a `userfaultfd(2)` would not be told of what happens to other pages in its place.

@@ -391,25 +391,33 @@ impl Mapped {
         pages: &Range<u64>,
     ) -> Vec<Range<u64>> {
         let mut replaced: Vec<_> = registered.mapped_of(pages).collect();
-        // What cannot be found counts as replaced: the kernel copies in any case.
-        let parts =
-            replaced.iter().flat_map(|pages| self.whereabouts(pages).unwrap_or_default().here);
-        let (moved, here): (Vec<_>, Vec<_>) = parts.partition(Part::is_moved);
+        // What cannot be found counts as replaced, for the kernel copies in any case; but the program may have it.
+        let (mut parts, mut unknown) = (Vec::new(), Vec::new());
+        for pages in &replaced {
+            match self.whereabouts(pages) {
+                Ok(found) => parts.extend(found.here),
+                Err(_) => unknown.push(pages.clone()),
+            }
+        }
+        let (moved, here): (Vec<_>, Vec<_>) = parts.into_iter().partition(Part::is_moved);
         for part in here {
             replaced =
                 replaced.into_iter().flat_map(|it| without(it, part.pages.clone())).collect();
         }
         for pages in &replaced {
             self.space.set_present(pages.start, pages.end - 1, false);
-            registered.set_mapped(pages.clone(), false);
         }
         let mut may_be_pinned = None;
         for part in moved {
             if let Err(error) = self.give_back_unless_pinned(&part, &mut may_be_pinned) {
                 debug!(address = part.at, %error, "memory stays shared");
-                replaced.retain(|it| without(it.clone(), part.pages.clone()).eq([it.clone()]));
+                unknown.push(part.pages);
             }
         }
+        let is_apart =
+            |it: &Range<u64>, from: &Range<u64>| without(it.clone(), from.clone()).eq([it.clone()]);
+        replaced.retain(|it| unknown.iter().all(|pages| is_apart(it, pages)));
+        replaced.iter().for_each(|pages| registered.set_mapped(pages.clone(), false));
         replaced
     }
 
