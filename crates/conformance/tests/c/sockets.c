@@ -679,6 +679,7 @@ static void handles(int signal)
 
 struct reader {
 	int socket;
+	_Atomic pid_t thread;
 	atomic_int ended;
 	ssize_t length;
 	int error;
@@ -727,6 +728,62 @@ static void signals(void)
 	CHECK(!sigaction(SIGUSR1, &old, NULL));
 	closed(ends);
 	shown("a signal interrupts a call where it would one of sockets");
+}
+
+/* Whether a thread sleeps. */
+static int sleeps(pid_t thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
+	return state == 'S';
+}
+
+static void *reads_and_says_who_it_is(void *argument)
+{
+	struct reader *reader = argument;
+
+	reader->thread = gettid();
+	return reads(reader);
+}
+
+static void *asks_for_errors(void *argument)
+{
+	struct reader *reader = argument;
+	socklen_t length = sizeof(int);
+	int error;
+
+	while (!reader->ended)
+		CHECK(!rgetsockopt(reader->socket, SOL_SOCKET, SO_ERROR, &error, &length));
+	return NULL;
+}
+
+/* Rules: CM-60, CM-61 */
+static void one_who_looks_leaves_nobody_asleep(void)
+{
+	struct linger at_once = {.l_onoff = 1};
+
+	for (int i = 0; i < 30; i++) {
+		struct reader reader = {0};
+		pthread_t threads[2];
+		int ends[2];
+
+		pair(AF_INET, ends);
+		reader.socket = ends[1];
+		CHECK(!pthread_create(&threads[0], NULL, reads_and_says_who_it_is, &reader));
+		while (!reader.thread || !sleeps(reader.thread))
+			continue;
+		CHECK(!pthread_create(&threads[1], NULL, asks_for_errors, &reader));
+		CHECK(!rsetsockopt(ends[0], SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)));
+		CHECK(!rclose(ends[0]));
+		CHECK(!pthread_join(threads[0], NULL) && !pthread_join(threads[1], NULL));
+		CHECK(reader.length == 0 || reader.error == ECONNRESET);
+		CHECK(!rclose(ends[1]));
+	}
+	shown("a thread that waits hears of the end that another has found");
 }
 
 /* Rules: CM-60, CM-61 */
@@ -802,6 +859,7 @@ int main(void)
 	strange_peers();
 	nothing_is_left();
 	signals();
+	one_who_looks_leaves_nobody_asleep();
 	children();
 	killed(commands[1], child);
 	return 0;

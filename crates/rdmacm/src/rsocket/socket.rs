@@ -161,10 +161,8 @@ impl Socket {
                 return Err(libc::EAGAIN);
             }
             state.woken(&self.waiting);
-            let answer = attempt(&mut state)?;
-            drop(state);
             self.waiting.nudge();
-            return answer.ok_or(libc::EAGAIN);
+            return attempt(&mut state)?.ok_or(libc::EAGAIN);
         }
         let begun = Instant::now();
         while begun.elapsed() < self.polling_time {

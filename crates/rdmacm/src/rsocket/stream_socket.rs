@@ -178,15 +178,21 @@ impl StreamSocket {
         matches!(self.phase, Phase::Resolving | Phase::Requesting)
     }
 
-    /// Does what is due by what has happened to the id.
+    /// Does what is due by what has happened to the id. Others who wait for that find it taken, so they are
+    /// told.
     pub(crate) fn advance(&mut self, waiting: &Waiting) {
         if matches!(self.phase, Phase::Listening(..)) {
             return;
         }
+        let mut taken = false;
         while let Some(happened) = self.own.next() {
+            taken = true;
             if let Err(errno) = self.happened(&happened, waiting) {
                 self.fail(errno);
             }
+        }
+        if taken {
+            waiting.nudge();
         }
     }
 
