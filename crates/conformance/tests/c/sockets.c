@@ -206,6 +206,41 @@ static void ends_of_a_stream(void)
 	shown("an end without a word resets the connection");
 }
 
+static void *sends_more_than_there_is_room_for(void *argument)
+{
+	static char much[1 << 20];
+	ssize_t sent = rsend(*(int *)argument, much, sizeof(much), 0);
+
+	CHECK(sent > 0 && sent < (ssize_t)sizeof(much));
+	return NULL;
+}
+
+/* Rules: CM-61 */
+static void an_end_is_told_behind_what_was_moved(void)
+{
+	struct linger at_once = {.l_onoff = 1};
+	pthread_t thread;
+	char bytes[8];
+	int ends[2];
+
+	pair(AF_INET, ends);
+	CHECK(rsend(ends[0], "abc", 3, 0) == 3 && rrecv(ends[1], bytes, 8, MSG_PEEK) == 3);
+	CHECK(!rsetsockopt(ends[0], SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)));
+	CHECK(!rclose(ends[0]));
+	CHECK(rrecv(ends[1], bytes, 8, MSG_WAITALL) == 3);
+	CHECK(rrecv(ends[1], bytes, 8, 0) == -1 && errno == ECONNRESET);
+	CHECK(rrecv(ends[1], bytes, 8, 0) == 0 && !rclose(ends[1]));
+
+	pair(AF_INET, ends);
+	CHECK(!pthread_create(&thread, NULL, sends_more_than_there_is_room_for, &ends[1]));
+	CHECK(rrecv(ends[0], bytes, 8, MSG_WAITALL) == 8);
+	CHECK(!rsetsockopt(ends[0], SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)));
+	CHECK(!rclose(ends[0]) && !pthread_join(thread, NULL));
+	CHECK(rrecv(ends[1], bytes, 8, 0) == -1 && errno == ECONNRESET);
+	CHECK(rrecv(ends[1], bytes, 8, 0) == 0 && !rclose(ends[1]));
+	shown("a call that has moved something leaves the end to the next");
+}
+
 static void *waits_for_data(void *argument)
 {
 	char byte;
@@ -845,6 +880,7 @@ int main(void)
 	streams_both_ways(AF_INET);
 	streams_both_ways(AF_INET6);
 	ends_of_a_stream();
+	an_end_is_told_behind_what_was_moved();
 	shutting_down_wakes();
 	connecting();
 	many_at_once();

@@ -102,7 +102,7 @@ pub unsafe extern "C" fn riowrite(
                 let Some(to) = stream.mapping_at(offset + total as u64) else {
                     return Ok(Some(0));
                 };
-                let written = stream.write_to(&mut source, to)?;
+                let written = stream.write_to(&mut source, to, total == 0)?;
                 Ok((written > 0).then_some(written))
             });
             match written {

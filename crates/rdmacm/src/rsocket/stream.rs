@@ -341,8 +341,14 @@ impl Stream {
         }
     }
 
-    /// Reads what there is, or looks at it (`peek`). Nothing if the peer may send more.
-    pub(crate) fn read(&mut self, to: &mut Sink<'_>, peek: bool) -> Result<Option<usize>, c_int> {
+    /// Reads what there is, or looks at it (`peek`). Nothing if the peer may send more. Why the connection is
+    /// gone is said if the call can tell it (`tells`): one that has read something does not.
+    pub(crate) fn read(
+        &mut self,
+        to: &mut Sink<'_>,
+        peek: bool,
+        tells: bool,
+    ) -> Result<Option<usize>, c_int> {
         if self.ends.read {
             return Ok(Some(0));
         }
@@ -375,7 +381,7 @@ impl Stream {
             return Ok(Some(0));
         }
         // Told once; then it has ended.
-        match self.ends.reason.take() {
+        match self.ends.reason.take_if(|_| tells) {
             Some(errno) => Err(errno),
             None => Ok(self.ends.gone.then_some(0)),
         }
@@ -388,27 +394,28 @@ impl Stream {
         if told && self.can_post(CONTROLS) { granted.min(free) } else { 0 }
     }
 
-    /// Whether anything may be written at all.
-    fn may_write(&mut self) -> Result<(), c_int> {
+    /// Whether anything may be written at all. The reason, if there is one, stays unless the call can tell it.
+    fn may_write(&mut self, tells: bool) -> Result<(), c_int> {
         if self.ends.write || self.ends.peer {
             return Err(libc::EPIPE);
         }
         if self.ends.gone {
-            return Err(self.ends.reason.take().unwrap_or(libc::EPIPE));
+            return Err(self.ends.reason.take_if(|_| tells).unwrap_or(libc::EPIPE));
         }
         Ok(())
     }
 
-    /// Sends what there is room for.
-    pub(crate) fn write(&mut self, from: &mut Source<'_>) -> Result<usize, c_int> {
-        self.may_write()?;
+    /// Sends what there is room for. Why the connection is gone is said if the call can tell it: one that has
+    /// sent something does not.
+    pub(crate) fn write(&mut self, from: &mut Source<'_>, tells: bool) -> Result<usize, c_int> {
+        self.may_write(tells)?;
         let mut total = 0;
         while from.left() > 0 {
             let mut room = self.room();
             if room == 0 {
                 self.progress();
                 if total == 0 {
-                    self.may_write()?;
+                    self.may_write(tells)?;
                 }
                 room = self.room();
             }
@@ -421,7 +428,7 @@ impl Stream {
             let to = peer.outgoing.take(length);
             if let Err(errno) = self.post_data(from, length, Some(Message::Data(length)), to) {
                 self.fail(errno);
-                return if total > 0 { Ok(total) } else { self.may_write().map(|()| 0) };
+                return if total > 0 { Ok(total) } else { self.may_write(tells).map(|()| 0) };
             }
             total += length as usize;
         }

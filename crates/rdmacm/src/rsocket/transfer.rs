@@ -66,7 +66,10 @@ unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Recei
             }
             state => match state.stream()?.connected()? {
                 Some(_) if nothing => Ok(Some((0, None))),
-                Some(stream) => Ok(stream.read(&mut sink, peek)?.map(|length| (length, None))),
+                Some(stream) => {
+                    let read = stream.read(&mut sink, peek, received.length == 0)?;
+                    Ok(read.map(|length| (length, None)))
+                }
                 None => Ok(None),
             },
         });
@@ -135,7 +138,7 @@ unsafe fn send(
     loop {
         let sent = socket.until(deadline, |state| {
             let Some(stream) = state.stream()?.connected()? else { return Ok(None) };
-            let sent = stream.write(&mut source)?;
+            let sent = stream.write(&mut source, total == 0)?;
             Ok((sent > 0 || source.left() == 0).then_some(sent))
         });
         match sent {

@@ -39,12 +39,18 @@ impl Stream {
         })
     }
 
-    /// Writes to a buffer of the peer's what there is room for, in one request.
-    pub(crate) fn write_to(&mut self, from: &mut Source<'_>, to: Buffer) -> Result<usize, c_int> {
-        self.may_write()?;
+    /// Writes to a buffer of the peer's what there is room for, in one request. Why the connection is gone is
+    /// said if the call can tell it.
+    pub(crate) fn write_to(
+        &mut self,
+        from: &mut Source<'_>,
+        to: Buffer,
+        tells: bool,
+    ) -> Result<usize, c_int> {
+        self.may_write(tells)?;
         if self.room_to_write_directly() == 0 {
             self.progress();
-            self.may_write()?;
+            self.may_write(tells)?;
         }
         let left = u32::try_from(from.left()).unwrap_or(u32::MAX);
         let length = self.room_to_write_directly().min(PORTION).min(left).min(to.length);
