@@ -241,6 +241,33 @@ static void an_end_is_told_behind_what_was_moved(void)
 	shown("a call that has moved something leaves the end to the next");
 }
 
+/* Rules: CM-61 */
+static void both_ends_shut_down(void)
+{
+	for (int how = SHUT_WR; how <= SHUT_RDWR; how++) {
+		struct pollfd happened = {.events = POLLIN}, polled = {0};
+		socklen_t length = sizeof(int);
+		int ends[2], error = -1;
+		char byte;
+
+		pair(AF_INET, ends);
+		happened.fd = polled.fd = ends[1];
+		if (how == SHUT_WR) {
+			CHECK(!rshutdown(ends[0], SHUT_WR) && rrecv(ends[1], &byte, 1, 0) == 0);
+		}
+		CHECK(!rshutdown(ends[1], how) && rrecv(ends[0], &byte, 1, 0) == 0);
+		/* What has happened until now is taken; then comes the end of the connection. */
+		CHECK(rpoll(&polled, 1, 0) >= 0);
+		CHECK(!rclose(ends[0]) && poll(&happened, 1, -1) == 1);
+		CHECK(!rgetsockopt(ends[1], SOL_SOCKET, SO_ERROR, &error, &length) && error == 0);
+		CHECK(rpoll(&polled, 1, -1) == 1 && polled.revents == POLLHUP);
+		CHECK(rrecv(ends[1], &byte, 1, 0) == 0);
+		CHECK(rsend(ends[1], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
+		CHECK(!rclose(ends[1]));
+	}
+	shown("an end that has shut down both ways sees no error when the other closes");
+}
+
 static void *waits_for_data(void *argument)
 {
 	char byte;
@@ -881,6 +908,7 @@ int main(void)
 	streams_both_ways(AF_INET6);
 	ends_of_a_stream();
 	an_end_is_told_behind_what_was_moved();
+	both_ends_shut_down();
 	shutting_down_wakes();
 	connecting();
 	many_at_once();

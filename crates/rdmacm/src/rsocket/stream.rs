@@ -294,9 +294,11 @@ impl Stream {
         unsafe { self.pair.post_receives(&mut list[..count]) }
     }
 
-    /// The connection is gone. It has ended in order if the peer has said so.
+    /// The connection is gone. It has ended in order if the peer has said so; or if this end has, and all that it
+    /// has sent has arrived: the peer then has nothing more to say.
     pub(crate) fn fail(&mut self, errno: c_int) {
-        let in_order = self.ends.peer;
+        let is_told = self.ends.is_over() && self.ends.unsent.is_none();
+        let in_order = self.ends.peer || is_told && self.sending.requests == 0;
         if !std::mem::replace(&mut self.ends.gone, true) && !in_order {
             self.ends.reason = Some(errno);
         }
@@ -325,7 +327,7 @@ impl Stream {
                 return self.fail(errno);
             }
         }
-        if self.ends.finished {
+        if self.ends.finished || self.ends.is_over() {
             return;
         }
         if self.ends.read {

@@ -5,6 +5,13 @@ use std::ffi::c_int;
 use super::super::protocol::Message;
 use super::{Ends, Stream};
 
+impl Ends {
+    /// Whether this end neither sends nor receives any more, of which the peer is told.
+    pub(super) fn is_over(&self) -> bool {
+        self.write && (self.read || self.finished)
+    }
+}
+
 impl Stream {
     /// Whether reading would not wait.
     pub(crate) fn is_readable(&self) -> bool {
@@ -45,10 +52,9 @@ impl Stream {
         let (had_read, had_write) = (!self.ends.read, !self.ends.write);
         self.ends.read |= read;
         self.ends.write |= write;
-        let Ends { read, finished, write, .. } = self.ends;
-        let message = if (read || finished) && write && (had_read || had_write) {
+        let message = if self.ends.is_over() && (had_read || had_write) {
             Message::Disconnect
-        } else if write && had_write {
+        } else if self.ends.write && had_write {
             Message::Shutdown
         } else {
             return;
