@@ -539,6 +539,33 @@ static void datagrams(int family)
 	shown("datagrams arrive whole, and say where they are from");
 }
 
+/* Rules: CM-63 */
+static void datagrams_of_an_unbound_socket(int family)
+{
+	struct sockaddr_storage address, first, from;
+	socklen_t length, other;
+	int bound_one = bound(family, SOCK_DGRAM, &address, &length), socket = rsocket(family, SOCK_DGRAM, 0);
+	char byte;
+
+	CHECK(socket >= 0);
+	/* The first goes by UDP, and those behind its answer between queue pairs. */
+	for (int i = 0; i < 10; i++) {
+		CHECK(rsendto(socket, "x", 1, 0, (void *)&address, length) == 1);
+		other = sizeof(from);
+		CHECK(rrecvfrom(bound_one, &byte, 1, 0, (void *)&from, &other) == 1);
+		if (i == 0)
+			first = from;
+		CHECK(!memcmp(&from, &first, other));
+		CHECK(rsendto(bound_one, "y", 1, 0, (void *)&from, other) == 1);
+		CHECK(rrecv(socket, &byte, 1, 0) == 1 && byte == 'y');
+	}
+	other = sizeof(from);
+	CHECK(!rgetsockname(socket, (void *)&from, &other));
+	CHECK(!memcmp(from.__ss_padding, first.__ss_padding, 2));
+	CHECK(!rclose(socket) && !rclose(bound_one));
+	shown("datagrams of a socket that is not bound say where they are from");
+}
+
 /* Rules: CM-64 */
 static void refused(void)
 {
@@ -918,6 +945,8 @@ int main(void)
 	options_before_accepting();
 	datagrams(AF_INET);
 	datagrams(AF_INET6);
+	datagrams_of_an_unbound_socket(AF_INET);
+	datagrams_of_an_unbound_socket(AF_INET6);
 	refused();
 	too_much();
 	strange_peers();

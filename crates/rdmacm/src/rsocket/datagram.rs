@@ -99,12 +99,10 @@ impl DatagramSocket {
 
     pub(crate) fn bind(
         &mut self,
-        (address, length): (sockaddr_storage, u16),
+        address: (sockaddr_storage, u16),
         waiting: &wait::Waiting,
     ) -> Result<(), c_int> {
-        let at = (&raw const address).cast();
-        // SAFETY: the address is as long as it says.
-        answered(unsafe { libc::bind(self.udp.as_raw_fd(), at, length.into()) })?;
+        self.bind_udp(address)?;
         // A device may have the address, or none: then all goes by UDP.
         if let Ok(own) = self.udp.local_addr()
             && !own.ip().is_unspecified()
@@ -135,10 +133,7 @@ impl DatagramSocket {
         if now.port() != before.port() {
             // The kernel takes a port back that it has chosen; others know it.
             now.set_port(before.port());
-            let (address, length) = names::storage(now);
-            let at = (&raw const address).cast();
-            // SAFETY: the address is as long as it says.
-            answered(unsafe { libc::bind(udp, at, length.into()) })?;
+            self.bind_udp(names::storage(now))?;
         }
         Ok(())
     }
@@ -151,13 +146,31 @@ impl DatagramSocket {
         self.udp.local_addr().ok()
     }
 
+    /// Its address, with a port. The kernel gives a socket one that has none as soon as it sends, and peers are to
+    /// know it from the first datagram on.
+    fn bound(&self) -> Result<SocketAddr, c_int> {
+        let own = self.address().ok_or(libc::EIO)?;
+        if own.port() > 0 {
+            return Ok(own);
+        }
+        self.bind_udp(names::storage(own))?;
+        self.address().ok_or(libc::EIO)
+    }
+
+    fn bind_udp(&self, (address, length): (sockaddr_storage, u16)) -> Result<(), c_int> {
+        let at = (&raw const address).cast();
+        // SAFETY: the address is as long as it says.
+        answered(unsafe { libc::bind(self.udp.as_raw_fd(), at, length.into()) })?;
+        Ok(())
+    }
+
     /// The queue pair of a local address, made if there is none yet.
     fn pair_of(&mut self, ip: IpAddr, waiting: &wait::Waiting) -> Option<usize> {
         let ip = ip.to_canonical();
         if let Some(at) = self.pairs.iter().position(|pair| pair.address.ip() == ip) {
             return Some(at);
         }
-        let own = self.udp.local_addr().ok()?;
+        let own = self.bound().ok()?;
         let is_bound = !own.ip().is_unspecified() && own.ip().to_canonical() != ip;
         if is_bound || self.pairs.len() >= PAIRS {
             return None;
