@@ -334,6 +334,42 @@ static void connecting(void)
 }
 
 /* Rules: CM-60 */
+static void connecting_again(void)
+{
+	struct sockaddr_storage nowhere, address, own;
+	socklen_t length, other, size = sizeof(int);
+	/* It does not listen yet, so who connects to it waits for a moment. */
+	int silent = bound(AF_INET, SOCK_STREAM, &nowhere, &length);
+	int socket = bound(AF_INET, SOCK_STREAM, &own, &other), listener, error = -1, on = 1, sharing;
+	struct pollfd polled = {.fd = socket, .events = POLLOUT};
+
+	CHECK(!rfcntl(socket, F_SETFL, O_NONBLOCK));
+	CHECK(rconnect(socket, (void *)&nowhere, length) == -1 && errno == EINPROGRESS);
+	other = sizeof(address);
+	CHECK(rgetpeername(socket, (void *)&address, &other) == -1 && errno == ENOTCONN);
+	CHECK(rpoll(&polled, 1, -1) == 1 && polled.revents & POLLERR);
+	/* Who asks by connecting again is told, and of nothing that is over. */
+	CHECK(rconnect(socket, (void *)&nowhere, length) == -1 && errno == ECONNREFUSED);
+	listener = listening(AF_INET, &address, &length);
+	CHECK(!rconnect(socket, (void *)&address, length) || errno == EINPROGRESS);
+	CHECK(rpoll(&polled, 1, -1) == 1 && polled.revents == POLLOUT);
+	CHECK(!rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) && error == 0);
+	CHECK(!rclose(socket));
+
+	/* A port that is shared is shared after that too. */
+	socket = rsocket(AF_INET, SOCK_STREAM, 0), sharing = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!rsetsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
+	CHECK(!rsetsockopt(sharing, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
+	other = here(AF_INET, 0, &own);
+	CHECK(!rbind(sharing, (void *)&own, other) && !rgetsockname(sharing, (void *)&own, &other));
+	CHECK(!rbind(socket, (void *)&own, other));
+	CHECK(rconnect(socket, (void *)&nowhere, length) == -1 && errno == ECONNREFUSED);
+	CHECK(!rconnect(socket, (void *)&address, length));
+	CHECK(!rclose(socket) && !rclose(sharing) && !rclose(listener) && !rclose(silent));
+	shown("a socket that could not be connected says so, and can be connected again");
+}
+
+/* Rules: CM-60 */
 static void many_at_once(void)
 {
 	enum { MANY = 40 };
@@ -938,6 +974,7 @@ int main(void)
 	both_ends_shut_down();
 	shutting_down_wakes();
 	connecting();
+	connecting_again();
 	many_at_once();
 	times();
 	options();

@@ -13,7 +13,7 @@ use super::socket::{SOCKETS, Socket, State};
 use super::stream_socket::StreamSocket;
 use super::wait::answered;
 use crate::entry::zero_of;
-use crate::{migrate, query};
+use crate::query;
 
 /// Options that are kept and answered, for programs that set what sockets have, and change nothing: data is
 /// never held back here, and the adapter finds a dead peer when it is sent to.
@@ -82,12 +82,6 @@ fn told(time: Option<Duration>) -> timeval {
     timeval { tv_sec: time.as_secs() as i64, tv_usec: time.subsec_micros().into() }
 }
 
-/// Has the id itself know.
-fn of_id<T>(stream: &StreamSocket, option: u32, mut value: T) -> Result<(), c_int> {
-    let (level, length) = (RDMA_OPTION_ID as c_int, size_of::<T>());
-    migrate::set_option(stream.id(), level, option as c_int, (&raw mut value).cast(), length)
-}
-
 /// # Safety
 /// There are so many bytes.
 unsafe fn set(
@@ -127,20 +121,15 @@ unsafe fn set(
     match option {
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => settings.set_send_buffer(number),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => settings.set_receive_buffer(number),
-        (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-            of_id(stream, RDMA_OPTION_ID_REUSEADDR, c_int::from(number != 0))?;
-            stream.keep(option, c_int::from(number != 0));
-        }
-        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
-            of_id(stream, RDMA_OPTION_ID_AFONLY, c_int::from(number != 0))?;
-            stream.keep(option, c_int::from(number != 0));
+        // Data is never held back: TCP_NODELAY is always on.
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR)
+        | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
+        | (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
+            stream.keep(option, c_int::from(number != 0))?;
         }
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-            of_id(stream, RDMA_OPTION_ID_TOS, number as u8)?;
-            stream.keep(option, number);
+            stream.keep(option, number)?;
         }
-        // Data is never held back: this is always on.
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => stream.keep(option, c_int::from(number != 0)),
         // The path MTU is the network's.
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {}
         (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) => {
@@ -150,7 +139,7 @@ unsafe fn set(
             }
             set_size(settings, option.1, number);
         }
-        _ if KEPT.contains(&option) => stream.keep(option, number),
+        _ if KEPT.contains(&option) => stream.keep(option, number)?,
         _ => return Err(libc::ENOPROTOOPT),
     }
     Ok(())

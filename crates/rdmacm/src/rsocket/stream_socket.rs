@@ -135,7 +135,7 @@ impl StreamSocket {
         }
     }
 
-    /// Begins to connect.
+    /// Begins to connect; or says, once, why it could not be connected the last time.
     pub(crate) fn connect(
         &mut self,
         to: (sockaddr_storage, u16),
@@ -144,7 +144,13 @@ impl StreamSocket {
         match self.phase {
             Phase::Idle => {}
             Phase::Failed => {
+                if let Some(errno) = self.error.take() {
+                    return Err(errno);
+                }
                 let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
+                for (option, value) in &self.options.kept {
+                    tell(own.id(), *option, *value)?;
+                }
                 waiting.watch(own.descriptor())?;
                 self.end_stream();
                 self.own = Arc::new(own);
@@ -345,10 +351,12 @@ impl StreamSocket {
         path.map_or(256, |path| 128 << (path.path.mtu & 0x3F).clamp(1, 5))
     }
 
-    /// Keeps the value of an option.
-    pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) {
+    /// Keeps the value of an option, of which the id may have to know.
+    pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) -> Result<(), c_int> {
+        tell(self.id(), option, value)?;
         self.options.kept.retain(|(kept, _)| *kept != option);
         self.options.kept.push((option, value));
+        Ok(())
     }
 
     /// A value that was kept.
@@ -423,6 +431,20 @@ impl Drop for StreamSocket {
     fn drop(&mut self) {
         self.end_stream();
     }
+}
+
+/// Has an id know of an option, if that is one of its own.
+fn tell(id: &Id, option: (c_int, c_int), value: c_int) -> Result<(), c_int> {
+    let (name, length) = match option {
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR) => (RDMA_OPTION_ID_REUSEADDR, 4),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => (RDMA_OPTION_ID_AFONLY, 4),
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            (RDMA_OPTION_ID_TOS, 1)
+        }
+        _ => return Ok(()),
+    };
+    let bytes = if length == 1 { [value as u8, 0, 0, 0] } else { value.to_ne_bytes() };
+    migrate::set_option(id, RDMA_OPTION_ID as c_int, name as c_int, bytes.as_ptr().cast(), length)
 }
 
 /// Parameters of a connection: nothing is read from a peer's memory.

@@ -337,7 +337,7 @@ pub(crate) unsafe fn give_peer(
         }
         let stream = state.stream()?;
         // A connection that has ended still has its address.
-        if stream.stream.is_none() {
+        if stream.stream.is_none() || stream.is_connecting() {
             return Err(libc::ENOTCONN);
         }
         // SAFETY: every address may be read as bytes.
