@@ -428,6 +428,50 @@ unsafe fn events(
     }
 }
 
+/// Waits for a set: in the kernel if that knows all of it. Another thread may add the first rsocket meanwhile; then
+/// it is waited for here, for what is left of the time.
+///
+/// # Safety
+/// There is so much room, and the mask is null or a mask.
+unsafe fn wait_wherever(
+    set: c_int,
+    to: *mut epoll_event,
+    room: c_int,
+    time: impl Fn() -> Result<Option<Duration>, c_int>,
+    mask: *const sigset_t,
+    in_the_kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    if let Some(waited) = unsafe { wait_for(set, to, room, &time, mask) } {
+        return answered(waited);
+    }
+    let begun = Instant::now();
+    let count = in_the_kernel();
+    let Some(found) = usize::try_from(count).ok().filter(|found| *found > 0) else { return count };
+    // SAFETY: so many were filled.
+    let kept = without_nudge(unsafe { std::slice::from_raw_parts_mut(to, found) });
+    if kept > 0 {
+        return kept as c_int;
+    }
+    // Who adds the first has the sets locked until this one is among them.
+    drop(SETS.lock());
+    let left = || Ok(time()?.map(|time| time.saturating_sub(begun.elapsed())));
+    // SAFETY: by the contract of this function. Where the set has been closed, nothing is told either.
+    answered(unsafe { wait_for(set, to, room, left, mask) }.unwrap_or(Err(libc::EINTR)))
+}
+
+/// Moves to the front what the program is to be told: how many.
+fn without_nudge(events: &mut [epoll_event]) -> usize {
+    let mut kept = 0;
+    for at in 0..events.len() {
+        if { events[at].u64 } != NUDGE {
+            events.swap(kept, at);
+            kept += 1;
+        }
+    }
+    kept
+}
+
 /// The time of `epoll_wait`: none if it is negative.
 fn time_of_milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
@@ -444,10 +488,14 @@ unsafe extern "C-unwind" fn epoll_wait(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        match wait_for(set, to, room, || Ok(time_of_milliseconds(timeout)), null()) {
-            Some(waited) => answered(waited),
-            None => real::epoll_wait(set, to, room, timeout),
-        }
+        wait_wherever(
+            set,
+            to,
+            room,
+            || Ok(time_of_milliseconds(timeout)),
+            null(),
+            || real::epoll_wait(set, to, room, timeout),
+        )
     }
 }
 
@@ -463,10 +511,14 @@ unsafe extern "C-unwind" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        match wait_for(set, to, room, || Ok(time_of_milliseconds(timeout)), mask) {
-            Some(waited) => answered(waited),
-            None => real::epoll_pwait(set, to, room, timeout, mask),
-        }
+        wait_wherever(
+            set,
+            to,
+            room,
+            || Ok(time_of_milliseconds(timeout)),
+            mask,
+            || real::epoll_pwait(set, to, room, timeout, mask),
+        )
     }
 }
 
@@ -482,9 +534,13 @@ unsafe extern "C-unwind" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        match wait_for(set, to, room, || time_of(timeout), mask) {
-            Some(waited) => answered(waited),
-            None => real::epoll_pwait2(set, to, room, timeout, mask),
-        }
+        wait_wherever(
+            set,
+            to,
+            room,
+            || time_of(timeout),
+            mask,
+            || real::epoll_pwait2(set, to, room, timeout, mask),
+        )
     }
 }

@@ -233,7 +233,7 @@ static void tells(int set, int fd, uint32_t events)
 
 struct waiter {
 	int set;
-	atomic_int waits;
+	_Atomic pid_t waits;
 	struct epoll_event event;
 };
 
@@ -241,7 +241,7 @@ static void *waits(void *argument)
 {
 	struct waiter *waiter = argument;
 
-	waiter->waits = 1;
+	waiter->waits = gettid();
 	CHECK(epoll_wait(waiter->set, &waiter->event, 1, -1) == 1);
 	return NULL;
 }
@@ -339,6 +339,36 @@ static void sets_of_epoll(void)
 	shown("a set of epoll has rsockets among others");
 }
 
+/* Whether a thread sleeps. */
+static int sleeps(pid_t thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
+	return state == 'S';
+}
+
+static void a_set_that_is_waited_for_gets_its_first(void)
+{
+	struct waiter waiter = {.set = epoll_create1(EPOLL_CLOEXEC)};
+	pthread_t thread;
+	int ends[2];
+
+	pair(ends);
+	works(ends);
+	CHECK(waiter.set >= 0 && !pthread_create(&thread, NULL, waits, &waiter));
+	while (!waiter.waits || !sleeps(waiter.waits))
+		sched_yield();
+	change(waiter.set, EPOLL_CTL_ADD, ends[0], EPOLLIN);
+	CHECK(send(ends[1], "x", 1, 0) == 1 && !pthread_join(thread, NULL));
+	CHECK(waiter.event.events == EPOLLIN && waiter.event.data.fd == ends[0]);
+	CHECK(!close(waiter.set) && !close(ends[0]) && !close(ends[1]));
+	shown("a thread that waits for a set hears of the first rsocket in it, and of nothing else");
+}
+
 static int number_of(int fd, int level, int name)
 {
 	int value = -1;
@@ -413,6 +443,7 @@ int main(void)
 	a_forked_child_has_its_own(ends);
 	other_names();
 	sets_of_epoll();
+	a_set_that_is_waited_for_gets_its_first();
 	the_other_way();
 	CHECK(!close(ends[0]) && !close(ends[1]));
 	return 0;
