@@ -196,7 +196,7 @@ unsafe extern "C-unwind" fn called(
         {
             let number = (rsockets.rsocket)(domain, kind, protocol);
             if number >= 0 {
-                return descriptors::stand_for(number, rsockets);
+                return descriptors::stand_for(number, flags, rsockets);
             }
         }
         real::socket(domain, kind, protocol)
@@ -225,7 +225,7 @@ unsafe extern "C-unwind" fn accept4(
         if flags & libc::SOCK_NONBLOCK != 0 {
             (rsockets.rfcntl)(accepted, libc::F_SETFL, libc::O_NONBLOCK.into());
         }
-        descriptors::stand_for(accepted, rsockets)
+        descriptors::stand_for(accepted, flags, rsockets)
     }
 }
 

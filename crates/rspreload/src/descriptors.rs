@@ -23,10 +23,14 @@ mod real {
     }
 }
 
-/// A descriptor that stands for an rsocket, which is closed if there is none.
-pub(crate) fn stand_for(number: c_int, rsockets: &Rsockets) -> c_int {
+/// A descriptor that stands for an rsocket, which is closed if there is none. A program that is begun by `exec` has it
+/// too unless the flags say otherwise, as it would have the system's; it is of no use there, but what takes its place
+/// may be.
+pub(crate) fn stand_for(number: c_int, flags: c_int, rsockets: &Rsockets) -> c_int {
+    let closes = flags & libc::SOCK_CLOEXEC != 0;
+    let duplicate = if closes { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     // SAFETY: the rsocket's own descriptor is open.
-    let descriptor = unsafe { real::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    let descriptor = unsafe { real::fcntl(number, duplicate, 0) };
     if descriptor >= 0 && table::add(descriptor, number) {
         return descriptor;
     }

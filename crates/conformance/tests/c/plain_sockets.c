@@ -387,6 +387,7 @@ static void the_other_way(void)
 	socklen_t length = sizeof(server);
 	const int set = epoll_create1(0);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), name = dup(fd), status, ends[2];
+	int inherited = socket(AF_INET, SOCK_STREAM, 0);
 	int plain[2];
 	char line[16] = {0};
 
@@ -414,6 +415,10 @@ static void the_other_way(void)
 	CHECK(!connect(fd, (void *)&server, sizeof(server)));
 	CHECK(!is_rsocket(fd) && !is_rsocket(name));
 	CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC && fcntl(name, F_GETFD) == 0);
+	/* One that a program which is begun by this one is to have. */
+	CHECK(is_rsocket(inherited) && fcntl(inherited, F_GETFD) == 0);
+	CHECK(!connect(inherited, (void *)&server, sizeof(server)) && !is_rsocket(inherited));
+	CHECK(fcntl(inherited, F_GETFD) == 0 && !close(inherited));
 	CHECK(number_of(fd, SOL_SOCKET, SO_KEEPALIVE) == 1 && number_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 77);
 	CHECK(number_of(fd, IPPROTO_TCP, TCP_NODELAY) == 0);
 	length = sizeof(time), time.tv_sec = 0;
