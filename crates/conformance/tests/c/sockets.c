@@ -418,6 +418,32 @@ static void many_at_once(void)
 	shown("forty sockets and a pipe are waited for together");
 }
 
+/* Nanoseconds that this thread has used the processor. */
+static int64_t processor(void)
+{
+	struct timespec time;
+
+	CHECK(!clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time));
+	return time.tv_sec * (int64_t)1000000000 + time.tv_nsec;
+}
+
+/* Rules: CM-60 */
+static void not_asked_for(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length;
+	int listener = listening(AF_INET, &address, &length), socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	struct pollfd polled = {.fd = listener, .events = POLLIN};
+	int64_t begun;
+
+	CHECK(!rconnect(socket, (void *)&address, length) && rpoll(&polled, 1, -1) == 1);
+	polled.events = 0;
+	begun = processor();
+	CHECK(rpoll(&polled, 1, 300) == 0 && processor() < begun + 100000000);
+	CHECK(!rclose(socket) && !rclose(listener));
+	shown("who waits for something else sleeps while there is something to accept");
+}
+
 /* Rules: CM-60 */
 static void times(void)
 {
@@ -976,6 +1002,7 @@ int main(void)
 	connecting();
 	connecting_again();
 	many_at_once();
+	not_asked_for();
 	times();
 	options();
 	memory_of_the_peer();

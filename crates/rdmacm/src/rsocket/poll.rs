@@ -31,13 +31,20 @@ impl Polled<'_> {
         let mut count = 0;
         for (at, socket) in &self.sockets {
             let entry = &mut self.fds[*at];
+            let asked = &mut self.asked[*at];
+            asked.events = libc::POLLIN;
             entry.revents = socket.with(|state| {
                 let events = match state {
                     State::Stream(stream) => {
                         if stream.is_connecting() {
                             stream.advance(&socket.waiting);
                         }
-                        stream.events()
+                        let events = stream.events();
+                        // Who does not ask for what is to be accepted would be woken by it again and again.
+                        if stream.is_listening() && events & !entry.events & libc::POLLIN != 0 {
+                            asked.events = 0;
+                        }
+                        events
                     }
                     State::Datagram(datagrams) => {
                         datagrams.progress(&socket.waiting);
