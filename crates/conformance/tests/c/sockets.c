@@ -634,6 +634,8 @@ static void refused(void)
 	struct sockaddr_storage address;
 	socklen_t length = here(AF_INET, 0, &address);
 	int socket = rsocket(AF_INET, SOCK_STREAM, 0), tube[2];
+	static struct iovec many[1025];
+	struct msghdr message = {.msg_iov = many, .msg_iovlen = 1025};
 	char bytes[8];
 
 	CHECK(rsocket(AF_UNIX, SOCK_STREAM, 0) == -1 && errno == EAFNOSUPPORT);
@@ -659,6 +661,9 @@ static void refused(void)
 	CHECK(rfcntl(socket, F_DUPFD, 0) == -1 && errno == EINVAL);
 	CHECK(riomap(socket, bytes, 8, PROT_WRITE, 0, -1) == -1 && errno == ENOTCONN);
 	CHECK(rpoll(NULL, 1, 0) == -1 && errno == EFAULT);
+	CHECK(rsendmsg(socket, &message, 0) == -1 && errno == EMSGSIZE);
+	CHECK(rrecvmsg(socket, &message, 0) == -1 && errno == EMSGSIZE);
+	CHECK(rwritev(socket, many, 1025) == -1 && errno == EINVAL);
 	CHECK(!rclose(socket) && rclose(socket) == -1 && errno == EBADF);
 	shown("what makes no sense has its errno");
 }

@@ -170,6 +170,12 @@ unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], c
     }
 }
 
+/// How many buffers a message has.
+fn count_of(message: &msghdr) -> Result<c_int, c_int> {
+    let count = c_int::try_from(message.msg_iovlen).ok();
+    count.filter(|count| *count <= MOST_BUFFERS).ok_or(libc::EMSGSIZE)
+}
+
 /// One buffer.
 pub(crate) fn buffer(base: *const c_void, iov_len: usize) -> [iovec; 1] {
     [iovec { iov_base: base.cast_mut(), iov_len }]
@@ -219,7 +225,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
     length_of(|| {
         // SAFETY: by the contract of this function.
         let message = unsafe { msg.as_mut() }.ok_or(libc::EFAULT)?;
-        let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
+        let count = count_of(message)?;
         message.msg_controllen = 0;
         message.msg_flags = 0;
         let socket = SOCKETS.get(socket)?;
@@ -296,7 +302,7 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
         if message.msg_controllen > 0 {
             return Err(libc::EOPNOTSUPP);
         }
-        let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
+        let count = count_of(message)?;
         // SAFETY: by the contract of this function.
         unsafe {
             let to = (message.msg_name.cast_const().cast(), message.msg_namelen);
