@@ -297,6 +297,58 @@ static void shutting_down_wakes(void)
 	shown("shutting down wakes who reads");
 }
 
+struct reader {
+	int socket;
+	_Atomic pid_t thread;
+	atomic_int ended;
+	ssize_t length;
+	int error;
+};
+
+/* Whether a thread sleeps. */
+static int sleeps(pid_t thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
+	return state == 'S';
+}
+
+static void *waits_to_accept(void *argument)
+{
+	struct reader *reader = argument;
+
+	reader->thread = gettid();
+	CHECK(raccept(reader->socket, NULL, NULL) == -1 && errno == EINVAL);
+	return NULL;
+}
+
+/* Rules: CM-61 */
+static void a_listener_shuts_down(void)
+{
+	struct sockaddr_storage address, again;
+	socklen_t length;
+	struct reader waiter = {.socket = listening(AF_INET, &address, &length)};
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), accepted;
+	pthread_t thread;
+
+	CHECK(!rshutdown(waiter.socket, SHUT_WR));
+	CHECK(!pthread_create(&thread, NULL, waits_to_accept, &waiter));
+	while (!waiter.thread || !sleeps(waiter.thread))
+		continue;
+	CHECK(!rshutdown(waiter.socket, SHUT_RD) && !pthread_join(thread, NULL));
+	CHECK(rconnect(socket, (void *)&address, length) == -1 && errno == ECONNREFUSED);
+	/* It has its address still, and can listen there again. */
+	CHECK(!rlisten(waiter.socket, 1) && !rgetsockname(waiter.socket, (void *)&again, &length));
+	CHECK(!memcmp(&again, &address, length) && !rconnect(socket, (void *)&address, length));
+	CHECK((accepted = raccept(waiter.socket, NULL, NULL)) >= 0);
+	CHECK(!rclose(accepted) && !rclose(socket) && !rclose(waiter.socket));
+	shown("a listener that is shut down lets go who waits to accept");
+}
+
 /* Rules: CM-59, CM-60 */
 static void connecting(void)
 {
@@ -833,14 +885,6 @@ static void handles(int signal)
 	handled++;
 }
 
-struct reader {
-	int socket;
-	_Atomic pid_t thread;
-	atomic_int ended;
-	ssize_t length;
-	int error;
-};
-
 static void *reads(void *argument)
 {
 	struct reader *reader = argument;
@@ -884,18 +928,6 @@ static void signals(void)
 	CHECK(!sigaction(SIGUSR1, &old, NULL));
 	closed(ends);
 	shown("a signal interrupts a call where it would one of sockets");
-}
-
-/* Whether a thread sleeps. */
-static int sleeps(pid_t thread)
-{
-	char path[64], state = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
-	file = fopen(path, "r");
-	CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
-	return state == 'S';
 }
 
 static void *reads_and_says_who_it_is(void *argument)
@@ -1004,6 +1036,7 @@ int main(void)
 	an_end_is_told_behind_what_was_moved();
 	both_ends_shut_down();
 	shutting_down_wakes();
+	a_listener_shuts_down();
 	connecting();
 	connecting_again();
 	many_at_once();

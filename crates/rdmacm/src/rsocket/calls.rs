@@ -174,6 +174,10 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
         };
         let shut = socket.with(|state| {
             let stream = state.stream()?;
+            if stream.is_listening() {
+                // It sends nothing in any case.
+                return if read { stream.stop_listening(&socket.waiting) } else { Ok(()) };
+            }
             stream.advance(&socket.waiting);
             stream.connected()?.ok_or(libc::ENOTCONN)?.shut(read, write);
             Ok(())

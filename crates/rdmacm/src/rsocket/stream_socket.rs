@@ -100,7 +100,10 @@ impl StreamSocket {
             return Err(libc::EINVAL);
         }
         resolve::bind(self.id(), address)?;
-        self.bound = Some(address);
+        // With the port that was chosen for it.
+        // SAFETY: every address may be read as bytes.
+        let bound = unsafe { self.id().seen().route.addr.src.src_storage };
+        self.bound = Some((bound, address.1));
         Ok(())
     }
 
@@ -135,6 +138,27 @@ impl StreamSocket {
         }
     }
 
+    /// Gives it a new id, which is bound as the old one was and knows the same options.
+    fn begin_anew(&mut self, waiting: &Waiting) -> Result<(), c_int> {
+        let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
+        for (option, value) in &self.options.kept {
+            tell(own.id(), *option, *value)?;
+        }
+        waiting.watch(own.descriptor())?;
+        self.end_stream();
+        self.phase = Phase::Idle;
+        self.own = Arc::new(own);
+        match self.bound.take() {
+            Some(address) => self.bind(address),
+            None => Ok(()),
+        }
+    }
+
+    /// Listens no more, if it did: who waits to accept finds that there is nothing to wait for.
+    pub(crate) fn stop_listening(&mut self, waiting: &Waiting) -> Result<(), c_int> {
+        if self.is_listening() { self.begin_anew(waiting) } else { Ok(()) }
+    }
+
     /// Begins to connect; or says, once, why it could not be connected the last time.
     pub(crate) fn connect(
         &mut self,
@@ -147,17 +171,7 @@ impl StreamSocket {
                 if let Some(errno) = self.error.take() {
                     return Err(errno);
                 }
-                let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
-                for (option, value) in &self.options.kept {
-                    tell(own.id(), *option, *value)?;
-                }
-                waiting.watch(own.descriptor())?;
-                self.end_stream();
-                self.own = Arc::new(own);
-                self.phase = Phase::Idle;
-                if let Some(address) = self.bound.take() {
-                    self.bind(address)?;
-                }
+                self.begin_anew(waiting)?;
             }
             Phase::Resolving | Phase::Requesting => return Err(libc::EALREADY),
             Phase::Connected => return Err(libc::EISCONN),
