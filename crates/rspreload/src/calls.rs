@@ -196,7 +196,10 @@ unsafe extern "C-unwind" fn called(
         {
             let number = (rsockets.rsocket)(domain, kind, protocol);
             if number >= 0 {
-                return descriptors::stand_for(number, flags, rsockets);
+                let descriptor = descriptors::stand_for(number, flags, rsockets);
+                if descriptor >= 0 {
+                    return descriptor;
+                }
             }
         }
         real::socket(domain, kind, protocol)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -435,6 +436,36 @@ static void the_other_way(void)
 	shown("a socket of the system's is as the rsocket was in whose place it is");
 }
 
+/* More of them than can stand for rsockets, where a program may have so many. */
+static void many_descriptors(void)
+{
+	enum { MOST = 1 << 16 };
+	static int made[MOST + 1];
+	struct rlimit before, limit;
+	int count = 0, fd;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &before));
+	limit = before;
+	limit.rlim_cur = MOST + 100;
+	if (limit.rlim_max < limit.rlim_cur)
+		limit.rlim_max = limit.rlim_cur;
+	if (setrlimit(RLIMIT_NOFILE, &limit)) {
+		limit.rlim_cur = limit.rlim_max = before.rlim_max;
+		CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	}
+	while ((fd = dup(0)) >= 0 && fd < MOST)
+		made[count++] = fd;
+	if (fd >= 0) {
+		made[count++] = fd;
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(fd >= 0 && !is_rsocket(fd) && !close(fd));
+	}
+	while (count > 0)
+		CHECK(!close(made[--count]));
+	CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+	shown("a program with more descriptors than can stand for rsockets has the system's");
+}
+
 int main(void)
 {
 	int ends[2];
@@ -450,6 +481,7 @@ int main(void)
 	sets_of_epoll();
 	a_set_that_is_waited_for_gets_its_first();
 	the_other_way();
+	many_descriptors();
 	CHECK(!close(ends[0]) && !close(ends[1]));
 	return 0;
 }
