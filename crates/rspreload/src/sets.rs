@@ -130,6 +130,15 @@ unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int
     }
 }
 
+/// Ends the program, as the C library does, if it has no room for so many: what was built with `_FORTIFY_SOURCE` is
+/// promised that.
+fn check_room(count: nfds_t, room: usize) {
+    if ((room / size_of::<pollfd>()) as nfds_t) < count {
+        // SAFETY: it does not come back.
+        unsafe { libc::abort() }
+    }
+}
+
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
@@ -137,8 +146,9 @@ unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
-    _room: usize,
+    room: usize,
 ) -> c_int {
+    check_room(count, room);
     // SAFETY: by the contract of this function.
     unsafe { poll(fds, count, timeout) }
 }
@@ -192,8 +202,9 @@ unsafe extern "C-unwind" fn __ppoll_chk(
     count: nfds_t,
     timeout: *const timespec,
     mask: *const sigset_t,
-    _room: usize,
+    room: usize,
 ) -> c_int {
+    check_room(count, room);
     // SAFETY: by the contract of this function.
     unsafe { ppoll(fds, count, timeout, mask) }
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -196,6 +197,36 @@ static void a_forked_child_has_its_own(int ends[2])
 	works(ends);
 	CHECK(!close(accepted) && !close(listener));
 	shown("a forked child has no rsocket of its parent's, and can have its own");
+}
+
+/* What programs built with _FORTIFY_SOURCE call, with the bytes that there are. */
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
+int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
+
+static void more_is_polled_than_there_is_room_for(void)
+{
+	struct pollfd polled[2] = {{.fd = -1}, {.fd = -1}};
+	const struct timespec at_once = {0};
+
+	CHECK(__poll_chk(polled, 2, 0, sizeof(polled)) == 0);
+	CHECK(__ppoll_chk(polled, 2, &at_once, NULL, sizeof(polled)) == 0);
+	for (int at = 0; at < 2; at++) {
+		pid_t child = fork();
+		int status;
+
+		CHECK(child >= 0);
+		if (child == 0) {
+			prctl(PR_SET_DUMPABLE, 0);
+			if (at)
+				__ppoll_chk(polled, 2, &at_once, NULL, sizeof(polled) - 1);
+			else
+				__poll_chk(polled, 2, 0, sizeof(polled) - 1);
+			_exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	}
+	shown("a program that polls more than it has room for ends there");
 }
 
 static void other_names(void)
@@ -477,6 +508,7 @@ int main(void)
 	a_signal_that_waits_is_let_in(ends);
 	a_child_before_exec_changes_nothing(ends);
 	a_forked_child_has_its_own(ends);
+	more_is_polled_than_there_is_room_for();
 	other_names();
 	sets_of_epoll();
 	a_set_that_is_waited_for_gets_its_first();
