@@ -470,12 +470,12 @@ static void many_at_once(void)
 	shown("forty sockets and a pipe are waited for together");
 }
 
-/* Nanoseconds that this thread has used the processor. */
-static int64_t processor(void)
+/* Nanoseconds that this thread, or the process, has used the processor. */
+static int64_t processor(clockid_t of)
 {
 	struct timespec time;
 
-	CHECK(!clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time));
+	CHECK(!clock_gettime(of, &time));
 	return time.tv_sec * (int64_t)1000000000 + time.tv_nsec;
 }
 
@@ -490,10 +490,63 @@ static void not_asked_for(void)
 
 	CHECK(!rconnect(socket, (void *)&address, length) && rpoll(&polled, 1, -1) == 1);
 	polled.events = 0;
-	begun = processor();
-	CHECK(rpoll(&polled, 1, 300) == 0 && processor() < begun + 100000000);
+	begun = processor(CLOCK_THREAD_CPUTIME_ID);
+	CHECK(rpoll(&polled, 1, 300) == 0);
+	CHECK(processor(CLOCK_THREAD_CPUTIME_ID) < begun + 100000000);
 	CHECK(!rclose(socket) && !rclose(listener));
 	shown("who waits for something else sleeps while there is something to accept");
+}
+
+static atomic_int accepted_by_any;
+
+static void *accepts_all(void *listener)
+{
+	int socket;
+
+	while ((socket = raccept(*(int *)listener, NULL, NULL)) >= 0) {
+		CHECK(!rclose(socket));
+		accepted_by_any++;
+	}
+	CHECK(errno == EINVAL);
+	return NULL;
+}
+
+static void *reads_to_the_end(void *socket)
+{
+	char byte;
+
+	while (rrecv(*(int *)socket, &byte, 1, 0) > 0)
+		continue;
+	return NULL;
+}
+
+/* Those who wait for one socket sleep, also after something has come that was not for all of them. */
+/* Rules: CM-60 */
+static void many_wait_for_one(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length;
+	int listener = listening(AF_INET, &address, &length), socket = rsocket(AF_INET, SOCK_STREAM, 0), ends[2];
+	pthread_t threads[6];
+	int64_t begun;
+
+	pair(AF_INET, ends);
+	for (int i = 0; i < 3; i++) {
+		CHECK(!pthread_create(&threads[i], NULL, accepts_all, &listener));
+		CHECK(!pthread_create(&threads[3 + i], NULL, reads_to_the_end, &ends[1]));
+	}
+	CHECK(!rconnect(socket, (void *)&address, length) && rsend(ends[0], "x", 1, 0) == 1);
+	while (!accepted_by_any)
+		sched_yield();
+	begun = processor(CLOCK_PROCESS_CPUTIME_ID);
+	poll(NULL, 0, 300);
+	CHECK(processor(CLOCK_PROCESS_CPUTIME_ID) < begun + 100000000);
+	CHECK(!rshutdown(listener, SHUT_RD) && !rshutdown(ends[0], SHUT_WR));
+	for (int i = 0; i < 6; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	CHECK(!rclose(socket) && !rclose(listener));
+	closed(ends);
+	shown("threads that wait for one socket sleep");
 }
 
 /* Rules: CM-60 */
@@ -1041,6 +1094,7 @@ int main(void)
 	connecting_again();
 	many_at_once();
 	not_asked_for();
+	many_wait_for_one();
 	times();
 	options();
 	memory_of_the_peer();

@@ -187,11 +187,16 @@ impl DatagramSocket {
         self.pairs.iter_mut().try_for_each(DatagramPair::arm)
     }
 
-    /// Takes what has woken a thread.
+    /// Takes what has woken a thread, and wakes the others.
     pub(crate) fn woken(&mut self, waiting: &wait::Waiting) {
-        self.pairs.iter_mut().for_each(DatagramPair::take_events);
+        let mut taken = self.look_for_room(waiting);
+        for pair in &mut self.pairs {
+            taken |= pair.take_events();
+        }
         self.destinations.values_mut().for_each(Destination::advance);
-        self.look_for_room(waiting);
+        if taken {
+            waiting.nudge();
+        }
         self.progress(waiting);
     }
 
@@ -222,6 +227,7 @@ impl DatagramSocket {
     fn take_udp(&mut self, waiting: &wait::Waiting) {
         let mut bytes = std::mem::take(&mut self.room);
         bytes.resize(LONGEST, 0);
+        let before = self.arrived.len();
         // What is none of this protocol's keeps the caller no longer than what is.
         for _ in self.arrived.len()..WAITING {
             let Ok((length, from)) = self.udp.recv_from(&mut bytes) else { break };
@@ -243,6 +249,10 @@ impl DatagramSocket {
             }
         }
         self.room = bytes;
+        if self.arrived.len() > before {
+            // Others may wait for them, whom the UDP socket no longer tells.
+            waiting.nudge();
+        }
     }
 
     fn introduction(&self, kind: Kind, pair: Option<usize>, to: IpAddr) -> Vec<u8> {
@@ -353,12 +363,13 @@ impl DatagramSocket {
         }
     }
 
-    /// Looks whether there is room again for what has found none.
-    fn look_for_room(&mut self, waiting: &wait::Waiting) {
+    /// Looks whether there is room again for what has found none: whether that was so.
+    fn look_for_room(&mut self, waiting: &wait::Waiting) -> bool {
         let udp = self.udp.as_raw_fd();
-        if self.lacks_room && wait::is_writable(udp) && waiting.watch_room(udp, false).is_ok() {
-            self.lacks_room = false;
-        }
+        let there_is =
+            self.lacks_room && wait::is_writable(udp) && waiting.watch_room(udp, false).is_ok();
+        self.lacks_room &= !there_is;
+        there_is
     }
 
     /// What is known of the way to a peer: the queue pair here, and what it sends to.

@@ -97,8 +97,8 @@ impl DatagramPair {
         self.pair.arm()
     }
 
-    pub(crate) fn take_events(&mut self) {
-        self.pair.take_events();
+    pub(crate) fn take_events(&mut self) -> bool {
+        self.pair.take_events()
     }
 
     fn receive_again(&self, slot: u16) -> Result<(), c_int> {

@@ -115,17 +115,20 @@ impl QueuePair {
         }
     }
 
-    /// Takes the events there are.
-    pub(crate) fn take_events(&mut self) {
+    /// Takes the events there are: whether there were any.
+    pub(crate) fn take_events(&mut self) -> bool {
         let (mut cq, mut context) = (null_mut(), null_mut());
+        let before = self.taken;
         // SAFETY: the channel is open, and does not wait.
         while unsafe { (self.verbs.ibv_get_cq_event)(self.channel, &mut cq, &mut context) } == 0 {
             self.taken += 1;
         }
+        let any = self.taken > before;
         // Acknowledging takes a lock, so it is done for many at a time.
         if self.taken > 1000 {
             self.acknowledge();
         }
+        any
     }
 
     fn acknowledge(&mut self) {

@@ -136,7 +136,6 @@ impl Socket {
     /// Looks what has happened since, and does what is due.
     pub(crate) fn advance(&self) {
         self.state.lock().woken(&self.waiting);
-        self.waiting.nudge();
     }
 
     /// Has what happens from now on make the descriptor readable. What has happened must be looked for
@@ -161,7 +160,6 @@ impl Socket {
                 return Err(libc::EAGAIN);
             }
             state.woken(&self.waiting);
-            self.waiting.nudge();
             return attempt(&mut state)?.ok_or(libc::EAGAIN);
         }
         let begun = Instant::now();
@@ -184,7 +182,6 @@ impl Socket {
             self.waiting.leave(waiter);
             state = self.state.lock();
             state.woken(&self.waiting);
-            self.waiting.nudge();
             match (waited, attempt(&mut state)?) {
                 (_, Some(answer)) => return Ok(answer),
                 (Ok(true), None) => {}

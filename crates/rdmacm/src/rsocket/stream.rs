@@ -200,8 +200,8 @@ impl Stream {
         if self.ends.gone { Ok(()) } else { self.pair.arm() }
     }
 
-    pub(crate) fn take_events(&mut self) {
-        self.pair.take_events();
+    pub(crate) fn take_events(&mut self) -> bool {
+        self.pair.take_events()
     }
 
     /// Takes what has come, and tells the peer what it should know.

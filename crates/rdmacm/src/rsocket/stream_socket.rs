@@ -328,11 +328,11 @@ impl StreamSocket {
         self.stream.as_mut().map_or(Ok(()), |stream| stream.arm())
     }
 
-    /// Takes what has woken a thread.
+    /// Takes what has woken a thread, and wakes the others.
     pub(crate) fn woken(&mut self, waiting: &Waiting) {
         self.advance(waiting);
-        if let Some(stream) = &mut self.stream {
-            stream.take_events();
+        if self.stream.as_mut().is_some_and(|stream| stream.take_events()) {
+            waiting.nudge();
         }
     }
 

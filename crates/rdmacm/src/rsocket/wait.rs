@@ -171,7 +171,8 @@ impl Waiting {
         }
     }
 
-    /// What a thread has found or changed, others may wait for: they look. The caller has left.
+    /// What a thread has taken or changed, others may wait for: they look. Only then: who has merely been woken, and
+    /// wakes the others in turn, is woken by them again, and none would sleep any more.
     pub(crate) fn nudge(&self) {
         let mut waiters = self.waiters.lock();
         if waiters.count == 0 {
