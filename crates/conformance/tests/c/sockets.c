@@ -417,7 +417,14 @@ static void connecting_again(void)
 	CHECK(!rbind(socket, (void *)&own, other));
 	CHECK(rconnect(socket, (void *)&nowhere, length) == -1 && errno == ECONNREFUSED);
 	CHECK(!rconnect(socket, (void *)&address, length));
-	CHECK(!rclose(socket) && !rclose(sharing) && !rclose(listener) && !rclose(silent));
+	CHECK(!rclose(socket) && !rclose(sharing));
+
+	/* The port that was chosen for the attempt goes with it. */
+	socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(rconnect(socket, (void *)&nowhere, length) == -1 && errno == ECONNREFUSED);
+	other = sizeof(own);
+	CHECK(!rgetsockname(socket, (void *)&own, &other) && !((struct sockaddr_in *)&own)->sin_port);
+	CHECK(!rclose(socket) && !rclose(listener) && !rclose(silent));
 	shown("a socket that could not be connected says so, and can be connected again");
 }
 

@@ -229,11 +229,7 @@ pub unsafe extern "C" fn rgetsockname(
             State::Datagram(datagrams) => {
                 datagrams.address().map(|address| names::storage(address).0).ok_or(libc::EIO)
             }
-            state => {
-                let seen = state.stream()?.id().seen();
-                // SAFETY: every address may be read as bytes.
-                Ok(unsafe { seen.route.addr.src.src_storage })
-            }
+            state => Ok(state.stream()?.address()),
         })?;
         // SAFETY: by the contract of this function.
         unsafe { names::give(names::shown(&address, socket.family), addr, addrlen) }

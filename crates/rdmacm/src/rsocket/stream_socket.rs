@@ -95,15 +95,22 @@ impl StreamSocket {
         self.own.id()
     }
 
+    /// Its address: what it had only for a connection that did not come about, it has no more.
+    pub(crate) fn address(&self) -> sockaddr_storage {
+        match self.phase {
+            Phase::Failed => self.bound.map(|(address, _)| address).unwrap_or_default(),
+            // SAFETY: every address may be read as bytes.
+            _ => unsafe { self.id().seen().route.addr.src.src_storage },
+        }
+    }
+
     pub(crate) fn bind(&mut self, address: (sockaddr_storage, u16)) -> Result<(), c_int> {
         if self.bound.is_some() || !matches!(self.phase, Phase::Idle) {
             return Err(libc::EINVAL);
         }
         resolve::bind(self.id(), address)?;
         // With the port that was chosen for it.
-        // SAFETY: every address may be read as bytes.
-        let bound = unsafe { self.id().seen().route.addr.src.src_storage };
-        self.bound = Some((bound, address.1));
+        self.bound = Some((self.address(), address.1));
         Ok(())
     }
 
