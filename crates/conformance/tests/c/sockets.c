@@ -317,6 +317,50 @@ static int sleeps(pid_t thread)
 	return state == 'S';
 }
 
+static void *reads(void *argument)
+{
+	struct reader *reader = argument;
+	char byte;
+
+	reader->length = rrecv(reader->socket, &byte, 1, 0);
+	reader->error = errno;
+	reader->ended = 1;
+	return NULL;
+}
+
+static void *reads_and_says_who_it_is(void *argument)
+{
+	struct reader *reader = argument;
+
+	reader->thread = gettid();
+	return reads(reader);
+}
+
+/* Rules: CM-60, CM-61 */
+static void waking_takes_no_descriptor(void)
+{
+	struct rlimit before, none;
+	struct reader reader = {0};
+	pthread_t thread;
+	int ends[2];
+
+	pair(AF_INET, ends);
+	reader.socket = ends[1];
+	CHECK(!pthread_create(&thread, NULL, reads_and_says_who_it_is, &reader));
+	while (!reader.thread || !sleeps(reader.thread))
+		continue;
+	CHECK(!getrlimit(RLIMIT_NOFILE, &before));
+	none = before;
+	/* The lowest that is free. */
+	none.rlim_cur = dup(ends[0]);
+	CHECK(!close(none.rlim_cur) && !setrlimit(RLIMIT_NOFILE, &none));
+	CHECK(dup(ends[0]) == -1 && errno == EMFILE);
+	CHECK(!rshutdown(ends[1], SHUT_RD) && !pthread_join(thread, NULL) && reader.length == 0);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+	closed(ends);
+	shown("who waits is woken though there are no descriptors left");
+}
+
 static void *waits_to_accept(void *argument)
 {
 	struct reader *reader = argument;
@@ -945,17 +989,6 @@ static void handles(int signal)
 	handled++;
 }
 
-static void *reads(void *argument)
-{
-	struct reader *reader = argument;
-	char byte;
-
-	reader->length = rrecv(reader->socket, &byte, 1, 0);
-	reader->error = errno;
-	reader->ended = 1;
-	return NULL;
-}
-
 /* Rules: CM-60 */
 static void signals(void)
 {
@@ -988,14 +1021,6 @@ static void signals(void)
 	CHECK(!sigaction(SIGUSR1, &old, NULL));
 	closed(ends);
 	shown("a signal interrupts a call where it would one of sockets");
-}
-
-static void *reads_and_says_who_it_is(void *argument)
-{
-	struct reader *reader = argument;
-
-	reader->thread = gettid();
-	return reads(reader);
 }
 
 static void *asks_for_errors(void *argument)
@@ -1075,6 +1100,41 @@ static void children(void)
 	shown("a forked child has its own sockets and devices, and ends none of its parent's");
 }
 
+/* Rules: CM-61 */
+static void a_child_that_closes(void)
+{
+	struct sockaddr_storage address;
+	struct reader reader = {0};
+	socklen_t length;
+	int listener, socket, status;
+	pthread_t thread;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		alarm(60);
+		/* Of what a child inherits, what wakes its parent's threads is of no use to it. */
+		for (int fd = 3; fd < 1024; fd++) {
+			char path[32], what[64] = {0};
+
+			snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+			if (readlink(path, what, sizeof(what) - 1) > 0 && strstr(what, "eventfd"))
+				CHECK(!close(fd));
+		}
+		listener = listening(AF_INET, &address, &length);
+		socket = rsocket(AF_INET, SOCK_STREAM, 0);
+		CHECK(!rconnect(socket, (void *)&address, length));
+		CHECK((reader.socket = raccept(listener, NULL, NULL)) >= 0);
+		CHECK(!pthread_create(&thread, NULL, reads_and_says_who_it_is, &reader));
+		while (!reader.thread || !sleeps(reader.thread))
+			continue;
+		CHECK(!rshutdown(reader.socket, SHUT_RD) && !pthread_join(thread, NULL));
+		exit(reader.length != 0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && !status);
+	shown("a forked child that has closed what it inherited can have sockets");
+}
+
 int main(void)
 {
 	int commands[2];
@@ -1096,6 +1156,7 @@ int main(void)
 	an_end_is_told_behind_what_was_moved();
 	both_ends_shut_down();
 	shutting_down_wakes();
+	waking_takes_no_descriptor();
 	a_listener_shuts_down();
 	connecting();
 	connecting_again();
@@ -1117,6 +1178,7 @@ int main(void)
 	signals();
 	one_who_looks_leaves_nobody_asleep();
 	children();
+	a_child_that_closes();
 	killed(commands[1], child);
 	return 0;
 }

@@ -6,6 +6,8 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -52,6 +54,34 @@ impl AsRawFd for Flag {
     }
 }
 
+/// One that is set for ever. It is made before there is a socket, so that nothing has to be made when a thread is to
+/// be woken: a process may have all its descriptors by then.
+fn set_for_ever() -> Result<&'static Flag, c_int> {
+    /// With the process that made it: a forked child may have closed what it inherited.
+    static SET: AtomicPtr<(u32, Flag)> = AtomicPtr::new(null_mut());
+    let process = std::process::id();
+    let before = SET.load(Acquire);
+    // SAFETY: what is there is never freed.
+    if let Some((of, flag)) = unsafe { before.as_ref() }
+        && *of == process
+    {
+        return Ok(flag);
+    }
+    let flag = Flag::new()?;
+    flag.set();
+    let new = Box::into_raw(Box::new((process, flag)));
+    let set = match SET.compare_exchange(before, new, AcqRel, Acquire) {
+        Ok(_) => new,
+        Err(other) => {
+            // SAFETY: made above, and nobody has it.
+            drop(unsafe { Box::from_raw(new) });
+            other
+        }
+    };
+    // SAFETY: as above; another thread of this process has made it if this one has not.
+    Ok(unsafe { &(*set).1 })
+}
+
 /// Until when a call may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deadline {
@@ -86,13 +116,13 @@ impl Deadline {
 pub(crate) struct Waiting {
     epoll: OwnedFd,
     waiters: Mutex<Waiters>,
+    /// Watched while threads that have been nudged still wait.
+    nudge: &'static Flag,
 }
 
 #[derive(Debug, Default)]
 struct Waiters {
     count: usize,
-    /// There since two have waited at a time.
-    nudge: Option<Flag>,
     /// How many nudges there were.
     nudges: u64,
     /// Threads that have been nudged and still wait.
@@ -111,7 +141,7 @@ impl Waiting {
     pub(crate) fn new() -> Result<Self, c_int> {
         // SAFETY: any such descriptor may be made.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        Ok(Self { epoll, waiters: Mutex::default() })
+        Ok(Self { epoll, waiters: Mutex::default(), nudge: set_for_ever()? })
     }
 
     /// The descriptor.
@@ -147,9 +177,8 @@ impl Waiting {
     /// What happens to this descriptor is another thread's.
     pub(crate) fn forget(&self, descriptor: RawFd) {
         let epoll = self.epoll.as_raw_fd();
-        let null = std::ptr::null_mut();
         // SAFETY: both are open.
-        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, descriptor, null) };
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, descriptor, null_mut()) };
     }
 
     /// A thread is about to wait. It has the socket locked, so it misses nothing.
@@ -166,7 +195,7 @@ impl Waiting {
         if waiter.nudges < waiters.nudges {
             waiters.nudged -= 1;
             if waiters.nudged == 0 {
-                waiters.nudge.iter().for_each(Flag::clear);
+                self.forget(self.nudge.as_raw_fd());
             }
         }
     }
@@ -178,14 +207,9 @@ impl Waiting {
         if waiters.count == 0 {
             return;
         }
-        if waiters.nudge.is_none() {
-            let Ok(flag) = Flag::new() else { return };
-            if self.watch(flag.as_raw_fd()).is_err() {
-                return;
-            }
-            waiters.nudge = Some(flag);
+        if waiters.nudged == 0 && self.watch(self.nudge.as_raw_fd()).is_err() {
+            return;
         }
-        waiters.nudge.iter().for_each(Flag::set);
         waiters.nudges += 1;
         waiters.nudged = waiters.count;
     }
