@@ -183,7 +183,15 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
             Ok(())
         });
         socket.waiting.nudge();
-        shut
+        shut?;
+        // The peer is to hear of it though the program does nothing more with the socket. Where that does not wait, or
+        // no longer, the message goes with its next call.
+        let deadline = deadline(&socket, 0, |state| Ok(state.options()?.1.send_timeout))?;
+        let _ = socket.until(deadline, |state| match state {
+            State::Stream(stream) => Ok(stream.is_told().then_some(())),
+            State::Datagram(_) | State::Closed => Ok(Some(())),
+        });
+        Ok(())
     })
 }
 

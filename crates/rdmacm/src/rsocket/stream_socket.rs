@@ -441,6 +441,11 @@ impl StreamSocket {
         }
     }
 
+    /// Whether the peer is told of what has been shut down, or never will be.
+    pub(crate) fn is_told(&mut self) -> bool {
+        self.stream.as_mut().is_none_or(|stream| stream.is_told())
+    }
+
     /// Whether all that was sent has arrived, or never will.
     pub(crate) fn is_flushed(&mut self) -> bool {
         let connected = matches!(self.phase, Phase::Connected);

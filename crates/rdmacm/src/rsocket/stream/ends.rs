@@ -67,13 +67,21 @@ impl Stream {
         }
     }
 
-    /// Whether all that was sent has arrived, or never will.
-    pub(crate) fn is_flushed(&mut self) -> bool {
-        if self.sending.requests > 0 || self.ends.unsent.is_some() {
+    /// Whether the message of what has ended is on its way, or never will be.
+    pub(crate) fn is_told(&mut self) -> bool {
+        if self.ends.unsent.is_some() {
             self.progress();
         }
         // A peer that has ended both ways is told nothing any more.
-        let is_told = self.ends.unsent.is_none() || self.ends.peer;
+        self.ends.unsent.is_none() || self.ends.peer || self.ends.gone
+    }
+
+    /// Whether all that was sent has arrived, or never will.
+    pub(crate) fn is_flushed(&mut self) -> bool {
+        if self.sending.requests > 0 {
+            self.progress();
+        }
+        let is_told = self.is_told();
         self.ends.gone || self.sending.requests == 0 && is_told
     }
 }
