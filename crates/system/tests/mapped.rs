@@ -204,6 +204,30 @@ fn memory_that_is_moved_stays_what_it_is() {
     pages.leave(0, 1);
 }
 
+/// Memory of which parts have been in the file is one mapping again afterwards, which `mremap(2)` takes as a whole, and
+/// of which a process may have so many only.
+#[test]
+fn memory_that_has_come_back_is_one_with_what_lies_beside_it() {
+    let Some(_alone) = alone() else { return };
+    // Longer than what is moved at once.
+    let count = (10 << 20) / page_size() as usize;
+    let pages = Pages::new(count);
+    let words = [0, 1, 5, count / 2, count - 1].map(|page| pages.word(page, 8));
+    words.iter().enumerate().for_each(|(at, word)| word.store(at as u64, Relaxed));
+    for (page, length) in [(0, count), (1, 1), (5, 2), (count / 4, count / 2), (count - 1, 1)] {
+        pages.enter(page, length);
+        pages.leave(page, length);
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let within = |line: &&str| {
+        let start = line.split_once('-').and_then(|(start, _)| u64::from_str_radix(start, 16).ok());
+        start.is_some_and(|start| (pages.at(0)..pages.at(count)).contains(&start))
+    };
+    let found: Vec<_> = maps.lines().filter(within).collect();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(words.iter().enumerate().all(|(at, word)| word.load(Relaxed) == at as u64));
+}
+
 /// How much memory this process has locked, in KiB.
 fn locked() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -1,7 +1,7 @@
 //! Moves pages between private memory of the program and its address-space file.
 //!
 //! All other threads of the program are stopped meanwhile ([`with_threads_stopped`]): pages are copied, and
-//! replaced by one `mmap` or `mremap`, and no write is lost, neither one by an instruction nor one by a system
+//! replaced by an `mmap`, and no write is lost, neither one by an instruction nor one by a system
 //! call. What was found out before is looked at once more then, for until then the program could change it.
 
 use std::io;
@@ -10,12 +10,12 @@ use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::Resource;
 
 use super::address_space::AddressSpace;
 use super::own::{self, Bytes};
-use super::{Direction, Writable, page_size, transfer};
+use super::{Direction, Readable, Writable, page_size, transfer};
 use crate::stopped_threads::with_threads_stopped;
 use crate::this_process::this_process;
 
@@ -113,11 +113,25 @@ pub(super) unsafe fn place(space: &AddressSpace, pages: Pages) -> io::Result<()>
 ///
 /// Both have the same bytes, and the program may read and write them.
 unsafe fn replace(space: &AddressSpace, pages: Pages) -> Result<(), Errno> {
+    // SAFETY: as the caller says.
+    unsafe { show(space, pages.address, (pages, READ_WRITE)) }
+}
+
+/// Has the program see pages of the file, from `offset` on.
+///
+/// # Safety
+///
+/// They have the bytes that the program has there, and these are its rights to them.
+unsafe fn show(
+    space: &AddressSpace,
+    offset: u64,
+    (pages, rights): (Pages, ProtFlags),
+) -> Result<(), Errno> {
     let (at, length) = (pages.address as *mut _, pages.length as usize);
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: as the caller says.
     unsafe {
-        rustix::mm::mmap(at, length, READ_WRITE, flags, space.file(), pages.address)?;
+        rustix::mm::mmap(at, length, rights, flags, space.file(), offset)?;
         // A child has its own copy. One that is made without the C library shares them if this fails.
         let _ = rustix::mm::madvise(at, length, Advice::LinuxDontFork);
     }
@@ -140,34 +154,50 @@ pub(super) fn give_back(
     (pages, rights): (Pages, ProtFlags),
     are_there: impl Fn() -> bool,
 ) -> io::Result<()> {
-    let Pages { address, length } = pages;
+    let length = pages.length;
     let from = space.readable(offset, length).ok_or(io::ErrorKind::OutOfMemory)?;
-    let scratch = private(length)?;
-    // SAFETY: just mapped, and nobody else knows it.
-    let to = unsafe { Writable::shared(scratch, length) };
     let moved = with_threads_stopped(|| {
-        // What the program has unmapped is where the kernel finds room for other memory, this too.
+        // What the program has unmapped is where the kernel finds room for other memory.
         if !are_there() {
             return Err(Errno::NOENT);
         }
-        own::copy(to, from, length).map_err(|_| Errno::FAULT)?;
-        let (length, at) = (length as usize, address as *mut _);
-        // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
-        unsafe {
-            if rights != READ_WRITE {
-                let rights = MprotectFlags::from_bits_retain(rights.bits());
-                rustix::mm::mprotect(scratch.cast(), length, rights)?;
+        // SAFETY: they are there, and nobody else sees what happens to them meanwhile.
+        unsafe { make_private(pages, rights, from) }.inspect_err(|_| {
+            // There may be no memory for it when they are gone already.
+            if !are_there() {
+                // SAFETY: the file has what they had, and nobody has written to them.
+                let _ = unsafe { show(space, offset, (pages, rights)) };
             }
-            rustix::mm::mremap_fixed(scratch.cast(), length, length, MremapFlags::MAYMOVE, at)?;
-        }
-        Ok::<_, Errno>(())
+        })
     });
-    if let Err(error) = moved.and_then(|moved| Ok(moved?)) {
-        unmap(scratch, length);
-        return Err(error);
-    }
+    moved.and_then(|moved| Ok(moved?))?;
     // They have been moved, also where the file keeps its memory of them.
     let _ = space.discard(offset, length);
+    Ok(())
+}
+
+/// Has the program see private memory with the same bytes in place of pages of the file. It is written to where it
+/// is to be: memory that came from elsewhere would stay a mapping of its own, apart from what lies beside it.
+///
+/// # Safety
+///
+/// These are the bytes that the program has there, and its rights to them.
+unsafe fn make_private(
+    Pages { address, length }: Pages,
+    rights: ProtFlags,
+    from: Readable<'_>,
+) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    // SAFETY: as the caller says; what is written to has just been mapped.
+    unsafe {
+        rustix::mm::mmap_anonymous(at.cast(), length as usize, READ_WRITE, flags)?;
+        own::copy(Writable::shared(at, length), from, length).map_err(|_| Errno::FAULT)?;
+        if rights != READ_WRITE {
+            let rights = MprotectFlags::from_bits_retain(rights.bits());
+            rustix::mm::mprotect(at.cast(), length as usize, rights)?;
+        }
+    }
     Ok(())
 }
 
