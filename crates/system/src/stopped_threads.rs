@@ -63,9 +63,12 @@ pub(crate) fn with_threads_stopped<T, F: FnOnce() -> T>(act: F) -> io::Result<T>
         let child = unsafe { libc::clone(run::<T, F>, stack.top(), flags, (&raw mut work).cast()) };
         if child < 0 { Err(io::Error::last_os_error()) } else { Ok(wait_for(child)) }
     })?;
-    // It has left nothing half done unless it was killed by itself, which takes a debugger or a mistake here.
-    let is_whole = status.is_none_or(|status| libc::WIFEXITED(status));
-    assert!(is_whole, "the process that stops threads was killed");
+    if status.is_some_and(|status| !libc::WIFEXITED(status)) {
+        // It has left nothing half done unless it was killed by itself, which takes a debugger or a mistake here.
+        assert!(work.act.is_some(), "the process that stops threads was killed");
+        // Before it did anything: it may be killed for that it traces (`seccomp(2)`).
+        return Err(Errno::PERM.into());
+    }
     Ok(work.done?)
 }
 
@@ -463,5 +466,41 @@ pub(crate) mod tests {
                 }
             }
         });
+    }
+
+    /// A list of system calls that a process may make, as services have one: whoever makes another is killed. Nothing
+    /// has been done then.
+    #[test]
+    fn who_may_not_trace_on_pain_of_death_does_nothing() {
+        let statement =
+            |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let mut program = [
+            // The number of the call is what the kernel's description of it begins with.
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            libc::sock_filter {
+                jf: 1,
+                ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_ptrace as u32)
+            },
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        ];
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        let filter = &raw const filter as usize;
+        let done = AtomicBool::new(false);
+        let ended = thread::scope(|scope| {
+            let try_it = || {
+                // SAFETY: numbers, and a list that outlives this thread, for which alone it holds.
+                unsafe {
+                    assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+                    let mode = libc::SECCOMP_MODE_FILTER;
+                    assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, filter, 0, 0), 0);
+                }
+                with_threads_stopped(|| done.store(true, Release))
+            };
+            scope.spawn(try_it).join()
+        });
+        let error = ended.expect("it is an error").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+        assert!(!done.into_inner());
     }
 }
