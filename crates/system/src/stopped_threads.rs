@@ -86,6 +86,10 @@ struct Work<T, F> {
 extern "C" fn run<T, F: FnOnce() -> T>(work: *mut c_void) -> c_int {
     // SAFETY: what `with_threads_stopped` has handed over, which does not touch it meanwhile.
     let work = unsafe { &mut *work.cast::<Work<T, F>>() };
+    // A thread that becomes another program waits until all others have ended, whose tracer is to say so, and who
+    // begins to trace one of them waits for that program. Then the thread that stands still has ended too.
+    // SAFETY: takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     let traced = [Traced::default(); MOST];
     let mut threads = Threads { process: work.process, traced, count: 0, stopped: 0 };
     work.done = threads.stop(&work.list, work.maker).and_then(|()| {
@@ -465,6 +469,64 @@ pub(crate) mod tests {
                     thread::yield_now();
                 }
             }
+        });
+    }
+
+    /// Of a process that a test started for itself, says so.
+    const ALONE: &str = "TRANSOM_TEST_ALONE";
+
+    /// A thread becomes another program while one of the others stops all: it does become that.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
+    fn a_thread_may_become_another_program_meanwhile() {
+        const TEST: &str = "stopped_threads::tests::a_thread_may_become_another_program_meanwhile";
+        if let Some(number) = std::env::var_os(ALONE) {
+            return become_another_program(number.to_str().unwrap().parse().unwrap());
+        }
+        if !is_allowed() {
+            return;
+        }
+        let this = std::env::current_exe().unwrap();
+        for number in 0..100_u32 {
+            let mut command = std::process::Command::new(&this);
+            command.args(["--exact", TEST]).env(ALONE, number.to_string());
+            let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+            let until = Instant::now() + Duration::from_secs(30);
+            let status = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break Some(status);
+                }
+                if Instant::now() >= until {
+                    break None;
+                }
+                thread::yield_now();
+            };
+            if status.is_none() {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            let status = status.unwrap_or_else(|| panic!("{number}: it is neither of the two"));
+            assert!(status.success(), "{number}: {status}");
+        }
+    }
+
+    fn become_another_program(number: u32) {
+        let stops = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(thread::park);
+            }
+            scope.spawn(|| {
+                loop {
+                    stops.fetch_add(u64::from(with_threads_stopped(|| ()).is_ok()), Release);
+                }
+            });
+            while stops.load(Acquire) == 0 {}
+            (0..number * 37).for_each(|_| std::hint::spin_loop());
+            let (path, end) = (c"/bin/true".as_ptr(), std::ptr::null());
+            // SAFETY: a path, and a list with nothing but its end.
+            unsafe { libc::execv(path, [path, end].as_ptr()) };
+            panic!("{}", io::Error::last_os_error());
         });
     }
 
