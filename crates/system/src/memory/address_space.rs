@@ -94,7 +94,7 @@ impl AddressSpace {
         let file = rustix::fs::memfd_create("transom-pages", flags)?;
         file_limit::grow(|| rustix::fs::ftruncate(&file, file_bytes()))?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::map(file)
+        Self::of(file)
     }
 
     /// Maps that of another process, by its PID and the descriptor it has there.
@@ -110,10 +110,10 @@ impl AddressSpace {
         if u64::try_from(length) != Ok(file_bytes()) || !sealed {
             return Err(io::Error::other("it is not the pages of a process of this version"));
         }
-        Self::map(file)
+        Self::of(file)
     }
 
-    fn map(file: OwnedFd) -> io::Result<Self> {
+    fn of(file: OwnedFd) -> io::Result<Self> {
         let id = FileId::of(&file)?;
         let notes = map_part(&file, 1 << ADDRESS_BITS, notes_bytes())?;
         let present = notes.cast();
@@ -192,6 +192,15 @@ impl AddressSpace {
         let first = self.span((address >> SPAN_BITS) as usize)?;
         // SAFETY: within the span, which is mapped until drop.
         Some(unsafe { first.add((address % SPAN) as usize) })
+    }
+
+    /// Maps all of a range here, whether the pages lie in the file or not; false if there is no room for it.
+    pub(super) fn map(&self, address: u64, length: u64) -> bool {
+        let last = length.checked_sub(1).and_then(|more| address.checked_add(more));
+        last.filter(|last| last >> ADDRESS_BITS == 0).is_some_and(|last| {
+            let mut spans = address >> SPAN_BITS..=last >> SPAN_BITS;
+            spans.all(|span| self.span(span as usize).is_some())
+        })
     }
 
     /// The file's bytes at `address`, whether the pages lie in it or not; `None` if they are not in one

@@ -100,6 +100,11 @@ fn write(space: &AddressSpace, Pages { address, length }: Pages) -> Result<(), E
 ///
 /// They are zero, and nobody uses them.
 pub(super) unsafe fn place(space: &AddressSpace, pages: Pages) -> io::Result<()> {
+    // What peers reach by instructions this process does too, or its atomics and theirs are not one step for each other.
+    // And whoever looks where the program has the file is to know what it is mapped for.
+    if !space.map(pages.address, pages.length) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
     // What was there before.
     space.discard(pages.address, pages.length)?;
     // SAFETY: what is replaced is zero, as what is not there yet is in the file.
