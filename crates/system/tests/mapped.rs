@@ -393,19 +393,21 @@ fn place_at(pages: &Pages) -> Vec<Allocation> {
     others
 }
 
-/// Who watches memory by a `userfaultfd(2)` would not be told of what happens to other pages in its place.
+/// What watches memory: a `userfaultfd(2)`.
+fn watcher() -> Option<OwnedFd> {
+    const USER_MODE_ONLY: i32 = 1;
+    // SAFETY: takes flags.
+    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+    // SAFETY: just opened, and nobody else has it.
+    (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made as i32) })
+}
+
+/// Who watches memory would not be told of what happens to other pages in its place.
 #[test]
 fn nothing_is_moved_that_may_be_watched() {
     let Some(_alone) = alone() else { return };
     let pages = Pages::new(1);
-    const USER_MODE_ONLY: i32 = 1;
-    // SAFETY: takes flags.
-    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
-    if made < 0 {
-        return println!("skipped: there is no userfaultfd here");
-    }
-    // SAFETY: just opened, and nobody else has it.
-    let watches = unsafe { OwnedFd::from_raw_fd(made as i32) };
+    let Some(watches) = watcher() else { return println!("skipped: there is no userfaultfd here") };
     pages.enter(0, 1);
     assert!(!is_mapped(pages.at(0), 8), "it may be watched");
     pages.leave(0, 1);
@@ -413,6 +415,41 @@ fn nothing_is_moved_that_may_be_watched() {
     pages.enter(0, 1);
     assert!(is_mapped(pages.at(0), 8));
     pages.leave(0, 1);
+}
+
+/// While memory goes back in many parts, or the process forks, a thread opens what it may be watched by: what that
+/// thread finds then stays where it is.
+#[test]
+fn memory_does_not_move_once_it_may_be_watched() {
+    let Some(_alone) = alone() else { return };
+    if watcher().is_none() {
+        return println!("skipped: there is no userfaultfd here");
+    }
+    let count = (40 << 20) / page_size() as usize;
+    let pages = Pages::new(count);
+    for round in 0..16 {
+        pages.enter(0, count);
+        let begun = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !begun.load(Acquire) {}
+                (0..round * 100).for_each(|_| thread::yield_now());
+                let watches = watcher().expect("there is one");
+                let places = || (0..count).step_by(512).map(|page| inode_at(pages.at(page)));
+                let before: Vec<_> = places().collect();
+                (0..100).for_each(|_| thread::yield_now());
+                assert!(places().eq(before), "round {round}");
+                drop(watches);
+            });
+            begun.store(true, Release);
+            assert!(round % 2 > 0 || in_child(|| true));
+            pages.leave(0, count);
+        });
+    }
+    // With the next region that ends.
+    pages.enter(0, 1);
+    pages.leave(0, 1);
+    assert_eq!(inode_at(pages.at(count - 1)), 0);
 }
 
 /// Memory that a program has asked for by this device lies in the file from the start, whatever else it has

@@ -4,6 +4,7 @@
 //! back when the last region has ended. It stays private, and the kernel copies, where moving it could be noticed:
 //! see [`movable`].
 
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use tracing::debug;
 
@@ -264,14 +266,21 @@ impl Part {
     fn give_back(&self, Mapped { space, maps, .. }: &Mapped) -> io::Result<()> {
         let Pages { address, length } = Pages::of(&self.pages);
         let here = Pages { address: self.at, length };
-        let was_locked = has_locked(here) == Some(true);
+        let was_locked = Cell::new(false);
         let is_there = |line: &Line| {
             let begins = line.start.wrapping_sub(line.offset) == self.at.wrapping_sub(address);
             begins && space.is_behind(line) && line.rights() == self.rights
         };
-        let are_there = || maps.all(self.at..self.at + length, is_there);
+        let are_there = || {
+            was_locked.set(has_locked(here) == Some(true));
+            if !maps.all(self.at..self.at + length, is_there) {
+                return Err(Errno::NOENT);
+            }
+            // Another thread may have opened something just now.
+            if has_pinning() { Err(Errno::BUSY) } else { Ok(()) }
+        };
         take_over::give_back(space, address, (here, self.rights), are_there)?;
-        if was_locked {
+        if was_locked.get() {
             // SAFETY: it changes no byte.
             let locked = unsafe { rustix::mm::mlock(self.at as *mut _, length as usize) };
             locked
@@ -514,10 +523,7 @@ impl ForkHandler for Forks {
             Vec::new()
         });
         if !parts.is_empty() && has_pinning() {
-            say(format_args!(
-                "a forked child misses registered memory: it is not moved while this program has an \
-                 io_uring open, or a device that may have pinned it"
-            ));
+            say_pinned();
             parts.clear();
         }
         while let Some(part) = parts.pop() {
@@ -532,6 +538,10 @@ impl ForkHandler for Forks {
                 // The program has unmapped, moved or protected it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !is_late() => {
                     parts.extend(mapped.whereabouts(&part.pages).unwrap_or_default().here);
+                }
+                Err(_) if has_pinning() => {
+                    say_pinned();
+                    parts.clear();
                 }
                 Err(error) => {
                     let (at, length) = (part.at, Pages::of(&part.pages).length);
@@ -586,6 +596,13 @@ impl ForkHandler for Forks {
     fn is_own_device(&self) -> bool {
         false
     }
+}
+
+fn say_pinned() {
+    say(format_args!(
+        "a forked child misses registered memory: it is not moved while this program has an io_uring open, or a \
+         device that may have pinned it"
+    ));
 }
 
 fn whole_pages(address: u64, length: u64) -> Option<Range<u64>> {

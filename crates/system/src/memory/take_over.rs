@@ -42,7 +42,7 @@ pub(super) fn try_out(space: &AddressSpace) -> io::Result<()> {
     let scratch = private(length)?;
     let pages = Pages { address: scratch as u64, length };
     let works = take_over(space, pages, || true)
-        .and_then(|()| give_back(space, pages.address, (pages, READ_WRITE), || true));
+        .and_then(|()| give_back(space, pages.address, (pages, READ_WRITE), || Ok(())));
     unmap(scratch, length);
     works
 }
@@ -148,28 +148,26 @@ unsafe fn show(
 /// [`take_over`].
 ///
 /// The program may unmap them at any time, have other memory there, or other rights; `are_there` says whether
-/// they are as they were found, and takes no memory for that.
+/// they are as they were found, or why they cannot be moved, and takes no memory for that.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::NotFound`] if they are not there any more, and those of [`with_threads_stopped`].
+/// What `are_there` says: [`Errno::NOENT`] if they are not there any more; and those of [`with_threads_stopped`].
 pub(super) fn give_back(
     space: &AddressSpace,
     offset: u64,
     (pages, rights): (Pages, ProtFlags),
-    are_there: impl Fn() -> bool,
+    are_there: impl Fn() -> Result<(), Errno>,
 ) -> io::Result<()> {
     let length = pages.length;
     let from = space.readable(offset, length).ok_or(io::ErrorKind::OutOfMemory)?;
     let moved = with_threads_stopped(|| {
         // What the program has unmapped is where the kernel finds room for other memory.
-        if !are_there() {
-            return Err(Errno::NOENT);
-        }
+        are_there()?;
         // SAFETY: they are there, and nobody else sees what happens to them meanwhile.
         unsafe { make_private(pages, rights, from) }.inspect_err(|_| {
             // There may be no memory for it when they are gone already.
-            if !are_there() {
+            if are_there() == Err(Errno::NOENT) {
                 // SAFETY: the file has what they had, and nobody has written to them.
                 let _ = unsafe { show(space, offset, (pages, rights)) };
             }
@@ -329,7 +327,7 @@ mod tests {
                     retried(in_a_minute(), || take_over(&space, pages, || true)).unwrap();
                     sent += 1;
                     send(sent);
-                    let back = || give_back(&space, address, (pages, READ_WRITE), || true);
+                    let back = || give_back(&space, address, (pages, READ_WRITE), || Ok(()));
                     retried(in_a_minute(), back).unwrap();
                 }
                 send(0);
@@ -351,7 +349,8 @@ mod tests {
         let moved = kind(&|| take_over(&space, pages, || false));
         assert_eq!(moved, Err(io::ErrorKind::NotFound));
         assert_eq!(number.load(Relaxed), 7);
-        let moved = kind(&|| give_back(&space, pages.address, (pages, READ_WRITE), || false));
+        let gone = || Err(Errno::NOENT);
+        let moved = kind(&|| give_back(&space, pages.address, (pages, READ_WRITE), gone));
         assert_eq!(moved, Err(io::ErrorKind::NotFound));
         assert_eq!(number.load(Relaxed), 7);
     }
