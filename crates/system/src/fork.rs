@@ -27,6 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use transom_thread::uncancelled;
+
 use crate::failure::{caught, has_failed};
 pub use crate::handlers::ForkHandler;
 use crate::handlers::HANDLERS;
@@ -103,8 +105,13 @@ pub fn watch(handler: Weak<dyn ForkHandler>) -> io::Result<()> {
     Ok(())
 }
 
-/// A program may exit with its devices open, and owes its peers the last answers.
+/// The thread that exits or forks may have been cancelled (`pthread_cancel(3)`), and ends at calls of its own.
 extern "C" fn at_exit() {
+    uncancelled(tell_all_of_exit);
+}
+
+/// A program may exit with its devices open, and owes its peers the last answers.
+fn tell_all_of_exit() {
     // Not locked any longer than that: who finds a mistake tells all of them.
     let handlers = HANDLERS.try_lock().map(|all| all.iter().filter_map(Weak::upgrade).collect());
     let Some(handlers): Option<Vec<_>> = handlers else { return };
@@ -115,6 +122,20 @@ extern "C" fn at_exit() {
 }
 
 unsafe extern "C" fn before() {
+    uncancelled(hold_all);
+}
+
+unsafe extern "C" fn in_parent() {
+    uncancelled(release);
+}
+
+unsafe extern "C" fn in_child() {
+    DEPTH.fetch_add(1, Relaxed);
+    uncancelled(leave_all_to_parent);
+}
+
+/// Has all handlers be quiet until [`release`].
+fn hold_all() {
     let handlers = HANDLERS.lock();
     let held = handlers.iter().filter_map(Weak::upgrade).map(|handler| {
         let quiet = handler.hold(Instant::now() + TIMEOUT);
@@ -127,22 +148,18 @@ unsafe extern "C" fn before() {
     std::mem::forget((handlers, forking));
 }
 
-unsafe extern "C" fn in_parent() {
-    release();
-}
-
-unsafe extern "C" fn in_child() {
-    DEPTH.fetch_add(1, Relaxed);
-    // SAFETY: locked by `before`, in the thread that this one is the copy of.
+/// In a forked child.
+fn leave_all_to_parent() {
+    // SAFETY: locked by `hold_all`, in the thread that this one is the copy of.
     for Held { handler, .. } in unsafe { &*FORKING.data_ptr() } {
         handler.leave_to_parent();
     }
     release();
 }
 
-/// Undoes what [`before`] did.
+/// Undoes what [`hold_all`] did.
 fn release() {
-    // SAFETY: locked by `before`, in this thread or in the one that this one is the copy of.
+    // SAFETY: locked by `hold_all`, in this thread or in the one that this one is the copy of.
     let held = unsafe { std::mem::take(&mut *FORKING.data_ptr()) };
     for Held { handler, .. } in held.iter().filter(|held| held.quiet) {
         // SAFETY: as above; it was held.

@@ -521,7 +521,9 @@ pub(crate) mod tests {
                     stops.fetch_add(u64::from(with_threads_stopped(|| ()).is_ok()), Release);
                 }
             });
-            while stops.load(Acquire) == 0 {}
+            while stops.load(Acquire) == 0 {
+                thread::yield_now();
+            }
             (0..number * 37).for_each(|_| std::hint::spin_loop());
             let (path, end) = (c"/bin/true".as_ptr(), std::ptr::null());
             // SAFETY: a path, and a list with nothing but its end.

@@ -6,7 +6,7 @@ mod common;
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
@@ -122,6 +122,48 @@ fn a_child_has_memory_of_its_own() {
         assert!(again > 50, "it is taken over again: {again}");
     });
     leave(pages.at(0) + 100, 2 * page_size());
+}
+
+/// A thread that has been cancelled (`pthread_cancel(3)`) ends at the next call of its own that says so, and a fork does
+/// not.
+#[test]
+fn a_cancelled_thread_forks_before_it_ends() {
+    static CHILD: AtomicI32 = AtomicI32::new(0);
+    unsafe extern "C-unwind" {
+        safe fn pthread_testcancel();
+    }
+    type Begin = extern "C" fn(*mut c_void) -> *mut c_void;
+    extern "C-unwind" fn fork(word: *mut c_void) -> *mut c_void {
+        // SAFETY: this thread; and the child reads memory and ends.
+        unsafe {
+            libc::pthread_cancel(libc::pthread_self());
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit((*word.cast::<AtomicU64>()).load(Relaxed) as i32);
+            }
+            CHILD.store(child, Relaxed);
+        }
+        pthread_testcancel();
+        null_mut()
+    }
+    let Some(_alone) = alone() else { return };
+    let pages = Pages::new(1);
+    pages.enter(0, 1);
+    pages.word(0, 0).store(7, Relaxed);
+    let (mut thread, mut result, word) = (0, null_mut(), pages.at(0) as *mut c_void);
+    // SAFETY: what a thread may be unwound from has no more to it than what may not; it uses this test's memory.
+    unsafe {
+        let fork: Begin = std::mem::transmute(fork as extern "C-unwind" fn(_) -> _);
+        assert_eq!(libc::pthread_create(&mut thread, std::ptr::null(), fork, word), 0);
+        assert_eq!(libc::pthread_join(thread, &mut result), 0);
+    }
+    assert_eq!(result.addr(), usize::MAX, "it has been cancelled");
+    let mut status = 0;
+    // SAFETY: the status is this function's own.
+    let ended = unsafe { libc::waitpid(CHILD.load(Relaxed), &mut status, 0) };
+    assert_eq!(ended, CHILD.load(Relaxed));
+    assert_eq!(libc::WEXITSTATUS(status), 7);
+    pages.leave(0, 1);
 }
 
 /// A thread unmaps memory under its regions while another one forks, which moves all that is mapped.
@@ -432,7 +474,9 @@ fn memory_does_not_move_once_it_may_be_watched() {
         let begun = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                while !begun.load(Acquire) {}
+                while !begun.load(Acquire) {
+                    thread::yield_now();
+                }
                 (0..round * 100).for_each(|_| thread::yield_now());
                 let watches = watcher().expect("there is one");
                 let places = || (0..count).step_by(512).map(|page| inode_at(pages.at(page)));
