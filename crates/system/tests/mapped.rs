@@ -397,6 +397,36 @@ fn memory_that_is_moved_is_not_given_back_while_it_may_be_pinned() {
     pages.leave(0, 1);
 }
 
+/// Nor is it reached at its old address, where a region of other memory is, when a fork cannot give it back either.
+#[test]
+fn memory_that_is_moved_is_not_reached_where_it_was_after_a_fork() {
+    let Some(_alone) = alone() else { return };
+    let (pages, room) = (Pages::new(1), Pages::new(1));
+    pages.enter(0, 1);
+    pages.word(0, 0).store(7, Relaxed);
+    let Some(watches) = watcher() else {
+        pages.leave(0, 1);
+        return println!("skipped: there is no userfaultfd here");
+    };
+    pages.move_to(0, &room, 0);
+    pages.renew(0, 1);
+    pages.enter(0, 1);
+    drop(watches);
+    assert!(!is_mapped(pages.at(0), 8));
+    let limit = rustix::process::getrlimit(Resource::As);
+    let none = Rlimit { current: Some(0), ..limit };
+    rustix::process::setrlimit(Resource::As, none).unwrap();
+    let child = in_child(|| true);
+    rustix::process::setrlimit(Resource::As, limit).unwrap();
+    assert!(child);
+    let number = 9_u64.to_ne_bytes();
+    let copier = Copier::best().unwrap();
+    copier.copy(Destination::Program(pages.at(0)), (&number[..]).into(), 8).unwrap();
+    assert_eq!((pages.word(0, 0).load(Relaxed), room.word(0, 0).load(Relaxed)), (9, 7));
+    pages.leave(0, 1);
+    pages.leave(0, 1);
+}
+
 /// Where the program has moved memory is not found out while no descriptor is left, and until then nothing else takes
 /// its place in the file.
 #[test]

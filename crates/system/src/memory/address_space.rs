@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
@@ -226,6 +227,20 @@ impl AddressSpace {
                 false => self.word(word).fetch_and(!bits, SeqCst),
             };
         }
+    }
+
+    /// Those of some pages of which it is noted that they lie in the file.
+    pub(super) fn present_of(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+        let mut present: Vec<Range<u64>> = Vec::new();
+        for page in pages.clone() {
+            let is_present = self.word(page / 64).load(Relaxed) >> (page % 64) & 1 == 1;
+            match present.last_mut() {
+                _ if !is_present => {}
+                Some(last) if last.end == page => last.end = page + 1,
+                _ => present.push(page..page + 1),
+            }
+        }
+        present
     }
 
     /// How often the kernel still copies, and what.

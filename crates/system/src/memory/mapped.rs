@@ -347,18 +347,18 @@ impl Mapped {
                 registered.keep();
                 continue;
             };
-            self.space.set_present(pages.start, pages.end - 1, false);
             for part in here {
-                match self.give_back_unless_pinned(&part, &mut may_be_pinned) {
+                let give_back = || self.give_back_unless_pinned(&part, &mut may_be_pinned);
+                match self.unless_it_fails(&part.pages, give_back) {
                     Ok(()) => registered.forget(part.pages),
                     Err(error) => {
                         debug!(address = part.at, %error, "memory stays shared");
-                        self.space.set_present(part.pages.start, part.pages.end - 1, true);
                         registered.keep();
                     }
                 }
             }
             for pages in gone {
+                self.space.set_present(pages.start, pages.end - 1, false);
                 let Pages { address, length } = Pages::of(&pages);
                 let _ = self.space.discard(address, length);
                 registered.forget(pages);
@@ -381,15 +381,22 @@ impl Mapped {
     /// Has pages that may be in use be private memory again.
     fn give_back(&self, part: &Part, alone: &mut Alone<'_>) -> io::Result<()> {
         let mut given = Err(io::ErrorKind::ResourceBusy.into());
-        let (first, last) = (part.pages.start, part.pages.end - 1);
-        alone(&mut || {
-            self.space.set_present(first, last, false);
-            given = part.give_back(self);
-            if given.is_err() {
-                self.space.set_present(first, last, true);
-            }
-        });
+        alone(&mut || given = self.unless_it_fails(&part.pages, || part.give_back(self)));
         given
+    }
+
+    /// Has pages that leave the file not be reached there any more. If they cannot leave it, those are again that
+    /// were before: at the address of what the program has moved there may be other memory.
+    fn unless_it_fails(
+        &self,
+        pages: &Range<u64>,
+        leave: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let present = self.space.present_of(pages);
+        self.space.set_present(pages.start, pages.end - 1, false);
+        leave().inspect_err(|_| {
+            present.iter().for_each(|it| self.space.set_present(it.start, it.end - 1, true));
+        })
     }
 
     /// Has no pages in the file of which the program has unmapped the memory, or moved it, under a region,
