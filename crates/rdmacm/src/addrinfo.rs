@@ -1,15 +1,14 @@
-//! Names and services: `rdma_getaddrinfo(3)`, and as an event, `rdma_resolve_addrinfo(3)`.
+//! Names and services: `rdma_getaddrinfo(3)`.
 //!
 //! An answer and what it refers to is memory of the C library's, as each of its parts may be null.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use transom_abi::*;
 
 use crate::address::{self, AF_IB};
-use crate::entry::{guarded, last_errno, zero_of};
-use crate::id::Id;
+use crate::entry::{guarded, last_errno};
 
 /// Of a type of queue pair and a port space that do not go together.
 const EAI_QPTYPE: c_int = libc::EAI_SOCKTYPE;
@@ -33,7 +32,11 @@ unsafe fn copied<T>(from: *const T, length: usize) -> Result<*mut T, c_int> {
 }
 
 /// An answer that is freed unless it is given away.
-struct Answer(*mut rdma_addrinfo);
+#[derive(Debug)]
+pub(crate) struct Answer(*mut rdma_addrinfo);
+
+// SAFETY: it and what it refers to is memory of its own.
+unsafe impl Send for Answer {}
 
 impl Answer {
     fn new() -> Result<Self, c_int> {
@@ -47,7 +50,8 @@ impl Answer {
         unsafe { &mut *self.0 }
     }
 
-    fn given(self) -> *mut rdma_addrinfo {
+    /// Gives it to the program.
+    pub(crate) fn given(self) -> *mut rdma_addrinfo {
         let answer = self.0;
         std::mem::forget(self);
         answer
@@ -62,7 +66,7 @@ impl Drop for Answer {
 }
 
 /// Why there is no answer: a code of `getaddrinfo(3)`, or -1 and an errno.
-enum No {
+pub(crate) enum No {
     Code(c_int),
     Errno(c_int),
 }
@@ -160,9 +164,11 @@ unsafe fn look_up(
     result
 }
 
+/// What a node, a service and hints come to.
+///
 /// # Safety
 /// The strings are null or end with a zero; the hints are null, or refer to as much as they say.
-unsafe fn find(
+pub(crate) unsafe fn find(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
@@ -267,128 +273,10 @@ pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     }
 }
 
-/// Looks for a node and a service in a thread, and has an event say when that is done. It takes a file
-/// that events can be written to: Linux's has that since version 6.15.
-///
-/// # Safety
-/// As of [`rdma_getaddrinfo`]; the id is null, or not destroyed before the event is there.
-pub unsafe extern "C" fn rdma_resolve_addrinfo(
-    id: *mut rdma_cm_id,
-    node: *const c_char,
-    service: *const c_char,
-    hints: *const rdma_addrinfo,
-) -> c_int {
-    zero_of(|| {
-        // SAFETY: by the contract of this function.
-        let (this, hints) = unsafe { (Id::of(id)?, hints.as_ref()) };
-        let flags = hints.map_or(0, |hints| hints.ai_flags);
-        if flags & RAI_SA != 0 {
-            // There is no subnet administrator over Ethernet.
-            return Err(if flags & RAI_DNS != 0 { libc::EINVAL } else { libc::EOPNOTSUPP });
-        }
-        if (node.is_null() && service.is_null()) || this.own(|own| own.found != 0) {
-            return Err(libc::EINVAL);
-        }
-        let text = |text: *const c_char| {
-            // SAFETY: by the contract of this function.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned())
-        };
-        let (node, service) = (text(node), text(service));
-        // What they refer to may be gone by then.
-        let hints = hints
-            .map(|hints| (hints.ai_flags, hints.ai_family, hints.ai_qp_type, hints.ai_port_space));
-        let work = move || {
-            let hints =
-                hints.map(|(ai_flags, ai_family, ai_qp_type, ai_port_space)| rdma_addrinfo {
-                    ai_flags,
-                    ai_family,
-                    ai_qp_type,
-                    ai_port_space,
-                    ..Default::default()
-                });
-            let at =
-                |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
-            // SAFETY: the strings are there, and the hints refer to nothing.
-            let found = unsafe { find(at(&node), at(&service), hints.as_ref()) };
-            let (answer, status) = match found {
-                Ok(answer) => (answer.given().expose_provenance(), 0),
-                Err(No::Code(code)) => (0, code),
-                Err(No::Errno(errno)) => (0, -errno),
-            };
-            this.own(|own| own.found = answer);
-            let _ = write_event(this, RDMA_CM_EVENT_INTERNAL, status, 0);
-        };
-        let name = std::thread::Builder::new().name("transom-lookup".to_owned());
-        let started = name.spawn(work);
-        started.map(drop).map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))
-    })
-}
-
-/// Answers what [`rdma_resolve_addrinfo`] has found.
-///
-/// # Safety
-/// The id is null or live, `info` null or a place for the answer.
-pub unsafe extern "C" fn rdma_query_addrinfo(
-    id: *mut rdma_cm_id,
-    info: *mut *mut rdma_addrinfo,
-) -> c_int {
-    zero_of(|| {
-        // SAFETY: by the contract of this function.
-        let id = unsafe { Id::of(id) }?;
-        if info.is_null() {
-            return Err(libc::EINVAL);
-        }
-        match id.own(|own| std::mem::take(&mut own.found)) {
-            0 => Err(libc::ENODATA),
-            found => {
-                // SAFETY: by the contract of this function.
-                unsafe { *info = std::ptr::with_exposed_provenance_mut(found) };
-                Ok(())
-            }
-        }
-    })
-}
-
-fn write_event(
-    id: &Id,
-    event: rdma_cm_event_type,
-    status: c_int,
-    argument: u64,
-) -> Result<(), c_int> {
-    let write = rdma_ucm_write_cm_event {
-        id: id.handle,
-        reserved: 0,
-        event,
-        status: status as u32,
-        param: rdma_ucm_write_cm_event_param { arg: argument },
-    };
-    id.file()?.tell(RDMA_USER_CM_CMD_WRITE_CM_EVENT, write)
-}
-
-/// Puts an event of the program's own into the channel of an id. As [`rdma_resolve_addrinfo`] it takes a
-/// file that events can be written to.
-///
-/// # Safety
-/// The id is null or live.
-pub unsafe extern "C" fn rdma_write_cm_event(
-    id: *mut rdma_cm_id,
-    event: rdma_cm_event_type,
-    status: c_int,
-    arg: u64,
-) -> c_int {
-    zero_of(|| {
-        // SAFETY: by the contract of this function.
-        let id = unsafe { Id::of(id) }?;
-        if event == RDMA_CM_EVENT_USER {
-            write_event(id, event, status, arg)
-        } else {
-            Err(libc::EINVAL)
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use transom_abi::*;
 
+use crate::addrinfo::Answer;
 use crate::channel::Channel;
 use crate::device::Device;
 use crate::entry::zero_of;
@@ -25,6 +26,8 @@ pub(crate) struct Id {
     pub(crate) handle: u32,
     /// Its events.
     pub(crate) acknowledged: Arc<Acknowledged>,
+    /// Locked before `own`, and while the id ends or moves to another file.
+    pub(crate) lookup: Arc<Mutex<Lookup>>,
     own: Mutex<Own>,
 }
 
@@ -55,8 +58,32 @@ pub(crate) struct Own {
     /// What the program sees of the paths.
     pub(crate) paths: Vec<ibv_sa_path_rec>,
     pub(crate) groups: Vec<Arc<Group>>,
-    /// What `rdma_resolve_addrinfo` has found.
-    pub(crate) found: usize,
+}
+
+/// What `rdma_resolve_addrinfo` does for an id. The thread that does it has this too, and not the id, which the
+/// program may destroy meanwhile.
+#[derive(Debug, Default)]
+pub(crate) enum Lookup {
+    /// Nothing, or the id has ended.
+    #[default]
+    None,
+    /// It looks, and will tell the id by this file.
+    UnderWay(File),
+    /// It has found something, and nobody has asked for that.
+    Found(Answer),
+}
+
+impl Lookup {
+    /// What was found, once.
+    pub(crate) fn take_found(&mut self) -> Option<Answer> {
+        match std::mem::take(self) {
+            Self::Found(answer) => Some(answer),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 /// A multicast group that an id has joined, or is about to.
@@ -107,6 +134,7 @@ impl Id {
             provider,
             handle,
             acknowledged: Arc::default(),
+            lookup: Arc::default(),
             own: Mutex::new(Own { synchronous, ..Own::default() }),
         })
     }
@@ -248,12 +276,15 @@ impl Id {
         // SAFETY: by the contract of this function.
         let this = unsafe { Self::of(id) }?;
         let handle = this.handle;
+        let mut lookup = this.lookup.lock();
         let gone: rdma_ucm_destroy_id_resp =
             this.file()?.ask(RDMA_USER_CM_CMD_DESTROY_ID, |response| rdma_ucm_destroy_id {
                 response,
                 id: handle,
                 reserved: 0,
             })?;
+        *lookup = Lookup::None;
+        drop(lookup);
         this.acknowledge_shown();
         this.acknowledged.wait_for(gone.events_reported);
         // SAFETY: the file has forgotten it, and so has the program.

@@ -23,6 +23,7 @@ mod event;
 mod file;
 mod fork;
 mod id;
+mod lookup;
 mod migrate;
 mod multicast;
 mod provider;
@@ -34,10 +35,7 @@ mod rsocket;
 mod srq;
 mod verbs;
 
-pub use addrinfo::{
-    rdma_freeaddrinfo, rdma_getaddrinfo, rdma_query_addrinfo, rdma_resolve_addrinfo,
-    rdma_write_cm_event,
-};
+pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 pub use arrival::{rdma_event_str, rdma_get_cm_event};
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
 pub use connect::{
@@ -50,6 +48,7 @@ pub use endpoint::{
 pub use event::rdma_ack_cm_event;
 pub use file::FileCalls;
 pub use id::{rdma_create_id, rdma_destroy_id};
+pub use lookup::{rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event};
 pub use migrate::{rdma_migrate_id, rdma_set_option};
 pub use multicast::{rdma_join_multicast, rdma_join_multicast_ex, rdma_leave_multicast};
 pub use provider::{Loaded, Provider, Source};

@@ -6,7 +6,7 @@ use transom_abi::*;
 
 use crate::channel::Channel;
 use crate::entry::zero_of;
-use crate::id::Id;
+use crate::id::{Id, Lookup};
 
 /// Moves an id to a channel, or to one of its own, once its events of the old one are acknowledged.
 ///
@@ -27,6 +27,7 @@ pub(crate) unsafe fn migrate(
     let old = id.seen().channel;
     // SAFETY: both are live.
     let (file, from) = unsafe { (Channel::of(to)?.file(), Channel::of(old)?.file()) };
+    let mut lookup = id.lookup.lock();
     let moved = file.ask(RDMA_USER_CM_CMD_MIGRATE_ID, |response| rdma_ucm_migrate_id {
         response,
         id: id.handle,
@@ -39,6 +40,10 @@ pub(crate) unsafe fn migrate(
         }
     })?;
     id.change(|seen| seen.channel = to);
+    if let Lookup::UnderWay(by) = &mut *lookup {
+        *by = file;
+    }
+    drop(lookup);
     id.own(|own| own.synchronous = synchronous);
     if was_synchronous {
         id.acknowledge_shown();

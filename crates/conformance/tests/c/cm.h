@@ -7,13 +7,13 @@
 
 #include "check.h"
 
-static void shown(const char *what)
+static inline void shown(const char *what)
 {
 	printf("ok - %s\n", what);
 }
 
 /* A queue pair of two sends and two receives, whose completion queues the library makes. */
-static struct ibv_qp_init_attr small(enum ibv_qp_type type)
+static inline struct ibv_qp_init_attr small(enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr attr = {.qp_type = type, .sq_sig_all = 1};
 
@@ -23,7 +23,7 @@ static struct ibv_qp_init_attr small(enum ibv_qp_type type)
 }
 
 /* The next event of a channel, which is of this kind; it is not acknowledged. */
-static struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
+static inline struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
 {
 	struct rdma_cm_event *event;
 
@@ -36,12 +36,12 @@ static struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
 	return event;
 }
 
-static void expect(struct rdma_event_channel *channel, int kind)
+static inline void expect(struct rdma_event_channel *channel, int kind)
 {
 	CHECK(!rdma_ack_cm_event(next(channel, kind)));
 }
 
-static void loopback(int family, struct sockaddr_storage *address)
+static inline void loopback(int family, struct sockaddr_storage *address)
 {
 	memset(address, 0, sizeof(*address));
 	address->ss_family = family;
@@ -51,7 +51,7 @@ static void loopback(int family, struct sockaddr_storage *address)
 		((struct sockaddr_in6 *)address)->sin6_addr = in6addr_loopback;
 }
 
-static struct rdma_cm_id *listener(struct rdma_event_channel *channel, int family,
+static inline struct rdma_cm_id *listener(struct rdma_event_channel *channel, int family,
 				   enum rdma_port_space ps, struct sockaddr_storage *address)
 {
 	struct rdma_cm_id *id;
@@ -66,7 +66,7 @@ static struct rdma_cm_id *listener(struct rdma_event_channel *channel, int famil
 }
 
 /* An id whose route to the address is resolved. */
-static struct rdma_cm_id *resolved(struct rdma_event_channel *channel, enum rdma_port_space ps,
+static inline struct rdma_cm_id *resolved(struct rdma_event_channel *channel, enum rdma_port_space ps,
 				   struct sockaddr_storage *address)
 {
 	struct rdma_cm_id *id;

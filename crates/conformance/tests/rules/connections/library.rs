@@ -34,6 +34,16 @@ fn an_ordinary_user_connects_as_well() {
     run_as_nobody(&scratch, &program, our_libraries(), 17);
 }
 
+/// A name is looked up in a thread: an id that ends or moves meanwhile takes neither memory nor events with it.
+/// Rules: CM-58
+#[test]
+fn a_c_program_ends_ids_while_names_are_looked_up() {
+    let scratch = Scratch::new("lookups");
+    let program = compile(&scratch, "lookups.c", "lookups", RDMACM);
+    take_turn(Link::Wire);
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()), 3);
+}
+
 /// Channels, ids and queue pairs end in any order; of many connections nothing is left, be it memory or
 /// descriptors.
 #[test]

@@ -1,0 +1,167 @@
+//! Names and services that an event tells of: `rdma_resolve_addrinfo(3)`, `rdma_query_addrinfo(3)`; and events of the
+//! program's own, `rdma_write_cm_event(3)`.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transom_abi::*;
+
+use crate::addrinfo::{No, find};
+use crate::entry::zero_of;
+use crate::file::File;
+use crate::id::{Id, Lookup};
+
+/// What a thread looks up, and for whom.
+struct Work {
+    node: Option<CString>,
+    service: Option<CString>,
+    hints: Option<rdma_addrinfo>,
+    /// The id's number in the file.
+    handle: u32,
+    /// The id may have ended when the answer is there: this is what is left of it then.
+    lookup: Arc<Mutex<Lookup>>,
+}
+
+// SAFETY: the hints refer to nothing.
+unsafe impl Send for Work {}
+
+impl Work {
+    fn carry_out(self) {
+        let at = |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
+        // SAFETY: the strings are there, and the hints refer to nothing.
+        let found = unsafe { find(at(&self.node), at(&self.service), self.hints.as_ref()) };
+        // The id neither ends nor moves to another file before it is told.
+        let mut lookup = self.lookup.lock();
+        let Lookup::UnderWay(file) = *lookup else { return };
+        let status = match found {
+            Ok(answer) => {
+                *lookup = Lookup::Found(answer);
+                0
+            }
+            Err(no) => {
+                *lookup = Lookup::None;
+                match no {
+                    No::Code(code) => code,
+                    No::Errno(errno) => -errno,
+                }
+            }
+        };
+        let _ = write_event(file, self.handle, RDMA_CM_EVENT_INTERNAL, status, 0);
+    }
+}
+
+/// Looks for a node and a service in a thread, and has an event say when that is done. It takes a file
+/// that events can be written to: Linux's has that since version 6.15.
+///
+/// # Safety
+/// As of [`rdma_getaddrinfo`](crate::rdma_getaddrinfo); the id is null or live.
+pub unsafe extern "C" fn rdma_resolve_addrinfo(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (this, hints) = unsafe { (Id::of(id)?, hints.as_ref()) };
+        let flags = hints.map_or(0, |hints| hints.ai_flags);
+        if flags & RAI_SA != 0 {
+            // There is no subnet administrator over Ethernet.
+            return Err(if flags & RAI_DNS != 0 { libc::EINVAL } else { libc::EOPNOTSUPP });
+        }
+        if node.is_null() && service.is_null() {
+            return Err(libc::EINVAL);
+        }
+        let text = |text: *const c_char| {
+            // SAFETY: by the contract of this function.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned())
+        };
+        // What they refer to may be gone by then.
+        let hints = hints.map(|hints| rdma_addrinfo {
+            ai_flags: hints.ai_flags,
+            ai_family: hints.ai_family,
+            ai_qp_type: hints.ai_qp_type,
+            ai_port_space: hints.ai_port_space,
+            ..Default::default()
+        });
+        let work = Work {
+            node: text(node),
+            service: text(service),
+            hints,
+            handle: this.handle,
+            lookup: this.lookup.clone(),
+        };
+        let mut lookup = this.lookup.lock();
+        if !matches!(*lookup, Lookup::None) {
+            // One is under way, or nobody has asked what it has found.
+            return Err(libc::EBUSY);
+        }
+        let file = this.file()?;
+        let thread = std::thread::Builder::new().name("transom-lookup".to_owned());
+        let started = thread.spawn(move || work.carry_out());
+        started.map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
+        *lookup = Lookup::UnderWay(file);
+        Ok(())
+    })
+}
+
+/// Answers what [`rdma_resolve_addrinfo`] has found.
+///
+/// # Safety
+/// The id is null or live, `info` null or a place for the answer.
+pub unsafe extern "C" fn rdma_query_addrinfo(
+    id: *mut rdma_cm_id,
+    info: *mut *mut rdma_addrinfo,
+) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        if info.is_null() {
+            return Err(libc::EINVAL);
+        }
+        let answer = id.lookup.lock().take_found().ok_or(libc::ENODATA)?;
+        // SAFETY: by the contract of this function.
+        unsafe { *info = answer.given() };
+        Ok(())
+    })
+}
+
+fn write_event(
+    file: File,
+    handle: u32,
+    event: rdma_cm_event_type,
+    status: c_int,
+    argument: u64,
+) -> Result<(), c_int> {
+    let write = rdma_ucm_write_cm_event {
+        id: handle,
+        reserved: 0,
+        event,
+        status: status as u32,
+        param: rdma_ucm_write_cm_event_param { arg: argument },
+    };
+    file.tell(RDMA_USER_CM_CMD_WRITE_CM_EVENT, write)
+}
+
+/// Puts an event of the program's own into the channel of an id. As [`rdma_resolve_addrinfo`] it takes a
+/// file that events can be written to.
+///
+/// # Safety
+/// The id is null or live.
+pub unsafe extern "C" fn rdma_write_cm_event(
+    id: *mut rdma_cm_id,
+    event: rdma_cm_event_type,
+    status: c_int,
+    arg: u64,
+) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        if event == RDMA_CM_EVENT_USER {
+            write_event(id.file()?, id.handle, event, status, arg)
+        } else {
+            Err(libc::EINVAL)
+        }
+    })
+}
