@@ -177,7 +177,7 @@ fn request(
 }
 
 /// A group was joined, or not: the queue pair of the id is attached to it.
-fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) -> Box<Event> {
+pub(crate) fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) -> Box<Event> {
     let owners = [&id.acknowledged, &group.acknowledged].map(|owner| Some(Arc::clone(owner)));
     let mut event = Event::new(fetched, true, owners);
     event.public.id = id.pointer();
@@ -186,11 +186,14 @@ fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) -> Box<Event>
     ud.private_data = group.context;
     let (grh, lid) = (ud.ah_attr.grh, ud.ah_attr.dlid);
     let qp = id.seen().qp;
-    if fetched.event == RDMA_CM_EVENT_MULTICAST_JOIN && !group.send_only && !qp.is_null() {
+    // Whoever leaves the group meanwhile finds what is attached.
+    let mut state = group.state.lock();
+    let joined = fetched.event == RDMA_CM_EVENT_MULTICAST_JOIN && !state.left;
+    if joined && !group.send_only && !qp.is_null() {
         // SAFETY: the queue pair is the id's, and live.
         match done(unsafe { (id.provider.verbs.ibv_attach_mcast)(qp, &grh.dgid, lid) }) {
             // SAFETY: every GID may be read as bytes.
-            Ok(()) => group.state.lock().attached = Some((unsafe { grh.dgid.raw }, lid)),
+            Ok(()) => state.attached = Some((unsafe { grh.dgid.raw }, lid)),
             Err(errno) => {
                 event.public.event = RDMA_CM_EVENT_MULTICAST_ERROR;
                 event.public.status = -errno;

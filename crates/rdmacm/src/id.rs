@@ -112,6 +112,8 @@ pub(crate) struct Joined {
     pub(crate) handle: u32,
     /// The queue pair is attached to this GID, by this LID.
     pub(crate) attached: Option<([u8; 16], u16)>,
+    /// The group is being left, and the queue pair attached no more: the event may be fetched just now.
+    pub(crate) left: bool,
 }
 
 /// An id as a call makes it.

@@ -109,6 +109,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
         let group = found.ok_or(libc::EADDRNOTAVAIL)?;
         let (handle, attached) = {
             let mut state = group.state.lock();
+            state.left = true;
             (state.handle, state.attached.take())
         };
         let qp = id.seen().qp;
@@ -128,4 +129,105 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
         group.acknowledged.wait_for(left.events_reported);
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::*};
+
+    use super::*;
+    use crate::channel::Channel;
+    use crate::file::FileCalls;
+    use crate::id::New;
+    use crate::provider::Provider;
+    use crate::verbs::Verbs;
+
+    /// How often the queue pair is attached.
+    static ATTACHED: AtomicI32 = AtomicI32::new(0);
+    static GROUP: AtomicPtr<Group> = AtomicPtr::new(std::ptr::null_mut());
+
+    unsafe extern "C" fn attach(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
+        ATTACHED.fetch_add(1, SeqCst);
+        0
+    }
+
+    unsafe extern "C" fn detach(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
+        ATTACHED.fetch_sub(1, SeqCst);
+        0
+    }
+
+    /// The event that a thread has fetched, which is past the file and comes to attach the queue pair now.
+    fn arrive() {
+        // SAFETY: the group is left, and that waits for this event.
+        let group = unsafe { &*GROUP.load(SeqCst) };
+        // SAFETY: it lives longer than its groups.
+        let id = unsafe { &*group.id };
+        let event = RDMA_CM_EVENT_MULTICAST_JOIN;
+        let fetched = rdma_ucm_event_resp { event, ..Default::default() };
+        arrival::of_group(group, id, &fetched).acknowledge();
+    }
+
+    /// A file that has one event fetched at the moment when a group is left.
+    unsafe extern "C-unwind" fn write(_: c_int, bytes: *const c_void, count: usize) -> isize {
+        let header = bytes.cast::<rdma_ucm_cmd_hdr>();
+        // SAFETY: a command that has this header, and the place of its answer behind it.
+        unsafe {
+            if (*header).cmd == RDMA_USER_CM_CMD_LEAVE_MCAST {
+                let command = header.add(1).cast::<rdma_ucm_destroy_id>().read_unaligned();
+                let answer = rdma_ucm_destroy_id_resp { events_reported: 1 };
+                std::ptr::with_exposed_provenance_mut::<rdma_ucm_destroy_id_resp>(
+                    command.response as usize,
+                )
+                .write(answer);
+                arrive();
+            }
+        }
+        count as isize
+    }
+
+    unsafe extern "C" fn open() -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn close(_: c_int) -> c_int {
+        0
+    }
+
+    #[test]
+    fn who_leaves_while_the_event_is_fetched_is_attached_no_more() {
+        let verbs = Verbs { ibv_attach_mcast: attach, ibv_detach_mcast: detach, ..Verbs::none() };
+        let provider = Box::leak(Box::new(Provider::new(verbs, FileCalls { open, write, close })));
+        let channel = Channel::open(provider).unwrap();
+        let new = New {
+            channel,
+            context: std::ptr::null_mut(),
+            ps: RDMA_PS_UDP,
+            qp_type: IBV_QPT_UD,
+            synchronous: false,
+        };
+        // SAFETY: the channel was just opened.
+        let id = unsafe { Id::create(provider, new) }.unwrap();
+        // SAFETY: the id was just made, and addresses are long enough.
+        unsafe {
+            let this = Id::of(id).unwrap();
+            this.change(|seen| seen.qp = std::ptr::dangling_mut());
+            let mut address =
+                sockaddr_in6 { sin6_family: libc::AF_INET6 as u16, ..Default::default() };
+            let name = (&raw mut address).cast();
+            let group = Arc::new(Group {
+                id: this,
+                context: std::ptr::null_mut(),
+                address: address::read(name).unwrap().0,
+                send_only: false,
+                acknowledged: Arc::default(),
+                state: Default::default(),
+            });
+            GROUP.store(Arc::as_ptr(&group).cast_mut(), SeqCst);
+            this.own(|own| own.groups.push(group));
+            assert_eq!(rdma_leave_multicast(id, name), 0);
+            assert_eq!(ATTACHED.load(SeqCst), 0);
+            assert_eq!(Id::destroy(id), Ok(()));
+            Channel::close(channel);
+        }
+    }
 }

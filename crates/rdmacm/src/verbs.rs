@@ -27,6 +27,17 @@ macro_rules! verbs {
                     $($($name: *unsafe { library.get(concat!(stringify!($name), "\0")) }?,)*)*
                 })
             }
+
+            /// None may be called: those that a test calls it puts in their places.
+            #[cfg(test)]
+            pub(crate) fn none() -> Self {
+                $($(
+                    unsafe extern $abi fn $name($(_: $type),*) $(-> $result)? {
+                        unreachable!()
+                    }
+                )*)*
+                Self { $($($name,)*)* }
+            }
         }
 
         impl std::fmt::Debug for Verbs {
