@@ -120,7 +120,7 @@ impl From<Failed> for OpenError {
 
 /// The device is of the process that this one was forked from: nothing can be made on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inherited;
+pub struct Inherited;
 
 /// The device of this process: one for all its contexts.
 pub struct Device {
@@ -201,7 +201,11 @@ impl Device {
     }
 
     /// Refuses to make something on an inherited device.
-    pub(crate) fn check_own(&self) -> Result<(), Inherited> {
+    ///
+    /// # Errors
+    ///
+    /// [`Inherited`] where it is.
+    pub fn check_own(&self) -> Result<(), Inherited> {
         if self.process.is_inherited() { Err(Inherited) } else { Ok(()) }
     }
 

@@ -101,7 +101,7 @@ unsafe fn create(
         return Err(Wrong::invalid("port_num", 0, "ST-09"));
     }
     // SAFETY: a protection domain's context is open.
-    let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
+    let context = unsafe { Context::to_make_in(pd.context) }?;
     let address = address(attr, &context.device().port().addresses())?;
     context.device().port().check_reachable(&address, true).map_err(Wrong::unreachable)?;
     let limit = Limits::DEVICE.address_handles;

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use transom_abi::*;
 use transom_system::memory::Allocation;
 
+use crate::context::Context;
 use crate::entry::{effect_always, number_of, pointer_of};
 use crate::object::{Handled, Table};
 use crate::pd;
@@ -65,7 +66,9 @@ pub unsafe extern "C" fn ibv_alloc_buf(
         // SAFETY: by the contract of this verb.
         let buf = unsafe { buf.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        unsafe { pd::find(pd) }?;
+        let ours = unsafe { pd::find(pd) }?;
+        // SAFETY: a protection domain's context is open.
+        unsafe { Context::to_make_in(ours.context) }?;
         let memory = Allocation::new(size).map_err(|_| libc::ENOMEM)?;
         let address = memory.first().as_ptr().cast();
         let buffer = Buffer { pd, memory, length: size };

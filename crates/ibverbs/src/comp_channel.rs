@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 ) -> *mut ibv_comp_channel {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let of = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
+        let of = unsafe { Context::to_make_in(context) }?;
         let adapter = of.adapter.clone();
         let events = EventQueue::of(adapter.device().process());
         let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))?;

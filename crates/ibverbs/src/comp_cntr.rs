@@ -55,8 +55,8 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
 ) -> *mut ibv_comp_cntr {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
-        let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
+        let (ours, attr) = unsafe { (Context::to_make_in(context)?, attr.as_ref()) };
+        let attr = attr.ok_or(libc::EINVAL)?;
         if attr.comp_mask != 0 || attr.flags != 0 {
             return Err(libc::EINVAL);
         }

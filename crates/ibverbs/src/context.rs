@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::{ibv_context, verbs_context};
 use transom_host::Adapter;
-use transom_host::device::Device;
+use transom_host::device::{Device, Inherited};
 use transom_host::events::{AsyncEvent, EventQueue, EventSource};
 use transom_system::object_counts::ObjectKind;
 
@@ -66,6 +66,17 @@ impl Context {
         }
         // SAFETY: it is the `context` field of a `Context` made by `Context::enter`.
         Some(unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() })
+    }
+
+    /// Ours, to make something in it: `EIO` where the device is inherited, whose objects are its parent's.
+    ///
+    /// # Safety
+    /// As [`Context::of`].
+    pub(crate) unsafe fn to_make_in<'a>(context: *mut ibv_context) -> Result<&'a Self, c_int> {
+        // SAFETY: by the contract of this function.
+        let ours = unsafe { Self::of(context) }.ok_or(libc::EINVAL)?;
+        ours.device().check_own().map_err(|_: Inherited| libc::EIO)?;
+        Ok(ours)
     }
 
     /// The device that it is a view of.

@@ -248,7 +248,7 @@ pub(crate) unsafe extern "C" fn open_qp(
         // SAFETY: by the contract of this verb.
         (|| unsafe {
             let attr = attr.as_ref().ok_or(libc::EINVAL)?;
-            let ours = Context::of(context).ok_or(libc::EINVAL)?;
+            let ours = Context::to_make_in(context)?;
             let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
             if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
                 return Err(libc::EINVAL);

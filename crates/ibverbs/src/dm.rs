@@ -58,8 +58,8 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 ) -> *mut ibv_dm {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
-        let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
+        let (ours, attr) = unsafe { (Context::to_make_in(context)?, attr.as_ref()) };
+        let attr = attr.ok_or(libc::EINVAL)?;
         if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
             return Err(libc::EINVAL);
         }
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        let ours = unsafe { Context::to_make_in(context) }?;
         let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
         let usable = |memory: &Arc<DeviceMemory>| {
             Arc::ptr_eq(memory.device(), ours.device()) && !memory.is_closed()

@@ -11,6 +11,7 @@ use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_system::registry::CallFault;
 
+use crate::context::Context;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::pd::{self, Pd};
@@ -213,6 +214,8 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { pd::find(pd) }?;
+        // SAFETY: a protection domain's context is open.
+        unsafe { Context::to_make_in(ours.context) }?;
         let found = MRS.by_handle(handle, |object| {
             let (mr, abi) = (object.inner, object.abi);
             // SAFETY: the struct is live while the table is locked, and its fields are written under

@@ -37,8 +37,8 @@ unsafe fn alloc(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> Result<*mut ibv_pd, c_int> {
     // SAFETY: by the contract of this function.
-    let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
-    let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
+    let (ours, attr) = unsafe { (Context::to_make_in(context)?, attr.as_ref()) };
+    let attr = attr.ok_or(libc::EINVAL)?;
     let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
         | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
         | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;

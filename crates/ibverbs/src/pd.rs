@@ -55,7 +55,7 @@ pub(crate) fn enter(
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        let ours = unsafe { Context::to_make_in(context) }?;
         let domain = ProtectionDomain::allocate(ours.device()).ok_or(libc::ENOMEM)?;
         Ok(enter(context, ours, domain, false))
     })
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        let ours = unsafe { Context::to_make_in(context) }?;
         let found = PDS.by_handle(handle, |object| object.inner.clone());
         let ours_too = |pd: &Pd| Arc::ptr_eq(pd.domain.device(), ours.device());
         let usable = |pd: &Pd| ours_too(pd) && !pd.domain.is_closed();

@@ -43,10 +43,8 @@ pub(crate) unsafe extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let (ours, init) = unsafe { (Context::of(context), init.as_ref()) };
-        let (Some(ours), Some(ibv_td_init_attr { comp_mask: 0 })) = (ours, init) else {
-            return Err(libc::EINVAL);
-        };
+        let (ours, init) = unsafe { (Context::to_make_in(context)?, init.as_ref()) };
+        let Some(ibv_td_init_attr { comp_mask: 0 }) = init else { return Err(libc::EINVAL) };
         ours.adopt();
         let mut abi = Box::new(ibv_td { context });
         let pointer = &raw mut *abi;

@@ -60,10 +60,8 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
         let opened = unsafe {
-            match (Context::of(context), init.as_ref()) {
-                (Some(ours), Some(init)) => open(ours, init).inspect(|_| ours.adopt()),
-                _ => Err(libc::EINVAL),
-            }
+            let ours = Context::to_make_in(context)?;
+            open(ours, init.as_ref().ok_or(libc::EINVAL)?).inspect(|_| ours.adopt())
         };
         let xrcd = Xrcd { abi: ibv_xrcd { context }, handle: 0 };
         opened.map(|domain| XRCDS.insert(xrcd, |_| domain).cast())

@@ -4,7 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use transom_abi::*;
+use transom_conformance::address_handles::here;
+use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
+use transom_conformance::memory::*;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::destroy_srq;
@@ -265,6 +268,62 @@ on_each_way! {
             }
             assert_eq!(state(family.qp), IBV_QPS_ERR);
         }));
+        family.is_well();
+        family.end();
+    }
+
+    /// So it is with everything that takes nothing of what processes share, and with second names.
+    fn whatever_is_made_on_an_inherited_device_answers_eio() {
+        let mut family = Family::new();
+        let (context, pd, mr) = (family.end.context, family.end.pd, family.mr);
+        let td = alloc_td(context);
+        let dm = alloc_dm(context, 4096);
+        let domain = xrcd(context);
+        let mut wc = ibv_wc { slid: LID, ..ibv_wc::default() };
+        join(fork(|| {
+            let refused = |what: &str, made: bool| {
+                assert_eq!((made, errno()), (false, libc::EIO), "{what}");
+            };
+            let mut by_number = ibv_qp_open_attr {
+                comp_mask: IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+                // SAFETY: its struct stays readable.
+                qp_num: unsafe { (*family.qp).qp_num },
+                xrcd: domain,
+                qp_type: IBV_QPT_XRC_RECV,
+                ..Default::default()
+            };
+            let mut buffer = std::ptr::null_mut();
+            // SAFETY: live objects, and attributes of this test.
+            unsafe {
+                refused("domain", !ibv_alloc_pd(context).is_null());
+                refused("its name", !ibv_import_pd(context, (*pd).handle).is_null());
+                refused("name of memory", !ibv_import_dm(context, (*dm).handle).is_null());
+                refused("name of a region", !ibv_import_mr(pd, (*mr).handle).is_null());
+                refused("channel", !ibv_create_comp_channel(context).is_null());
+                let mut init = ibv_comp_cntr_init_attr::default();
+                refused("counter", !ibv_create_comp_cntr(context, &mut init).is_null());
+                refused("handle", !ibv_create_ah(pd, &mut here()).is_null());
+                let answer = ibv_create_ah_from_wc(pd, &mut wc, std::ptr::null_mut(), 1);
+                refused("handle of a completion", !answer.is_null());
+                refused("buffer", !ibv_alloc_buf(pd, 4096, &mut buffer).is_null());
+                let open = verbs(context).open_qp.expect("it is there");
+                refused("name of a queue pair", !open(context, &mut by_number).is_null());
+                let alloc = verbs(context).alloc_td.expect("it is there");
+                let made = alloc(context, &mut ibv_td_init_attr::default());
+                refused("thread domain", !made.is_null());
+            }
+            refused("parent domain", try_parent(context, parent_attr(pd, td)).is_ok());
+            let attr = ibv_alloc_dm_attr { length: 64, ..Default::default() };
+            refused("memory", try_dm(context, attr).is_ok());
+            refused("region of memory", try_reg_dm(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED).is_ok());
+            refused("null region", try_null_mr(pd).is_ok());
+            refused("XRC domain", try_xrcd(context, -1, libc::O_CREAT).is_ok());
+            // What there is ends all the same.
+            assert_eq!((free_dm(dm), dealloc_td(context, td)), (0, 0));
+            assert_eq!(close_xrcd(context, domain), 0);
+        }));
+        assert_eq!((free_dm(dm), dealloc_td(context, td)), (0, 0));
+        assert_eq!(close_xrcd(context, domain), 0);
         family.is_well();
         family.end();
     }
