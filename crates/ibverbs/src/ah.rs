@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_device::queue::{Address, Datagram};
 use transom_host::Limits;
-use transom_system::addresses::{Addresses, LOOPBACK_GID};
+use transom_system::addresses::{Addresses, LOOPBACK_GID, is_multicast};
 use transom_wire::grh::{GRH_BYTES, Route};
 
 use crate::context::Context;
@@ -155,6 +155,16 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     })
 }
 
+/// The index of the GID that a datagram is answered from: that which it was sent to, of a group one from which its
+/// sender is reached. None of another: the area holds the header of no datagram of this port's.
+fn answering(route: &Route, addresses: &Addresses) -> Option<usize> {
+    if is_multicast(&route.destination) {
+        addresses.index_of(&addresses.source(0, &route.source)?)
+    } else {
+        addresses.index_of(&route.destination)
+    }
+}
+
 /// The address of whoever sent a datagram.
 ///
 /// # Safety
@@ -179,15 +189,14 @@ unsafe fn from_wc(
         let area = unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() };
         let route = area.and_then(Route::read).ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this function.
-        let ours = unsafe { Context::of(context) };
-        let index =
-            ours.and_then(|ours| ours.device().port().addresses().index_of(&route.destination));
+        let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
+        let index = answering(&route, &ours.device().port().addresses()).ok_or(libc::EINVAL)?;
         answer.is_global = 1;
-        answer.grh.sgid_index = index.unwrap_or(0) as u8;
+        answer.grh.sgid_index = u8::try_from(index).map_err(|_| libc::EINVAL)?;
         answer.grh.dgid = ibv_gid { raw: route.source };
         answer.grh.traffic_class = route.traffic_class;
         answer.grh.flow_label = route.flow_label;
-        answer.grh.hop_limit = 0xff;
+        answer.grh.hop_limit = route.hop_limit;
     }
     Ok(answer)
 }

@@ -9,7 +9,8 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
 use transom_ibverbs::*;
-use transom_system::addresses::gid;
+use transom_system::addresses::{Addresses, gid};
+use transom_wire::grh::Route;
 
 /// The address of whoever sent this; the errno if it is refused.
 fn answer(
@@ -40,7 +41,7 @@ on_each_link! {
         for traffic_class in [0, 0x60] {
             both.recv(1, 200);
             let mut to = here();
-            to.grh.traffic_class = traffic_class;
+            (to.grh.traffic_class, to.grh.hop_limit) = (traffic_class, 7);
             let there = ah(a.pd, &to);
             let request = addressed(wr(IBV_WR_SEND), there, number(qb), QKEY);
             post(qa, &mut { request });
@@ -51,7 +52,7 @@ on_each_link! {
             // SAFETY: plain bytes.
             assert_eq!((attr.is_global, unsafe { attr.grh.dgid.raw }), (1, LOOPBACK_GID));
             assert_eq!((attr.port_num, gid_at(b.context, attr.grh.sgid_index)), (1, LOOPBACK_GID));
-            assert_eq!(attr.grh.traffic_class, traffic_class);
+            assert_eq!((attr.grh.traffic_class, attr.grh.hop_limit), (traffic_class, 7));
             let by_attr = ah(b.pd, &attr);
             // SAFETY: a live domain, and the receive's first bytes.
             let by_wc = unsafe { ibv_create_ah_from_wc(b.pd, &mut wc, area.cast(), 1) };
@@ -212,6 +213,47 @@ fn garbage_is_no_address() {
         assert_eq!(ibv_init_ah_from_wc(context, 1, &mut wc, area, null_mut()), -1);
         assert!(ibv_create_ah_from_wc(null_mut(), &mut wc, area, 1).is_null());
         assert!(ibv_create_ah_from_wc(both.pair.b.pd, null_mut(), area, 1).is_null());
+    }
+}
+
+/// What was sent to a host is answered from the address that it was sent to, so there must be such a one; a group's
+/// is nobody's, and answered from one that leads to the sender.
+/// Rules: UD-02
+#[test]
+fn only_datagrams_of_this_port_are_answered() {
+    let end = End::new(Default::default());
+    let with_grh = ibv_wc { wc_flags: IBV_WC_GRH, ..ibv_wc::default() };
+    let address = |text: &str| gid(text.parse().expect("an address"));
+    let addresses = Addresses::read().expect("the addresses of this host");
+    for (from, to, group) in [
+        ("127.0.0.1", "127.0.0.1", false),
+        ("127.0.0.1", "192.0.2.1", false),
+        ("127.0.0.1", "239.1.2.3", true),
+        ("::1", "2001:db8::1", false),
+        ("::1", "ff02::1234", true),
+    ] {
+        let (source, destination) = (address(from), address(to));
+        let route = Route { source, destination, traffic_class: 0, hop_limit: 9, flow_label: 0 };
+        let mut area = route.write(8);
+        let answered = answer(end.context, 1, with_grh, area.as_ptr());
+        let ours = addresses.index_of(&destination).is_some();
+        let reached = group && addresses.source(0, &source).is_some();
+        let mut wc = with_grh;
+        // SAFETY: a live domain and an area of 40 bytes.
+        let made = unsafe { ibv_create_ah_from_wc(end.pd, &mut wc, area.as_mut_ptr().cast(), 1) };
+        if !ours && !reached {
+            assert_eq!(answered.unwrap_err(), libc::EINVAL, "{to}");
+            assert!(made.is_null() && errno() == libc::EINVAL, "{to}");
+            continue;
+        }
+        let attr = answered.unwrap_or_else(|errno| panic!("{to}: {errno}"));
+        let index = attr.grh.sgid_index;
+        let expected =
+            if ours { destination } else { addresses.source(0, &source).expect("it is reached") };
+        assert_eq!(gid_at(end.context, index), expected, "{to}");
+        // SAFETY: plain bytes.
+        assert_eq!((unsafe { attr.grh.dgid.raw }, attr.grh.hop_limit), (source, 9));
+        assert_eq!(destroy_ah(made), 0, "{to}");
     }
 }
 

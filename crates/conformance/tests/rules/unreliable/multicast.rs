@@ -124,6 +124,30 @@ on_each_link! {
         }
     }
 
+    /// Whoever has sent to a group is answered.
+    /// Rules: UD-07
+    fn a_datagram_to_a_group_can_be_answered(link: Link) {
+        let mut both = DatagramPair::new(link);
+        let gid = group();
+        let far = member(&both.pair.b, gid, &both.far, both.mb, 1);
+        both.ah = ah(both.pair.a.pd, &to_gid(gid));
+        both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        both.sent();
+        let (a, b) = (&both.pair.a, &both.pair.b);
+        let mut wc = b.expect(IBV_WC_SUCCESS);
+        let area = both.far.addr() as *mut ibv_grh;
+        // SAFETY: a live domain, and the receive's first bytes.
+        let back = unsafe { ibv_create_ah_from_wc(b.pd, &mut wc, area, 1) };
+        assert!(!back.is_null(), "{}", errno());
+        let own = a.reg(&both.near, ALL);
+        recv(both.pair.qa, 5, &mut [sge(both.near.addr(), 64, own)]);
+        post(far, &mut addressed(wr(IBV_WR_SEND), back, wc.src_qp, QKEY));
+        b.expect(IBV_WC_SUCCESS);
+        let wc = a.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.wr_id, wc.opcode, wc.src_qp), (5, IBV_WC_RECV, number(far)));
+        assert_eq!(destroy_ah(back), 0);
+    }
+
     /// A member without room, or with another Q_Key, goes without; the others do not.
     /// Rules: UD-04, UD-05
     fn members_lose_their_own_copy_only(link: Link) {
