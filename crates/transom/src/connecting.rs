@@ -354,11 +354,12 @@ impl Arrival for OnItsWay {
         Ok(Some(Connection::new(id, queue_pair, from_peer, peer)))
     }
 
-    fn id(&self) -> &Id {
-        &self.establishing.as_ref().expect(ASKED_AGAIN).id
-    }
-
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+
+    fn data_has_come(&self) -> Result<()> {
+        // Whoever has waited for it knows more already.
+        self.establishing.as_ref().map_or(Ok(()), |establishing| establishing.id.data_has_come())
     }
 }

@@ -110,13 +110,14 @@ impl Pending<'_, Connection> {
     /// has ended well, or the device has said
     /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). So the peer
     /// has the acceptance, and the connection is there, though the peer's confirmation may be lost or late; see
-    /// `rdma_notify(3)`. Wait for it afterwards as ever.
+    /// `rdma_notify(3)`. Wait for it afterwards as ever. Once that has told that the connection is there, or has
+    /// failed, this does nothing: data may be heard of by somebody else than who waits.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb), EINVAL if the peer's data cannot have come, for it is this end
     /// that asks for the connection.
     pub fn data_has_come(&self) -> Result<()> {
-        self.id().data_has_come()
+        self.tell_of_data()
     }
 }
 
@@ -153,7 +154,7 @@ impl Arrival for Disconnection<'_> {
         Ok(Some(()))
     }
 
-    fn id(&self) -> &Id {
-        &self.connection.id
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
     }
 }

@@ -174,10 +174,6 @@ impl<S: QueuePairState> Arrival for Next<'_, S> {
         self.listener.take()
     }
 
-    fn id(&self) -> &Id {
-        &self.listener.id
-    }
-
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }

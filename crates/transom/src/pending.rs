@@ -1,7 +1,7 @@
 //! What will come: a connection, a request for one, its end.
 
 use crate::Result;
-use crate::cm::{Id, Waiter, wait_until_readable};
+use crate::cm::{Waiter, wait_until_readable};
 use std::fmt;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,12 +39,12 @@ pub(crate) trait Arrival: Send {
     /// Takes it if it is there, by the events there are.
     fn take(&mut self) -> Result<Option<Self::Output>>;
 
-    /// The id that the events are about.
-    fn id(&self) -> &Id;
-
     /// What is readable while an event is there: the same one for as long as this value lives.
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.id().as_fd()
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Is told that data of the peer's have come; only a connection on its way makes use of it.
+    fn data_has_come(&self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -53,9 +53,9 @@ impl<'a, T> Pending<'a, T> {
         Self { waiter: Waiter::new(), arrival: Box::new(arrival) }
     }
 
-    /// The id that what comes is about.
-    pub(crate) fn id(&self) -> &Id {
-        self.arrival.id()
+    /// What comes is told that data of the peer's have come.
+    pub(crate) fn tell_of_data(&self) -> Result<()> {
+        self.arrival.data_has_come()
     }
 
     /// Waits for it.

@@ -187,10 +187,6 @@ impl Arrival for Finding {
         outcome
     }
 
-    fn id(&self) -> &Id {
-        &self.asking.as_ref().expect(ASKED_AGAIN).id
-    }
-
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

@@ -429,6 +429,8 @@ fn the_descriptor_is_there_until_what_was_waited_for_is_dropped() {
     let connection = client.wait_timeout(TIMEOUT).unwrap().expect("it comes");
     drop((connection, server.wait_timeout(TIMEOUT).unwrap().expect("it comes")));
     for (pending, watched) in [client, server].iter().zip(watched) {
+        // Nor is it a mistake to hear of data last.
+        pending.data_has_come().unwrap();
         assert_eq!(pending.as_fd().as_raw_fd(), watched);
         epoll::delete(&reactor, pending).unwrap();
     }
@@ -437,6 +439,7 @@ fn the_descriptor_is_there_until_what_was_waited_for_is_dropped() {
     watch(client.as_fd());
     request.reject(b"").unwrap();
     rejection(client.wait_timeout(TIMEOUT));
+    client.data_has_come().unwrap();
     epoll::delete(&reactor, &client).unwrap();
     let nobody = Connector::new(ends.listener.local_address());
     let mut finding = nobody.find_datagrams(&ends.pd).unwrap();
