@@ -1,7 +1,7 @@
 //! What is around a queue pair for which a test plays the peer, the network and the clock: a process,
 //! and a link that keeps what it is given.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,7 @@ use transom_device::protection::{
     Announcer, Bind, Grant, Key, KeyTable, Kind, Operation, Place, Reason, Refusal, Region,
     Scramble, Stamp, Waiter, WindowKind, bind_type2, invalidate,
 };
-use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable};
+use transom_device::qp::{Gate, Look, QpNumber, QpState, QpSummary, QpTable};
 use transom_device::queue::{Address, Completion, Receive, ReceiveQueue, Status};
 use transom_wire::packet::Packet;
 
@@ -62,6 +62,8 @@ pub struct Environment {
     pub at_once: Cell<bool>,
     /// The memory that is sent is gone, though its key still grants it.
     pub gone: Cell<bool>,
+    /// The queue pair is another process's, as which it was looked at.
+    pub looked: OnceCell<Look>,
     /// What the user wants done with the requests that come, in order; it is asked once for each.
     pub injections: RefCell<VecDeque<Option<Injection>>>,
     /// The region, with all rights.
@@ -96,6 +98,7 @@ impl Environment {
             full: Cell::new(false),
             at_once: Cell::new(false),
             gone: Cell::new(false),
+            looked: OnceCell::new(),
             injections: RefCell::default(),
             region: Key(0),
         };
@@ -336,6 +339,10 @@ impl Process for Environment {
 
     fn complete(&self, completion: &Completion) {
         self.see(QueueSide::Send, completion, false);
+    }
+
+    fn connection(&self) -> Option<&Look> {
+        self.looked.get()
     }
 
     fn note_refusal(&self, refusal: &Refusal) {

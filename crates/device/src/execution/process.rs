@@ -4,7 +4,7 @@
 use super::one_sided::Admission;
 use super::{Counted, Direct, DirectTarget, Effects, Injection, Payload, PlainSend, Request};
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
-use crate::qp::{QpNumber, QpSummary, QpTable};
+use crate::qp::{Look, QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Body, Completion, Receive, Remote, Sge, Take};
 
 use super::MAX_DATAGRAM;
@@ -54,6 +54,11 @@ pub trait Process {
         least: u64,
         receive: &mut Receive,
     ) -> TakeShared;
+    /// Where another process has the queue pair, which is the receiving end of XRC: what was seen of it before the
+    /// call. It may be connected anew meanwhile, and what is decided here is of the connection that it had.
+    fn connection(&self) -> Option<&Look> {
+        None
+    }
     /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
     fn shared_pd(&self, srq: u32) -> Option<u32>;
     /// Carries out a WRITE, READ or atomic on the direct way if it is plain: one buffer or inline data, no more

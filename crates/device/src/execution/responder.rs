@@ -20,7 +20,7 @@ use super::{
     Sink, Source,
 };
 use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
-use crate::qp::{QpState, QpSummary, Service};
+use crate::qp::{Look, QpState, QpSummary, Service};
 use crate::queue::{Body, Flags, Opcode, Receive, ReceiveQueue, Remote, SizeError, Status};
 
 /// Where the receives of a queue pair come from.
@@ -148,7 +148,9 @@ impl Responder {
         sink: &mut dyn Sink,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        if self.is_for_here(request, cx.summary) && self.is_next(request, cx.summary) {
+        let next = self.is_for_here(request, cx.summary) && self.is_next(request, cx.summary);
+        // What was looked at one by one must be of one connection.
+        if next && cx.process.connection().is_none_or(|look| cx.summary.is_still(look)) {
             self.carry_out(request, source, sink, cx)
         } else {
             Reply::Dropped
@@ -281,7 +283,7 @@ impl Responder {
             return;
         }
         let summary = cx.summary;
-        let peering = summary.peering();
+        let peering = cx.process.connection().map_or_else(|| summary.peering(), Look::peering);
         if !peering.established
             && summary.establish(peering)
             && summary.gate().state == QpState::Rtr
@@ -479,7 +481,7 @@ impl Responder {
     fn done<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Reply {
         self.message.progress = 0;
         if self.service == Service::XrcTarget {
-            cx.summary.count_message(self.expected_psn);
+            cx.summary.count_message(self.expected_psn, cx.process.connection());
         }
         self.expected_psn = self.expected_psn.plus(1);
         if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }
@@ -513,7 +515,10 @@ impl Responder {
     /// Falls into error and flushes both queues.
     fn fall<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         debug!(qp = %cx.number, "queue pair in error");
-        cx.summary.fall(QpState::Error);
+        match cx.process.connection() {
+            Some(look) => cx.summary.fall_of(look, QpState::Error),
+            None => cx.summary.fall(QpState::Error),
+        };
         self.flush(cx);
         cx.effects.push(Effect::FlushOther(QueueSide::Receive));
     }

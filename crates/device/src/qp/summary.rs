@@ -26,6 +26,10 @@ pub struct Gate {
 /// The rights to flush do not fit beside the others; they go where the service leaves room.
 const FLUSH_BITS: u32 = (Access::FLUSH_GLOBAL.bits() | Access::FLUSH_PERSISTENT.bits()) >> 8;
 
+/// The bits of a gate's word that say which life of the queue pair it is: how often it has gone to RESET, as far as
+/// they count. They lie above the state.
+const LIFE: u64 = 31 << 3;
+
 impl Gate {
     fn pack(self) -> u64 {
         self.state as u64
@@ -39,7 +43,7 @@ impl Gate {
 
     fn unpack(word: u64) -> Self {
         Self {
-            state: QpState::from_code(word as u8),
+            state: QpState::from_code(word as u8 & 7),
             // Anything else was not written by us; UD has the fewest ways in.
             service: Service::from_code((word >> 8) as u8 & 0xf).unwrap_or(Service::Ud),
             access: Access::from_bits_retain(
@@ -70,6 +74,9 @@ pub struct Peering {
     pub established: bool,
 }
 
+/// The bit of a peering's word that says so.
+const ESTABLISHED: u64 = 1 << 63;
+
 impl Peering {
     /// The longest payload of a packet, in bytes.
     pub const fn path_mtu(&self) -> u64 {
@@ -80,7 +87,7 @@ impl Peering {
         u64::from(self.from.bits())
             | u64::from(self.first.value()) << 24
             | u64::from(self.mtu_code & 7) << 48
-            | u64::from(self.established) << 63
+            | if self.established { ESTABLISHED } else { 0 }
     }
 
     #[inline]
@@ -89,7 +96,7 @@ impl Peering {
             from: QpNumber::from_bits(word as u32),
             first: Psn::new((word >> 24) as u32),
             mtu_code: (word >> 48) as u8 & 7,
-            established: word >> 63 == 1,
+            established: word & ESTABLISHED != 0,
         }
     }
 }
@@ -113,6 +120,11 @@ impl Look {
     pub fn peering(&self) -> Peering {
         Peering::unpack(self.peering)
     }
+
+    /// Whether a gate is of the same life of the queue pair.
+    fn is_of_life(&self, gate: u64) -> bool {
+        (self.gate ^ gate) & LIFE == 0
+    }
 }
 
 /// One queue pair, as other processes of the user see it. All zeros is no queue pair.
@@ -124,8 +136,8 @@ pub struct QpSummary {
     /// Type 2 windows bound through it (rules T2-04, T2-06).
     windows: AtomicU32,
     /// The receiving end of XRC: the PSN of the message that comes next, and above it the code of its
-    /// RNR timer. The shared receive queue that a message names may be another process's, which then
-    /// carries it out, so what comes next is known to all.
+    /// RNR timer and some bits of the life. The shared receive queue that a message names may be another
+    /// process's, which then carries it out, so what comes next is known to all.
     reception: AtomicU32,
     /// The receiving end of XRC: the file of its domain; zero is a domain without one.
     domain: [AtomicU64; 2],
@@ -142,14 +154,17 @@ impl QpSummary {
 
     /// Sets all of the gate; the caller alone may change this queue pair now.
     pub fn set_gate(&self, gate: Gate) {
-        self.gate.store(gate.pack(), SeqCst);
+        self.gate.store(next_gate(self.gate.load(SeqCst), gate), SeqCst);
     }
 
     /// The same, unless the queue pair has fallen into error meanwhile: the receiving end of XRC falls by another process
     /// too, which has no lock of it. From there it only goes to RESET.
     pub fn open_gate(&self, gate: Gate) {
         let ends = matches!(gate.state, QpState::Reset | QpState::Error);
-        let open = |word| (ends || Gate::unpack(word).state != QpState::Error).then(|| gate.pack());
+        let open = |word| {
+            let stays = !ends && Gate::unpack(word).state == QpState::Error;
+            (!stays).then(|| next_gate(word, gate))
+        };
         // It stays as it is then.
         let _ = self.gate.fetch_update(SeqCst, SeqCst, open);
     }
@@ -157,11 +172,28 @@ impl QpSummary {
     /// Moves to the state unless the queue pair has left `receives` meanwhile; true if it moved.
     /// Both halves of a queue pair use this to fall into error, whichever comes first.
     pub fn fall(&self, to: QpState) -> bool {
-        let from_running = |word| {
-            let gate = Gate::unpack(word);
-            gate.receives().then(|| Gate { state: to, ..gate }.pack())
+        self.gate.fetch_update(SeqCst, SeqCst, |word| fallen(word, to)).is_ok()
+    }
+
+    /// The same, of the connection that was looked at: the receiving end of XRC may have another by now, for
+    /// another process decides about it too, and has no lock of it.
+    pub fn fall_of(&self, look: &Look, to: QpState) -> bool {
+        // A look may be so old that its life has come round: its peering is not here again then.
+        let falls = |word| {
+            let same = look.is_of_life(word) && self.is_peering_of(look);
+            fallen(word, to).filter(|_| same)
         };
-        self.gate.fetch_update(SeqCst, SeqCst, from_running).is_ok()
+        self.gate.fetch_update(SeqCst, SeqCst, falls).is_ok()
+    }
+
+    /// Whether it has not begun anew since it was looked at, so that all that was read of it since then is of
+    /// one connection.
+    pub fn is_still(&self, look: &Look) -> bool {
+        look.is_of_life(self.gate.load(SeqCst)) && self.is_peering_of(look)
+    }
+
+    fn is_peering_of(&self, look: &Look) -> bool {
+        (self.peering.load(SeqCst) ^ look.peering) & !ESTABLISHED == 0
     }
 
     /// To whom it listens.
@@ -197,15 +229,22 @@ impl QpSummary {
 
     /// Sets what [`QpSummary::reception`] answers.
     pub fn set_reception(&self, next: Psn, timer: RnrTimer) {
-        self.reception.store(reception_word(next, timer), Release);
+        let life = reception_life(self.gate.load(SeqCst));
+        self.reception.store(reception_word(next, timer) | life, Release);
     }
 
     /// The message of this number has been carried out: the next may come, if that is the one which
-    /// was to come. The queue pair may have begun anew meanwhile, in another process.
-    pub fn count_message(&self, done: Psn) {
-        self.change_reception(|next, timer| {
-            (if next == done { next.plus(1) } else { next }, timer)
-        });
+    /// was to come. The queue pair may have begun anew meanwhile, in another process: then it is a message of the
+    /// connection that was looked at.
+    pub fn count_message(&self, done: Psn, of: Option<&Look>) {
+        let counted = |word| {
+            let (next, timer) = reception_in(word);
+            let same = of.is_none_or(|look| word & RECEPTION_LIFE == reception_life(look.gate));
+            let life = word & RECEPTION_LIFE;
+            (same && next == done).then(|| reception_word(next.plus(1), timer) | life)
+        };
+        // It stays as it is otherwise.
+        let _ = self.reception.fetch_update(AcqRel, Acquire, counted);
     }
 
     /// Changes what [`QpSummary::reception`] answers. One process may count a message while another
@@ -214,7 +253,7 @@ impl QpSummary {
         let changed = |word| {
             let (next, timer) = reception_in(word);
             let (next, timer) = change(next, timer);
-            Some(reception_word(next, timer))
+            Some(reception_word(next, timer) | word & RECEPTION_LIFE)
         };
         let _ = self.reception.fetch_update(AcqRel, Acquire, changed);
     }
@@ -258,6 +297,27 @@ impl QpSummary {
     pub(crate) fn window_unbound(&self) {
         self.windows.fetch_sub(1, AcqRel);
     }
+}
+
+/// The word of a gate behind another: a queue pair that goes to RESET begins another life.
+fn next_gate(before: u64, gate: Gate) -> u64 {
+    let resets = gate.state == QpState::Reset && Gate::unpack(before).state != QpState::Reset;
+    let life = (before & LIFE) + (u64::from(resets) << LIFE.trailing_zeros());
+    gate.pack() | life & LIFE
+}
+
+/// The word of a gate in this state, if the queue pair receives before.
+fn fallen(word: u64, to: QpState) -> Option<u64> {
+    let gate = Gate::unpack(word);
+    gate.receives().then(|| Gate { state: to, ..gate }.pack() | word & LIFE)
+}
+
+/// The bits of [`QpSummary::reception`] that say which life of the queue pair it is of.
+const RECEPTION_LIFE: u32 = 7 << 29;
+
+fn reception_life(gate: u64) -> u32 {
+    let life = (gate & LIFE) >> LIFE.trailing_zeros();
+    (life as u32) << RECEPTION_LIFE.trailing_zeros()
 }
 
 /// What the word of [`QpSummary::reception`] says.
@@ -330,19 +390,67 @@ mod tests {
         assert_eq!(summary.peering(), peering(7));
     }
 
-    /// Whoever changes the state looks at it first, and another process may have it fall in between.
-    /// Rules: RA-43
-    #[test]
-    fn a_queue_pair_that_has_fallen_is_not_opened_again() {
-        let summary = QpSummary::default();
-        let gate = |state| Gate {
+    fn gate(state: QpState) -> Gate {
+        Gate {
             state,
             service: Service::XrcTarget,
             access: Access::empty(),
             read_resources: 0,
             pd: 1,
             by_message: false,
+        }
+    }
+
+    /// What another process decides of a connection does not fall on the next one, be it with the same peer.
+    /// Rules: RA-43
+    #[test]
+    fn a_queue_pair_falls_of_its_own_connection() {
+        let summary = QpSummary::default();
+        let peering = |first| Peering {
+            from: QpNumber::from_bits(9),
+            first: Psn::new(first),
+            mtu_code: 5,
+            established: false,
         };
+        let connect = |first| {
+            [QpState::Reset, QpState::Init]
+                .into_iter()
+                .for_each(|state| summary.open_gate(gate(state)));
+            summary.set_peering(peering(first));
+            [QpState::Rtr, QpState::Rts]
+                .into_iter()
+                .for_each(|state| summary.open_gate(gate(state)));
+        };
+        connect(1);
+        let timer = RnrTimer::new(12).expect("a code");
+        summary.set_reception(Psn::new(1), timer);
+        let old = summary.look();
+        assert!(summary.establish(peering(1)) && summary.is_still(&old));
+        connect(1);
+        summary.set_reception(Psn::new(1), timer);
+        summary.count_message(Psn::new(1), Some(&old));
+        assert_eq!(summary.reception(), (Psn::new(1), timer));
+        summary.count_message(Psn::new(1), Some(&summary.look()));
+        assert_eq!(summary.reception(), (Psn::new(2), timer));
+        assert!(!summary.is_still(&old) && !summary.fall_of(&old, QpState::Error));
+        assert_eq!(summary.gate(), gate(QpState::Rts));
+        // What tells lives apart comes round.
+        for first in 0..100 {
+            connect(first + 2);
+            assert!(!summary.fall_of(&old, QpState::Error));
+            assert_eq!(summary.gate(), gate(QpState::Rts));
+        }
+        let new = summary.look();
+        assert!(summary.fall_of(&new, QpState::Error) && summary.is_still(&new));
+        assert_eq!(summary.gate(), gate(QpState::Error));
+        assert!(!summary.fall_of(&new, QpState::Error));
+    }
+
+    /// Whoever changes the state looks at it first, and another process may have it fall in between.
+    /// Rules: RA-43
+    #[test]
+    fn a_queue_pair_that_has_fallen_is_not_opened_again() {
+        let summary = QpSummary::default();
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
             summary.open_gate(gate(state));
             assert_eq!(summary.gate().state, state);

@@ -14,7 +14,7 @@ use transom_device::execution::{
     Sink, Source, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
-use transom_device::qp::{QpNumber, QpState, QpSummary, QpTable, Service};
+use transom_device::qp::{Look, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
 use transom_system::clock;
@@ -49,7 +49,7 @@ impl ForeignTargets {
         let Some(target) = self.target(adapter, request.to) else { return Reply::Dropped };
         let mut half = target.half.lock();
         let (responder, effects) = &mut *half;
-        let at = AtForeign { adapter, target: &target };
+        let at = AtForeign::new(adapter, &target);
         let reply = responder.execute(request, source, sink, &mut at.context(effects));
         let (before, behind) = effects.around_answer();
         at.carry_out(before, deferred);
@@ -88,7 +88,7 @@ impl ForeignTargets {
         for target in ended {
             let mut half = target.half.lock();
             let (responder, effects) = &mut *half;
-            let at = AtForeign { adapter, target: &target };
+            let at = AtForeign::new(adapter, &target);
             responder.flush(&mut at.context(effects));
             at.carry_out(effects.all(), deferred);
             effects.clear();
@@ -103,13 +103,26 @@ impl ForeignTargets {
     }
 }
 
+impl ForeignTarget {
+    fn summary(&self) -> &QpSummary {
+        let table = self.owner.segment.qps();
+        table.summary(self.number.index()).expect("the table has an entry for every u16")
+    }
+}
+
 /// A receiving end of another process at work here.
 struct AtForeign<'a> {
     adapter: &'a Adapter,
     target: &'a ForeignTarget,
+    /// What it showed when this began.
+    look: Look,
 }
 
-impl AtForeign<'_> {
+impl<'a> AtForeign<'a> {
+    fn new(adapter: &'a Adapter, target: &'a ForeignTarget) -> Self {
+        Self { adapter, target, look: target.summary().look() }
+    }
+
     /// What the device is called with.
     fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
         let (number, summary) = (self.target.number, self.summary());
@@ -121,8 +134,7 @@ impl AtForeign<'_> {
     }
 
     fn summary(&self) -> &QpSummary {
-        let table = self.target.owner.segment.qps();
-        table.summary(self.target.number.index()).expect("the table has an entry for every u16")
+        self.target.summary()
     }
 
     /// Does what the device wants done. Events are left out: its program is the owner's, and learns of an
@@ -135,7 +147,7 @@ impl AtForeign<'_> {
                     if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
                         && xrc.cq.complete(completion, *solicited, deferred)
                     {
-                        self.summary().fall(QpState::Error);
+                        self.summary().fall_of(&self.look, QpState::Error);
                     }
                 }
                 Effect::Complete { .. }
@@ -208,6 +220,10 @@ impl Process for AtForeign<'_> {
             Some(srq) => TakeShared::Found(srq.take(tag, least, receive)),
             None => TakeShared::Unknown,
         }
+    }
+
+    fn connection(&self) -> Option<&Look> {
+        Some(&self.look)
     }
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {

@@ -345,6 +345,77 @@ fn a_message_of_xrc_counts_on_its_own_connection() {
     assert_eq!(target.env.summary().reception().0, ConnectedAnew::FIRST.plus(1));
 }
 
+/// Memory that is found gone at the moment when the receiving end of XRC is connected anew, to the same peer.
+struct GoneAndConnectedAnew<'a>(&'a Environment);
+
+impl Source for GoneAndConnectedAnew<'_> {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), CopyError> {
+        unreachable!("no tag is looked for")
+    }
+
+    fn copy_to(&mut self, _: u64, _: &Grant<'_>) -> Result<(), CopyError> {
+        let Self(env) = self;
+        let peering = env.summary().peering();
+        env.gate(|gate| gate.state = QpState::Reset);
+        let first = Psn::new(FIRST);
+        env.summary().set_peering(Peering { first, established: false, ..peering });
+        env.summary().set_reception(first, RnrTimer::new(12).expect("a code"));
+        env.gate(|gate| gate.state = QpState::Rtr);
+        Err(CopyError::Far)
+    }
+}
+
+/// A message that another process refuses, while the receiving end of XRC is connected anew, fails the connection
+/// that it came by, and not the new one, be that with the same peer and numbers.
+/// Rules: RA-43, ST-11
+#[test]
+fn a_refused_message_of_xrc_fails_its_own_connection() {
+    let mut target = target_of(Service::XrcTarget);
+    target.post_receive(1, AT, 8);
+    target.post_receive(2, AT, 8);
+    let peering = target.env.summary().peering();
+    let request = Request {
+        to: QpNumber::from_bits(0x1_0003),
+        from: peering.from,
+        service: Service::XrcInitiator,
+        remote: Remote::Srq(SRQ),
+        message: Psn::new(FIRST),
+        attempt: 0,
+        body: Body::Send,
+        offset: 0,
+        length: 5,
+        total: 5,
+        solicited: false,
+    };
+    let look = target.env.summary().look();
+    target.env.looked.set(look).expect("it was not looked at");
+    let mut source = GoneAndConnectedAnew(&target.env);
+    let mut sink = ConnectedAnew(&target.env, peering);
+    let mut effects = target.qp.responder.effects().expect("there is memory");
+    let mut cx = Context {
+        process: &target.env,
+        number: request.to,
+        summary: target.env.summary(),
+        effects: &mut effects,
+    };
+    let reply = target.qp.responder.execute(&request, &mut source, &mut sink, &mut cx);
+    assert!(matches!(reply, Reply::Nak { .. }), "{reply:?}");
+    assert_eq!(target.env.state(), QpState::Rtr);
+    // What was seen of the connection before is not of this one.
+    assert_eq!(target.qp.take_message(&target.env, &request, b"old"), Reply::Dropped);
+    let look = target.env.summary().look();
+    target.env.looked = look.into();
+    assert_eq!(target.qp.take_message(&target.env, &request, b"first"), Reply::Ack);
+    assert_eq!(target.env.bytes(AT, 5), b"first");
+    assert_eq!(target.env.summary().reception().0, Psn::new(FIRST).plus(1));
+    // One of its own that is refused has it fall.
+    let next = Request { message: Psn::new(FIRST).plus(1), length: 9, total: 9, ..request };
+    target.post_receive(3, AT, 8);
+    let reply = target.qp.take_message(&target.env, &next, b"too long.");
+    assert!(matches!(reply, Reply::Nak { .. }), "{reply:?}");
+    assert_eq!(target.env.state(), QpState::Error);
+}
+
 /// The first request in RTR is told of, once.
 /// Rules: RA-04, RA-05
 #[test]
