@@ -58,8 +58,9 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 ) -> *mut ibv_dm {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let (ours, attr) = unsafe { (Context::to_make_in(context)?, attr.as_ref()) };
-        let attr = attr.ok_or(libc::EINVAL)?;
+        let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
+        // In a forked child too: it is memory of that process alone, and programs share an adapter's so.
+        let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
         if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
             return Err(libc::EINVAL);
         }
