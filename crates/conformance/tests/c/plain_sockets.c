@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "sleeps.h"
 
 static void shown(const char *what)
 {
@@ -369,18 +369,6 @@ static void sets_of_epoll(void)
 	CHECK(!close(name) && !close(other[1]) && !close(ends[0]) && !close(ends[1]));
 	CHECK(!close(tube[0]) && !close(tube[1]));
 	shown("a set of epoll has rsockets among others");
-}
-
-/* Whether a thread sleeps. */
-static int sleeps(pid_t thread)
-{
-	char path[64], state = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
-	file = fopen(path, "r");
-	CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
-	return state == 'S';
 }
 
 static void a_set_that_is_waited_for_gets_its_first(void)

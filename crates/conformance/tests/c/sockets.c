@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "sleeps.h"
 
 static void shown(const char *what)
 {
@@ -304,18 +304,6 @@ struct reader {
 	ssize_t length;
 	int error;
 };
-
-/* Whether a thread sleeps. */
-static int sleeps(pid_t thread)
-{
-	char path[64], state = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
-	file = fopen(path, "r");
-	CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
-	return state == 'S';
-}
 
 static void *reads(void *argument)
 {
