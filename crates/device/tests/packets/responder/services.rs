@@ -302,17 +302,9 @@ impl Sink for ConnectedAnew<'_> {
     }
 }
 
-/// A message that is carried out while the receiving end of XRC is connected anew does not count as one of
-/// the new connection, whose first message is served.
-/// Rules: PSN-02, ST-11
-#[test]
-fn a_message_of_xrc_counts_on_its_own_connection() {
-    let mut target = target_of(Service::XrcTarget);
-    target.post_receive(1, AT, 8);
-    target.post_receive(2, AT, 8);
-    let before = target.env.summary().peering();
-    let anew = Peering { from: QpNumber::from_bits(0x2_0009), ..before };
-    let request = |from, message| Request {
+/// A SEND of five bytes that a queue pair sends to the receiving end of XRC.
+fn message_of_xrc(from: QpNumber, message: Psn) -> Request {
+    Request {
         to: QpNumber::from_bits(0x1_0003),
         from,
         service: Service::XrcInitiator,
@@ -324,8 +316,20 @@ fn a_message_of_xrc_counts_on_its_own_connection() {
         length: 5,
         total: 5,
         solicited: false,
-    };
-    let old = request(before.from, Psn::new(FIRST));
+    }
+}
+
+/// A message that is carried out while the receiving end of XRC is connected anew does not count as one of
+/// the new connection, whose first message is served.
+/// Rules: PSN-02, ST-11
+#[test]
+fn a_message_of_xrc_counts_on_its_own_connection() {
+    let mut target = target_of(Service::XrcTarget);
+    target.post_receive(1, AT, 8);
+    target.post_receive(2, AT, 8);
+    let before = target.env.summary().peering();
+    let anew = Peering { from: QpNumber::from_bits(0x2_0009), ..before };
+    let old = message_of_xrc(before.from, Psn::new(FIRST));
     let (mut source, mut sink) =
         (ConnectedAnew(&target.env, anew), ConnectedAnew(&target.env, anew));
     let mut effects = target.qp.responder.effects().expect("there is memory");
@@ -339,7 +343,7 @@ fn a_message_of_xrc_counts_on_its_own_connection() {
     assert_eq!(reply, Reply::Ack);
     let summary = target.env.summary();
     assert_eq!((summary.peering(), summary.reception().0), (anew, ConnectedAnew::FIRST));
-    let first = request(anew.from, ConnectedAnew::FIRST);
+    let first = message_of_xrc(anew.from, ConnectedAnew::FIRST);
     assert_eq!(target.qp.take_message(&target.env, &first, b"first"), Reply::Ack);
     assert_eq!(target.env.bytes(AT, 5), b"first");
     assert_eq!(target.env.summary().reception().0, ConnectedAnew::FIRST.plus(1));
@@ -374,19 +378,7 @@ fn a_refused_message_of_xrc_fails_its_own_connection() {
     target.post_receive(1, AT, 8);
     target.post_receive(2, AT, 8);
     let peering = target.env.summary().peering();
-    let request = Request {
-        to: QpNumber::from_bits(0x1_0003),
-        from: peering.from,
-        service: Service::XrcInitiator,
-        remote: Remote::Srq(SRQ),
-        message: Psn::new(FIRST),
-        attempt: 0,
-        body: Body::Send,
-        offset: 0,
-        length: 5,
-        total: 5,
-        solicited: false,
-    };
+    let request = message_of_xrc(peering.from, Psn::new(FIRST));
     let look = target.env.summary().look();
     target.env.looked.set(look).expect("it was not looked at");
     let mut source = GoneAndConnectedAnew(&target.env);
