@@ -4,7 +4,7 @@ use transom_device::execution::{Context, CopyError, QpEvent, Reply, Request, Sin
 use transom_device::protection::{Grant, Key};
 use transom_device::qp::{Peering, QpNumber, QpState, Service};
 use transom_device::queue::{Body, Flags, Remote, Status};
-use transom_simulation::endpoint::Io;
+use transom_simulation::endpoint::{Endpoint, Io};
 use transom_simulation::environment::Environment;
 use transom_simulation::host::Host;
 use transom_wire::grh::GRH_BYTES;
@@ -319,6 +319,20 @@ fn message_of_xrc(from: QpNumber, message: Psn) -> Request {
     }
 }
 
+/// Has a queue pair carry out a message, with data from there and to there.
+fn execute(
+    qp: &mut Endpoint,
+    env: &Environment,
+    request: &Request,
+    source: &mut dyn Source,
+    sink: &mut dyn Sink,
+) -> Reply {
+    let mut effects = qp.responder.effects().expect("there is memory");
+    let (number, summary) = (request.to, env.summary());
+    let mut cx = Context { process: env, number, summary, effects: &mut effects };
+    qp.responder.execute(request, source, sink, &mut cx)
+}
+
 /// A message that is carried out while the receiving end of XRC is connected anew does not count as one of
 /// the new connection, whose first message is served.
 /// Rules: PSN-02, ST-11
@@ -332,14 +346,7 @@ fn a_message_of_xrc_counts_on_its_own_connection() {
     let old = message_of_xrc(before.from, Psn::new(FIRST));
     let (mut source, mut sink) =
         (ConnectedAnew(&target.env, anew), ConnectedAnew(&target.env, anew));
-    let mut effects = target.qp.responder.effects().expect("there is memory");
-    let mut cx = Context {
-        process: &target.env,
-        number: old.to,
-        summary: target.env.summary(),
-        effects: &mut effects,
-    };
-    let reply = target.qp.responder.execute(&old, &mut source, &mut sink, &mut cx);
+    let reply = execute(&mut target.qp, &target.env, &old, &mut source, &mut sink);
     assert_eq!(reply, Reply::Ack);
     let summary = target.env.summary();
     assert_eq!((summary.peering(), summary.reception().0), (anew, ConnectedAnew::FIRST));
@@ -383,14 +390,7 @@ fn a_refused_message_of_xrc_fails_its_own_connection() {
     target.env.looked.set(look).expect("it was not looked at");
     let mut source = GoneAndConnectedAnew(&target.env);
     let mut sink = ConnectedAnew(&target.env, peering);
-    let mut effects = target.qp.responder.effects().expect("there is memory");
-    let mut cx = Context {
-        process: &target.env,
-        number: request.to,
-        summary: target.env.summary(),
-        effects: &mut effects,
-    };
-    let reply = target.qp.responder.execute(&request, &mut source, &mut sink, &mut cx);
+    let reply = execute(&mut target.qp, &target.env, &request, &mut source, &mut sink);
     assert!(matches!(reply, Reply::Nak { .. }), "{reply:?}");
     assert_eq!(target.env.state(), QpState::Rtr);
     // What was seen of the connection before is not of this one.
