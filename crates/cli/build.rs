@@ -9,8 +9,13 @@ use std::{env, fs};
 /// Names the directory.
 const VARIABLE: &str = "TRANSOM_CARRY";
 /// What is carried.
-const NAMES: [&str; 4] =
-    ["libibverbs.so.1", "librdmacm.so.1", "libtransom_paths.so", "librspreload.so"];
+const NAMES: [&str; 5] = [
+    "libibverbs.so.1",
+    "librdmacm.so.1",
+    "libtransom_malloc.so",
+    "libtransom_paths.so",
+    "librspreload.so",
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -37,7 +37,7 @@ use teams::Teams;
 pub(crate) use serve::{PROCESS, ProcessArgs, run as process};
 
 pub(crate) const HELP: &str = "\
-Each workload is measured between two processes, by us with mapped and with private memory, and by what
+Each workload is measured between two processes, by us with shared and with private memory, and by what
 it is to be compared with: the kernel's copy, memcpy, UCX if it is installed (Debian's ucx-utils), sockets.
 All take turns, round after round, each with one process on one processor and the other on another, if
 there are two. A figure is the median of its rounds, with where half of them lie in

@@ -161,7 +161,7 @@ fn tracing_by_others(scope: Option<&str>, may_trace: bool) -> Finding {
         Some("1") => Finding::new(
             State::Note,
             "kernel.yama.ptrace_scope is 1, so a device lets every process of its user trace its own; \
-             TRANSOM_COPY=shared does without, and is slower",
+             TRANSOM_COPY=rings does without, and is slower",
         ),
         Some(scope) => Finding::new(
             State::Slow,

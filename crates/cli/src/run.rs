@@ -26,13 +26,15 @@ pub(crate) const RDMA: &str = "rdma";
 
 /// Where commands are looked for.
 const PATH: &str = "PATH";
+/// Which memory is shared.
+const MEMORY: &str = "TRANSOM_MEMORY";
 
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
 and librdmacm.so.1 before the system's, and with LD_PRELOAD so that it does even where the program
 brings libraries of its own under other names, as Python packages do. (That has no effect on set-user-ID programs,
 nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
-dlsym.) The program takes the place of this command: its exit status and signals are its own.
+dlsym.) LD_PRELOAD names libtransom_malloc.so too, by which memory can be shared with peers. The program takes the place of this command: its exit status and signals are its own.
 
 It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
@@ -85,9 +87,10 @@ Environment:
                              librdmacm.so.1 too if it is there
   TRANSOM_DEVICE_NAME=NAME   What the device is called, as with --device-name
   TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
-  TRANSOM_COPY=shared        Copy through shared memory, even where the kernel would copy directly
-  TRANSOM_MEMORY=private     Have the kernel copy all registered memory. Otherwise peers map what is used again and
-                             again, and copy it without system calls; with `mapped` all of it, at once
+  TRANSOM_COPY=rings         Copy through rings, even where the kernel would copy directly
+  TRANSOM_MEMORY=private     Have no shared memory, so the kernel copies. Otherwise peers reach by
+                             instructions what the program allocates aligned to a page after it has
+                             opened the device (posix_memalign and its like)
   TRANSOM_LINK=wire          Send everything as packets, within this host too; both ends need it
   TRANSOM_CONGESTION=notify  Have packets marked by a congested network, and tell the sender of such
 
@@ -138,6 +141,9 @@ pub(crate) fn run(args: &RunArgs) -> Result {
             anstream::eprintln!("warning: the program cannot connect by rdma_cm: {problem}");
         }
     }
+    if let Err(problem) = share_allocations(&mut command) {
+        anstream::eprintln!("warning: what the program allocates will be private memory: {problem}");
+    }
     match library::command(RDMA) {
         Ok(directory) => {
             let mut path = directory.into_os_string();
@@ -167,6 +173,14 @@ fn device_name(args: &RunArgs) -> Result<DeviceName> {
         .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DeviceName::VARIABLE)))
 }
 
+/// Has what the program allocates aligned to a page be shared memory, unless all is to be private.
+fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
+    if std::env::var_os(MEMORY).is_none_or(|memory| memory != "private") {
+        loader::preload(&[&library::preloaded(library::MALLOC)?], command);
+    }
+    Ok(())
+}
+
 /// Has the program find the files that the kernel would have of the device.
 fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
     let tree = Tree::of(name)?;
@@ -174,7 +188,7 @@ fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(
         return Ok(());
     }
     let tree = tree.of_a_run()?;
-    loader::preload(&[&library::paths()?], command);
+    loader::preload(&[&library::preloaded(library::PATHS)?], command);
     command.env(tree::VARIABLE, tree);
     Ok(())
 }

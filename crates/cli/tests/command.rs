@@ -110,7 +110,7 @@ fn the_demo_ends_with_two_refusals_and_their_reasons() {
 
 #[test]
 fn the_demo_works_where_data_goes_through_shared_memory() {
-    let output = output(transom(&["demo"]).env("TRANSOM_COPY", "shared"));
+    let output = output(transom(&["demo"]).env("TRANSOM_COPY", "rings"));
     assert!(output.status.success(), "{output:?}");
 }
 

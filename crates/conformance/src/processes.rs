@@ -1,10 +1,10 @@
 //! Tests of several processes: a test runs its own binary again, for itself and for its peers.
 //!
 //! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the
-//!   device there is the test's alone: copying straight, copying through shared memory, with registered
-//!   memory mapped, and, if the tests run as root, as an ordinary user.
+//!   device there is the test's alone: copying straight, copying through rings, with shared memory, and, if
+//!   the tests run as root, as an ordinary user.
 //! * [`on_each_link!`](crate::on_each_link) runs it so in a network of its own where packets are sent, and
-//!   where registered memory is mapped, which all devices of a process share.
+//!   with shared memory, which all devices of a process have in common.
 //! * A [`Child`] plays a role: a function of the test's module, listed in its test `role`, which calls
 //!   [`play`]. The two talk in lines of numbers over a socket.
 //!
@@ -48,12 +48,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub enum Way {
     /// Copying straight, if the kernel allows it.
     Direct,
-    /// Copying through shared memory.
+    /// Copying through rings.
+    Rings,
+    /// As [`Way::Direct`], with shared memory.
     Shared,
-    /// As [`Way::Direct`], with registered memory mapped.
-    Mapped,
-    /// As [`Way::Direct`], with registered memory mapped once it has been used often.
-    Auto,
     /// As [`Way::Direct`], by a user without privileges.
     Unprivileged,
     /// As [`Way::Direct`], by root of a new network namespace whose loopback interface is down.
@@ -93,14 +91,14 @@ macro_rules! on_each_link {
             }
 
             #[test]
-            fn shared() {
-                run(Link::Shared);
+            fn rings() {
+                run(Link::Rings);
             }
 
             #[test]
-            fn mapped() {
-                let test = $crate::path_of!("mapped");
-                $crate::processes::alone(test, $crate::processes::Way::Mapped, || run(Link::Mapped));
+            fn shared() {
+                let test = $crate::path_of!("shared");
+                $crate::processes::alone(test, $crate::processes::Way::Shared, || run(Link::Shared));
             }
 
             #[test]
@@ -127,18 +125,13 @@ macro_rules! on_each_way {
             }
 
             #[test]
+            fn rings() {
+                $crate::processes::alone($crate::path_of!("rings"), $crate::processes::Way::Rings, run);
+            }
+
+            #[test]
             fn shared() {
                 $crate::processes::alone($crate::path_of!("shared"), $crate::processes::Way::Shared, run);
-            }
-
-            #[test]
-            fn mapped() {
-                $crate::processes::alone($crate::path_of!("mapped"), $crate::processes::Way::Mapped, run);
-            }
-
-            #[test]
-            fn auto() {
-                $crate::processes::alone($crate::path_of!("auto"), $crate::processes::Way::Auto, run);
             }
 
             #[test]
@@ -162,14 +155,11 @@ pub fn alone(test: &str, way: Way, body: fn()) {
     let mut copied = None;
     match way {
         Way::Direct => {}
+        Way::Rings => {
+            command.env("TRANSOM_COPY", "rings");
+        }
         Way::Shared => {
-            command.env("TRANSOM_COPY", "shared");
-        }
-        Way::Mapped => {
-            command.env("TRANSOM_MEMORY", "mapped");
-        }
-        Way::Auto => {
-            command.env("TRANSOM_MEMORY", "auto");
+            command.env("TRANSOM_MEMORY", "shared");
         }
         Way::Unprivileged if !is_root() => {
             eprintln!("skipped: not root, so the other tests are unprivileged already");
@@ -186,7 +176,7 @@ pub fn alone(test: &str, way: Way, body: fn()) {
                 None => drop(as_nobody(&mut command)),
             }
             // As programs have it that ask for nothing.
-            command.env("TRANSOM_MEMORY", "auto");
+            command.env("TRANSOM_MEMORY", "shared");
             copied = Some(scratch);
         }
         Way::Namespace => match in_namespace(&command, Inside::Root) {

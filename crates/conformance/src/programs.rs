@@ -36,11 +36,11 @@ pub fn library(scratch: &str) -> &'static Path {
 
 /// The command `transom` and its libraries, built if they are not up to date: the files in the order
 /// of their packages.
-pub fn command() -> &'static [PathBuf; 4] {
-    static FILES: OnceLock<[PathBuf; 4]> = OnceLock::new();
+pub fn command() -> &'static [PathBuf; 5] {
+    static FILES: OnceLock<[PathBuf; 5]> = OnceLock::new();
     FILES.get_or_init(|| {
         let profile = built();
-        ["transom", "libtransom_paths.so", "libibverbs.so", "librdmacm.so"]
+        ["transom", "libtransom_malloc.so", "libtransom_paths.so", "libibverbs.so", "librdmacm.so"]
             .map(|name| profile.join(name))
     })
 }
@@ -72,7 +72,8 @@ fn build_as_this_test(what: &[Built]) -> PathBuf {
 /// What is built of ours to be run.
 #[derive(Clone, Copy, Debug)]
 pub enum Built<'a> {
-    /// `libibverbs.so`, `librdmacm.so`, `librspreload.so` and `libtransom_paths.so`.
+    /// `libibverbs.so`, `librdmacm.so`, and what is preloaded: `librspreload.so`, `libtransom_malloc.so` and
+    /// `libtransom_paths.so`.
     Libraries,
     /// `transom`.
     Command,
@@ -93,7 +94,7 @@ pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     // does not ask for: everything would be built twice.
     let mut which = vec!["--package", "transom-cli", "--package", "transom-libibverbs"];
     which.extend(["--package", "transom-librdmacm", "--package", "transom-paths"]);
-    which.extend(["--package", "transom-rspreload"]);
+    which.extend(["--package", "transom-rspreload", "--package", "transom-malloc"]);
     match what {
         Built::Libraries => which.push("--lib"),
         Built::Command => which.extend(["--bin", "transom"]),

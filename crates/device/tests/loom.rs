@@ -137,43 +137,6 @@ fn check(model: impl Fn(&Arc<Scramble>) + Send + Sync + 'static) {
     builder.check(move || model(&scramble));
 }
 
-/// Who holds the process's memory to move it is alone with it, and everybody has it again afterwards.
-#[test]
-fn whoever_holds_is_alone_in_the_memory() {
-    check(|scramble| {
-        let world = Arc::new(World::new(WindowKind::Type2B, scramble));
-        let guest = {
-            let world = world.clone();
-            thread::spawn(move || assert!(world.access(OTHER, 0, world.region)))
-        };
-        let hold = world.hazards.hold(ME, u32::MAX, &Yield).unwrap();
-        world.reuse();
-        drop(hold);
-        guest.join().unwrap();
-    });
-}
-
-/// Two that hold each other's memory while each uses the other's are not there for ever.
-#[test]
-fn who_cannot_hold_lets_go() {
-    check(|scramble| {
-        let worlds = Arc::new([(); 2].map(|()| World::new(WindowKind::Type2B, scramble)));
-        let other = {
-            let worlds = worlds.clone();
-            thread::spawn(move || {
-                let used = Use { key_slot: 0, qp_index: 0 };
-                let outer = worlds[0].hazards.announce(OTHER, Rank::Remote, used, &Yield);
-                drop(worlds[1].hazards.announce(OTHER, Rank::LocalRead, used, &Yield));
-                drop(outer);
-            })
-        };
-        let first = worlds[1].hazards.hold(ME, 1, &Yield);
-        let second = worlds[0].hazards.hold(ME, 1, &Yield);
-        drop((first, second));
-        other.join().unwrap();
-    });
-}
-
 /// Rules: INV-23
 #[test]
 fn after_an_invalidation_nobody_is_in_the_memory() {

@@ -35,25 +35,23 @@ use crate::events::AsyncEvent;
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copying {
-    /// By the kernel, straight from memory to memory; by shared memory where it forbids that. Where
+    /// By the kernel, straight from memory to memory; through rings where it forbids that. Where
     /// `kernel.yama.ptrace_scope` is 1 the process has to agree to it: it lets all processes of its
     /// user trace it (`PR_SET_PTRACER_ANY`, see `prctl(2)`).
     #[default]
     Best,
-    /// By shared memory always.
-    SharedMemory,
+    /// Through rings always.
+    Rings,
 }
 
-/// Where registered memory of the program lies.
+/// Which memory of the process peers reach by instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// Where the program has it; the kernel copies.
+    /// None: the kernel copies.
     #[default]
     Private,
-    /// There at first; what is used again and again is moved to a file that peers map too, until its regions end.
-    Auto,
-    /// In that file, from its registration to its end.
-    Mapped,
+    /// What is allocated as shared memory: device memory, buffers, and what the program allocates aligned to a page.
+    Shared,
 }
 
 /// How a device is opened.
@@ -63,7 +61,7 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
-    /// Where registered memory lies.
+    /// Which memory peers reach by instructions.
     pub memory: Memory,
     /// Everything goes over the wire, also within this host.
     pub wire_only: bool,

@@ -11,9 +11,7 @@ use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
-use transom_system::memory::{
-    Copier, When, add_user, begin_mapping, consent, needs_consent, say_slow,
-};
+use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, asymmetric_fence, failure, fork};
@@ -66,7 +64,7 @@ impl Adapter {
         segment.header().asymmetric_fences.store(u32::from(asymmetric_fence::register()), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
-            Copying::SharedMemory => Copier::pipes(),
+            Copying::Rings => Copier::pipes(),
         };
         let copier = copier.map_err(step("finding a way to copy memory"))?;
         if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
@@ -75,15 +73,10 @@ impl Adapter {
         if matches!(copier, Copier::Kernel) && needs_consent() {
             consent();
         }
-        let moved = match options.memory {
-            Memory::Private => None,
-            Memory::Auto => Some(When::Used),
-            Memory::Mapped => Some(When::Registered),
-        };
-        if let Some(when) = moved.filter(|_| options.copying == Copying::Best) {
-            match begin_mapping(when) {
-                Ok(descriptor) => segment.header().pages.store(descriptor + 1, Relaxed),
-                Err(error) => info!(%error, "memory stays private"),
+        if options.memory == Memory::Shared {
+            match begin_sharing() {
+                Ok(descriptor) => segment.header().shared_memory.store(descriptor + 1, Relaxed),
+                Err(error) => info!(%error, "all memory is private"),
             }
         }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
@@ -91,8 +84,6 @@ impl Adapter {
             registry.claim(segment.descriptor()).map_err(step("taking a slot in the registry"))?;
         let slot = claim.announcer().slot;
         let process = Arc::new(ThisProcess::new(claim, segment, copier));
-        let user: Weak<ThisProcess> = Arc::downgrade(&process);
-        add_user(user);
         let capture = capture.map(|capture| Arc::new(CaptureObserver { capture, registry, slot }));
         let departures = capture.clone().map(|it| it as Arc<dyn transom_net::Observer>);
         let observer = capture.map(|it| it as Arc<dyn Observer>);

@@ -100,12 +100,13 @@ impl ForkHandler for Adapter {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::Command;
     use std::sync::Arc;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use transom_cm::{Happened, Service};
-    use transom_device::protection::{Rank, Use};
+    use transom_device::protection::{Announcer, Rank, Use, Waiter};
     use transom_system::failure::{fail, has_failed};
 
     use super::*;
@@ -222,6 +223,21 @@ mod tests {
         adapter.close();
     }
 
+    /// Panics where others wait.
+    struct Impatient;
+
+    impl Waiter for Impatient {
+        fn pause(&self, _round: u32, _on: Option<Announcer>) {
+            panic!("somebody is waited for");
+        }
+
+        fn resumed(&self) {}
+
+        fn is_gone(&self, _process: Announcer) -> bool {
+            false
+        }
+    }
+
     /// A process that is not heard any more may be in the middle of a copy, so whoever revokes still waits for it.
     /// Rules: DR-15
     #[test]
@@ -234,7 +250,10 @@ mod tests {
         let used = Use { key_slot: 7, qp_index: 7 };
         let hazards = peer.segment.hazards();
         let announced = hazards.announce(user.announcer(), Rank::Remote, used, &**user);
-        let is_used = || owner.segment().hazards().hold(owner.announcer(), 3, &**owner).is_none();
+        let is_used = || {
+            let drain = || owner.segment().hazards().drain(|_| true, &Impatient);
+            catch_unwind(AssertUnwindSafe(drain)).is_err()
+        };
         assert!(is_used());
         let lost = target.device().peer(user.announcer().slot).expect("it is there");
         target.device().peers.forget(&lost);

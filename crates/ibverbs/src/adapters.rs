@@ -41,9 +41,8 @@ pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
 /// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
-/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_MEMORY=private` to have the kernel copy all
-/// memory or `mapped` to have none of it wait until it has been used, `TRANSOM_COPY=shared` to copy through shared
-/// memory even where the kernel would, `TRANSOM_CONNECT_TIMEOUT=MILLISECONDS` to give up sooner a peer that
+/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_MEMORY=private` to have no shared memory,
+/// `TRANSOM_COPY=rings` to copy through rings even where the kernel would copy directly, `TRANSOM_CONNECT_TIMEOUT=MILLISECONDS` to give up sooner a peer that
 /// does not answer a request for a connection, and what `transom run` asks for with `--fault` and
 /// `--capture`.
 /// A program that has rights its user does not have gets the usual ones.
@@ -53,7 +52,7 @@ fn options() -> Result<Options, OpenError> {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
         wire_only: is("TRANSOM_LINK", "wire"),
         congestion: is("TRANSOM_CONGESTION", "notify"),
-        copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
+        copying: if is("TRANSOM_COPY", "rings") { Copying::Rings } else { Copying::Best },
         memory: memory()?,
         faults: faults()?,
         run: run(),
@@ -62,15 +61,14 @@ fn options() -> Result<Options, OpenError> {
     })
 }
 
-/// Where registered memory is: `TRANSOM_MEMORY`.
+/// Which memory is shared: `TRANSOM_MEMORY`.
 fn memory() -> Result<Memory, OpenError> {
-    let Some(text) = environment::variable("TRANSOM_MEMORY") else { return Ok(Memory::Auto) };
+    let Some(text) = environment::variable("TRANSOM_MEMORY") else { return Ok(Memory::Shared) };
     match text.to_str() {
         Some("private") => Ok(Memory::Private),
-        Some("auto" | "") => Ok(Memory::Auto),
-        Some("mapped") => Ok(Memory::Mapped),
+        Some("shared" | "") => Ok(Memory::Shared),
         _ => {
-            let text = format!("{} is none of private, auto and mapped", text.to_string_lossy());
+            let text = format!("{} is neither private nor shared", text.to_string_lossy());
             let cause = io::Error::new(io::ErrorKind::InvalidInput, text);
             Err(OpenError::new("reading TRANSOM_MEMORY", cause))
         }

@@ -2,6 +2,8 @@
 //! name. It allocates nothing and takes no lock, for such functions are called from anywhere.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod shared_memory;
+
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};

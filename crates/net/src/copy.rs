@@ -37,38 +37,29 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Where<'a> {
-    /// Whether any memory there is reached without the kernel.
-    pub fn maps_memory(self) -> bool {
-        match self {
-            Self::Here => memory::maps_memory(),
-            Self::Peer(peer) => peer.has_pages(),
-        }
-    }
-
     /// Granted memory, to copy to.
     #[inline]
-    pub fn destination(self, address: u64) -> Destination<'a> {
+    pub fn destination(self, place: u64) -> Destination<'a> {
         match self {
-            Self::Here => Destination::Program(address),
-            Self::Peer(peer) => Destination::Peer(peer, address),
+            Self::Here => Destination::Program(place),
+            Self::Peer(peer) => Destination::Peer(peer, place),
         }
     }
 
     /// A granted word, for an instruction; none if only the kernel reaches it.
     pub fn word(self, at: &Grant<'_>) -> Option<&'a AtomicU64> {
-        let address = if at.is_null() { return None } else { at.address() };
         match self {
-            Self::Here => memory::mapped_word(address),
-            Self::Peer(peer) => peer.mapped_word(address),
+            Self::Here => memory::shared_word(at.place()),
+            Self::Peer(peer) => peer.shared_word(at.place()),
         }
     }
 
     /// Granted memory, to copy from.
     #[inline]
-    pub fn source(self, address: u64) -> memory::Source<'a> {
+    pub fn source(self, place: u64) -> memory::Source<'a> {
         match self {
-            Self::Here => memory::Source::Program(address),
-            Self::Peer(peer) => memory::Source::Peer(peer, address),
+            Self::Here => memory::Source::Program(place),
+            Self::Peer(peer) => memory::Source::Peer(peer, place),
         }
     }
 }
@@ -100,7 +91,7 @@ impl Gather<'_> {
         if let Payload::Buffers([one]) = self.payload
             && (offset, length) == (0, u64::from(one.length))
             && let Some(from) = local.grant_whole(Operation::LocalRead, one)
-            && copier.copy(to, Where::Here.source(from.address()), length).is_ok()
+            && copier.copy(to, Where::Here.source(from.place()), length).is_ok()
         {
             return Ok(());
         }
@@ -126,7 +117,7 @@ impl Gather<'_> {
                 let done = if part.is_null() {
                     zero(copier, to, length)
                 } else {
-                    copier.copy(to, Where::Here.source(part.address()), length)
+                    copier.copy(to, Where::Here.source(part.place()), length)
                 };
                 done.map_err(|fault| match fault {
                     Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
@@ -179,7 +170,7 @@ impl Source for Gather<'_> {
             self.failed = checked.err().or(self.failed);
             return checked.map_err(CopyError::Near);
         }
-        self.copy_out(offset, at.length(), self.to.destination(at.address()))
+        self.copy_out(offset, at.length(), self.to.destination(at.place()))
     }
 }
 
@@ -205,10 +196,10 @@ impl Sink for Scatter<'_> {
             if part.is_null() {
                 return Ok(());
             }
-            let (to, length) = (Where::Here.destination(part.address()), part.length());
+            let (to, length) = (Where::Here.destination(part.place()), part.length());
             match at.is_null() {
                 true => zero(copier, to, length),
-                false => copier.copy(to, from.source(at.address() + done), length),
+                false => copier.copy(to, from.source(at.place() + done), length),
             }
             .map_err(|fault| match fault {
                 Fault::Source => CopyError::Far,
@@ -283,7 +274,7 @@ impl Source for RingBytes<'_> {
         if at.is_null() {
             return Ok(());
         }
-        let to = Destination::Program(at.address());
+        let to = Destination::Program(at.place());
         self.copier.copy(to, from, at.length()).map_err(|_| CopyError::Far)
     }
 }
@@ -293,7 +284,7 @@ impl Sink for RingBytes<'_> {
         let (to, length) = (self.writable(offset, at.length())?, at.length());
         let copied = match at.is_null() {
             true => zero(self.copier, to, length),
-            false => self.copier.copy(to, memory::Source::Program(at.address()), length),
+            false => self.copier.copy(to, memory::Source::Program(at.place()), length),
         };
         copied.map_err(|_| CopyError::Far)
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use transom_device::execution::{CopyError, PlainSend, Reply, Request, Sent, Source};
 use transom_device::protection::{Announcer, Grant};
 use transom_system::memory::{
-    Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
+    Copier, Destination, PeerMemory, Writable, attach_shared, may_copy_with,
 };
 use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, RingPositions, Segment, Wakeup};
@@ -53,7 +53,7 @@ pub struct Peer {
 pub enum Reach {
     /// WRITE and READ go straight into it and out of it.
     Direct,
-    /// Everything goes through rings, but for memory that is mapped, if both processes have such.
+    /// Everything goes through rings, but for shared memory.
     Rings,
     /// The same, because the kernel does not let us copy.
     Forbidden,
@@ -201,15 +201,13 @@ impl Peer {
             true => Fence::Asymmetric,
             false => Fence::Symmetric,
         };
-        let descriptor = segment.header().pages.load(Relaxed).checked_sub(1);
-        let maps = reach == Reach::Direct || !by_message && own.header().pages.load(Relaxed) > 0;
-        // Without them the kernel copies.
-        let pages = descriptor
-            .filter(|_| maps)
-            .and_then(|descriptor| attach_pages(process.pid, descriptor).ok());
+        let descriptor = segment.header().shared_memory.load(Relaxed).checked_sub(1);
+        let maps = reach == Reach::Direct || !by_message;
+        // Keys name places in it, which the kernel does not know.
+        let shared = descriptor.filter(|_| maps).map(|it| attach_shared(process.pid, it)).transpose()?;
         Ok(Self {
             announcer: process.announcer,
-            memory: PeerMemory { pid: process.pid, pages, wake },
+            memory: PeerMemory { pid: process.pid, shared, wake },
             reach,
             order,
             segment,
@@ -225,7 +223,7 @@ impl Peer {
     /// so, by rings.
     #[inline]
     pub fn is_reached(&self) -> bool {
-        self.reach == Reach::Direct || self.memory.has_pages()
+        self.reach == Reach::Direct || self.memory.shared.is_some()
     }
 
     /// Becomes readable when the process ends, calls `exec`, or closes its device.

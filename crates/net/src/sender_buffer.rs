@@ -81,7 +81,7 @@ impl SenderBuffer<'_> {
             if grant.is_null() {
                 return Err(near(Reason::MemoryGone));
             }
-            let from = memory::Source::Peer(self.memory, grant.address()).resolved(length);
+            let from = memory::Source::Peer(self.memory, grant.place()).resolved(length);
             let by_kernel = matches!(from, memory::Source::Peer(..));
             let copied = copy(from);
             // A queue pair that has fallen by itself does not wait for the copy: its program may have its buffers
@@ -114,7 +114,7 @@ impl Source for SenderBuffer<'_> {
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
-        let (to, length) = (Destination::Program(at.address()), at.length());
+        let (to, length) = (Destination::Program(at.place()), at.length());
         match at.is_null() {
             true => self.with(offset, length, |_| Ok(())),
             false => self.with(offset, length, |from| self.this.copier().copy(to, from, length)),
@@ -163,7 +163,7 @@ mod tests {
             |state| Gate { state, service, access, read_resources: 0, pd, by_message: false };
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let wake = wake.expect("a descriptor");
-        let memory = PeerMemory { pid: std::process::id(), pages: None, wake };
+        let memory = PeerMemory { pid: std::process::id(), shared: None, wake };
         let buffer = SenderBuffer {
             sender: this.announcer(),
             segment,

@@ -84,7 +84,7 @@ impl Device {
 
     /// The memory of a grant.
     pub fn granted(&self, at: &Grant<'_>) -> Option<Vec<u8>> {
-        self.load(at.address(), at.length())
+        self.load(at.place(), at.length())
     }
 
     /// The word of a grant, if it is one.

@@ -298,7 +298,7 @@ impl Process for Environment {
         let bytes = pieces.concat();
         assert_eq!(bytes.len() as u64, at.length(), "a store fills its grant");
         self.stored.borrow_mut().push(at.length());
-        self.device.store(at.address(), &bytes).ok_or(MemoryGone)
+        self.device.store(at.place(), &bytes).ok_or(MemoryGone)
     }
 
     fn atomic(
@@ -307,7 +307,7 @@ impl Process for Environment {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
         let old = self.device.word(at).ok_or(MemoryGone)?;
-        self.device.store(at.address(), &update(old).to_ne_bytes()).ok_or(MemoryGone)?;
+        self.device.store(at.place(), &update(old).to_ne_bytes()).ok_or(MemoryGone)?;
         Ok(old)
     }
 

@@ -79,14 +79,14 @@ impl Process for Port<'_> {
         let verdict = {
             let mut model = self.shared.model();
             match self.cause {
-                Cause::Responses => model.stored_for_response(self.at, at.address(), &bytes),
-                cause => model.stored_for_request(self.at, cause, at.address(), &bytes),
+                Cause::Responses => model.stored_for_response(self.at, at.place(), &bytes),
+                cause => model.stored_for_request(self.at, cause, at.place(), &bytes),
             }
         };
         self.note(verdict);
         let fits = bytes.len() as u64 == at.length();
         self.note(fits.then_some(()).ok_or_else(|| "a store does not fill its grant".into()));
-        self.device().store(at.address(), &bytes).ok_or(MemoryGone)
+        self.device().store(at.place(), &bytes).ok_or(MemoryGone)
     }
 
     fn atomic(
@@ -96,9 +96,9 @@ impl Process for Port<'_> {
     ) -> Result<u64, MemoryGone> {
         let old = self.device().word(at).ok_or(MemoryGone)?;
         let new = update(old);
-        let verdict = self.shared.model().changed(self.at, self.cause, at.address(), old, new);
+        let verdict = self.shared.model().changed(self.at, self.cause, at.place(), old, new);
         self.note(verdict);
-        self.device().store(at.address(), &new.to_ne_bytes()).ok_or(MemoryGone)?;
+        self.device().store(at.place(), &new.to_ne_bytes()).ok_or(MemoryGone)?;
         Ok(old)
     }
 
@@ -156,7 +156,7 @@ impl Io for Port<'_> {
     fn read(&self, first: Psn, offset: u64, at: &Grant<'_>) -> Option<Vec<u8>> {
         // A link without room lets later requests go first (rule ORD-08).
         let in_order = !self.egress().ever_full.get();
-        let range = (at.address(), at.length());
+        let range = (at.place(), at.length());
         let verdict = self.shared.model().read(self.at, first, offset, range, in_order);
         self.note(verdict);
         self.device().granted(at)

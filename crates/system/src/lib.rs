@@ -45,8 +45,8 @@ mod say;
 pub mod segment;
 mod shared_mapping;
 mod signals;
-mod stopped_threads;
 mod this_process;
+mod valgrind;
 
 pub use guid::guid;
 pub use process::ThisProcess;

@@ -3,18 +3,17 @@
 //! A registered page may be unmapped by the program at any time (rule MR-40), so no program memory
 //! is touched by this process's own instructions: the kernel copies, and answers `EFAULT`. It costs
 //! a system call of 0.3 to 1.5 µs, and no signal handler that a program could replace. What lies in
-//! Transom's own memory, rings and buffers, is copied by instructions, and so are registered pages of which
-//! this process has a mapping of its own that cannot go away ([`AddressSpace`]).
+//! Transom's own memory, rings and buffers, is copied by instructions, and so is shared memory ([`SharedMemory`]), of
+//! which this process has a mapping of its own that cannot go away.
+//!
+//! Granted memory is named by its **place**: an address of the program, or with the bit [`SHARED`] a place in the file
+//! of its process's shared memory.
 
-mod address_space;
 mod allocation;
-mod mapped;
 mod maps;
-mod movable;
 mod own;
-mod registered;
-mod take_over;
-mod uses;
+mod room;
+mod shared;
 
 use std::io;
 use std::ops::Range;
@@ -23,17 +22,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Once};
 
-pub use address_space::AddressSpace;
 pub use allocation::Allocation;
-pub use mapped::{
-    Accessed, When, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
-    take_over_used,
-};
 pub use maps::{Mapping, Maps};
 use own::Bytes;
 pub use own::{Readable, Writable};
 use parking_lot::Mutex;
+pub use room::{Sharing, begin_sharing, is_shared, sharing};
 use rustix::pipe::PipeFlags;
+pub use shared::{FILE_BYTES, SharedMemory};
+use transom_device::protection::{Place, SHARED};
 
 use crate::say;
 use crate::this_process::this_process;
@@ -82,39 +79,53 @@ pub type Destination<'a> = Side<'a, Writable<'a>>;
 pub struct PeerMemory {
     /// Its PID, by which the kernel copies.
     pub pid: u32,
-    /// Its pages that this process maps too.
-    pub pages: Option<Arc<AddressSpace>>,
+    /// Its shared memory, which this process maps too.
+    pub shared: Option<Arc<SharedMemory>>,
     /// By which its background thread is woken.
     pub wake: OwnedFd,
 }
 
-/// Where this process finds memory of its program without the kernel, if all of it is mapped.
-#[inline]
-fn find_here(address: u64, length: u64) -> Option<NonNull<u8>> {
-    mapped::mapped()?.space().find(address, length)
-}
-
-/// As [`Side::count`], for memory of this process.
-fn count_here(address: u64, length: u64) {
-    if mapped::mapped().is_some_and(|mapped| mapped.space().uses().count(address, length)) {
-        mapped::wake_owner();
+/// Maps the shared memory of a process, by its PID and the descriptor it has there. This process's own is mapped once
+/// for all its devices.
+///
+/// # Errors
+///
+/// What the system says, or that it is no such file.
+pub fn attach_shared(pid: u32, descriptor: u32) -> io::Result<Arc<SharedMemory>> {
+    match room::own_memory() {
+        Some(own) if pid == this_process() && own.is_behind(descriptor) => Ok(own.clone()),
+        _ => Ok(Arc::new(SharedMemory::attach(pid, descriptor)?)),
     }
 }
 
-/// Whether any memory of the program is reached without the kernel.
-pub fn maps_memory() -> bool {
-    mapped::mapped().is_some()
+/// Where memory of the program is that is about to be registered: as shared memory it is kept from now on until
+/// [`leave`].
+pub fn enter(address: u64, length: u64, maps: &Maps) -> Place {
+    room::pin(address, length, maps).map_or(Place::Memory(address), Place::Shared)
 }
 
-/// Whether memory of the program is reached without the kernel.
-pub fn is_mapped(address: u64, length: u64) -> bool {
-    find_here(address, length).is_some()
+/// No region has that memory any more.
+pub fn leave(place: Place) {
+    if let Place::Shared(offset) = place {
+        room::unpin(offset);
+    }
 }
 
-/// Eight bytes of the program, if they are mapped and aligned.
+/// Where this process finds granted memory of its own without the kernel.
 #[inline]
-pub fn mapped_word(address: u64) -> Option<&'static AtomicU64> {
-    let found = find_here(address, 8).filter(|_| address.is_multiple_of(8))?;
+fn find_here(place: u64, length: u64) -> Option<NonNull<u8>> {
+    if place & SHARED == 0 { None } else { room::own_memory()?.find(place & !SHARED, length) }
+}
+
+/// Where the program sees granted memory of this process.
+pub fn address_of(place: u64) -> Option<u64> {
+    if place & SHARED == 0 { Some(place) } else { room::address_of(place & !SHARED) }
+}
+
+/// Eight bytes of this process, if they are shared and aligned.
+#[inline]
+pub fn shared_word(place: u64) -> Option<&'static AtomicU64> {
+    let found = find_here(place, 8).filter(|_| place.is_multiple_of(8))?;
     // SAFETY: mapped as long as the process lives, aligned, and any bytes make a number.
     Some(unsafe { found.cast().as_ref() })
 }
@@ -128,46 +139,20 @@ pub fn change_word(word: &AtomicU64, mut update: impl FnMut(u64) -> u64) -> u64 
 
 impl PeerMemory {
     #[inline]
-    fn find(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
-        self.pages.as_ref()?.find(address, length)
+    fn find(&self, place: u64, length: u64) -> Option<NonNull<u8>> {
+        if place & SHARED == 0 { None } else { self.shared.as_ref()?.find(place & !SHARED, length) }
     }
 
-    /// Whether it is reached without the kernel.
-    pub fn is_mapped(&self, address: u64, length: u64) -> bool {
-        self.find(address, length).is_some()
-    }
-
-    /// Whether any of it may be.
+    /// Eight bytes of it, if they are shared and aligned.
     #[inline]
-    pub fn has_pages(&self) -> bool {
-        self.pages.is_some()
-    }
-
-    /// Eight bytes of it, if they are mapped and aligned.
-    #[inline]
-    pub fn mapped_word(&self, address: u64) -> Option<&AtomicU64> {
-        let found = self.find(address, 8).filter(|_| address.is_multiple_of(8))?;
+    pub fn shared_word(&self, place: u64) -> Option<&AtomicU64> {
+        let found = self.find(place, 8).filter(|_| place.is_multiple_of(8))?;
         // SAFETY: mapped as long as the peer is known, aligned, and any bytes make a number.
         Some(unsafe { found.cast().as_ref() })
     }
 }
 
 impl<Own: Bytes> Side<'_, Own> {
-    /// The kernel is about to copy: that is counted at whose memory it is, and may be moved for it.
-    fn count(self, length: u64) {
-        match self {
-            Self::Own(_) => {}
-            Self::Program(address) => count_here(address, length),
-            Self::Peer(peer, address) => {
-                let pages = peer.pages.as_ref();
-                if pages.is_some_and(|pages| pages.uses().count(address, length)) {
-                    // A full pipe wakes it as well.
-                    let _ = rustix::io::write(&peer.wake, &[0]);
-                }
-            }
-        }
-    }
-
     /// As memory that this process has, if it has all of it.
     #[inline(always)]
     #[must_use]
@@ -177,8 +162,8 @@ impl<Own: Bytes> Side<'_, Own> {
             Self::Program(address) => find_here(address, length),
             Self::Peer(peer, address) => peer.find(address, length),
         };
-        // SAFETY: this process's mapping of an address-space file, which stays as long as the peer is
-        // known or the process lives, and cannot be cut short.
+        // SAFETY: this process's mapping of shared memory, which stays as long as the peer is known or the
+        // process lives, and cannot be cut short.
         found.map_or(self, |first| Self::Own(unsafe { Own::mapped(first, length) }))
     }
 
@@ -254,8 +239,7 @@ impl Copier {
         Ok(Self::Pipes(Mutex::new(vec![Pipe::new()?])))
     }
 
-    /// Copies `length` bytes. What is Transom's own, or mapped, on both sides takes no system call. Memory of
-    /// programs is granted, and stays where it is for as long; else see [`Copier::copy_ungranted`].
+    /// Copies `length` bytes. What is Transom's own, or shared, on both sides takes no system call.
     ///
     /// # Errors
     ///
@@ -271,23 +255,6 @@ impl Copier {
     /// Copies what this process does not have on both sides.
     #[inline(never)]
     fn copy_by_kernel(
-        &self,
-        to: Destination<'_>,
-        from: Source<'_>,
-        length: u64,
-    ) -> Result<(), Fault> {
-        to.count(length);
-        from.count(length);
-        self.copy_ungranted(to, from, length)
-    }
-
-    /// Copies memory of the program that nobody is granted, and that may lie beside a region's: it is moved
-    /// when such a region begins or ends. The kernel copies, and nothing is moved while a system call is at it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Copier::copy`].
-    pub fn copy_ungranted(
         &self,
         to: Destination<'_>,
         from: Source<'_>,
@@ -344,7 +311,6 @@ impl Copier {
                 self.copy(to, (*piece).into(), length)
             });
         }
-        count_here(to, whole);
         let mut done = 0;
         for group in pieces.chunks(MAX_SLICES) {
             let length = group.iter().map(|piece| piece.len() as u64).sum();
@@ -381,7 +347,6 @@ impl Copier {
                 self.copy((&mut bytes[range.clone()]).into(), Source::Own(part), length)
             });
         }
-        count_here(from, whole);
         let mut done = 0;
         for group in ranges.chunks(MAX_SLICES) {
             let length = group.iter().map(|range| range.len() as u64).sum();
@@ -434,7 +399,7 @@ pub fn say_slow(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         say(format_args!(
-            "{why}; where memory is not mapped, data goes through shared memory instead, and a \
+            "{why}; private memory goes through rings in place of that, and a \
              WRITE or READ waits for the process that it is for: microseconds while that process polls or sleeps, milliseconds \
              a message if it looks at its memory on a busy processor. Copying directly needs \
              kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \

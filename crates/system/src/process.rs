@@ -13,7 +13,7 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
-use crate::memory::{Accessed, Copier, Destination, Maps, Source, change_word, mapped_word};
+use crate::memory::{Copier, Destination, Maps, Source, change_word, shared_word};
 use crate::object_counts::ObjectCounts;
 use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -89,10 +89,10 @@ impl ThisProcess {
     pub fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         let stored = match pieces {
             [piece] => {
-                let to = Destination::Program(at.address());
+                let to = Destination::Program(at.place());
                 self.copier.copy(to, (*piece).into(), piece.len() as u64)
             }
-            pieces => self.copier.copy_pieces(at.address(), pieces),
+            pieces => self.copier.copy_pieces(at.place(), pieces),
         };
         stored.map_err(|_| MemoryGone)
     }
@@ -107,17 +107,17 @@ impl ThisProcess {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        if let Some(word) = mapped_word(at.address()) {
+        if let Some(word) = shared_word(at.place()) {
             return Ok(change_word(word, update));
         }
         let _one_step = self.atomics.lock();
         let mut old = [0; 8];
-        let from = Source::Program(at.address());
+        let from = Source::Program(at.place());
         self.copier.copy((&mut old[..]).into(), from, 8).map_err(|_| MemoryGone)?;
         let old = u64::from_ne_bytes(old);
         let new = update(old);
         if new != old {
-            let to = Destination::Program(at.address());
+            let to = Destination::Program(at.place());
             self.copier.copy(to, new.to_ne_bytes()[..].into(), 8).map_err(|_| MemoryGone)?;
         }
         Ok(old)
@@ -189,26 +189,6 @@ impl ThisProcess {
     pub fn leave_to_parent(&self) {
         self.segment.protect();
         self.claim.leave_to_parent();
-    }
-}
-
-/// Rounds that whoever moves memory waits for one who uses it, before it lets all go on: some ten
-/// milliseconds.
-const MOVE_ROUNDS: u32 = 370;
-
-impl Accessed for ThisProcess {
-    fn exclusively(&self, act: &mut dyn FnMut()) -> bool {
-        if self.is_inherited() {
-            // Nobody uses it here.
-            act();
-            return true;
-        }
-        let hold = self.segment.hazards().hold(self.announcer(), MOVE_ROUNDS, self);
-        hold.inspect(|_| act()).is_some()
-    }
-
-    fn wake(&self) {
-        Self::wake(self);
     }
 }
 

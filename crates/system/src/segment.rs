@@ -53,8 +53,8 @@ pub struct Header {
     pub groups: AtomicU32,
     /// Set if the process wants requests as messages only, because it looks at each.
     pub by_message: AtomicU32,
-    /// The descriptor there of the process's address-space file, plus one; zero for none.
-    pub pages: AtomicU32,
+    /// The descriptor there of the file of the process's shared memory, plus one; zero for none.
+    pub shared_memory: AtomicU32,
     /// Set if barriers of other processes reach the threads of this one.
     pub asymmetric_fences: AtomicU32,
     /// Names the file that the process writes what crosses its links to; zero for none.

@@ -46,18 +46,3 @@ pub(crate) fn without_signals<T>(call: impl FnOnce() -> T) -> T {
     }
     result
 }
-
-/// Makes a call during which no handler of the program's runs on this thread; signals wait.
-pub(crate) fn with_signals_held<T>(call: impl FnOnce() -> T) -> T {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sets of this call's own, which these calls initialise.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let result = call();
-    // SAFETY: the mask as it was.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
-    result
-}

@@ -1,6 +1,6 @@
 //! A program that has all its memory locked (`mlockall(2)`).
 
-use transom_system::memory::{When, begin_mapping};
+use transom_system::memory::{Allocation, SharedMemory, begin_sharing, is_shared};
 use transom_system::segment::Segment;
 
 /// How much memory this process has locked, in KiB.
@@ -11,7 +11,7 @@ fn locked() -> u64 {
 }
 
 /// What processes share is mostly holes, which take no memory then either, and are not refused where little may be
-/// locked.
+/// locked; neither where all is locked that there will be, nor where all is that there is, be it a peer's.
 #[test]
 fn holes_take_no_memory_where_all_is_locked() {
     // SAFETY: takes flags.
@@ -22,7 +22,24 @@ fn holes_take_no_memory_where_all_is_locked() {
     let segment = Segment::create().expect("it is made");
     let used = segment.memory_used().expect("it is asked");
     assert!(used < 1 << 20, "{used}");
-    begin_mapping(When::Used).expect("there is room for the address space");
+    drop(segment);
+    let descriptor = begin_sharing().expect("there is room for shared memory");
     let more = locked() - before;
     assert!(more < 1 << 10, "{more} KiB");
+    let peers = SharedMemory::attach(std::process::id(), descriptor).expect("it is there");
+    assert!(peers.find(5 << 20, 8).is_some());
+    let block = Allocation::new(64 << 10).expect("there is memory");
+    assert!(is_shared(block.first().as_ptr() as u64, 64 << 10));
+    let resident = resident();
+    // SAFETY: takes flags.
+    assert_eq!(unsafe { libc::mlockall(libc::MCL_CURRENT) }, 0);
+    let more = self::resident() - resident;
+    assert!(more < 64 << 10, "{more} KiB");
+}
+
+/// How many KiB of shared memory this process has.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssShmem:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
 }

@@ -14,9 +14,10 @@ use std::process::Command;
 
 /// What is shipped: the command first, then the shared objects, as cargo calls them and as programs do.
 const COMMAND: &str = "transom-cli";
-const LIBRARIES: [(&str, &str, &str); 4] = [
+const LIBRARIES: [(&str, &str, &str); 5] = [
     ("transom-libibverbs", "libibverbs.so", "libibverbs.so.1"),
     ("transom-librdmacm", "librdmacm.so", "librdmacm.so.1"),
+    ("transom-malloc", "libtransom_malloc.so", "libtransom_malloc.so"),
     ("transom-paths", "libtransom_paths.so", "libtransom_paths.so"),
     ("transom-rspreload", "librspreload.so", "librspreload.so"),
 ];

@@ -146,7 +146,13 @@ impl Packages<'_> {
 /// The files as they are installed below a prefix.
 fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
     put(&parts.join("transom"), &prefix.join("bin/transom"), 0o755)?;
-    for library in ["libibverbs.so.1", "librdmacm.so.1", "libtransom_paths.so", "librspreload.so"] {
+    for library in [
+        "libibverbs.so.1",
+        "librdmacm.so.1",
+        "libtransom_malloc.so",
+        "libtransom_paths.so",
+        "librspreload.so",
+    ] {
         put(&parts.join(library), &prefix.join("lib/transom").join(library), 0o644)?;
     }
     // Programs ask for these too.

@@ -71,7 +71,7 @@ impl Drop for Bystander {
 
 /// Runs one of them.
 pub(super) fn stand_by(setup: Setup) -> Result {
-    let mut end = End::new(setup.mapped)?;
+    let mut end = End::new(setup.shared)?;
     tell(&mut stdout(), &numbers(&mut end, setup)?)?;
     let mut input = stdin().lock();
     if let Some((place, all)) = hear::<(usize, Vec<Numbers>)>(&mut input)? {

@@ -1,7 +1,7 @@
 //! One end of a measurement: queue pairs on the software device, driven through the verbs as a C program
 //! drives them, with nothing in between.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::net::Ipv4Addr;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_host::{Adapter, Memory as Registered, Options};
+use transom_system::memory::Allocation;
 use transom_ibverbs::*;
 
 use crate::failure::{Failure, Result};
@@ -50,59 +51,44 @@ pub(super) struct End {
     pub(super) memory: Memory,
 }
 
-/// Fresh memory that nothing else uses, gone with the value.
+/// Fresh memory that nothing else uses, gone with the value: shared memory, where this process has any.
 pub(super) struct Memory {
-    address: *mut c_void,
+    memory: Allocation,
     length: usize,
 }
 
 impl Memory {
     pub(super) fn new(length: usize) -> Result<Self> {
-        // SAFETY: a fresh private mapping.
-        let address = unsafe {
-            libc::mmap(
-                null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(failed("mapping memory"));
-        }
-        Ok(Self { address, length })
+        let memory = Allocation::new(length);
+        let memory = memory.map_err(|error| Failure::new(format!("mapping memory: {error}")))?;
+        Ok(Self { memory, length })
+    }
+
+    fn first(&self) -> *mut u8 {
+        self.memory.first().as_ptr()
     }
 
     pub(super) fn address(&self) -> u64 {
-        self.address as u64
+        self.first() as u64
     }
 
     /// Touches every page, so that none is missing while the clock runs.
     pub(super) fn fill(&self) {
         // SAFETY: our own mapping.
-        unsafe { self.address.cast::<u8>().write_bytes(0x5a, self.length) };
+        unsafe { self.first().write_bytes(0x5a, self.length) };
     }
 
     /// One byte, which others may write meanwhile.
     pub(super) fn byte(&self, at: usize) -> u8 {
         assert!(at < self.length);
         // SAFETY: in our own mapping.
-        unsafe { self.address.cast::<u8>().add(at).read_volatile() }
+        unsafe { self.first().add(at).read_volatile() }
     }
 
     pub(super) fn set_byte(&self, at: usize, byte: u8) {
         assert!(at < self.length);
         // SAFETY: in our own mapping.
-        unsafe { self.address.cast::<u8>().add(at).write_volatile(byte) };
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping.
-        unsafe { libc::munmap(self.address, self.length) };
+        unsafe { self.first().add(at).write_volatile(byte) };
     }
 }
 
@@ -115,9 +101,9 @@ fn not_null<T>(pointer: *mut T, what: &str) -> Result<*mut T> {
 }
 
 impl End {
-    /// Without queue pairs; its registered memory is mapped, or not.
-    pub(super) fn new(is_mapped: bool) -> Result<Self> {
-        let memory = if is_mapped { Registered::Mapped } else { Registered::Private };
+    /// Without queue pairs; its memory is shared, or not.
+    pub(super) fn new(is_shared: bool) -> Result<Self> {
+        let memory = if is_shared { Registered::Shared } else { Registered::Private };
         let adapter = Adapter::open(Options { memory, ..Options::default() })
             .map_err(|e| Failure::new(e.to_string()))?;
         let context = not_null(open_context(adapter.clone()), "opening the device")?;
@@ -359,7 +345,7 @@ pub(super) fn one_sided(opcode: ibv_wr_opcode, sge: &mut ibv_sge, peer: &Card) -
 /// Registers all of a piece of memory.
 pub(super) fn register(pd: *mut ibv_pd, memory: &Memory) -> Result<*mut ibv_mr> {
     // SAFETY: a live domain; registering touches no memory.
-    let region = unsafe { ibv_reg_mr(pd, memory.address, memory.length, ACCESS as c_int) };
+    let region = unsafe { ibv_reg_mr(pd, memory.first().cast(), memory.length, ACCESS as c_int) };
     not_null(region, "ibv_reg_mr")
 }
 

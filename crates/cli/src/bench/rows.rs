@@ -72,14 +72,14 @@ impl Row {
         self
     }
 
-    /// By two processes with mapped and by two with private memory.
+    /// By two processes with shared and by two with private memory.
     fn by_us(self, task: Task) -> Self {
-        self.by("mapped", Pair::Mapped, task).by("private", Pair::Private, task)
+        self.by("shared", Pair::Shared, task).by("private", Pair::Private, task)
     }
 
     /// The same over the wire.
-    fn by_wire(self, [mapped, private]: [&'static str; 2], task: Task) -> Self {
-        self.by(mapped, Pair::MappedWire, task).by(private, Pair::Wire, task)
+    fn by_wire(self, [shared, private]: [&'static str; 2], task: Task) -> Self {
+        self.by(shared, Pair::SharedWire, task).by(private, Pair::Wire, task)
     }
 
     fn by_ucx(mut self, transport: Transport, test: &'static str, size: usize) -> Self {
@@ -120,23 +120,23 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let large = |name, size, task| {
         Row::new(name, MegabytesPerSecond(size))
             .by_us(task)
-            .by("memcpy", Pair::Mapped, Memcpy { size })
+            .by("memcpy", Pair::Shared, Memcpy { size })
             .by("kernel's copy", Pair::Private, copy(size))
-            .target("mapped", &["memcpy"], AtLeast(0.9))
+            .target("shared", &["memcpy"], AtLeast(0.9))
             .target("private", &["kernel's copy"], AtLeast(0.9))
     };
     let rate = |name, queue_pairs| {
         Row::new(name, MillionsPerSecond)
             .by_us(WriteStream { size: 8, queue_pairs })
             .by_ucx(POSIX, "ucp_put_bw", 8)
-            .target("mapped", &["UCX posix"], AtLeast(1.0))
+            .target("shared", &["UCX posix"], AtLeast(1.0))
     };
     let wire = |name, size| {
         Row::new(name, MegabytesPerSecond(size))
-            .by_wire(["mapped", "private"], WriteStream { size, queue_pairs: 1 })
+            .by_wire(["shared", "private"], WriteStream { size, queue_pairs: 1 })
             .by("TCP", Pair::Wire, TcpStream { size })
             .by("bare datagrams", Pair::Wire, UdpStream { size })
-            .target("mapped", &["TCP"], AtLeast(1.2))
+            .target("shared", &["TCP"], AtLeast(1.2))
     };
     let message = SendAndBack { size: 8, asleep: false };
     let small_bind = Bind { length: 4 * KIB };
@@ -145,12 +145,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_us(WriteAndBack { size: 8 })
             .by_ucx(POSIX, "ucp_put_lat", 8)
             .by_ucx(TCP, "ucp_put_lat", 8)
-            .target("mapped", &["UCX posix"], AtMost(1.5)),
+            .target("shared", &["UCX posix"], AtMost(1.5)),
         Row::new("READ of 8 bytes, to its completion", Nanoseconds)
             .by_us(Read { size: 8 })
             .by("kernel's copy", Pair::Private, KernelCopy { write: false, size: 8 })
             .by_ucx(POSIX, "ucp_put_lat", 8)
-            .target("mapped", &["UCX posix"], AtMost(1.5)),
+            .target("shared", &["UCX posix"], AtMost(1.5)),
         Row::new("WRITE of 8 bytes, to its completion", Nanoseconds)
             .by_us(Write { size: 8 })
             .by("kernel's copy", Pair::Private, copy(8))
@@ -159,11 +159,11 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_us(message)
             .by_ucx(POSIX, "tag_lat", 8)
             .by_ucx(TCP, "tag_lat", 8)
-            .target("mapped", &["UCX posix"], AtMost(1.5)),
+            .target("shared", &["UCX posix"], AtMost(1.5)),
         Row::new("fetch-and-add, to its completion", Nanoseconds)
             .by_us(FetchAndAdd)
             .by_ucx(POSIX, "ucp_fadd", 8)
-            .target("mapped", &["UCX posix"], AtMost(3.0)),
+            .target("shared", &["UCX posix"], AtMost(3.0)),
         large("WRITE of 64 KiB", 64 * KIB, Write { size: 64 * KIB }),
         large("READ of 64 KiB", 64 * KIB, Read { size: 64 * KIB }),
         large("WRITE of 1 MiB", MIB, Write { size: MIB }),
@@ -172,7 +172,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_us(SendStream { size: 64 * KIB })
             .by_ucx(POSIX, "tag_bw", 64 * KIB)
             .by_ucx(CMA, "tag_bw", 64 * KIB)
-            .target("mapped", &["UCX posix", "UCX cma"], AtLeast(1.0)),
+            .target("shared", &["UCX posix", "UCX cma"], AtLeast(1.0)),
         rate("WRITEs of 8 bytes on 1 queue pair", 1),
         rate("WRITEs of 8 bytes on 16 queue pairs", 16),
         Row::new("bind and LOCAL_INV", Nanoseconds)
@@ -207,10 +207,10 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         wire("WRITEs of 64 KiB over the wire", 64 * KIB),
         wire("WRITEs of 1 MiB over the wire", MIB),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
-            .by_wire(["mapped", "private"], WriteAndBack { size: 8 })
+            .by_wire(["shared", "private"], WriteAndBack { size: 8 })
             .by("UDP, two datagrams", Pair::Wire, UdpAndBack { peer: true })
             .by("UDP, not connected", Pair::Wire, UdpAndBack { peer: false })
-            .target("mapped", &["UDP, two datagrams"], AtMost(1.5)),
+            .target("shared", &["UDP, two datagrams"], AtMost(1.5)),
     ]
 }
 
@@ -237,7 +237,7 @@ pub(super) const PICTURES: [Picture; 4] = [
         contenders: |size| {
             Row::new("WRITE, one way", Unit::Nanoseconds)
                 .by_us(Task::WriteAndBack { size })
-                .by_wire(["wire, mapped", "wire, private"], Task::WriteAndBack { size })
+                .by_wire(["wire, shared", "wire, private"], Task::WriteAndBack { size })
                 .by_ucx(POSIX, "ucp_put_lat", size)
                 .by_ucx(TCP, "ucp_put_lat", size)
                 .by("TCP", Pair::Wire, Task::TcpAndBack { size })
@@ -251,7 +251,7 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::SendAndBack { size, asleep: false };
             Row::new("SEND, one way", Unit::Nanoseconds)
                 .by_us(task)
-                .by_wire(["wire, mapped", "wire, private"], task)
+                .by_wire(["wire, shared", "wire, private"], task)
                 .by_ucx(POSIX, "tag_lat", size)
                 .by_ucx(CMA, "tag_lat", size)
                 .by_ucx(TCP, "tag_lat", size)
@@ -266,11 +266,11 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::WriteStream { size, queue_pairs: 1 };
             Row::new("WRITEs", Unit::MegabytesPerSecond(size))
                 .by_us(task)
-                .by_wire(["wire, mapped", "wire, private"], task)
+                .by_wire(["wire, shared", "wire, private"], task)
                 .by_ucx(POSIX, "ucp_put_bw", size)
                 .by_ucx(TCP, "ucp_put_bw", size)
                 .by("TCP", Pair::Wire, Task::TcpStream { size })
-                .by("memcpy", Pair::Mapped, Task::Memcpy { size })
+                .by("memcpy", Pair::Shared, Task::Memcpy { size })
                 .by("kernel's copy", Pair::Private, Task::KernelCopy { write: true, size })
         },
     },
@@ -282,7 +282,7 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::SendStream { size };
             Row::new("SENDs", Unit::MegabytesPerSecond(size))
                 .by_us(task)
-                .by_wire(["wire, mapped", "wire, private"], task)
+                .by_wire(["wire, shared", "wire, private"], task)
                 .by_ucx(POSIX, "tag_bw", size)
                 .by_ucx(CMA, "tag_bw", size)
                 .by_ucx(TCP, "tag_bw", size)

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use transom_system::memory::is_mapped;
+use transom_system::memory::is_shared;
 use transom_system::registry::Registry;
 
 use super::crowd::{self, Crowd, Numbers};
@@ -89,7 +89,7 @@ fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Resul
         &mut stdout(),
         &Connected {
             pids: [std::process::id(), process.peer.pid],
-            is_mapped: is_mapped(incoming.addr, 1),
+            is_shared: is_shared(incoming.addr, 1),
             connecting,
         },
     )?;
@@ -143,7 +143,7 @@ fn connect(
     bells: [OwnedFd; 2],
     mut talk: Talk,
 ) -> Result<(Process, f64)> {
-    let mut end = End::new(setup.mapped)?;
+    let mut end = End::new(setup.shared)?;
     let start = Instant::now();
     end.add_queue_pairs(setup.queue_pairs)?;
     let made = start.elapsed();

@@ -24,8 +24,8 @@ pub(super) enum Role {
 /// How two processes are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Setup {
-    /// Their registered memory is mapped.
-    pub(super) mapped: bool,
+    /// Their memory is shared.
+    pub(super) shared: bool,
     /// Each is in a network namespace of its own, and packets cross a veth pair.
     pub(super) wire: bool,
     pub(super) queue_pairs: usize,
@@ -40,8 +40,8 @@ pub(super) struct Setup {
 pub(super) struct Connected {
     /// Near and far.
     pub(super) pids: [u32; 2],
-    /// Whether registered memory is mapped, which not every system can.
-    pub(super) is_mapped: bool,
+    /// Whether memory is shared, which not every system can.
+    pub(super) is_shared: bool,
     /// Nanoseconds for each queue pair from its creation to RTS, at one end.
     pub(super) connecting: f64,
 }

@@ -18,12 +18,12 @@ use crate::talk::{hear, tell};
 pub(super) enum Pair {
     /// On one host, with private memory.
     Private,
-    /// On one host, with mapped memory.
-    Mapped,
+    /// On one host, with shared memory.
+    Shared,
     /// In two network namespaces, with private memory.
     Wire,
-    /// The same with mapped memory.
-    MappedWire,
+    /// The same with shared memory.
+    SharedWire,
     /// As [`Pair::Private`], and one has so many windows.
     Windows(usize),
     /// As [`Pair::Private`], with so many queue pairs connected.
@@ -87,7 +87,7 @@ impl Teams {
     /// what a long copy takes, or twice and more, and does not change while they live: with the same two in
     /// each round that would look like what is measured.
     pub(super) fn renew(&mut self) {
-        self.0.retain(|pair, team| team.is_err() || !matches!(pair, Pair::Private | Pair::Mapped));
+        self.0.retain(|pair, team| team.is_err() || !matches!(pair, Pair::Private | Pair::Shared));
     }
 
     /// Has two who may be new do what they will be measured at, as often. UCX warms up by itself.
@@ -140,8 +140,8 @@ impl Teams {
 impl Team {
     fn start(pair: Pair) -> Result<Self> {
         let setup = Setup {
-            mapped: matches!(pair, Pair::Mapped | Pair::MappedWire),
-            wire: matches!(pair, Pair::Wire | Pair::MappedWire),
+            shared: matches!(pair, Pair::Shared | Pair::SharedWire),
+            wire: matches!(pair, Pair::Wire | Pair::SharedWire),
             queue_pairs: match pair {
                 Pair::QueuePairs(count) => count,
                 _ => 16,
@@ -161,8 +161,8 @@ impl Team {
             return Err(Failure::new("two processes could not be connected"));
         };
         let mut team = Self { near, answers, connected };
-        if setup.mapped && !connected.is_mapped {
-            return Err(Failure::new("memory cannot be mapped here"));
+        if setup.shared && !connected.is_shared {
+            return Err(Failure::new("there is no shared memory here"));
         }
         if let Pair::Windows(live) = pair {
             team.measure(Task::Windows { live }, 1)?.map_err(Failure::new)?;

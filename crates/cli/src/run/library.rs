@@ -21,7 +21,9 @@ pub(super) const CONNECTIONS: &str = "librdmacm.so.1";
 /// What cargo calls it, and programs that ask for the one that others are linked with.
 pub(super) const CONNECTIONS_BUILT: &str = "librdmacm.so";
 /// What shows the device's files where mounting is not allowed.
-const PATHS: &str = "libtransom_paths.so";
+pub(super) const PATHS: &str = "libtransom_paths.so";
+/// What has the program's allocations be shared memory.
+pub(super) const MALLOC: &str = "libtransom_malloc.so";
 /// Where to look instead of the usual places.
 const OVERRIDE: &str = "TRANSOM_LIB";
 
@@ -63,21 +65,21 @@ pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
     Ok(Some(Library::in_directory(linked(&library, &names)?, CONNECTIONS)))
 }
 
-/// The library that shows the device's files, under a name that the loader takes for one.
-pub(super) fn paths() -> std::result::Result<PathBuf, String> {
-    let named = named_directory().map(|directory| directory.join(PATHS));
+/// A library that is preloaded, under a name that the loader takes for one.
+pub(super) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
+    let named = named_directory().map(|directory| directory.join(name));
     let named = named.filter(|path| path.is_file());
     if named.is_none()
-        && let Some(library) = carried::library(PATHS)
+        && let Some(library) = carried::library(name)
     {
         return library.map(|library| library.file);
     }
-    let library = named.or_else(|| beside(&std::env::current_exe().ok()?, &[PATHS]));
-    let library = library.ok_or_else(|| format!("{PATHS} is not where this command is"))?;
+    let library = named.or_else(|| beside(&std::env::current_exe().ok()?, &[name]));
+    let library = library.ok_or_else(|| format!("{name} is not where this command is"))?;
     if is_plain(&library) {
         return Ok(library);
     }
-    Ok(linked(&library, &[PATHS])?.join(PATHS))
+    Ok(linked(&library, &[name])?.join(name))
 }
 
 /// Our libibverbs.

@@ -13,7 +13,7 @@ const SEARCH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// What the address sanitizer of GCC and Clang is told. It refuses to work where it is not the first
-/// library, though it does behind ours, which have no memory allocator.
+/// library, though it does behind ours, which hand on to it what the program allocates.
 const SANITIZER: &str = "ASAN_OPTIONS";
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 

@@ -4,10 +4,19 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
+use transom_ibverbs::Allocation;
+
 /// Memory of whole pages, zeroed, given back to the system with the buffer.
 pub struct Buffer {
     address: *mut u8,
     length: usize,
+    /// Of a process with shared memory.
+    shared: Option<Allocation>,
+}
+
+/// Whether this process was started so that it has shared memory.
+pub fn has_shared_memory() -> bool {
+    std::env::var_os("TRANSOM_MEMORY").is_some_and(|value| value == "shared")
 }
 
 // SAFETY: plain memory; tests order their own accesses.
@@ -16,8 +25,18 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// At least `length` bytes.
+    /// At least `length` bytes: shared memory in a process that [has it](has_shared_memory).
     pub fn new(length: usize) -> Self {
+        if !has_shared_memory() {
+            return Self::private(length);
+        }
+        let length = length.next_multiple_of(4096).max(4096);
+        let shared = Allocation::new(length).expect("there is memory");
+        Self { address: shared.first().as_ptr(), length, shared: Some(shared) }
+    }
+
+    /// At least `length` bytes of private memory.
+    pub fn private(length: usize) -> Self {
         let length = length.next_multiple_of(4096).max(4096);
         // SAFETY: a fresh private mapping.
         let address = unsafe {
@@ -31,7 +50,7 @@ impl Buffer {
             )
         };
         assert_ne!(address, libc::MAP_FAILED);
-        Self { address: address.cast(), length }
+        Self { address: address.cast(), length, shared: None }
     }
 
     /// At least `length` bytes, far from where the system puts mappings by itself: parts given back
@@ -52,7 +71,7 @@ impl Buffer {
             )
         };
         assert_ne!(address, libc::MAP_FAILED);
-        Self { address: address.cast(), length }
+        Self { address: address.cast(), length, shared: None }
     }
 
     /// Gives some pages of a [`Buffer::apart`] back to the system; the test must not read or
@@ -168,6 +187,11 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.shared.is_some() {
+            // Whoever has it next is to have it as it was.
+            self.protect(libc::PROT_READ | libc::PROT_WRITE);
+            return;
+        }
         // SAFETY: our own mapping.
         unsafe { libc::munmap(self.address.cast(), self.length) };
     }

@@ -8,7 +8,7 @@ use transom_abi::*;
 use transom_host::{Adapter, Memory, Options};
 use transom_ibverbs::*;
 
-use super::{Buffer, alloc_mw, poll, readable, reg, until, wait};
+use super::{Buffer, has_shared_memory, alloc_mw, poll, readable, reg, until, wait};
 
 /// A context with a protection domain and a completion queue.
 ///
@@ -37,13 +37,9 @@ impl Drop for Own {
     }
 }
 
-/// Opens a device, with registered memory mapped in a process that was started so.
+/// Opens a device, with shared memory in a process that was started so.
 pub fn open_adapter(options: Options) -> Arc<Adapter> {
-    let memory = match std::env::var_os("TRANSOM_MEMORY") {
-        Some(value) if value == "mapped" => Memory::Mapped,
-        Some(value) if value == "auto" => Memory::Auto,
-        _ => options.memory,
-    };
+    let memory = if has_shared_memory() { Memory::Shared } else { options.memory };
     Adapter::open(Options { memory, ..options }).expect("a device opens")
 }
 

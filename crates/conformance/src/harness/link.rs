@@ -15,10 +15,10 @@ pub enum Link {
     Loopback,
     /// Two devices, copying straight.
     Local,
-    /// Two devices, copying through shared memory.
+    /// Two devices, copying through rings.
+    Rings,
+    /// Two devices, copying straight, with shared memory.
     Shared,
-    /// Two devices, copying straight, with registered memory mapped.
-    Mapped,
     /// Two devices that send each other packets.
     Wire,
 }
@@ -90,13 +90,13 @@ unsafe impl Sync for Pair {}
 /// Two ends over a link, on devices opened with `options` but for their copying.
 pub fn ends(link: Link, options: Options) -> (End, End) {
     take_turn(link);
-    let copying = if link == Link::Shared { Copying::SharedMemory } else { Copying::Best };
+    let copying = if link == Link::Rings { Copying::Rings } else { Copying::Best };
     let options = Options { copying, wire_only: link == Link::Wire, ..options };
     let adapter = open_adapter(options);
     let a = End::of_device(adapter.clone());
     let b = match link {
         Link::Loopback => End::of_device(adapter),
-        Link::Local | Link::Shared | Link::Mapped | Link::Wire => End::new(options),
+        Link::Local | Link::Rings | Link::Shared | Link::Wire => End::new(options),
     };
     (a, b)
 }

@@ -16,9 +16,9 @@ use crate::workloads::{Stage, WARM_UP, WORKLOADS};
 /// Between whom, and where registered memory lies.
 const WAYS: [(&str, Link, &str); 4] = [
     ("loopback, private", Link::Loopback, "private"),
-    ("loopback, mapped", Link::Loopback, "mapped"),
+    ("loopback, shared", Link::Loopback, "shared"),
     ("local, private", Link::Local, "private"),
-    ("local, mapped", Link::Local, "mapped"),
+    ("local, shared", Link::Local, "shared"),
 ];
 
 /// How often an operation is carried out while other threads are held, before it is counted: what they
@@ -43,7 +43,7 @@ fn carries_out(channel: &mut Channel) {
     let [way] = channel.hear();
     // Memory of a process that is traced is not moved: who moves it traces its threads.
     let stage = Stage::new(WAYS[way as usize].1);
-    begin(channel, stage.is_mapped());
+    begin(channel, stage.is_shared());
     for workload in WORKLOADS {
         for round in 0..WARM_UP + SETTLING + ROUNDS + 1 {
             if round == WARM_UP + 1 {
@@ -82,10 +82,10 @@ fn knows(channel: &mut Channel) {
 }
 
 /// The process is there, and waits until it is traced.
-fn begin(channel: &mut Channel, is_mapped: bool) {
+fn begin(channel: &mut Channel, is_shared: bool) {
     // SAFETY: takes a plain number. Whoever waits for a thread that is held would wait for ever.
     unsafe { libc::alarm(120) };
-    channel.tell(&[is_mapped.into()]);
+    channel.tell(&[is_shared.into()]);
     let [] = channel.hear();
 }
 
@@ -95,12 +95,12 @@ fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
     let memory = WAYS[way].2;
     let mut child = Child::start_under(role, &["env", &format!("TRANSOM_MEMORY={memory}")]);
     child.tell(&[way as u64]);
-    let [is_mapped] = child.hear();
+    let [is_shared] = child.hear();
     match Tracee::begin(child.pid()) {
         Ok(tracee) => {
             // To move memory takes no more than this.
-            let wanted = memory == "mapped";
-            assert_eq!(is_mapped == 1, wanted, "memory is mapped if that is asked for");
+            let wanted = memory == "shared";
+            assert_eq!(is_shared == 1, wanted, "memory is shared if that is asked for");
             child.tell(&[]);
             Some((child, tracee))
         }

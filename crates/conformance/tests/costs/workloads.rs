@@ -30,8 +30,8 @@ impl Stage {
 
     /// Whether registered memory is reached without the kernel.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn is_mapped(&self) -> bool {
-        transom_system::memory::is_mapped(self.memory.near.addr(), 8)
+    pub(crate) fn is_shared(&self) -> bool {
+        transom_system::memory::is_shared(self.memory.near.addr(), 8)
     }
 
     /// The origin posts a request of so many bytes.

@@ -164,7 +164,6 @@ mod connections {
 /// Many processes and threads, and what the system may do to them.
 mod processes {
     mod asleep;
-    mod by_use;
     mod forbidden_copy;
     mod fork;
     mod full_disk;

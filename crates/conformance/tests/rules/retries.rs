@@ -235,7 +235,7 @@ on_each_link! {
                 let mut word = [sge(near.addr(), 8, ma)];
                 let mut attr = usual_attr(qa);
                 // A WRITE that goes straight into memory takes no number.
-                if matches!(link, Link::Shared | Link::Wire) {
+                if matches!(link, Link::Rings | Link::Wire) {
                     attr.rq_psn += round as u32;
                 }
                 in_time(local_ack_timeout(16), (qa, qb), || {

@@ -3,7 +3,7 @@
 //!
 //! All are pure: who calls sees to it that the object stays as it is while it is used.
 
-use super::{Bind, Key, Kind, Place, Reason, Snapshot, Stamp, State};
+use super::{Bind, Key, Kind, Place, Reason, SHARED, Snapshot, Stamp, State};
 use crate::Access;
 use crate::operation::{Operation, Subject};
 use crate::qp::Gate;
@@ -97,11 +97,18 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
     if object.kind == Kind::Null {
         return Ok(Place::Null);
     }
-    let place = object.place.checked_add(offset).ok_or(Reason::Wraps)?;
+    let place = behind(object.place, offset)?;
     if needs.word.is_some() && !place.is_multiple_of(8) {
         return Err(Reason::Misaligned);
     }
-    Ok(Place::Memory(place))
+    Ok(Place::unpack(place))
+}
+
+/// The place so many bytes behind another: an address never becomes one in shared memory.
+#[inline(always)]
+fn behind(place: u64, offset: u64) -> Result<u64, Reason> {
+    let behind = place.checked_add(offset).ok_or(Reason::Wraps)?;
+    if (behind ^ place) & SHARED == 0 { Ok(behind) } else { Err(Reason::Wraps) }
 }
 
 /// Decides whether a window of this type may have these rights (rules T1-05, T1-14).
@@ -182,7 +189,7 @@ pub(super) fn bound_place(
     }
     may_carry(region.access, as_type, bind.access)?;
     let offset = offset_within(region.base, region.length, bind.address, bind.length)?;
-    region.place.checked_add(offset).ok_or(Reason::Wraps)
+    behind(region.place, offset)
 }
 
 /// Decides whether the binding of a type 2 window may be ended by its key, from this queue pair.
@@ -266,6 +273,28 @@ mod tests {
                 assert_eq!(decided, expected, "{address}+{length} within {base}+{extent}");
             }
         }
+    }
+
+    /// Of a region of all addresses, those that no program has are not places in shared memory; nor does a place there
+    /// become an address.
+    /// Rules: MR-33
+    #[test]
+    fn an_address_is_never_a_place_in_shared_memory() {
+        let region = Snapshot {
+            base: 0,
+            length: u64::MAX,
+            place: 0,
+            ..object(State::Valid, Kind::Region, Access::LOCAL_WRITE)
+        };
+        let (operation, key, qp, pd) = (Operation::LocalWrite, BIND.region, STAMP.qp, STAMP.pd);
+        let at = |region: &Snapshot, address| {
+            decide(region, &Attempt { operation, key, address, length: 8, qp, pd })
+        };
+        assert_eq!(at(&region, SHARED - 8), Ok(Place::Memory(SHARED - 8)));
+        assert_eq!(at(&region, SHARED), Err(Reason::Wraps));
+        assert_eq!(at(&region, u64::MAX - 8), Err(Reason::Wraps));
+        let shared = Snapshot { place: SHARED | 64, length: 4096, base: BASE, ..region };
+        assert_eq!(at(&shared, BASE + 8), Ok(Place::Shared(72)));
     }
 
     /// A window of type 1 is not zero-based, nor is its region; of type 2 both may be.

@@ -31,8 +31,30 @@ impl Kind {
 pub enum Place {
     /// From this address of the process's memory on.
     Memory(u64),
+    /// From here on in the process's shared memory, whatever the process has at which address.
+    Shared(u64),
     /// Nowhere: reads give zeros, and what is written is discarded.
     Null,
+}
+
+/// The bit of a place that says that it is one of the process's shared memory, and no address: a program has none so
+/// high.
+pub const SHARED: u64 = 1 << 63;
+
+impl Place {
+    /// As one number; none for an address that could be taken for a place in shared memory.
+    pub(super) fn pack(self) -> Option<u64> {
+        match self {
+            Self::Memory(address) => Some(address).filter(|address| address & SHARED == 0),
+            Self::Shared(offset) => Some(offset | SHARED),
+            Self::Null => Some(0),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn unpack(place: u64) -> Self {
+        if place & SHARED == 0 { Self::Memory(place) } else { Self::Shared(place & !SHARED) }
+    }
 }
 
 /// Where the object of an entry is in its life.
@@ -98,7 +120,7 @@ pub struct KeyEntry {
     pub(super) base: AtomicU64,
     /// Bytes.
     pub(super) length: AtomicU64,
-    /// Where the first byte lies in the process's memory.
+    /// Where the first byte lies in the process's memory: an address, or with [`SHARED`] a place in its shared memory.
     pub(super) place: AtomicU64,
     pub(super) pd: AtomicU32,
     /// A window: the queue pair that bound it.
@@ -132,7 +154,7 @@ pub struct Snapshot {
     pub base: u64,
     /// Bytes.
     pub length: u64,
-    /// Where the first byte lies in the process's memory.
+    /// Where the first byte lies in the process's memory: an address, or with [`SHARED`] a place in its shared memory.
     pub place: u64,
     /// The protection domain's number.
     pub pd: u32,

@@ -5,9 +5,6 @@
 //! it. Both sides are sequentially consistent, so either the initiator sees the mark or the revoker
 //! sees the announcement. A cell whose process has died is cleared by the revoker; the generation in
 //! the cell keeps it from clearing the announcement of a successor in the same slot.
-//!
-//! A process that moves memory holds all its cells for that time ([`Hazards::hold`]): whoever announces then
-//! sees that and withdraws until the memory is in its new place, and whoever had announced is waited for.
 
 use crate::sync::{AtomicU64, Ordering::*, total_order};
 
@@ -91,15 +88,6 @@ fn pack(announcer: Announcer, used: Use) -> u64 {
         | u64::from(used.key_slot) & 0xff_ffff
 }
 
-/// The process whose memory is held, as one number that is not zero.
-fn pack_holder(Announcer { slot, generation }: Announcer) -> u64 {
-    pack(Announcer { slot, generation }, Use { key_slot: u32::from(slot), qp_index: 0 })
-}
-
-fn unpack_holder(held: u64) -> Option<Announcer> {
-    unpack(held).map(|(generation, used)| Announcer { slot: used.key_slot as u8, generation })
-}
-
 fn unpack(cell: u64) -> Option<(u32, Use)> {
     (cell >> 63 == 1).then(|| {
         let generation = (cell >> 40 & GENERATION) as u32;
@@ -130,8 +118,6 @@ struct Cells([AtomicU64; CELLS]);
 pub struct Hazards {
     /// Which process slots have ever attached: only their cells are looked at.
     attached: [AtomicU64; PROCESSES.div_ceil(64)],
-    /// Who lets nobody announce for the time being; zero if nobody does.
-    held: AtomicU64,
     cells: [Cells; PROCESSES],
 }
 
@@ -139,7 +125,6 @@ impl Default for Hazards {
     fn default() -> Self {
         Self {
             attached: core::array::from_fn(|_| AtomicU64::new(0)),
-            held: AtomicU64::new(0),
             cells: core::array::from_fn(|_| Cells(core::array::from_fn(|_| AtomicU64::new(0)))),
         }
     }
@@ -189,7 +174,7 @@ impl Hazards {
         }
     }
 
-    /// Announces as soon as a cell is free and nobody holds.
+    /// Announces as soon as a cell is free.
     #[cold]
     fn announce_later<'m>(
         &'m self,
@@ -205,107 +190,55 @@ impl Hazards {
                 }
                 return announcement;
             }
-            loop {
-                self.wait_to_announce(round, waiter);
-                round = next(round);
-                if self.held.load(SeqCst) == 0 {
-                    break;
-                }
-            }
+            waiter.pause(round, None);
+            round = next(round);
         }
     }
 
-    /// A round of waiting for a free cell, or for whoever lets nobody announce.
-    fn wait_to_announce(&self, round: u32, waiter: &dyn Waiter) {
-        let held = self.held.load(SeqCst);
-        let holder = unpack_holder(held);
-        if asks(round) && holder.is_some_and(|holder| waiter.is_gone(holder)) {
-            let _ = self.held.compare_exchange(held, 0, SeqCst, Relaxed);
-        }
-        waiter.pause(round, holder);
-    }
-
-    /// Lets nobody announce until the answer is dropped, when all announcements that stand have been
-    /// withdrawn. `None` if one still stands after so many rounds of waiting, or somebody else holds:
-    /// whoever stands there may itself wait for something, so the caller lets all go on and tries again.
-    pub fn hold(&self, owner: Announcer, rounds: u32, waiter: &dyn Waiter) -> Option<Hold<'_>> {
-        self.held.compare_exchange(0, pack_holder(owner), SeqCst, Relaxed).ok()?;
-        let hold = Hold { held: &self.held };
-        self.wait_for_all(|_| true, rounds, waiter).then_some(hold)
-    }
-
-    /// Announces in one of these cells, if one is free and nobody holds.
+    /// Announces in one of these cells, if one is free.
     #[inline]
     fn try_announce<'m>(&self, cells: &'m [AtomicU64], value: u64) -> Option<Announcement<'m>> {
         let cell =
             cells.iter().find(|cell| cell.compare_exchange(0, value, SeqCst, Relaxed).is_ok())?;
         total_order();
-        let announcement = Announcement { cell };
-        // Who holds looks for announcements after it has said so: either sees the other.
-        (self.held.load(SeqCst) == 0).then_some(announcement)
+        Some(Announcement { cell })
     }
 
     /// Waits until no announcement matches. The caller has already marked what it revokes, so no
     /// new matching use can begin.
     pub fn drain(&self, matches: impl Fn(Use) -> bool, waiter: &dyn Waiter) {
-        self.wait_for_all(matches, u32::MAX, waiter);
-    }
-
-    /// Waits until no announcement matches, for each no more than so many rounds; false if one still
-    /// stands then.
-    fn wait_for_all(
-        &self,
-        matches: impl Fn(Use) -> bool,
-        rounds: u32,
-        waiter: &dyn Waiter,
-    ) -> bool {
         total_order();
         for (word, attached) in self.attached.iter().enumerate() {
             let mut bits = attached.load(SeqCst);
             while bits != 0 {
                 let slot = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                let cells = &self.cells[slot].0;
-                if !cells.iter().all(|cell| wait_for(cell, slot as u8, &matches, rounds, waiter)) {
-                    return false;
+                for cell in &self.cells[slot].0 {
+                    wait_for(cell, slot as u8, &matches, waiter);
                 }
             }
         }
-        true
     }
 }
 
-/// Waits until the announcement in a cell does not match; false if it does after so many rounds.
-fn wait_for(
-    cell: &AtomicU64,
-    slot: u8,
-    matches: &impl Fn(Use) -> bool,
-    rounds: u32,
-    waiter: &dyn Waiter,
-) -> bool {
+/// Waits until the announcement in a cell does not match.
+fn wait_for(cell: &AtomicU64, slot: u8, matches: &impl Fn(Use) -> bool, waiter: &dyn Waiter) {
     let mut round = 0;
-    let mut over = true;
     loop {
         let value = cell.load(SeqCst);
         let named = unpack(value).filter(|(_, used)| matches(*used));
         let Some((generation, _)) = named else { break };
-        if round >= rounds {
-            over = false;
-            break;
-        }
         let process = Announcer { slot, generation };
         if asks(round) && waiter.is_gone(process) {
             let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);
             break;
         }
         waiter.pause(round, Some(process));
-        // For ever, if `rounds` is the most there can be.
         round = next(round);
     }
     if round > 0 {
         waiter.resumed();
     }
-    over
 }
 
 /// A standing announcement; dropping it withdraws it.
@@ -317,17 +250,6 @@ impl Drop for Announcement<'_> {
     #[inline]
     fn drop(&mut self) {
         self.cell.store(0, Release);
-    }
-}
-
-/// Nobody can announce while it stands; dropping it ends that.
-pub struct Hold<'m> {
-    held: &'m AtomicU64,
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        self.held.store(0, Release);
     }
 }
 
@@ -369,32 +291,5 @@ mod tests {
         hazards.drain(|_| true, &waiter);
         assert!(waiter.paused.get() > 0);
         assert!(!waiter.waits.get(), "it says that it waits");
-    }
-
-    #[test]
-    fn what_a_process_held_that_has_died_is_free() {
-        let (hazards, waiter) = (Box::<Hazards>::default(), Bereft::default());
-        let dead = Announcer { slot: 200, generation: 9 };
-        std::mem::forget(hazards.hold(dead, 0, &waiter).expect("nobody has announced"));
-        let used = Use { key_slot: 7, qp_index: 1 };
-        hazards.announce(Announcer { slot: 3, generation: 1 }, Rank::Remote, used, &waiter);
-        assert!(!waiter.waits.get(), "it says that it waits");
-    }
-
-    #[test]
-    fn nobody_is_held_up_for_long_by_one_who_stays() {
-        let (hazards, waiter) = (Box::<Hazards>::default(), Bereft::default());
-        let one = Announcer { slot: 3, generation: 1 };
-        hazards.attach(one);
-        let used = Use { key_slot: 7, qp_index: 1 };
-        let stays = hazards.announce(one, Rank::Remote, used, &waiter);
-        assert!(hazards.hold(one, 5, &waiter).is_none());
-        assert_eq!(waiter.paused.get(), 5);
-        drop(stays);
-        let hold = hazards.hold(one, 5, &waiter).expect("nobody is there");
-        assert!(hazards.hold(one, 5, &waiter).is_none(), "one at a time");
-        drop(hold);
-        hazards.announce(one, Rank::LocalRead, used, &waiter);
-        assert_eq!(waiter.paused.get(), 5);
     }
 }

@@ -23,8 +23,8 @@ mod window;
 
 pub use crate::operation::Operation;
 pub use decide::{Attempt, MAX_MESSAGE, WindowType, admit, decide, may_carry, may_grant};
-pub use entry::{KeyEntry, Kind, Place, Snapshot, State};
-pub use hazard::{Announcement, Announcer, CELLS, Hazards, Hold, PROCESSES, Rank, Use, Waiter};
+pub use entry::{KeyEntry, Kind, Place, SHARED, Snapshot, State};
+pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Rank, Use, Waiter};
 pub use key::{Key, RemoteAddress};
 pub use owner::{Exhausted, KeyOwner};
 pub use reason::{Reason, Refusal};

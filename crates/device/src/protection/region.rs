@@ -1,6 +1,6 @@
 //! Memory regions in the key table: registration, change, deregistration (rules A.2, A.3).
 
-use super::entry::{CLOSED, Kind, Meta, Place, State};
+use super::entry::{CLOSED, Kind, Meta, Place, SHARED, State};
 use super::{Key, KeyTable, Waiter};
 use crate::Access;
 use crate::sync::Ordering::*;
@@ -25,6 +25,9 @@ pub struct Region {
 #[error("windows are bound to the region")]
 pub struct InUse;
 
+/// Where no process has memory: such is a region at addresses that none can have.
+const NO_PLACE: u64 = SHARED - 1;
+
 impl Region {
     /// A null region: as long as can be, for this side and for WRITEs and READs of peers (rules MR-36,
     /// MR-45).
@@ -41,13 +44,10 @@ impl Region {
 
     fn publish(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
         let entry = table.entry(slot);
-        let (kind, place) = match self.place {
-            Place::Memory(address) => (Kind::Region, address),
-            Place::Null => (Kind::Null, 0),
-        };
+        let kind = if self.place == Place::Null { Kind::Null } else { Kind::Region };
         entry.base.store(self.base, Relaxed);
         entry.length.store(self.length, Relaxed);
-        entry.place.store(place, Relaxed);
+        entry.place.store(self.place.pack().unwrap_or(NO_PLACE), Relaxed);
         entry.pd.store(self.pd, Relaxed);
         entry.since.store(now, Relaxed);
         // Nothing here outlasts a loss of power, so nobody is promised that (rule FL-02).

@@ -2,7 +2,7 @@
 
 use super::{
     Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, RecentSlots,
-    Refusal, Scramble, Snapshot, Use, Waiter, decide,
+    Refusal, SHARED, Scramble, Snapshot, Use, Waiter, decide,
 };
 use crate::operation::Subject;
 use crate::sync::{AtomicU32, Ordering::*};
@@ -90,11 +90,12 @@ impl<'m> KeyTable<'m> {
         let announcement = self.hazards.announce(announcer, rank, used, waiter);
         match decide(&entry.snapshot(), &attempt) {
             Ok(place) => {
-                let address = match place {
+                let place = match place {
                     Place::Memory(address) => address,
+                    Place::Shared(offset) => offset | SHARED,
                     Place::Null => NOWHERE,
                 };
-                Ok(Grant { address, length: attempt.length, _announcement: announcement })
+                Ok(Grant { place, length: attempt.length, _announcement: announcement })
             }
             Err(reason) => Err(refusal(reason, &{ attempt }, Some(entry))),
         }
@@ -120,28 +121,28 @@ fn refusal(reason: Reason, attempt: &Attempt, entry: Option<&KeyEntry>) -> Refus
     Refusal { reason, attempt: *attempt, object }
 }
 
-/// The address of a grant without memory. No process has memory at the very end of its addresses; a
-/// number is half the size of a [`Place`], and every access carries it about.
+/// The place of a grant without memory: no shared memory is as long. A number is half the size of a [`Place`], and
+/// every access carries it about.
 const NOWHERE: u64 = u64::MAX;
 
 /// Leave to touch one range of a process's memory, until it is dropped.
 pub struct Grant<'m> {
-    address: u64,
+    place: u64,
     length: u64,
     _announcement: Announcement<'m>,
 }
 
 impl Grant<'_> {
-    /// First address, in the memory of the process whose table granted it; for a
-    /// [null](Grant::is_null) grant one where no program has memory.
-    pub fn address(&self) -> u64 {
-        self.address
+    /// Where it begins in the memory of the process whose table granted it: an address, or with [`SHARED`] a place in
+    /// its shared memory; for a [null](Grant::is_null) grant one where nothing is.
+    pub fn place(&self) -> u64 {
+        self.place
     }
 
     /// Whether there is no memory: reads give zeros, and what is written is discarded (rules MR-36, MR-45).
     #[inline]
     pub fn is_null(&self) -> bool {
-        self.address == NOWHERE
+        self.place == NOWHERE
     }
 
     /// Bytes.

@@ -91,9 +91,8 @@ impl DeviceMemory {
         self.copy(Destination::Program(to), from, length)
     }
 
-    /// No region keeps the program's memory where it is.
     fn copy(&self, to: Destination<'_>, from: Source<'_>, length: u64) -> io::Result<()> {
-        let copied = self.device.process().copier().copy_ungranted(to, from, length);
+        let copied = self.device.process().copier().copy(to, from, length);
         copied.map_err(|_: Fault| fault())
     }
 
@@ -136,62 +135,4 @@ impl DeviceMemory {
 
 fn fault() -> io::Error {
     io::Error::from_raw_os_error(libc::EFAULT)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU64};
-    use std::thread;
-
-    use transom_device::Access;
-
-    use super::*;
-    use crate::objects::{MemoryRegion, ProtectionDomain, Registration};
-    use crate::{Adapter, Memory, Options};
-
-    /// Has a thread end, also when the test has failed.
-    struct Over<'a>(&'a AtomicBool);
-
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Release);
-        }
-    }
-
-    /// What a program copies may lie in pages that a region has too, and they move when that begins or ends.
-    #[test]
-    fn copies_are_whole_while_memory_moves() {
-        const LENGTH: usize = 1 << 20;
-        let options = Options { memory: Memory::Mapped, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
-        let device = adapter.device();
-        let pd = ProtectionDomain::allocate(device).expect("a domain");
-        let memory = DeviceMemory::allocate(device, LENGTH as u64).expect("there is room");
-        let mut bytes = vec![0x5a_u8; 2 * LENGTH];
-        let (address, length) = (bytes.as_mut_ptr() as u64, bytes.len() as u64);
-        let access = Access::LOCAL_WRITE;
-        let registration = Registration { address, length, iova: address, access };
-        let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-        thread::scope(|scope| {
-            let copies = scope.spawn(|| {
-                let (from, to) = bytes.split_at_mut(LENGTH);
-                while !stop.load(Acquire) {
-                    to.fill(0);
-                    memory.write(0, from.as_ptr() as u64, LENGTH as u64).expect("it is mapped");
-                    memory.read(0, to.as_mut_ptr() as u64, LENGTH as u64).expect("it is mapped");
-                    assert!(from == to);
-                    rounds.fetch_add(1, Relaxed);
-                }
-            });
-            let _over = Over(&stop);
-            for _ in 0..100 {
-                let region = MemoryRegion::register(&pd, registration).expect("a region");
-                let before = rounds.load(Relaxed);
-                while rounds.load(Relaxed) == before && !copies.is_finished() {
-                    thread::yield_now();
-                }
-                region.deregister().expect("nothing is bound");
-            }
-        });
-    }
 }

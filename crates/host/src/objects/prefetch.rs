@@ -5,7 +5,7 @@ use std::io;
 use transom_device::Access;
 use transom_device::protection::{Attempt, Key, Operation, Reason};
 use transom_device::queue::Sge;
-use transom_system::memory::page_size;
+use transom_system::memory::{self, page_size};
 
 use super::ProtectionDomain;
 
@@ -76,13 +76,12 @@ fn address_of(pd: &ProtectionDomain, advice: Prefetch, sge: &Sge) -> Result<u64,
     let process = pd.device().process();
     let keys = process.segment().keys();
     let granted = keys.grant(attempt, process.announcer(), &**process);
-    let address =
-        granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
+    let place = granted.map(|grant| grant.place()).map_err(|refusal| refused(refusal.reason))?;
     // The grant is over: bringing pages in harms nobody, even if the region has just ended.
     if !keys.look_up(key).access.contains(Access::ON_DEMAND) {
         return Err(PrefetchError::Invalid);
     }
-    Ok(address)
+    memory::address_of(place).ok_or(PrefetchError::Fault)
 }
 
 fn refused(reason: Reason) -> PrefetchError {

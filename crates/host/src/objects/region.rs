@@ -136,28 +136,18 @@ impl Registration {
         Ok(())
     }
 
-    /// Tells what is mapped that the region is about to be there.
-    fn map(&self) {
-        enter(self.address, self.length, self.access.contains(Access::ON_DEMAND));
-    }
-
-    /// The region is not there any more.
-    fn unmap(&self) {
-        leave(self.address, self.length);
-    }
-
     fn base(&self) -> u64 {
         if self.access.contains(Access::ZERO_BASED) { 0 } else { self.iova }
     }
 
-    fn region(&self, pd: &ProtectionDomain) -> Region {
-        Region {
-            pd: pd.number(),
-            access: self.access,
-            base: self.base(),
-            length: self.length,
-            place: Place::Memory(self.address),
-        }
+    fn region(&self, pd: &ProtectionDomain, place: Place) -> Region {
+        let (pd, access) = (pd.number(), self.access);
+        Region { pd, access, base: self.base(), length: self.length, place }
+    }
+
+    /// Where its memory is, which stays as it is now until [`leave`], if it is shared memory.
+    fn place(&self, maps: &Maps) -> Place {
+        if self.is_implicit() { Place::Memory(0) } else { enter(self.address, self.length, maps) }
     }
 }
 
@@ -169,6 +159,7 @@ pub struct MemoryRegion {
     slot: u32,
     key: Key,
     registration: Registration,
+    place: Place,
     backing: Backing,
 }
 
@@ -178,10 +169,10 @@ impl MemoryRegion {
         pd: &Arc<ProtectionDomain>,
         registration: Registration,
     ) -> Result<Self, RegisterError> {
-        registration.check(pd.device().process().maps())?;
-        registration.map();
-        Self::enter(pd, registration.region(pd), registration, Backing::Program)
-            .inspect_err(|_| registration.unmap())
+        let maps = pd.device().process().maps();
+        registration.check(maps)?;
+        let region = registration.region(pd, registration.place(maps));
+        Self::enter(pd, region, registration, Backing::Program)
     }
 
     /// A null region (rule MR-36).
@@ -205,7 +196,8 @@ impl MemoryRegion {
         registration.check_rights()?;
         memory.adopt().map_err(|_| RegisterError::Busy)?;
         let backing = Backing::Device(memory.clone());
-        Self::enter(pd, registration.region(pd), registration, backing)
+        let place = registration.place(pd.device().process().maps());
+        Self::enter(pd, registration.region(pd, place), registration, backing)
             .inspect_err(|_| memory.release())
     }
 
@@ -220,8 +212,9 @@ impl MemoryRegion {
         let registration = Registration { address: mapping.address(), length, iova, access };
         registration.check_rights()?;
         registration.check_range()?;
+        let place = Place::Memory(mapping.address());
         let backing = Backing::DmaBuf(Arc::new(mapping));
-        Self::enter(pd, registration.region(pd), registration, backing)
+        Self::enter(pd, registration.region(pd, place), registration, backing)
     }
 
     fn enter(
@@ -230,14 +223,24 @@ impl MemoryRegion {
         registration: Registration,
         backing: Backing,
     ) -> Result<Self, RegisterError> {
+        let place = region.place;
+        let entered = Self::enter_keys(pd, &region, &backing).inspect_err(|_| leave(place))?;
+        let (pd, (slot, key)) = (pd.clone(), entered);
+        Ok(Self { pd, slot, key, registration, place, backing })
+    }
+
+    fn enter_keys(
+        pd: &Arc<ProtectionDomain>,
+        region: &Region,
+        backing: &Backing,
+    ) -> Result<(u32, Key), RegisterError> {
         let device = pd.device();
         device.check_own()?;
         pd.adopt().map_err(|_| RegisterError::Busy)?;
         let taken = device.resources.keys.take(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
         region.register(&device.process().segment().keys(), slot, key, clock::steady());
-        let pd = pd.clone();
-        Ok(Self { pd, slot, key, registration, backing })
+        Ok((slot, key))
     }
 
     /// Its L_Key, which is its R_Key as well (rule MR-16).
@@ -278,17 +281,16 @@ impl MemoryRegion {
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
         let process = self.pd.device().process();
         let (keys, now) = (process.segment().keys(), clock::steady());
-        let region = registration.region(&new_pd);
-        registration.map();
+        let place = registration.place(process.maps());
+        let region = registration.region(&new_pd, place);
         if region.change(&keys, self.slot, self.key, now, &**process).is_err() {
-            registration.unmap();
+            leave(place);
             new_pd.release();
             return Err(RegisterError::Busy);
         }
-        self.registration.unmap();
+        leave(self.place);
         self.pd.release();
-        self.pd = new_pd;
-        self.registration = registration;
+        (self.pd, self.place, self.registration) = (new_pd, place, registration);
         Ok(())
     }
 
@@ -312,8 +314,8 @@ impl MemoryRegion {
         if !inherited && Region::deregister(&keys, self.slot, &**process).is_err() {
             return Err((self, Busy));
         }
-        if !inherited && matches!(self.backing, Backing::Program) {
-            self.registration.unmap();
+        if !inherited {
+            leave(self.place);
         }
         device.resources.keys.give_back(self.backing.kind(), self.slot);
         if let Backing::Device(memory) = &self.backing {

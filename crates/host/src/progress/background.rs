@@ -11,7 +11,6 @@ use transom_net::udp::Others;
 use transom_net::{Peer, Wire};
 use transom_system::clock;
 use transom_system::failure::caught;
-use transom_system::memory::take_over_used;
 use transom_system::segment::Wakeup;
 
 use super::{Dispatch, Threads, Worker};
@@ -118,8 +117,6 @@ impl Background {
                 return;
             }
             self.look_around(dispatch);
-            // It may wait for somebody who waits for what is done below.
-            take_over_used();
             let working = device.work.working.lock();
             if self.woken.addresses {
                 let changed = device.refresh_addresses();

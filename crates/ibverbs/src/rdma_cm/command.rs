@@ -144,6 +144,6 @@ impl<'a> Command<'a> {
         }
         let copier = self.adapter.device().process().copier();
         // No region keeps the program's memory where it is.
-        copier.copy_ungranted(to, from, length as u64).map_err(|_| libc::EFAULT)
+        copier.copy(to, from, length as u64).map_err(|_| libc::EFAULT)
     }
 }

@@ -198,7 +198,7 @@ impl BurstBuffer {
             }
             return true;
         }
-        copier.copy_apart(&mut self.bytes, &ranges, at.address()).is_ok()
+        copier.copy_apart(&mut self.bytes, &ranges, at.place()).is_ok()
     }
 
     /// The runs that the burst is sent in, none longer than `limit` says for its size. Each packet gets

@@ -1,21 +1,18 @@
-//! Memory that is Transom's from the start: what a program has asked for by it.
+//! Memory that a program has asked for by it: device memory, and buffers.
 
 use std::io;
 use std::ptr::{NonNull, null_mut};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::mapped;
-use crate::fork::Owner;
+use super::room;
 
-/// Pages of zeros. Where registered memory is mapped they lie in the address-space file from the start, so
-/// they are reached without the kernel, and nothing of the program's has to be moved for that.
+/// Pages of zeros, in shared memory where there is any.
 #[derive(Debug)]
 pub struct Allocation {
     first: NonNull<u8>,
     length: usize,
-    /// Whose file they lie in.
-    mapped_by: Option<Owner>,
+    is_shared: bool,
 }
 
 // SAFETY: the memory is this value's as that of a box would be.
@@ -24,20 +21,21 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Maps memory for `length` bytes, from a page on.
+    /// Takes memory for `length` bytes, from a page on.
     ///
     /// # Errors
     ///
     /// That of `mmap(2)`.
     pub fn new(length: usize) -> io::Result<Self> {
         let (rights, length) = (ProtFlags::READ | ProtFlags::WRITE, length.max(1));
+        if let Some(first) = room::take_zeros(length as u64) {
+            return Ok(Self { first, length, is_shared: true });
+        }
         // SAFETY: a fresh mapping at an address that the kernel chooses.
         let first =
             unsafe { rustix::mm::mmap_anonymous(null_mut(), length, rights, MapFlags::PRIVATE)? };
         let first = NonNull::new(first.cast::<u8>()).expect("a mapping is never at zero");
-        // SAFETY: just mapped, and nobody else knows it.
-        let is_mapped = unsafe { mapped::adopt(first.as_ptr() as u64, length as u64) };
-        Ok(Self { first, length, mapped_by: is_mapped.then(Owner::this) })
+        Ok(Self { first, length, is_shared: false })
     }
 
     /// The first byte, which is mapped until this is dropped.
@@ -48,12 +46,13 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.is_shared {
+            // A forked child has it as private memory, and gives that back.
+            room::give(self.first.as_ptr() as u64);
+            return;
+        }
         // SAFETY: mapped by `new` with this length, and nobody uses it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok());
-        // A forked child has it as memory of its own.
-        if self.mapped_by.is_some_and(|owner| !owner.is_another()) {
-            mapped::leave(self.first.as_ptr() as u64, self.length as u64);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel's list of this process's mappings.
 
-use std::io::{self, BufRead};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -50,10 +50,6 @@ pub(super) struct Line {
     pub(super) offset: u64,
     /// What is mapped; none for memory that is no file's.
     file: Option<FileId>,
-    /// It has a name that says what it is for, and that is neither the heap nor the program's choice.
-    special: bool,
-    /// What lies right before it cannot be touched: so do stacks begin.
-    pub(super) follows_guard: bool,
 }
 
 impl Line {
@@ -67,27 +63,23 @@ impl Line {
         rights.into_iter().filter(|(has, _)| *has).map(|(_, right)| right).collect()
     }
 
-    /// Whether it is ordinary private memory, which the program may read and write, and no more.
-    pub(super) fn is_private_memory(&self) -> bool {
-        self.has_private_memory() && !self.executable && !self.special
-    }
-
-    fn has_private_memory(&self) -> bool {
-        self.readable && self.writable && !self.shared && self.file.is_none()
-    }
-
-    /// As the next of all lines; the one before it that cannot be touched ends at `guard`.
-    fn behind(mut self, guard: &mut u64) -> Self {
-        self.follows_guard = *guard == self.start;
-        if !self.readable && !self.writable {
-            *guard = self.end;
-        }
-        self
-    }
-
     /// Whether it is a mapping of a file that is shared with others who map it.
     pub(super) fn shares(&self, file: FileId) -> bool {
         self.shared && self.file == Some(file)
+    }
+
+    fn of(query: &Query) -> Self {
+        let device = (query.device[0], query.device[1]);
+        Self {
+            start: query.start,
+            end: query.end,
+            readable: query.rights & READABLE != 0,
+            writable: query.rights & WRITABLE != 0,
+            executable: query.rights & EXECUTABLE != 0,
+            shared: query.rights & SHARED != 0,
+            offset: query.offset,
+            file: (query.inode != 0).then_some(FileId { device, inode: query.inode }),
+        }
     }
 
     /// `start-end rwxp offset device inode  name`, where the name of a file is any bytes. It takes no memory.
@@ -102,7 +94,6 @@ impl Line {
         let (major, minor) = word()?.split_once(':')?;
         let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
         let inode = word()?.parse().ok()?;
-        let name = parts.next().unwrap_or_default().trim_ascii_start();
         Some(Self {
             start,
             end,
@@ -112,23 +103,8 @@ impl Line {
             shared: *rights.get(3)? == b's',
             offset,
             file: (inode != 0).then_some(FileId { device, inode }),
-            special: is_special(name),
-            follows_guard: false,
         })
     }
-}
-
-/// Whether memory of this name is neither the heap nor what the program has given a name.
-fn is_special(name: &[u8]) -> bool {
-    !(name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:"))
-}
-
-/// The lines, in the order of their addresses.
-pub(super) fn lines() -> io::Result<impl Iterator<Item = Line>> {
-    let maps = io::BufReader::with_capacity(64 << 10, std::fs::File::open("/proc/self/maps")?);
-    let mut guard = 0;
-    let lines = maps.split(b'\n').map_while(Result::ok);
-    Ok(lines.filter_map(|line| Line::parse(&line)).map(move |line| line.behind(&mut guard)))
 }
 
 /// `struct procmap_query`, since Linux 6.11.
@@ -163,8 +139,6 @@ const EXECUTABLE: u64 = 4;
 const SHARED: u64 = 8;
 /// `PROCMAP_QUERY_COVERING_OR_NEXT_VMA`.
 const OR_NEXT: u64 = 0x10;
-/// A name that a program gives to memory has at most 80 bytes, the kernel's own are shorter.
-const NAME_BYTES: usize = 128;
 
 /// This process's list, to be asked for single mappings: that of a large program is long.
 #[derive(Debug, Default)]
@@ -180,39 +154,43 @@ impl Maps {
     ///
     /// There is no `/proc`.
     pub fn mapping(&self, address: u64, length: u64) -> io::Result<Mapping> {
-        let end = address + length;
-        self.ask(|list| list.mapping(address, end)).or_else(|_| read(address, end))
+        let (mut covered, end, mut result) = (address, address + length, Mapping::Writable);
+        self.each(address..end, |line| {
+            if line.start > covered || !line.readable {
+                return false;
+            }
+            if !line.writable {
+                result = Mapping::ReadOnly;
+            }
+            covered = line.end;
+            true
+        })?;
+        Ok(if covered < end { Mapping::Missing } else { result })
     }
 
-    /// The lines that have part of a range, in the order of their addresses. The program may have made many.
-    pub(super) fn lines_of(&self, range: Range<u64>) -> io::Result<Vec<Line>> {
-        match self.ask(|list| list.lines(&range)) {
-            Err(error) if error != Errno::NOMEM => {}
-            asked => return Ok(asked?),
-        }
-        let mut found = Vec::new();
-        let of = |line: &Line| line.start < range.end && range.start < line.end;
-        for line in lines()?.filter(of) {
-            found.try_reserve(1)?;
-            found.push(line);
-        }
-        Ok(found)
+    /// Calls `see` for each line that has part of a range, in the order of their addresses, until it answers false.
+    /// It takes no memory.
+    pub(super) fn each(
+        &self,
+        range: Range<u64>,
+        see: impl FnMut(&Line) -> bool,
+    ) -> Result<(), Errno> {
+        self.ask(|list| match list.at(range.start, OR_NEXT) {
+            // Before Linux 6.11, or where that is forbidden.
+            Err(_) => list.read(&range, see),
+            Ok(first) => list.go_on(first, &range, see),
+        })
     }
 
     /// Whether all of a range is mapped, by mappings of which something holds. It takes no memory.
     pub(super) fn all(&self, range: Range<u64>, holds: impl Fn(&Line) -> bool) -> bool {
-        let mut from = range.start;
-        let ask = |list: &List| {
-            while from < range.end {
-                let Some(query) = list.at(from, 0)? else { return Ok(false) };
-                if !holds(&list.line(&query)?) {
-                    return Ok(false);
-                }
-                from = query.end;
-            }
-            Ok(true)
-        };
-        self.ask(ask).or_else(|_| read_all(range, holds)).unwrap_or(false)
+        let (mut from, end) = (range.start, range.end);
+        let seen = self.each(range, |line| {
+            let goes_on = line.start <= from && holds(line);
+            from = if goes_on { line.end } else { from };
+            goes_on && from < end
+        });
+        seen.is_ok() && from >= end
     }
 
     /// Opens the list now, if that can be: a program that counts its descriptors is not to find one more later.
@@ -220,7 +198,6 @@ impl Maps {
         let _ = self.ask(|_| Ok(()));
     }
 
-    /// Fails where the kernel cannot be asked.
     fn ask<T>(&self, ask: impl FnOnce(&List) -> Result<T, Errno>) -> Result<T, Errno> {
         if self.kept.get().is_none() {
             let _ = self.kept.set((Owner::this(), List::open()?));
@@ -245,13 +222,9 @@ impl List {
 
     /// The mapping at an address, or the next one if `flags` say so; none if there is none.
     fn at(&self, address: u64, flags: u64) -> Result<Option<Query>, Errno> {
-        self.ask_with(Query { address, flags, ..Query::default() })
-    }
-
-    fn ask_with(&self, mut query: Query) -> Result<Option<Query>, Errno> {
-        query.size = size_of::<Query>() as u64;
-        // SAFETY: the struct is the one that the command takes; the memory it names, if any, is as long
-        // as it says and the caller's own.
+        let size = size_of::<Query>() as u64;
+        let mut query = Query { size, address, flags, ..Query::default() };
+        // SAFETY: the struct is the one that the command takes, and names no memory.
         match unsafe { ioctl::ioctl(&self.0, Updater::<QUERY, _>::new(&mut query)) } {
             Ok(()) => Ok(Some(query)),
             Err(Errno::NOENT) => Ok(None),
@@ -259,119 +232,46 @@ impl List {
         }
     }
 
-    /// Whether the memory at an address has a name that says what it is for.
-    fn is_special(&self, address: u64) -> Result<bool, Errno> {
-        let mut name = [0_u8; NAME_BYTES];
-        let (at, name_size) = (name.as_mut_ptr() as u64, NAME_BYTES as u32);
-        let asked = self.ask_with(Query { address, name: at, name_size, ..Query::default() })?;
-        let length = asked.map_or(0, |query| query.name_size.saturating_sub(1) as usize);
-        Ok(is_special(name.get(..length).unwrap_or_default()))
-    }
-
-    /// Whether what lies right before an address is mapped, and cannot be touched.
-    fn follows_guard(&self, address: u64) -> Result<bool, Errno> {
-        let Some(before) = address.checked_sub(1) else { return Ok(false) };
-        let before = self.at(before, 0)?;
-        Ok(before.is_some_and(|before| before.rights & (READABLE | WRITABLE) == 0))
-    }
-
-    fn line(&self, query: &Query) -> Result<Line, Errno> {
-        let device = (query.device[0], query.device[1]);
-        let mut line = Line {
-            start: query.start,
-            end: query.end,
-            readable: query.rights & READABLE != 0,
-            writable: query.rights & WRITABLE != 0,
-            executable: query.rights & EXECUTABLE != 0,
-            shared: query.rights & SHARED != 0,
-            offset: query.offset,
-            file: (query.inode != 0).then_some(FileId { device, inode: query.inode }),
-            ..Line::default()
-        };
-        // Of other memory nobody wants to know.
-        if line.has_private_memory() {
-            line.special = self.is_special(line.start)?;
-            line.follows_guard = self.follows_guard(line.start)?;
-        }
-        Ok(line)
-    }
-
-    fn lines(&self, range: &Range<u64>) -> Result<Vec<Line>, Errno> {
-        let (mut lines, mut from) = (Vec::new(), range.start);
-        while from < range.end {
-            let found = self.at(from, OR_NEXT)?.filter(|found| found.start < range.end);
-            let Some(query) = found else { break };
-            lines.try_reserve(1).map_err(|_| Errno::NOMEM)?;
-            lines.push(self.line(&query)?);
-            from = query.end;
-        }
-        Ok(lines)
-    }
-
-    fn mapping(&self, address: u64, end: u64) -> Result<Mapping, Errno> {
-        let (mut covered, mut result) = (address, Mapping::Writable);
-        while covered < end {
-            let found = self.at(covered, 0)?.filter(|found| found.rights & READABLE != 0);
-            let Some(found) = found else { return Ok(Mapping::Missing) };
-            if found.rights & WRITABLE == 0 {
-                result = Mapping::ReadOnly;
+    /// Asks for the mappings of a range behind the first one.
+    fn go_on(
+        &self,
+        mut found: Option<Query>,
+        range: &Range<u64>,
+        mut see: impl FnMut(&Line) -> bool,
+    ) -> Result<(), Errno> {
+        while let Some(query) = found.filter(|query| query.start < range.end) {
+            if !see(&Line::of(&query)) || query.end >= range.end {
+                break;
             }
-            covered = found.end;
+            found = self.at(query.end, OR_NEXT)?;
         }
-        Ok(result)
+        Ok(())
     }
-}
 
-/// Reads the list, where the kernel cannot be asked.
-fn read(address: u64, end: u64) -> io::Result<Mapping> {
-    let mut covered = address;
-    let mut result = Mapping::Writable;
-    for line in lines()?.skip_while(|line| line.end <= address) {
-        if line.start > covered || !line.readable {
-            return Ok(Mapping::Missing);
-        }
-        if !line.writable {
-            result = Mapping::ReadOnly;
-        }
-        covered = line.end;
-        if covered >= end {
-            return Ok(result);
-        }
-    }
-    Ok(Mapping::Missing)
-}
-
-/// As [`Maps::all`], where the kernel cannot be asked.
-fn read_all(range: Range<u64>, holds: impl Fn(&Line) -> bool) -> Result<bool, Errno> {
-    let List(list) = List::open()?;
-    // Longer than any line that counts: those of files may be cut off, for they end with the path.
-    let mut text = [0_u8; 8 << 10];
-    let (mut length, mut from, mut guard) = (0, range.start, 0);
-    loop {
-        let read = rustix::io::read(&list, &mut text[length..])?;
-        length += read;
-        if read == 0 {
-            return Ok(false);
-        }
-        let mut lines = text[..length].split_inclusive(|byte| *byte == b'\n').peekable();
-        let mut done = 0;
-        while let Some(line) = lines.next_if(|line| line.ends_with(b"\n")) {
-            done += line.len();
-            let Some(line) = Line::parse(line.trim_ascii_end()) else { continue };
-            let line = line.behind(&mut guard);
-            if line.end <= from {
-                continue;
+    /// Reads the list, where the kernel cannot be asked.
+    fn read(&self, range: &Range<u64>, mut see: impl FnMut(&Line) -> bool) -> Result<(), Errno> {
+        // Longer than any line that counts: those of files may be cut off, for they end with the path.
+        let mut text = [0_u8; 8 << 10];
+        let (mut length, mut at) = (0, 0);
+        loop {
+            let read = rustix::io::pread(&self.0, &mut text[length..], at)?;
+            length += read;
+            at += read as u64;
+            if read == 0 {
+                return Ok(());
             }
-            if line.start > from || !holds(&line) {
-                return Ok(false);
+            let mut lines = text[..length].split_inclusive(|byte| *byte == b'\n').peekable();
+            let mut done = 0;
+            while let Some(line) = lines.next_if(|line| line.ends_with(b"\n")) {
+                done += line.len();
+                let Some(line) = Line::parse(line.trim_ascii_end()) else { continue };
+                if line.start >= range.end || line.end > range.start && !see(&line) {
+                    return Ok(());
+                }
             }
-            from = line.end;
-            if from >= range.end {
-                return Ok(true);
-            }
+            text.copy_within(done..length, 0);
+            length -= done;
         }
-        text.copy_within(done..length, 0);
-        length -= done;
     }
 }
 
@@ -413,8 +313,15 @@ mod tests {
             unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, file.as_raw_fd(), 0) };
         let end = page as u64 + length as u64;
         assert_eq!(Maps::default().mapping(page as u64, length as u64).unwrap(), Mapping::ReadOnly);
-        assert_eq!(read(page as u64, end).unwrap(), Mapping::ReadOnly);
-        assert_eq!(read_all(page as u64..end, |line| line.readable), Ok(true));
+        let list = List::open().unwrap();
+        let mut seen = Vec::new();
+        list.read(&(page as u64..end), |line| {
+            seen.push(line.clone());
+            true
+        })
+        .unwrap();
+        assert!(seen.iter().all(|line| line.readable && !line.writable && line.file.is_some()));
+        assert!(seen[0].start <= page as u64 && seen[seen.len() - 1].end >= end);
         // SAFETY: this test's own.
         unsafe { libc::munmap(page, length) };
     }
@@ -425,32 +332,29 @@ mod tests {
     fn asking_and_reading_say_the_same() {
         const PAGE: u64 = 4096;
         let list = List::open().unwrap();
-        if list.mapping(4096, 4106) == Err(Errno::NOTTY) {
+        if list.at(4096, OR_NEXT).err() == Some(Errno::NOTTY) {
             return println!("skipped: an older kernel cannot be asked");
         }
-        let all: Vec<_> = lines().unwrap().filter(|line| (line.end - 1) >> 48 == 0).collect();
-        let asked = |range: &Range<u64>| -> Vec<_> {
-            let lines = list.lines(range).unwrap().into_iter();
-            lines.map(|line| if line.has_private_memory() { line } else { plain(line) }).collect()
+        let read = |range: &Range<u64>| {
+            let mut found = Vec::new();
+            let seen = list.read(range, |line| {
+                found.push(line.clone());
+                true
+            });
+            seen.map(|()| found).unwrap()
         };
-        let read_lines = |range: &Range<u64>| -> Vec<_> {
-            let of = |line: &Line| line.start < range.end && range.start < line.end;
-            let lines = lines().unwrap().filter(of);
-            lines.map(|line| if line.has_private_memory() { line } else { plain(line) }).collect()
+        let asked = |range: &Range<u64>| {
+            let mut found = Vec::new();
+            let seen = list.go_on(list.at(range.start, OR_NEXT).unwrap(), range, |line| {
+                found.push(line.clone());
+                true
+            });
+            seen.map(|()| found).unwrap()
         };
+        let mut all = read(&(0..1 << 48));
+        all.retain(|line| (line.end - 1) >> 48 == 0);
         // Those at the ends grow and shrink; and others may be made meanwhile, by another test.
-        let maps = Maps::default();
-        let all_are = |from: u64, to: u64, holds: fn(&Line) -> bool| {
-            maps.all(from..to, holds) == read_all(from..to, holds).unwrap()
-        };
-        let agree = |from: u64, to: u64| {
-            (0..100).any(|_| {
-                list.mapping(from, to).unwrap() == read(from, to).unwrap()
-                    && asked(&(from..to)) == read_lines(&(from..to))
-                    && all_are(from, to, |line| line.readable)
-                    && all_are(from, to, Line::is_private_memory)
-            })
-        };
+        let agree = |from: u64, to: u64| (0..100).any(|_| asked(&(from..to)) == read(&(from..to)));
         for three in all.windows(3) {
             let [first, _, last] = three else { unreachable!() };
             for (from, to) in [
@@ -462,12 +366,6 @@ mod tests {
                 assert!(agree(from, to), "{from:x} to {to:x}");
             }
         }
-        assert!(all.iter().any(|line| line.special && line.has_private_memory()), "the stack");
-    }
-
-    /// Without what is told of private memory only.
-    fn plain(line: Line) -> Line {
-        Line { special: false, follows_guard: false, ..line }
     }
 
     /// A child that is made without the C library has its parent's descriptor of the list.

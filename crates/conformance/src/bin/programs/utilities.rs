@@ -44,7 +44,7 @@ const PING_PONGS: [(&str, &[&str], &[&str]); 5] = [
 enum Way {
     Usual,
     /// Without copying straight into the memory of the other process.
-    Shared,
+    Rings,
     /// By a user without privileges.
     Nobody,
 }
@@ -54,7 +54,7 @@ impl Way {
     const fn remark(self) -> &'static str {
         match self {
             Self::Usual => "",
-            Self::Shared => "copying through shared memory",
+            Self::Rings => "copying through rings",
             Self::Nobody => "as an ordinary user",
         }
     }
@@ -86,7 +86,7 @@ pub(crate) fn run(
         for options in short.iter().chain(rest.iter().filter(|_| extent.is_long())) {
             add(tool, (*options).to_owned(), tools.ping_pong(tool, options, Way::Usual));
         }
-        for way in [Way::Shared].into_iter().chain(unprivileged) {
+        for way in [Way::Rings].into_iter().chain(unprivileged) {
             add(tool, described("-e", way), tools.ping_pong(tool, "-e", way));
         }
     }
@@ -117,7 +117,7 @@ impl Tools<'_> {
         command.args(options.split_whitespace());
         match way {
             Way::Usual => {}
-            Way::Shared => drop(command.env("TRANSOM_COPY", "shared")),
+            Way::Rings => drop(command.env("TRANSOM_COPY", "rings")),
             Way::Nobody => drop(as_nobody(&mut command)),
         }
         Ok(command)

@@ -159,7 +159,7 @@ fn a_message_completes_before_its_answer_on_the_direct_way() {
 
 #[test]
 fn a_message_completes_before_its_answer_through_shared_memory() {
-    messages_complete_before_their_answers(Link::Shared);
+    messages_complete_before_their_answers(Link::Rings);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, command};
 use transom_host::{Adapter, Copying, Options};
 use transom_ibverbs::ibv_reg_mr;
-use transom_system::memory::{When, begin_mapping, is_mapped};
+use transom_system::memory::{begin_sharing, is_shared};
 
 const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
 
@@ -83,7 +83,7 @@ fn end_at_consent() {
 fn consent_to_be_traced_is_given_only_where_it_is_needed() {
     if let Some(role) = std::env::var_os(ROLE) {
         end_at_consent();
-        let copying = if role == "shared" { Copying::SharedMemory } else { Copying::Best };
+        let copying = if role == "shared" { Copying::Rings } else { Copying::Best };
         drop(Adapter::open(Options { copying, ..Options::default() }).expect("a device opens"));
         return;
     }
@@ -140,8 +140,8 @@ fn owner(channel: &mut Channel) {
     let (mr, of_word) =
         (end.reg(&page, ALL), try_reg(end.pd, at as u64, 8, ALL).expect("a region"));
     meet(channel, qp);
-    assert!(!is_mapped(at as u64, 8));
-    let mapped = u64::from(is_mapped(page.addr(), 4096));
+    assert!(!is_shared(at as u64, 8));
+    let mapped = u64::from(is_shared(page.addr(), 4096));
     channel.tell(&[page.addr(), keys(mr).1.into(), at as u64, keys(of_word).1.into(), mapped]);
     let [] = channel.hear();
     // SAFETY: a live word, which the peer has written to.
@@ -154,7 +154,7 @@ fn owner(channel: &mut Channel) {
 #[test]
 fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
     const THIS: &str = path_of!("mapped_memory_is_reached_where_process_vm_was_never_allowed");
-    alone(THIS, Way::Mapped, || {
+    alone(THIS, Way::Shared, || {
         forbid(REFUSE);
         let (end, mut child) = (open(), Child::start(path_of!("owner")));
         let qp = end.qp(IBV_QPT_RC);
@@ -180,8 +180,8 @@ fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
             near.set_word(0, 7);
             child.resume();
         } else {
-            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            eprintln!("skipped: memory cannot be mapped here");
+            assert!(begin_sharing().is_err(), "memory is not shared");
+            eprintln!("skipped: there is no shared memory here");
         }
         request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), word, of_word as u32));
         if mapped == 1 {
@@ -200,14 +200,14 @@ fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
 #[test]
 fn mapped_memory_is_reached_without_process_vm() {
     const THIS: &str = path_of!("mapped_memory_is_reached_without_process_vm");
-    alone(THIS, Way::Mapped, || {
-        repertoire(&Pair::rc(Link::Mapped), |buffers| {
-            let mapped = |it: &&Buffer| is_mapped(it.addr(), it.len() as u64);
+    alone(THIS, Way::Shared, || {
+        repertoire(&Pair::rc(Link::Shared), |buffers| {
+            let mapped = |it: &&Buffer| is_shared(it.addr(), it.len() as u64);
             if buffers.iter().all(mapped) {
                 return forbid(KILL);
             }
-            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            eprintln!("skipped: memory cannot be mapped here");
+            assert!(begin_sharing().is_err(), "memory is not shared");
+            eprintln!("skipped: there is no shared memory here");
         });
     });
 }
@@ -217,8 +217,8 @@ fn mapped_memory_is_reached_without_process_vm() {
 #[test]
 fn memory_that_is_ours_is_reached_without_process_vm() {
     const THIS: &str = path_of!("memory_that_is_ours_is_reached_without_process_vm");
-    alone(THIS, Way::Mapped, || {
-        let pair = Pair::rc(Link::Mapped);
+    alone(THIS, Way::Shared, || {
+        let pair = Pair::rc(Link::Shared);
         // `struct io_uring_params`.
         let mut parameters = [0_u32; 30];
         // SAFETY: the kernel fills in what is as long as it should be.
@@ -236,13 +236,13 @@ fn memory_that_is_ours_is_reached_without_process_vm() {
         let access = IBV_ACCESS_ZERO_BASED | ALL as u32;
         let device = try_reg_dm(pair.b.pd, dm, 0, 4096, access).expect("a region");
         let [at, there] = [&mut near, &mut far].map(|pages| pages.as_mut_ptr() as u64);
-        if !is_mapped(at, 8192) {
-            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            return eprintln!("skipped: memory cannot be mapped here");
+        if !is_shared(at, 8192) {
+            assert!(begin_sharing().is_err(), "memory is not shared");
+            return eprintln!("skipped: there is no shared memory here");
         }
         let other = Buffer::new(4096);
         pair.a.reg(&other, ALL);
-        assert!(ring < 0 || !is_mapped(other.addr(), 8));
+        assert!(ring < 0 || !is_shared(other.addr(), 8));
         forbid(KILL);
         near.write_at(0, &[7; 4096]).expect("room");
         let request = |opcode, at, length, to, key| {

@@ -11,7 +11,7 @@ use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::xrc::*;
 use transom_conformance::{on_each_way, path_of};
-use transom_system::memory::is_mapped;
+use transom_system::memory::is_shared;
 use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
@@ -403,7 +403,7 @@ on_each_way! {
         request(rdma_wr(IBV_WR_RDMA_READ, &mut sges, addr, key as u32));
         assert_eq!(near.word(0), 7);
         let mut expected = 7;
-        if is_mapped(near.addr(), 8) {
+        if is_shared(near.addr(), 8) {
             request(atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut sges, addr, key as u32, 5, 0));
             assert_eq!(near.word(0), 7);
             expected += 5;
@@ -419,7 +419,7 @@ on_each_way! {
 /// Where memory is mapped its owner takes no part in an atomic.
 #[test]
 fn atomics_reach_the_mapped_memory_of_a_stopped_process() {
-    alone(path_of!("atomics_reach_the_mapped_memory_of_a_stopped_process"), Way::Mapped, || {
+    alone(path_of!("atomics_reach_the_mapped_memory_of_a_stopped_process"), Way::Shared, || {
         let end = open();
         let (mut child, qp) = (Child::start(path_of!("receiver")), end.qp(IBV_QPT_RC));
         meet(&mut child.channel, qp);

@@ -10,13 +10,10 @@ use std::time::Duration;
 
 use transom_conformance::c_programs::{compile, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
-use transom_conformance::path_of;
-use transom_conformance::processes::{Scratch, Way, alone, as_nobody, is_root};
-use transom_conformance::programs::{self, Running, library};
-use transom_system::memory::{When, begin_mapping};
+use transom_conformance::processes::{Scratch, as_nobody, is_root};
+use transom_conformance::programs::{Running, library};
 
 const LIMIT: Duration = Duration::from_secs(120);
-const USED_AGAIN: &[&str] = &["-libverbs", "-lpthread"];
 /// What the program about windows shows.
 const WINDOWS: usize = 24;
 
@@ -31,7 +28,7 @@ fn a_c_program_uses_windows() {
     let program = compile(&scratch, "window.c", "window", &["-libverbs"]);
     run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), WINDOWS);
     let mut shared = Command::new(&program);
-    run(shared.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_COPY", "shared"), WINDOWS);
+    run(shared.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_COPY", "rings"), WINDOWS);
 }
 
 /// The inlines of the header find the operations that there are, and answer for the others.
@@ -63,39 +60,6 @@ fn a_c_program_sleeps_until_it_is_told() {
     for link in ["", "wire"] {
         let mut command = Command::new(&program);
         run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 2);
-    }
-}
-
-#[test]
-fn what_a_c_program_uses_again_and_again_is_mapped() {
-    // Whether memory can be mapped is found out by mapping it, in this process.
-    alone(path_of!("what_a_c_program_uses_again_and_again_is_mapped"), Way::Direct, || {
-        let scratch = Scratch::new("used-again");
-        let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
-        if let Err(error) = begin_mapping(When::Registered) {
-            return eprintln!("skipped: memory cannot be mapped here: {error}");
-        }
-        run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 3);
-        let mut private = Command::new(&program);
-        private.arg("stays").env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_MEMORY", "private");
-        run(&mut private, 3);
-        run_as_nobody(&scratch, &program, our_library(), 3);
-    });
-}
-
-/// The memory of a program that somebody traces, or that valgrind runs, stays where it is, and everything else goes on.
-#[test]
-fn a_c_program_may_be_looked_into() {
-    let scratch = Scratch::new("looked-into");
-    let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
-    for (name, arguments) in [
-        ("strace", ["--follow-forks", "--output=/dev/null", "--trace=none"]),
-        // Memcheck has objections to system calls as the debug build makes them.
-        ("valgrind", ["--tool=none", "--quiet", "--fair-sched=yes"]),
-    ] {
-        let mut command = Command::new(programs::program(name, name));
-        command.args(arguments).arg(&program).arg("stays");
-        run(command.env("LD_LIBRARY_PATH", our_library()), 3);
     }
 }
 

@@ -55,7 +55,7 @@ impl Installed {
     /// With every way that can be tried: an ordinary user has only one.
     fn new(test: &str) -> Self {
         let scratch = Scratch::new(test);
-        let [_, _, library, _] = command().each_ref().map(|file| scratch.take(file));
+        let [_, _, _, library, _] = command().each_ref().map(|file| scratch.take(file));
         fs::rename(library, scratch.path().join("libibverbs.so.1")).expect("our own file");
         let temporary = scratch.path().join("tmp");
         fs::create_dir(&temporary).expect("our own folder");

@@ -100,7 +100,7 @@ fn peers_reach_a_dma_buf() {
         eprintln!("skipped: this kernel, or this user, makes no dma-bufs from memory");
         return;
     };
-    for link in [Link::Loopback, Link::Local, Link::Shared] {
+    for link in [Link::Loopback, Link::Local, Link::Rings] {
         let pair = Pair::rc(link);
         let reg = |offset, length, iova| {
             try_dmabuf(pair.b.pd, offset, length, iova, fd.as_raw_fd(), ACCESS)

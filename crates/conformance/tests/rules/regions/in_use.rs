@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_system::memory::is_mapped;
+use transom_system::memory::is_shared;
 
 const LOCAL_WRITE: c_int = IBV_ACCESS_LOCAL_WRITE as c_int;
 const REMOTE_WRITE: c_int = IBV_ACCESS_REMOTE_WRITE as c_int;
@@ -299,7 +299,7 @@ on_each_link! {
         let far = Buffer::apart(1 << 20);
         let mb = fixture.pair.b.reg(&far, ALL);
         let key = keys(mb).1;
-        let kept = is_mapped(far.addr(), far.len() as u64);
+        let kept = is_shared(far.addr(), far.len() as u64);
         let status = if kept { IBV_WC_SUCCESS } else { IBV_WC_REM_OP_ERR };
         far.unmap(512 << 10, 512 << 10);
         let gone = far.addr() + (512 << 10);

@@ -7,7 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::{Way, alone};
 use transom_conformance::{on_each_link, path_of};
-use transom_system::memory::{When, begin_mapping, is_mapped};
+use transom_system::memory::{begin_sharing, is_shared};
 
 const CAS: ibv_wr_opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
 const FAA: ibv_wr_opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -278,11 +278,11 @@ fn at_14_read_only_memory_takes_no_atomics() {
 #[test]
 fn mapped_atomics_count_with_the_programs_own() {
     const COUNT: u64 = 5000;
-    alone(path_of!("mapped_atomics_count_with_the_programs_own"), Way::Mapped, || {
-        let both = MemoryPair::granting(Link::Mapped, 4096, ALL);
-        if !is_mapped(both.far.addr(), 4096) {
-            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
-            return eprintln!("skipped: memory cannot be mapped here");
+    alone(path_of!("mapped_atomics_count_with_the_programs_own"), Way::Shared, || {
+        let both = MemoryPair::granting(Link::Shared, 4096, ALL);
+        if !is_shared(both.far.addr(), 4096) {
+            assert!(begin_sharing().is_err(), "memory is not shared");
+            return eprintln!("skipped: there is no shared memory here");
         }
         let address = both.far.addr() as usize + 64;
         // SAFETY: within the buffer, which lives longer, aligned, and any bytes make a number.

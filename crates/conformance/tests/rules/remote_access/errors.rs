@@ -14,7 +14,7 @@ mod table;
 use attempt::{Ends, Outcome};
 use case::{Case, cases};
 
-const LINKS: [Link; 4] = [Link::Loopback, Link::Local, Link::Shared, Link::Wire];
+const LINKS: [Link; 4] = [Link::Loopback, Link::Local, Link::Rings, Link::Wire];
 
 /// Each error on each link: who completes with what status and for what reason, which events are
 /// raised, and in which states the queue pairs end.

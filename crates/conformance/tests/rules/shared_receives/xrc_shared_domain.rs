@@ -38,8 +38,8 @@ impl Triangle {
         let (origin, target) = ends(link, Default::default());
         // A device of its own on every link, since it stands for another process.
         let options = match link {
-            Link::Shared => transom_host::Options {
-                copying: transom_host::Copying::SharedMemory,
+            Link::Rings => transom_host::Options {
+                copying: transom_host::Copying::Rings,
                 ..Default::default()
             },
             _ => Default::default(),

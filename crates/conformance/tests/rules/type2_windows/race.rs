@@ -2,7 +2,6 @@
 //! target's alone. It is filled with a canary and watched while the writer goes on writing; the page
 //! must not change. Over and over; `TRANSOM_LONG=1` runs a million rounds.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Instant;
 
@@ -10,7 +9,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
-use transom_system::memory::{When, begin_mapping, is_mapped};
+use transom_system::memory::{begin_sharing, is_shared};
 
 /// What is granted: one page.
 const PAGE: usize = 4096;
@@ -189,7 +188,7 @@ impl Revoker {
         let mr = end.reg(&page, ALL);
         if std::env::var_os("TRANSOM_MEMORY").is_some_and(|it| it == "mapped") {
             assert!(
-                is_mapped(page.addr(), PAGE as u64) || begin_mapping(When::Registered).is_err()
+                is_shared(page.addr(), PAGE as u64) || begin_sharing().is_err()
             );
         }
         let (qp, mw) = (end.qp(kind), end.mw(IBV_MW_TYPE_2));
@@ -276,38 +275,22 @@ fn no_write_lands_after_the_revocation() {
 /// Rules: INV-23
 #[test]
 fn no_message_lands_after_the_revocation() {
-    alone(path_of!("no_message_lands_after_the_revocation"), Way::Shared, against_a_steady_writer);
+    alone(path_of!("no_message_lands_after_the_revocation"), Way::Rings, against_a_steady_writer);
 }
 
 /// A store needs no kernel, so nothing but the hazard cells stands between it and the canary.
 #[test]
-fn no_write_lands_in_mapped_memory_after_the_revocation() {
-    const THIS: &str = path_of!("no_write_lands_in_mapped_memory_after_the_revocation");
-    alone(THIS, Way::Mapped, against_a_steady_writer);
+fn no_write_lands_in_shared_memory_after_the_revocation() {
+    const THIS: &str = path_of!("no_write_lands_in_shared_memory_after_the_revocation");
+    alone(THIS, Way::Shared, against_a_steady_writer);
 }
 
-/// The page is made private and taken over again over and over, since this process forks.
+/// A child gets a copy of the page meanwhile.
 #[test]
-fn no_write_lands_in_memory_that_moves_after_the_revocation() {
-    const THIS: &str = path_of!("no_write_lands_in_memory_that_moves_after_the_revocation");
-    alone(THIS, Way::Mapped, || against_a_steady_writer_and(|_| fork_once(|| true)));
-}
-
-/// The page is made private whenever it is mapped, since this process forks then, and is mapped again when the writer
-/// has used it for a while.
-#[test]
-fn no_write_lands_in_memory_that_use_has_moved_after_the_revocation() {
-    const THIS: &str = path_of!("no_write_lands_in_memory_that_use_has_moved_after_the_revocation");
-    alone(THIS, Way::Auto, || {
-        let was_mapped = Cell::new(0);
-        against_a_steady_writer_and(|target| {
-            if is_mapped(target.page.addr(), PAGE as u64) {
-                was_mapped.set(was_mapped.get() + 1);
-                fork_once(|| true);
-            }
-        });
-        assert!(was_mapped.get() > 0 || begin_mapping(When::Registered).is_err());
-    });
+fn no_write_lands_in_memory_of_a_process_that_forks_after_the_revocation() {
+    const THIS: &str =
+        path_of!("no_write_lands_in_memory_of_a_process_that_forks_after_the_revocation");
+    alone(THIS, Way::Shared, || against_a_steady_writer_and(|_| fork_once(|| true)));
 }
 
 #[test]
@@ -316,14 +299,14 @@ fn a_late_write_is_refused() {
 }
 
 #[test]
-fn a_late_write_to_mapped_memory_is_refused() {
-    const THIS: &str = path_of!("a_late_write_to_mapped_memory_is_refused");
-    alone(THIS, Way::Mapped, against_a_refused_writer);
+fn a_late_write_to_shared_memory_is_refused() {
+    const THIS: &str = path_of!("a_late_write_to_shared_memory_is_refused");
+    alone(THIS, Way::Shared, against_a_refused_writer);
 }
 
 #[test]
 fn a_late_message_is_refused() {
-    alone(path_of!("a_late_message_is_refused"), Way::Shared, against_a_refused_writer);
+    alone(path_of!("a_late_message_is_refused"), Way::Rings, against_a_refused_writer);
 }
 
 /// The writer does not pause and does not care: over UC, what is refused is dropped.

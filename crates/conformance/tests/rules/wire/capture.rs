@@ -52,7 +52,7 @@ impl File {
         let packets = read(&self.scratch.path().join("test.pcapng"))?;
         let name = match link {
             Link::Loopback => "loopback",
-            Link::Local | Link::Shared | Link::Mapped => "local",
+            Link::Local | Link::Rings | Link::Shared => "local",
             Link::Wire => "wire",
         };
         assert!(packets.iter().all(|packet| packet.interface == name), "{packets:?}");

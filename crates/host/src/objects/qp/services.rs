@@ -20,7 +20,7 @@ use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, RecordData, RingBytes, Scatter, Where};
 use transom_system::clock;
-use transom_system::memory::{Destination, change_word};
+use transom_system::memory::{Destination, address_of, change_word};
 use transom_wire::Psn;
 
 use self::packets::Joined;
@@ -132,32 +132,33 @@ impl Process for At<'_> {
             (Body::Write { .. }, Payload::Inline(bytes)) => {
                 target.try_at_once(kept, Operation::Write, at, length, |to| {
                     // A program may write over what it sends, within this process.
-                    to.address().abs_diff(bytes.as_ptr() as u64) >= length
+                    let there = address_of(to.place());
+                    there.is_none_or(|it| it.abs_diff(bytes.as_ptr() as u64) >= length)
                         && copier
-                            .copy(place.destination(to.address()), bytes.into(), length)
+                            .copy(place.destination(to.place()), bytes.into(), length)
                             .is_ok()
                 })
             }
             (Body::Write { .. }, Payload::Buffers([one])) => {
                 target.try_at_once(kept, Operation::Write, at, length, |to| {
                     local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
-                        let from = Where::Here.source(from.address());
-                        copier.copy(place.destination(to.address()), from, length).is_ok()
+                        let from = Where::Here.source(from.place());
+                        copier.copy(place.destination(to.place()), from, length).is_ok()
                     })
                 })
             }
             (Body::Read { .. }, Payload::Buffers([one])) => {
                 target.try_at_once(kept, Operation::Read, at, length, |from| {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
-                        let to = Where::Here.destination(to.address());
-                        copier.copy(to, place.source(from.address()), length).is_ok()
+                        let to = Where::Here.destination(to.place());
+                        copier.copy(to, place.source(from.place()), length).is_ok()
                     })
                 })
             }
-            (atomic, Payload::Buffers([one])) if length == 8 && place.maps_memory() => {
+            (atomic, Payload::Buffers([one])) if length == 8 => {
                 target.try_at_once(kept, atomic.operation(), at, length, |at| {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
-                        let to = Where::Here.destination(to.address()).resolved(8);
+                        let to = Where::Here.destination(to.place()).resolved(8);
                         // A word is changed once: only when its old value can be stored for certain.
                         let (Some(word), Destination::Own(_)) = (place.word(at), to) else {
                             return false;
@@ -182,7 +183,7 @@ impl Process for At<'_> {
             Payload::Buffers([one]) => {
                 let from = self.local(slice::from_ref(one)).grant_whole(Operation::LocalRead, one);
                 from.is_some_and(|from| {
-                    let from = Where::Here.source(from.address());
+                    let from = Where::Here.source(from.place());
                     copier.copy(to, from, send.length).is_ok()
                 })
             }
@@ -203,8 +204,7 @@ impl Process for At<'_> {
     }
 
     fn atomic_direct(&self, body: &Body, at: DirectTarget, buffers: &[Sge]) -> Direct {
-        let mapped = self.direct_target(at.srq).filter(|(_, place)| place.maps_memory());
-        let Some((target, place)) = mapped else { return Direct::Declined };
+        let Some((target, place)) = self.direct_target(at.srq) else { return Direct::Declined };
         let local = self.local(buffers);
         let change = |at: &Grant<'_>| {
             let word = place.word(at).ok_or(CopyError::Far)?;

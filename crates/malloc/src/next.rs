@@ -1,0 +1,55 @@
+//! The functions that would be called without this library.
+//!
+//! They are looked up when they are first needed, which may be before the constructor here has run. The C library's
+//! `dlsym` may itself want memory; what it asks for then it does without.
+
+use std::ffi::{c_int, c_void};
+
+use libc::size_t;
+use transom_interpose::Next;
+
+macro_rules! next {
+    ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
+        /// Looks them all up.
+        pub(crate) fn find_all() {
+            $(found::$name.find();)+
+        }
+
+        #[allow(non_upper_case_globals)]
+        mod found {
+            use super::Next;
+            $(pub(super) static $name: Next = Next::new($text);)+
+        }
+
+        $(
+            /// The next function of this name; `None` if there is none.
+            #[inline]
+            pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
+                let found = found::$name.find();
+                // SAFETY: the function of the C library's, or of another library before it, of this name; null
+                // is none.
+                unsafe { std::mem::transmute(found) }
+            }
+        )+
+    };
+}
+
+next! {
+    malloc = c"malloc": fn(size: size_t) -> *mut c_void;
+    free = c"free": fn(block: *mut c_void);
+    realloc = c"realloc": fn(block: *mut c_void, size: size_t) -> *mut c_void;
+    posix_memalign = c"posix_memalign":
+        fn(block: *mut *mut c_void, align: size_t, size: size_t) -> c_int;
+    aligned_alloc = c"aligned_alloc": fn(align: size_t, size: size_t) -> *mut c_void;
+    memalign = c"memalign": fn(align: size_t, size: size_t) -> *mut c_void;
+    valloc = c"valloc": fn(size: size_t) -> *mut c_void;
+    pvalloc = c"pvalloc": fn(size: size_t) -> *mut c_void;
+    malloc_usable_size = c"malloc_usable_size": fn(block: *mut c_void) -> size_t;
+    madvise = c"madvise": fn(first: *mut c_void, length: size_t, advice: c_int) -> c_int;
+    register_atfork = c"__register_atfork": fn(
+        before: Option<unsafe extern "C" fn()>,
+        parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>,
+        library: *mut c_void
+    ) -> c_int;
+}

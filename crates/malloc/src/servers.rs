@@ -1,0 +1,127 @@
+//! The devices of this process that have shared memory to give out.
+
+use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+use libc::size_t;
+use transom_interpose::shared_memory::{Served, Server, VERSION};
+
+use crate::{allocations, next};
+
+/// More copies of the device hardly any program has.
+const MOST: usize = 4;
+
+/// Those that have offered, without holes.
+static SERVERS: [AtomicPtr<Server>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
+/// Of these the one that allocations are taken from, if any.
+static TAKEN_FROM: AtomicPtr<Server> = AtomicPtr::new(null_mut());
+
+/// Those that have offered.
+#[inline]
+pub(crate) fn all() -> impl DoubleEndedIterator<Item = &'static Server> {
+    // SAFETY: what has been offered stays until the process ends.
+    SERVERS.iter().filter_map(|server| unsafe { server.load(Acquire).as_ref() })
+}
+
+/// The one that allocations are taken from.
+#[inline]
+pub(crate) fn taken_from() -> Option<&'static Server> {
+    // SAFETY: as above.
+    unsafe { TAKEN_FROM.load(Acquire).as_ref() }
+}
+
+/// A device offers its shared memory.
+///
+/// # Safety
+///
+/// Its functions can be called until the process ends.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn transom_malloc_serve(server: &'static Server) -> Served {
+    let pointer = std::ptr::from_ref(server).cast_mut();
+    let is_free = |place: &&AtomicPtr<Server>| {
+        place.compare_exchange(null_mut(), pointer, AcqRel, Relaxed).is_ok()
+    };
+    if server.version != VERSION || SERVERS.iter().find(is_free).is_none() {
+        return Served::Nothing;
+    }
+    if has_sanitizer() {
+        return Served::Sanitizer;
+    }
+    if !is_of_the_c_library() {
+        return Served::OtherAllocator;
+    }
+    // The first device has it.
+    let _ = TAKEN_FROM.compare_exchange(null_mut(), pointer, AcqRel, Relaxed);
+    Served::Allocations
+}
+
+/// Whether a sanitizer's runtime is in the process, with an allocator of its own or with notes of each byte.
+fn has_sanitizer() -> bool {
+    const MARKS: [&CStr; 6] = [
+        c"__asan_init",
+        c"__tsan_init",
+        c"__msan_init",
+        c"__hwasan_init",
+        c"__lsan_init",
+        c"__dfsan_init",
+    ];
+    MARKS.into_iter().any(|name| !find(name).is_null())
+}
+
+/// Whether programs that allocate and free come here, and all that goes on from here goes to the C library.
+fn is_of_the_c_library() -> bool {
+    // Nothing but the C library has this.
+    let Some(c_library) = library_of(find(c"gnu_get_libc_version")) else { return false };
+    let comes_here = [
+        (c"free", allocations::free as *const c_void),
+        (c"realloc", allocations::realloc as *const c_void),
+        (c"posix_memalign", allocations::posix_memalign as *const c_void),
+        (c"aligned_alloc", allocations::aligned_alloc as *const c_void),
+    ];
+    let goes_on = [
+        next::malloc().map(|it| it as *mut c_void),
+        next::free().map(|it| it as *mut c_void),
+        next::realloc().map(|it| it as *mut c_void),
+        next::posix_memalign().map(|it| it as *mut c_void),
+        next::memalign().map(|it| it as *mut c_void),
+    ];
+    comes_here.iter().all(|(name, own)| find(name).cast_const() == *own)
+        && library_of(find(c"malloc")) == Some(c_library)
+        && goes_on.into_iter().all(|it| it.and_then(library_of) == Some(c_library))
+}
+
+/// What programs find by this name.
+fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: the name ends in zero.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Where the library is loaded that has this.
+fn library_of(symbol: *mut c_void) -> Option<usize> {
+    let mut found = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: a place for what is said of it, which is there if the answer is not zero.
+    unsafe {
+        let known = !symbol.is_null() && libc::dladdr(symbol, found.as_mut_ptr()) != 0;
+        known.then(|| found.assume_init().dli_fbase.addr())
+    }
+}
+
+/// Whether something may be of a device: that begins at a page, and hardly anything else does.
+#[inline(always)]
+pub(crate) fn may_have(block: *const c_void) -> bool {
+    // The smallest page there is; larger ones begin at multiples of it.
+    block.addr().is_multiple_of(4096) && !block.is_null()
+}
+
+/// How many bytes a block of a device has, and the device.
+#[cold]
+#[inline(never)]
+pub(crate) fn owner_of(block: *const c_void) -> Option<(&'static Server, size_t)> {
+    all().find_map(|server| {
+        // SAFETY: the function of a device, which takes any address.
+        let bytes = unsafe { (server.bytes_of)(block) };
+        (bytes > 0).then_some((server, bytes))
+    })
+}

@@ -1,0 +1,491 @@
+//! What of this process's shared memory is given out: device memory, buffers, and what the program allocates
+//! aligned to a page where `transom run` has its allocations come here first (`libtransom_malloc.so`).
+//!
+//! * A **block** is what somebody has: whole pages of the file, which the program sees through a mapping of its own.
+//!   The page before each block is nobody's, so whoever takes a block for one of the C library's finds no sizes
+//!   there, and says so.
+//! * A region **pins** its block: what is freed meanwhile is neither given out again nor emptied before the region
+//!   ends, as an adapter keeps the pages that it has pinned.
+//! * Pages that are freed are kept for the next taker, up to a bound; beyond that they go back to the system.
+//! * Around a fork the child gets a copy ([`copy`]), and keeps it as private memory: what it has is freed here all
+//!   the same, and nothing is given out any more.
+//!
+//! Nothing here takes memory of the C library's but the first block, for `free` may be called when there is none.
+
+mod copy;
+mod served;
+mod table;
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::{io, process};
+
+use offset_allocator::Allocator;
+use transom_interpose::shared_memory::Served;
+
+use self::table::{Bits, Block, Blocks};
+use super::maps::{FileId, Maps};
+use super::page_size;
+use super::shared::{ALIGNMENT, FILE_BYTES, Mapping, SharedMemory};
+use crate::say;
+use crate::valgrind::is_under_valgrind;
+
+/// So many bytes are given out at most; then allocations are private.
+const MOST: u64 = 1 << 30;
+/// So many bytes of pages that nobody has are kept.
+const KEPT: u64 = 32 << 20;
+/// Blocks, and holes between them.
+const MOST_BLOCKS: u32 = 1 << 16;
+
+/// The room of this process; none before a device is open, and where there is no shared memory.
+static OWN: AtomicPtr<Room> = AtomicPtr::new(std::ptr::null_mut());
+/// Rooms of the processes that this one was forked from, the nearest one first. Their blocks are this process's as
+/// private memory.
+static INHERITED: AtomicPtr<Room> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The shared memory of a process, and who has what of it.
+pub(super) struct Room {
+    memory: Arc<SharedMemory>,
+    /// What the program sees. A forked child has private memory in its place.
+    mapping: Mapping,
+    id: FileId,
+    /// Kept open, for a fork may find no descriptor left.
+    maps: Maps,
+    /// Of the standard library, for its locks keep nothing elsewhere that a forked child could find locked.
+    state: Mutex<State>,
+    held: copy::Held,
+    /// In [`INHERITED`].
+    next: AtomicPtr<Room>,
+}
+
+#[derive(Default)]
+struct State {
+    /// None before the first block.
+    given: Option<Given>,
+    /// A forked child has this: nothing is given out, and `open` bytes of it are private memory.
+    private: Option<u64>,
+}
+
+/// What is given out, in pages.
+struct Given {
+    allocator: Allocator<u32>,
+    blocks: Blocks,
+    /// Those that somebody has.
+    taken: Bits,
+    /// Those that may have been written to.
+    touched: Bits,
+    pages: u64,
+    /// Of [`Given::touched`], how many nobody has.
+    kept: u64,
+}
+
+/// The room of this process, if it has one.
+#[inline]
+pub(super) fn own() -> Option<&'static Room> {
+    // SAFETY: once made it stays for ever.
+    unsafe { OWN.load(Acquire).as_ref() }
+}
+
+/// The mapping of its own shared memory that this process's device has.
+#[inline]
+pub(super) fn own_memory() -> Option<&'static Arc<SharedMemory>> {
+    own().map(|room| &room.memory)
+}
+
+/// Has this process have shared memory; the descriptor by which its peers find it.
+///
+/// # Errors
+///
+/// Why that cannot be: what the system says, or that valgrind runs the process.
+pub fn begin_sharing() -> io::Result<u32> {
+    static BEGINNING: Mutex<()> = Mutex::new(());
+    let _one = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(room) = own() {
+        return Ok(room.memory.descriptor());
+    }
+    // Before there is a room: the offer is not made from within an allocation.
+    served::offered();
+    if is_under_valgrind() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "valgrind runs this process"));
+    }
+    let memory = SharedMemory::create()?;
+    let (mapping, id, descriptor) = (memory.map_again()?, memory.id()?, memory.descriptor());
+    copy::watch_forks()?;
+    let maps = Maps::default();
+    maps.open();
+    let room = Box::new(Room {
+        memory: Arc::new(memory),
+        mapping,
+        id,
+        maps,
+        state: Mutex::default(),
+        held: copy::Held::default(),
+        next: AtomicPtr::default(),
+    });
+    OWN.store(Box::into_raw(room), Release);
+    Ok(descriptor)
+}
+
+/// All rooms that the program may have blocks of, this process's first.
+fn rooms() -> impl Iterator<Item = &'static Room> {
+    let first = if own().is_some() { &OWN } else { &INHERITED };
+    // SAFETY: rooms stay for ever.
+    let of = |from: &AtomicPtr<Room>| unsafe { from.load(Acquire).as_ref::<'static>() };
+    let after = move |room: &&'static Room| {
+        let is_own = own().is_some_and(|own| std::ptr::eq(own, *room));
+        of(if is_own { &INHERITED } else { &room.next })
+    };
+    std::iter::successors(of(first), after)
+}
+
+/// Gives out a block of whole pages; none if that is to be private memory.
+pub(super) fn take(align: u64, size: u64) -> Option<NonNull<u8>> {
+    own()?.take(align, size, false)
+}
+
+/// Gives out a block of zeros.
+pub(super) fn take_zeros(size: u64) -> Option<NonNull<u8>> {
+    own()?.take(1, size, true)
+}
+
+/// Takes a block back; false if it is none of these.
+pub(super) fn give(address: u64) -> bool {
+    rooms().any(|room| room.give(address))
+}
+
+/// How many bytes a block has, by its first.
+pub(super) fn bytes_of(address: u64) -> Option<u64> {
+    rooms().find_map(|room| room.bytes_of(address))
+}
+
+/// Where memory lies in the file, if it is of one block and the program still has it there. It is kept there until
+/// [`unpin`].
+pub(super) fn pin(address: u64, length: u64, maps: &Maps) -> Option<u64> {
+    own()?.pin(address, length, maps)
+}
+
+/// Ends one [`pin`].
+pub(super) fn unpin(offset: u64) {
+    if let Some(room) = own() {
+        room.unpin(offset);
+    }
+}
+
+/// Whether all of some memory of this process is shared, unless the program has mapped something else there since.
+pub fn is_shared(address: u64, length: u64) -> bool {
+    own().is_some_and(|room| {
+        let end = room.offset_of(address).and_then(|offset| offset.checked_add(length));
+        end.is_some_and(|end| end <= room.mapping.open())
+    })
+}
+
+/// Which memory of the program is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Device memory and buffers alone: the program was not started by `transom run`.
+    Buffers,
+    /// What it allocates aligned to a page too.
+    Allocations,
+    /// Device memory and buffers alone: the program has another allocator than the C library's.
+    OtherAllocator,
+    /// Device memory and buffers alone: a sanitizer watches what the program allocates.
+    Sanitizer,
+}
+
+/// Which memory of this process is shared; none if it has no shared memory.
+pub fn sharing() -> Option<Sharing> {
+    own()?;
+    Some(match served::offered() {
+        Some(Served::Allocations) => Sharing::Allocations,
+        Some(Served::OtherAllocator) => Sharing::OtherAllocator,
+        Some(Served::Sanitizer) => Sharing::Sanitizer,
+        Some(Served::Nothing) | None => Sharing::Buffers,
+    })
+}
+
+/// Where the program sees what lies there in the file.
+pub(super) fn address_of(offset: u64) -> Option<u64> {
+    own().map(|room| room.base() + offset)
+}
+
+impl Room {
+    fn base(&self) -> u64 {
+        self.mapping.first().addr().get() as u64
+    }
+
+    /// Where an address lies in the file, if it does.
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.base()).filter(|offset| *offset < FILE_BYTES)
+    }
+
+    /// None for the thread that forks, which has it already.
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) if copy::is_forking(this_thread()) => None,
+            Err(TryLockError::WouldBlock) => {
+                Some(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
+    }
+
+    fn take(&self, align: u64, size: u64, zero: bool) -> Option<NonNull<u8>> {
+        let page = page_size();
+        let pages = size.max(1).div_ceil(page);
+        if size > MOST || align >= ALIGNMENT as u64 {
+            return None;
+        }
+        let mut state = self.lock()?;
+        if state.private.is_some() {
+            return None;
+        }
+        if state.given.is_none() {
+            state.given = Some(Given::new()?);
+        }
+        let given = state.given.as_mut()?;
+        let (first, clean) = given.take(pages as u32, (align / page).max(1) as u32, |end| {
+            self.mapping.reach(u64::from(end) * page).is_ok()
+        })?;
+        drop(state);
+        // SAFETY: within the mapping.
+        let start = unsafe { self.mapping.first().add(u64::from(first) as usize * page as usize) };
+        if zero && !clean {
+            // SAFETY: this block, which nobody knows yet.
+            unsafe { start.write_bytes(0, (pages * page) as usize) };
+        }
+        Some(start)
+    }
+
+    fn give(&self, address: u64) -> bool {
+        let Some(offset) = self.offset_of(address) else { return false };
+        let Some(mut state) = self.lock() else { return true };
+        if state.private.is_some_and(|open| offset >= open) {
+            return false;
+        }
+        let is_private = state.private.is_some();
+        let first = (offset / page_size()) as u32;
+        let given = state.given.as_mut().filter(|given| {
+            let block = given.blocks.at(first).filter(|block| !block.freed);
+            offset.is_multiple_of(page_size()) && block.is_some()
+        });
+        let Some(given) = given else {
+            drop(state);
+            not_given(address);
+        };
+        match given.blocks.get(first) {
+            block if block.pins > 0 && !is_private => block.freed = true,
+            _ => self.release(given, first, is_private),
+        }
+        true
+    }
+
+    /// Nobody has a block any more.
+    fn release(&self, given: &mut Given, first: u32, is_private: bool) {
+        let page = page_size();
+        let pages = given.give(first);
+        if is_private || given.kept * page > KEPT {
+            let (offset, length) = (u64::from(first) * page, u64::from(pages) * page);
+            let gone = match is_private {
+                true => copy::discard(self.base() + offset, length),
+                false => self.memory.discard(offset, length),
+            };
+            if gone.is_ok() {
+                given.forget(first, pages);
+            }
+        }
+    }
+
+    fn bytes_of(&self, address: u64) -> Option<u64> {
+        let offset = self.offset_of(address)?;
+        let state = self.lock()?;
+        let first = offset.is_multiple_of(page_size()).then_some((offset / page_size()) as u32)?;
+        let block = state.given.as_ref()?.blocks.at(first)?;
+        Some(u64::from(block.pages) * page_size())
+    }
+
+    fn pin(&self, address: u64, length: u64, maps: &Maps) -> Option<u64> {
+        let (page, offset) = (page_size(), self.offset_of(address)?);
+        let end = offset.checked_add(length.max(1))?;
+        let range = address / page * page..(address + length).next_multiple_of(page);
+        let is_there = |line: &super::maps::Line| {
+            line.shares(self.id) && line.start.wrapping_sub(line.offset) == self.base()
+        };
+        if !maps.all(range, is_there) {
+            return None;
+        }
+        let mut state = self.lock()?;
+        let given = state.given.as_mut()?;
+        let first = given.first_of((offset / page) as u32)?;
+        let block = given.blocks.get(first);
+        let is_within = end <= (u64::from(first) + u64::from(block.pages)) * page;
+        if !is_within || block.freed {
+            return None;
+        }
+        block.pins = block.pins.checked_add(1)?;
+        Some(offset)
+    }
+
+    fn unpin(&self, offset: u64) {
+        let Some(mut state) = self.lock() else { return };
+        let Some(given) = state.given.as_mut() else { return };
+        let Some(first) = given.first_of((offset / page_size()) as u32) else { return };
+        let block = given.blocks.get(first);
+        block.pins = block.pins.saturating_sub(1);
+        if block.pins == 0 && block.freed {
+            self.release(given, first, false);
+        }
+    }
+}
+
+impl Given {
+    /// None if there is no memory for it.
+    fn new() -> Option<Self> {
+        let pages = FILE_BYTES / page_size();
+        // The allocator's own takes memory without asking whether there is any.
+        Vec::<u8>::new().try_reserve_exact(MOST_BLOCKS as usize * ALLOCATOR_BYTES).ok()?;
+        Some(Self {
+            allocator: Allocator::with_max_allocs(pages as u32, MOST_BLOCKS),
+            blocks: Blocks::new(pages as usize)?,
+            taken: Bits::new(pages as usize)?,
+            touched: Bits::new(pages as usize)?,
+            pages: 0,
+            kept: 0,
+        })
+    }
+
+    /// A new block, whose end `reach` lets be touched: its first page, and whether all of it is zero.
+    fn take(
+        &mut self,
+        pages: u32,
+        align: u32,
+        reach: impl FnOnce(u32) -> bool,
+    ) -> Option<(u32, bool)> {
+        if (self.pages + u64::from(pages)) * page_size() > MOST {
+            return None;
+        }
+        // And the page before it, which is nobody's.
+        let allocation = self.allocator.allocate(found_again(pages + align))?;
+        let first = (allocation.offset + 1).next_multiple_of(align);
+        if !reach(first + pages) {
+            self.allocator.free(allocation);
+            return None;
+        }
+        let touched = self.touched.set(first, pages);
+        self.kept -= u64::from(touched);
+        self.taken.set(first, pages);
+        self.pages += u64::from(pages);
+        *self.blocks.get(first) = Block::new(pages, allocation);
+        Some((first, touched == 0))
+    }
+
+    /// A block is nobody's: how many pages it had.
+    fn give(&mut self, first: u32) -> u32 {
+        let (pages, allocation) = self.blocks.get(first).take();
+        self.allocator.free(allocation);
+        self.taken.clear(first, pages);
+        self.pages -= u64::from(pages);
+        self.kept += u64::from(pages);
+        pages
+    }
+
+    /// Pages that nobody has are zero.
+    fn forget(&mut self, first: u32, pages: u32) {
+        self.kept -= u64::from(self.touched.clear(first, pages));
+    }
+
+    /// The first page of the block that a page is of: behind the nearest one that nobody has.
+    fn first_of(&self, page: u32) -> Option<u32> {
+        self.taken.has(page).then(|| self.taken.start_of(page))
+    }
+}
+
+/// Bytes of the allocator for each block, at most.
+const ALLOCATOR_BYTES: usize = 40;
+
+/// As many pages or a few more: a number for which the allocator finds a hole of just so many, for it sorts them by
+/// the first four binary digits of their lengths.
+fn found_again(pages: u32) -> u32 {
+    let digits = u32::BITS - pages.leading_zeros();
+    pages.next_multiple_of(1 << digits.saturating_sub(4))
+}
+
+/// The program frees what it was never given, or has given back: its memory is not what it takes it for any more.
+#[cold]
+fn not_given(address: u64) -> ! {
+    say(format_args!("free(): {address:#x} is not the beginning of memory that was allocated"));
+    process::abort()
+}
+
+/// This thread, by a number that its copy in a forked child has too.
+fn this_thread() -> usize {
+    // SAFETY: it only says where something is.
+    unsafe { libc::pthread_self() as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_is_found_again_by_what_left_it() {
+        for pages in 1..10_000 {
+            let length = found_again(pages);
+            assert!(length >= pages && length <= pages + pages / 8 + 1, "{pages}: {length}");
+            let mut allocator = Allocator::<u32>::with_max_allocs(1 << 20, 16);
+            let first = allocator.allocate(length).unwrap();
+            let _wall = allocator.allocate(1).unwrap();
+            let place = first.offset;
+            allocator.free(first);
+            assert_eq!(allocator.allocate(length).unwrap().offset, place, "{pages}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there are no such mappings")]
+    fn blocks_do_not_overlap_and_have_a_page_before_them() {
+        let (mut given, mut blocks) = (Given::new().unwrap(), Vec::<(u32, u32)>::new());
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        for _ in 0..20_000 {
+            if random(5) < 3 {
+                let (pages, align) = (1 + random(40) as u32, 1 << random(6));
+                let Some((first, _)) = given.take(pages, align, |_| true) else { continue };
+                assert!(first.is_multiple_of(align));
+                let end = first + pages;
+                for &(other, length) in &blocks {
+                    assert!(end < other || other + length < first, "{first}+{pages}");
+                }
+                blocks.push((first, pages));
+            } else if !blocks.is_empty() {
+                let (first, pages) = blocks.swap_remove(random(blocks.len() as u64) as usize);
+                assert_eq!(given.first_of(first + pages - 1), Some(first));
+                assert_eq!(given.give(first), pages);
+                assert_eq!(given.first_of(first), None);
+            }
+            let total: u64 = blocks.iter().map(|(_, pages)| u64::from(*pages)).sum();
+            assert_eq!(given.pages, total);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there are no such mappings")]
+    fn what_is_kept_is_counted() {
+        let mut given = Given::new().unwrap();
+        let (first, clean) = given.take(10, 1, |_| true).unwrap();
+        assert!(clean && given.kept == 0);
+        given.give(first);
+        assert_eq!(given.kept, 10);
+        let (again, clean) = given.take(4, 1, |_| true).unwrap();
+        assert_eq!((again, clean, given.kept), (first, false, 6));
+        given.give(again);
+        given.forget(first, 10);
+        assert_eq!(given.kept, 0);
+        let (again, clean) = given.take(10, 1, |_| true).unwrap();
+        assert_eq!((again, clean), (first, true));
+    }
+}

@@ -1,0 +1,376 @@
+//! A fork, and the shared memory that the program has.
+//!
+//! The mapping that the program sees is not inherited, so nothing is ever shared with a child in silence: one that is
+//! made without the C library (`clone(2)`, `_Fork(3)`) faults where it touches such memory. Every other child has a
+//! copy before any code of the program runs in it:
+//!
+//! * before the fork the blocks are copied to private memory elsewhere, which the child inherits as it inherits all
+//!   else. What other threads write from then on is not in it, and nobody waits for anybody: the child may be killed at
+//!   any moment, and the parent goes on at once;
+//! * in the child that memory is moved to where the blocks were, with the rights that the program had there;
+//! * the parent unmaps it.
+//!
+//! Signals wait meanwhile. Where there is no memory for the copy, the child says so and ends.
+//!
+//! These handlers are the last before the fork and the first behind it, if `libtransom_malloc.so` has them called.
+//! Another allocator may have its locks held around them, so they take no memory.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use transom_thread::uncancelled;
+
+use super::super::maps::Line;
+use super::super::page_size;
+use super::super::shared::ALIGNMENT;
+use super::{Given, INHERITED, OWN, Room, State, own, rooms, served, this_thread};
+use crate::fork::{self, ForkHandler};
+use crate::say::write_line;
+
+/// What a forked child that has no copy of its parent's memory ends with.
+const NO_COPY: i32 = 125;
+/// Parts of a room with rights of their own, or moved apart.
+const MOST_PARTS: usize = 4096;
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// What a room has from before a fork until after it, for the thread that has its lock.
+#[derive(Default)]
+pub(super) struct Held(UnsafeCell<Option<Forking>>);
+
+// SAFETY: only the thread that has the room's lock reaches it.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+struct Forking {
+    state: MutexGuard<'static, State>,
+    copy: Result<Copy, Errno>,
+    /// The room that was held before this one.
+    next: *mut Room,
+}
+
+/// The thread that forks and has the locks of all rooms, as it knows itself: its copy in the child has that name too.
+static FORKER: AtomicUsize = AtomicUsize::new(0);
+/// The room that it has held last.
+static HELD: AtomicPtr<Room> = AtomicPtr::new(null_mut());
+
+/// The signals that the forking thread held before; it has the lock of the first room.
+struct Signals(UnsafeCell<MaybeUninit<libc::sigset_t>>);
+// SAFETY: only the thread that has the lock reaches it.
+unsafe impl Sync for Signals {}
+static SIGNALS: Signals = Signals(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// The room that a forked child still has its parent's file of.
+static LEFT: AtomicPtr<Room> = AtomicPtr::new(null_mut());
+
+/// Has the handlers called, which is before those of the device.
+pub(super) fn watch_forks() -> io::Result<()> {
+    unsafe extern "C" fn before() {
+        before_fork();
+    }
+    unsafe extern "C" fn parent() {
+        in_parent();
+    }
+    unsafe extern "C" fn child() {
+        in_child();
+    }
+
+    static WATCHING: std::sync::OnceLock<Arc<dyn ForkHandler>> = std::sync::OnceLock::new();
+    if WATCHING.get().is_some() {
+        return Ok(());
+    }
+    if !served::watches_forks() {
+        // SAFETY: three functions that live as long as this library, which the C library forgets when the
+        // library is unloaded.
+        let done = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+        if done != 0 {
+            return Err(io::Error::from_raw_os_error(done));
+        }
+    }
+    fork::watch(Arc::downgrade(WATCHING.get_or_init(|| Arc::new(File))))
+}
+
+/// In a forked child, lets go of the file of its parent's shared memory.
+struct File;
+
+impl ForkHandler for File {
+    fn hold(&self, _until: Instant) -> bool {
+        false
+    }
+
+    unsafe fn release(&self) {}
+
+    fn leave_to_parent(&self) {
+        let room = LEFT.swap(null_mut(), AcqRel);
+        // SAFETY: rooms stay for ever.
+        if let Some(room) = unsafe { room.as_ref() } {
+            // SAFETY: the reference that the room has, which nobody reaches in a room that is inherited.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&room.memory)) };
+        }
+    }
+
+    fn at_exit(&self, _until: Instant) {}
+
+    fn fail(&self) {}
+
+    fn is_own_device(&self) -> bool {
+        false
+    }
+}
+
+/// Locks all rooms, and copies what the program has in this process's own.
+pub(super) fn before_fork() {
+    uncancelled(|| {
+        for (at, room) in rooms().enumerate() {
+            let Some(state) = room.lock() else { return };
+            if at == 0 {
+                FORKER.store(this_thread(), Release);
+                hold_signals();
+            }
+            let copy = Copy::of(room, &state);
+            let next = HELD.swap(std::ptr::from_ref(room).cast_mut(), AcqRel);
+            // SAFETY: this thread has the lock.
+            unsafe { *room.held.0.get() = Some(Forking { state, copy, next }) };
+        }
+    });
+}
+
+/// Ends [`before_fork`].
+pub(super) fn in_parent() {
+    uncancelled(|| {
+        each_held(|_, forking| {
+            if let Ok(copy) = &forking.copy {
+                copy.unmap();
+            }
+        });
+    });
+}
+
+/// As [`in_parent`], in the child.
+pub(super) fn in_child() {
+    uncancelled(|| {
+        each_held(|room, forking| {
+            if !own().is_some_and(|own| std::ptr::eq(own, room)) {
+                return;
+            }
+            let moved = forking.copy.as_ref().map_err(|error| *error);
+            let moved = moved.and_then(|copy| copy.move_to(room.base()));
+            forking.state.private = Some(moved.unwrap_or_else(|error| no_copy(error)));
+            let room = std::ptr::from_ref(room);
+            // SAFETY: rooms stay for ever.
+            let next = unsafe { &(*room).next };
+            next.store(INHERITED.load(Relaxed), Relaxed);
+            INHERITED.store(room.cast_mut(), Release);
+            OWN.store(null_mut(), Release);
+            LEFT.store(room.cast_mut(), Release);
+        });
+    });
+}
+
+/// Does something with what each room has been held with, and lets go of it, if this thread is the one that forks, or
+/// the copy of that.
+fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
+    if FORKER.load(Acquire) != this_thread() {
+        return;
+    }
+    // SAFETY: this thread has the lock of the first room until it lets go of the last one held.
+    let before = unsafe { (*SIGNALS.0.get()).assume_init() };
+    // SAFETY: rooms stay for ever.
+    while let Some(room) = unsafe { HELD.load(Acquire).as_ref::<'static>() } {
+        // SAFETY: as above, for this room.
+        let Some(mut forking) = (unsafe { (*room.held.0.get()).take() }) else { break };
+        act(room, &mut forking);
+        HELD.store(forking.next, Release);
+        if forking.next.is_null() {
+            FORKER.store(0, Release);
+        }
+        drop(forking);
+    }
+    // SAFETY: the mask as it was.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut()) };
+}
+
+/// Whether it is this thread that forks, which has all locks.
+pub(super) fn is_forking(thread: usize) -> bool {
+    FORKER.load(Acquire) == thread
+}
+
+fn hold_signals() {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sets that these calls initialise; this thread has the lock of the first room.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        let before = (*SIGNALS.0.get()).as_mut_ptr();
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before);
+    }
+}
+
+#[cold]
+fn no_copy(error: Errno) -> ! {
+    write_line(format_args!(
+        "a forked child of a process with shared memory ends: there is no memory for its copy of it ({error}); \
+         with TRANSOM_MEMORY=private nothing is copied"
+    ));
+    // SAFETY: it takes a number.
+    unsafe { libc::_exit(NO_COPY) }
+}
+
+/// Private memory with what the blocks of a room had, at the same distance from each other, and behind it what
+/// parts it consists of.
+struct Copy {
+    /// Of the mapping, and how long it is.
+    mapped: (NonNull<u8>, usize),
+    /// Where the room begins in it.
+    first: NonNull<u8>,
+    /// Bytes of the room.
+    open: u64,
+    parts: usize,
+}
+
+/// Pages that the program has where they were given out.
+#[derive(Clone, Copy)]
+struct Part {
+    offset: u64,
+    length: u64,
+    rights: ProtFlags,
+}
+
+impl Copy {
+    /// Of a room, with its lock held.
+    fn of(room: &Room, state: &State) -> Result<Self, Errno> {
+        let nothing = || Self { mapped: (NonNull::dangling(), 0), first: NonNull::dangling(), open: 0, parts: 0 };
+        let given = state.given.as_ref().filter(|given| given.pages > 0);
+        let Some(given) = given.filter(|_| state.private.is_none()) else { return Ok(nothing()) };
+        let copy = Self::empty(room.mapping.open())?;
+        let filled = copy.fill(room, given).and_then(|()| copy.note_parts(room));
+        match filled {
+            Ok(parts) => Ok(Self { parts, ..copy }),
+            Err(error) => {
+                copy.unmap();
+                Err(error)
+            }
+        }
+    }
+
+    fn empty(open: u64) -> Result<Self, Errno> {
+        let length = open as usize + ALIGNMENT + MOST_PARTS * size_of::<Part>();
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping where the kernel finds room.
+        let place =
+            unsafe { rustix::mm::mmap_anonymous(null_mut(), length, READ_WRITE, flags)? };
+        let place = NonNull::new(place.cast::<u8>()).expect("a mapping is never at zero");
+        let skip = place.addr().get().next_multiple_of(ALIGNMENT) - place.addr().get();
+        // SAFETY: within the mapping.
+        let first = unsafe { place.add(skip) };
+        Ok(Self { mapped: (place, length), first, open, parts: 0 })
+    }
+
+    /// Copies what of the blocks exists.
+    fn fill(&self, room: &Room, given: &Given) -> Result<(), Errno> {
+        let page = page_size();
+        let mut from = 0;
+        while let Some((first, end)) = given.taken.next_run(from) {
+            let (mut at, end_at) = (u64::from(first) * page, u64::from(end) * page);
+            while at < end_at
+                && let Some((start, hole)) = room.memory.next_pages(at)?
+                && start < end_at
+            {
+                at = hole.min(end_at);
+                self.copy_pages(room, start, at - start)?;
+            }
+            from = end;
+        }
+        Ok(())
+    }
+
+    fn copy_pages(&self, room: &Room, offset: u64, length: u64) -> Result<(), Errno> {
+        let from = room.memory.find(offset, length).ok_or(Errno::NOMEM)?;
+        // SAFETY: within the copy, which is as long as what of the room can be touched. What other threads write to
+        // the source at the same time is of any bytes.
+        unsafe {
+            let to = self.first.add(offset as usize);
+            let huge = to.addr().get().next_multiple_of(ALIGNMENT);
+            let end = (to.addr().get() + length as usize) / ALIGNMENT * ALIGNMENT;
+            if huge < end {
+                let at = to.as_ptr().with_addr(huge).cast();
+                let _ = rustix::mm::madvise(at, end - huge, Advice::LinuxHugepage);
+            }
+            std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), length as usize);
+        }
+        Ok(())
+    }
+
+    /// Notes what parts of the room the program sees where they were given out, and with which rights; how many.
+    fn note_parts(&self, room: &Room) -> Result<usize, Errno> {
+        let (base, mut count) = (room.base(), 0);
+        let note = |line: &Line| {
+            if !line.shares(room.id) || line.start.wrapping_sub(line.offset) != base {
+                return true;
+            }
+            let end = line.end.min(base + self.open);
+            let part = Part { offset: line.start - base, length: end - line.start, rights: line.rights() };
+            if count < MOST_PARTS {
+                // SAFETY: there is room for so many.
+                unsafe { self.part(count).write(part) };
+            }
+            count += 1;
+            count <= MOST_PARTS
+        };
+        match room.maps.each(base..base + self.open, note) {
+            Ok(()) if count <= MOST_PARTS => Ok(count),
+            Ok(()) => Err(Errno::NOMEM),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where a part is noted.
+    fn part(&self, at: usize) -> *mut Part {
+        // SAFETY: within the mapping.
+        unsafe { self.first.as_ptr().add(self.open as usize).cast::<Part>().add(at) }
+    }
+
+    /// In the child, puts it where the room is, which the child does not have; how many bytes of that it has now.
+    fn move_to(&self, base: u64) -> Result<u64, Errno> {
+        for at in 0..self.parts {
+            // SAFETY: noted before the fork.
+            let Part { offset, length, rights } = unsafe { self.part(at).read() };
+            let length = length as usize;
+            // SAFETY: of the copy, to where this process has nothing: its parent's mapping is not inherited.
+            unsafe {
+                let from = self.first.as_ptr().add(offset as usize).cast();
+                let to = std::ptr::with_exposed_provenance_mut((base + offset) as usize);
+                rustix::mm::mremap_fixed(from, length, length, MremapFlags::MAYMOVE, to)?;
+                if rights != READ_WRITE {
+                    let rights = MprotectFlags::from_bits_retain(rights.bits());
+                    rustix::mm::mprotect(to, length, rights)?;
+                }
+            }
+        }
+        let open = self.open;
+        self.unmap();
+        Ok(open)
+    }
+
+    fn unmap(&self) {
+        let (place, length) = self.mapped;
+        if length > 0 {
+            // SAFETY: made by `empty` with this length; what has been moved away is not there any more, and nothing
+            // else is, for there is one thread or it is whole.
+            let _ = unsafe { rustix::mm::munmap(place.as_ptr().cast(), length) };
+        }
+    }
+}
+
+/// Private memory of a forked child that nobody has any more.
+pub(super) fn discard(address: u64, length: u64) -> Result<(), Errno> {
+    let at = std::ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: it was a block's, and nobody has it.
+    unsafe { rustix::mm::madvise(at, length as usize, Advice::LinuxDontNeed) }
+}

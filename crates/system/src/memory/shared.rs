@@ -1,0 +1,302 @@
+//! The file that a process's shared memory lies in, and a mapping of it.
+//!
+//! **Shared memory** is what a process and its peers all reach by instructions: it has lain in this file from the
+//! moment it was allocated ([`Room`](super::Room)), and nothing is ever moved there or away. A key that grants some
+//! of it names the place in the file (`Place::Shared`), so whoever is granted it finds it by an addition, whatever
+//! the program has done to its own mapping since: as an adapter keeps the pages that it has pinned.
+//!
+//! The file cannot become shorter (`F_SEAL_SHRINK`), so touching a mapping of it never fails.
+//!
+//! All of the file has addresses from the start, and so much of it can be touched as somebody was granted: what a
+//! program locks in memory (`mlockall(2)`) is not the whole file.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+
+use super::maps::FileId;
+use crate::file_limit;
+use crate::fork::Owner;
+
+/// Bytes of the file: mostly holes. Four times as long as what is given out at most, for between what is given out
+/// stay pages that nobody has, and holes that nothing fits in.
+pub const FILE_BYTES: u64 = 4 << 30;
+/// So much more can be touched at a time.
+const STEP: u64 = 1 << 20;
+
+/// The shared memory of a process, as this process maps it for its device.
+pub struct SharedMemory {
+    file: OwnedFd,
+    mapping: Mapping,
+    /// Whose mapping this is: a forked child does not have it.
+    owner: Owner,
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl SharedMemory {
+    /// Makes the file of this process, without any page.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: a limit of file sizes or of address space is in the way, or no descriptor is left.
+    pub(super) fn create() -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let low = rustix::fs::memfd_create("transom-shared", flags)?;
+        let file = high_descriptor(low)?;
+        file_limit::grow(|| rustix::fs::ftruncate(&file, FILE_BYTES))?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::of(file)
+    }
+
+    /// Maps that of another process, by its PID and the descriptor it has there.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, or that it is no such file.
+    pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
+        let path = format!("/proc/{pid}/fd/{descriptor}");
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let length = rustix::fs::fstat(&file)?.st_size;
+        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
+        if u64::try_from(length) != Ok(FILE_BYTES) || !sealed {
+            return Err(io::Error::other("it is not the shared memory of a process of this version"));
+        }
+        Self::of(file)
+    }
+
+    fn of(file: OwnedFd) -> io::Result<Self> {
+        let mapping = Mapping::new(&file, Dumped::No)?;
+        Ok(Self { file, mapping, owner: Owner::this() })
+    }
+
+    /// The descriptor by which other processes find it.
+    pub(super) fn descriptor(&self) -> u32 {
+        self.file.as_fd().as_raw_fd().unsigned_abs()
+    }
+
+    /// Whether that is the descriptor of it.
+    pub(super) fn is_behind(&self, descriptor: u32) -> bool {
+        self.descriptor() == descriptor
+    }
+
+    pub(super) fn id(&self) -> io::Result<FileId> {
+        FileId::of(&self.file)
+    }
+
+    /// Another mapping of it, which the program sees.
+    pub(super) fn map_again(&self) -> io::Result<Mapping> {
+        Mapping::new(&self.file, Dumped::Yes)
+    }
+
+    /// Where this process finds `length` bytes from `offset` on; `None` if the file does not reach so far, or the
+    /// system lets nothing more be touched.
+    #[inline]
+    pub fn find(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+        self.mapping.find(offset, length)
+    }
+
+    /// Lets the memory of pages go: they are zero when they are touched again.
+    pub(super) fn discard(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, offset, length)
+    }
+
+    /// The first pages of the file from `offset` on that exist: where they begin and end. `None` if there are none.
+    pub(super) fn next_pages(&self, offset: u64) -> Result<Option<(u64, u64)>, Errno> {
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Err(Errno::NXIO) => return Ok(None),
+            start => start?,
+        };
+        Ok(Some((start, rustix::fs::seek(&self.file, SeekFrom::Hole(start))?)))
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if !self.owner.is_another() {
+            self.mapping.unmap();
+        }
+    }
+}
+
+/// Whether the pages of a mapping are in a core file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dumped {
+    Yes,
+    No,
+}
+
+/// A mapping of such a file, which a forked child does not get. What is mapped stays so until [`Mapping::unmap`].
+pub(super) struct Mapping {
+    first: NonNull<u8>,
+    /// So many bytes of it can be touched.
+    open: AtomicU64,
+}
+
+// SAFETY: the mapping stays until it is unmapped, and is handed out as pointers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// A program may have the kernel lock all that it maps from now on, which then is refused for its length; so only
+    /// a page is mapped so, which then is not locked any more, and grows to all of it as it is.
+    fn new(file: &OwnedFd, dumped: Dumped) -> io::Result<Self> {
+        let (page, length) = (rustix::param::page_size(), FILE_BYTES as usize);
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: fresh mappings where the kernel finds room, which nobody else knows yet.
+        unsafe {
+            let place = aligned_room(length)?;
+            let first = rustix::mm::mmap(null_mut(), page, ProtFlags::empty(), flags, file, 0);
+            let moved = first.and_then(|first| {
+                let _ = rustix::mm::munlock(first, page);
+                let flags = MremapFlags::MAYMOVE;
+                rustix::mm::mremap_fixed(first, page, length, flags, place.as_ptr().cast())
+                    .inspect_err(|_| {
+                        let _ = rustix::mm::munmap(first, page);
+                    })
+            });
+            let mapping = Self { first: place, open: AtomicU64::new(0) };
+            let advice = [Advice::LinuxDontFork, Advice::LinuxDontDump];
+            let advice = if dumped == Dumped::Yes { &advice[..1] } else { &advice };
+            let ready = moved.and_then(|moved| {
+                advice.iter().try_for_each(|it| rustix::mm::madvise(moved, length, *it))
+            });
+            ready.inspect_err(|_| mapping.unmap())?;
+            Ok(mapping)
+        }
+    }
+
+    pub(super) fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    /// So many bytes of it can be touched.
+    pub(super) fn open(&self) -> u64 {
+        self.open.load(Acquire)
+    }
+
+    #[inline]
+    fn find(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(length)?;
+        if end > self.open.load(Acquire) && self.reach(end).is_err() {
+            return None;
+        }
+        // SAFETY: within the mapping.
+        Some(unsafe { self.first.add(offset as usize) })
+    }
+
+    /// Has everything up to `end` be there to be touched.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn reach(&self, end: u64) -> Result<(), Errno> {
+        let before = self.open.load(Acquire);
+        if end <= before {
+            return Ok(());
+        }
+        let end = if end <= FILE_BYTES { end.next_multiple_of(STEP) } else { return Err(Errno::FAULT) };
+        // What another thread has opened meanwhile it opens once more.
+        let (length, rights) = ((end - before) as usize, MprotectFlags::READ | MprotectFlags::WRITE);
+        // SAFETY: within the mapping, and nobody uses what could not be touched so far.
+        unsafe {
+            let at = self.first.add(before as usize);
+            rustix::mm::mprotect(at.as_ptr().cast(), length, rights)?;
+        }
+        self.open.fetch_max(end, AcqRel);
+        Ok(())
+    }
+
+    fn unmap(&self) {
+        // SAFETY: made by `new`, and nobody uses it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), FILE_BYTES as usize) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Addresses for a mapping, which begin where a large page does: alignments count from there.
+///
+/// # Safety
+///
+/// They are this function's until something else is mapped there.
+unsafe fn aligned_room(length: usize) -> Result<NonNull<u8>, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh mapping, of which both ends are unmapped again.
+    unsafe {
+        let found = rustix::mm::mmap_anonymous(
+            null_mut(),
+            length + ALIGNMENT,
+            ProtFlags::empty(),
+            flags,
+        )?;
+        let skip = found.addr().next_multiple_of(ALIGNMENT) - found.addr();
+        let place = found.wrapping_byte_add(skip);
+        let (end, rest) = (place.wrapping_byte_add(length), ALIGNMENT - skip);
+        if skip > 0 {
+            rustix::mm::munmap(found, skip)?;
+        }
+        if rest > 0 {
+            rustix::mm::munmap(end, rest)?;
+        }
+        Ok(NonNull::new(place.cast()).expect("a mapping is never at zero"))
+    }
+}
+
+/// Mappings begin at a multiple of this.
+pub(super) const ALIGNMENT: usize = 2 << 20;
+
+/// The same file under a number that no program counts on: a program that has closed its standard input expects the
+/// next file that it opens there.
+fn high_descriptor(low: OwnedFd) -> io::Result<OwnedFd> {
+    const FIRST: i32 = 500;
+    // Where so many are not allowed.
+    Ok(rustix::io::fcntl_dupfd_cloexec(&low, FIRST).unwrap_or(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such file")]
+    fn it_is_found_as_far_as_the_file_reaches() {
+        let memory = SharedMemory::create().unwrap();
+        let first = memory.find(0, 1).unwrap();
+        for (offset, length) in [(0, 0), (5, 7), (STEP - 1, 1), (STEP - 1, 2), (3 * STEP, STEP)] {
+            let found = memory.find(offset, length).unwrap();
+            assert_eq!(found.addr().get() as u64, first.addr().get() as u64 + offset);
+            // SAFETY: found, so it can be touched.
+            (0..length).for_each(|at| unsafe { found.add(at as usize).write(7) });
+        }
+        assert!(memory.find(FILE_BYTES - 1, 1).is_some());
+        for (offset, length) in
+            [(FILE_BYTES, 1), (FILE_BYTES - 1, 2), (0, FILE_BYTES + 1), (1, u64::MAX), (u64::MAX, 1)]
+        {
+            assert_eq!(memory.find(offset, length), None, "{offset:#x}+{length:#x}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such file")]
+    fn pages_that_are_discarded_are_zero() {
+        let (memory, page) = (SharedMemory::create().unwrap(), super::super::page_size());
+        let found = memory.find(4 * page, page).unwrap();
+        // SAFETY: found, so it can be touched.
+        unsafe { found.write(7) };
+        assert_eq!(memory.next_pages(0), Ok(Some((4 * page, 5 * page))));
+        memory.discard(4 * page, page).unwrap();
+        assert_eq!(memory.next_pages(0), Ok(None));
+        // SAFETY: as above.
+        assert_eq!(unsafe { found.read() }, 0);
+    }
+}
