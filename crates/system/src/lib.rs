@@ -15,6 +15,7 @@
 //! | [`log`] | events as lines on standard error, for whoever asks by `TRANSOM_LOG` |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | [`object_counts`] | how many objects each process has |
+//! | [`one_step`] | atomics on private memory, one after the other |
 //! | [`ThisProcess`] | this process among the others of its user |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
@@ -39,6 +40,7 @@ pub mod lock;
 pub mod log;
 pub mod memory;
 pub mod object_counts;
+pub mod one_step;
 mod process;
 pub mod registry;
 mod say;
@@ -49,5 +51,5 @@ mod this_process;
 mod valgrind;
 
 pub use guid::guid;
-pub use process::ThisProcess;
+pub use process::{Changed, ThisProcess};
 pub use say::say;

@@ -32,6 +32,7 @@ use rustix::pipe::PipeFlags;
 pub use shared::{FILE_BYTES, SharedMemory};
 use transom_device::protection::{Place, SHARED};
 
+use crate::one_step::{Write, Written};
 use crate::say;
 use crate::this_process::this_process;
 
@@ -444,6 +445,32 @@ fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) ->
         }
     };
     u64::try_from(done).map_err(|_| ())
+}
+
+/// Reads a word of a process by its PID, and stores it at an address of this one as well, if there is one: the word, and
+/// whether that is done. `None` if the word cannot be read.
+pub(crate) fn read_word(pid: u32, address: u64, landing: Option<u64>) -> Option<(u64, bool)> {
+    let mut word = 0_u64;
+    let vector = |first: u64| libc::iovec { iov_base: first as *mut _, iov_len: 8 };
+    let near = [vector(&raw mut word as u64), vector(landing.unwrap_or(0))];
+    let far = [vector(address); 2];
+    let count = if landing.is_some() { 2 } else { 1 };
+    // SAFETY: as in `transfer`; the word is this function's.
+    let done = unsafe {
+        libc::process_vm_readv(pid as i32, near.as_ptr(), count, far.as_ptr(), count, 0)
+    };
+    (done >= 8).then_some((word, done == 16))
+}
+
+/// Writes a word of a process by its PID, unless the write has been revoked. `None` if the word cannot be written.
+pub(crate) fn write_word(pid: u32, address: u64, write: &Write) -> Option<Written> {
+    let far = libc::iovec { iov_base: address as *mut _, iov_len: 8 };
+    // SAFETY: as in `transfer`; the vector names the value beside it, or nothing.
+    match unsafe { libc::process_vm_writev(pid as i32, write.vector(), 1, &far, 1, 0) } {
+        8 => Some(Written::All),
+        0 => Some(Written::Nothing),
+        _ => None,
+    }
 }
 
 /// Most slices that one call writes.

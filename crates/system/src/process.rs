@@ -13,10 +13,21 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
-use crate::memory::{Copier, Destination, Maps, Source, change_word, shared_word};
+use crate::memory::{self, Copier, Destination, Maps, Source, change_word, shared_word};
 use crate::object_counts::ObjectCounts;
+use crate::one_step::{Holder, Others, Write, Written};
 use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
+use crate::this_process::this_process;
+
+/// A word of private memory has been changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    /// What it was before.
+    pub old: u64,
+    /// That is stored where it was to be.
+    pub has_landed: bool,
+}
 
 /// This process, or in a forked child the one that it was forked from.
 pub struct ThisProcess {
@@ -24,8 +35,8 @@ pub struct ThisProcess {
     claim: Claim,
     segment: Segment,
     copier: Copier,
-    /// Makes atomics one step (rule AT-09).
-    atomics: Mutex<()>,
+    /// One thread at a time has the turn of an atomic on private memory, here or at a peer.
+    turns: Mutex<()>,
     maps: Maps,
 }
 
@@ -34,8 +45,8 @@ impl ThisProcess {
     pub fn new(claim: Claim, segment: Segment, copier: Copier) -> Self {
         segment.hazards().attach(claim.announcer());
         segment.publish(claim.announcer().generation);
-        let (owner, atomics, maps) = (Owner::this(), Mutex::new(()), Maps::default());
-        Self { owner, claim, segment, copier, atomics, maps }
+        let (owner, turns, maps) = (Owner::this(), Mutex::new(()), Maps::default());
+        Self { owner, claim, segment, copier, turns, maps }
     }
 
     /// Its slot in the registry, and the generation of its stay.
@@ -110,17 +121,51 @@ impl ThisProcess {
         if let Some(word) = shared_word(at.place()) {
             return Ok(change_word(word, update));
         }
-        let _one_step = self.atomics.lock();
-        let mut old = [0; 8];
-        let from = Source::Program(at.place());
-        self.copier.copy((&mut old[..]).into(), from, 8).map_err(|_| MemoryGone)?;
-        let old = u64::from_ne_bytes(old);
-        let new = update(old);
-        if new != old {
-            let to = Destination::Program(at.place());
-            self.copier.copy(to, new.to_ne_bytes()[..].into(), 8).map_err(|_| MemoryGone)?;
+        if matches!(self.copier, Copier::Kernel) {
+            let changed = self.change_private(None, at.place(), None, update);
+            return changed.map(|changed| changed.old);
         }
-        Ok(old)
+        let holder = Holder { process: self.announcer(), is_revocable: false };
+        let read = || {
+            let (mut old, from) = ([0; 8], Source::Program(at.place()));
+            self.copier.copy((&mut old[..]).into(), from, 8).map_err(|_| MemoryGone)?;
+            Ok(u64::from_ne_bytes(old))
+        };
+        let write = |write: &Write| {
+            let (new, to) = (write.value().to_ne_bytes(), Destination::Program(at.place()));
+            self.copier.copy(to, new[..].into(), 8).map_err(|_| MemoryGone)?;
+            Ok(Written::All)
+        };
+        let _one_thread = self.turns.lock();
+        self.segment.one_step().change(holder, self, read, update, write)
+    }
+
+    /// Has the kernel change eight bytes of private memory in one step among all atomics of its device (rule AT-09):
+    /// of this process, or of a peer by its segment and PID. The old value is stored at the address `landing` of this
+    /// process as well, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryGone`] if the word is not mapped any more: then it is as it was.
+    pub fn change_private(
+        &self,
+        peer: Option<(&Segment, u32)>,
+        address: u64,
+        landing: Option<u64>,
+        update: impl FnMut(u64) -> u64,
+    ) -> Result<Changed, MemoryGone> {
+        let (segment, pid) = peer.unwrap_or_else(|| (&self.segment, this_process()));
+        let holder = Holder { process: self.announcer(), is_revocable: true };
+        let mut has_landed = false;
+        let read = || {
+            let (old, landed) = memory::read_word(pid, address, landing).ok_or(MemoryGone)?;
+            has_landed = landed;
+            Ok(old)
+        };
+        let write = |write: &Write| memory::write_word(pid, address, write).ok_or(MemoryGone);
+        let _one_thread = self.turns.lock();
+        let old = segment.one_step().change(holder, self, read, update, write)?;
+        Ok(Changed { old, has_landed })
     }
 
     /// Notes a refusal for `transom explain`.
@@ -189,6 +234,21 @@ impl ThisProcess {
     pub fn leave_to_parent(&self) {
         self.segment.protect();
         self.claim.leave_to_parent();
+    }
+}
+
+impl Others for ThisProcess {
+    fn is_stopped(&self, process: Announcer, thread: u32) -> bool {
+        let Some(found) = self.registry().process(process.slot).filter(|found| found.is_near) else {
+            return false;
+        };
+        let state = std::fs::read(format!("/proc/{}/task/{thread}/stat", found.pid));
+        // Behind the name of the program, in which there may be anything.
+        let state = state.ok().and_then(|text| {
+            let end = text.iter().rposition(|byte| *byte == b')')?;
+            text.get(end + 2).copied()
+        });
+        matches!(state, Some(b'T' | b't'))
     }
 }
 

@@ -1,5 +1,5 @@
 //! The memory a process shares with the others of its user: its key table, its queue pairs'
-//! summaries, the hazard cells, and the rings of its outgoing messages.
+//! summaries, the hazard cells, the turn of atomics, and the rings of its outgoing messages.
 //!
 //! It is an anonymous file (`memfd`) that others open by way of `/proc`, so it is gone with its last
 //! user and needs no room in `/dev/shm`. It is mostly holes: a page costs memory once it is used.
@@ -16,6 +16,7 @@ use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
+use crate::one_step::OneStep;
 use crate::registry::Process;
 use crate::shared_mapping::map_shared;
 
@@ -160,6 +161,7 @@ struct Ring {
 struct Layout {
     header: Header,
     hazards: Hazards,
+    one_step: OneStep,
     scramble: Scramble,
     summaries: [QpSummary; QP_SLOTS],
     shared_queues: [SrqSummary; SRQ_SLOTS],
@@ -296,6 +298,13 @@ impl Segment {
     pub fn hazards(&self) -> &Hazards {
         // SAFETY: as in `header`.
         unsafe { &(*self.layout.as_ptr()).hazards }
+    }
+
+    /// Whose turn it is to change a word of the process's private memory.
+    #[inline]
+    pub fn one_step(&self) -> &OneStep {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).one_step }
     }
 
     /// The permutation of this segment's indexes.

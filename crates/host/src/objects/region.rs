@@ -147,7 +147,11 @@ impl Registration {
 
     /// Where its memory is, which stays as it is now until [`leave`], if it is shared memory.
     fn place(&self, maps: &Maps) -> Place {
-        if self.is_implicit() { Place::Memory(0) } else { enter(self.address, self.length, maps) }
+        // What is paged on demand is what the program has there when it is accessed (rule MR-34).
+        match self.access.contains(Access::ON_DEMAND) {
+            true => Place::Memory(self.address),
+            false => enter(self.address, self.length, maps),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 18;
+const VERSION: u32 = 19;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;

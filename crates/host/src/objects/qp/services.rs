@@ -14,13 +14,14 @@ use transom_device::execution::{
     TakeShared,
 };
 use transom_device::protection::{
-    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
+    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, SHARED, Waiter,
 };
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge};
-use transom_net::{Gather, Peer, RecordData, RingBytes, Scatter, Where};
+use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
 use transom_system::clock;
-use transom_system::memory::{Destination, address_of, change_word};
+use transom_system::memory::{Copier, Destination, address_of, change_word};
+use transom_system::Changed;
 use transom_wire::Psn;
 
 use self::packets::Joined;
@@ -207,8 +208,21 @@ impl Process for At<'_> {
         let Some((target, place)) = self.direct_target(at.srq) else { return Direct::Declined };
         let local = self.local(buffers);
         let change = |at: &Grant<'_>| {
-            let word = place.word(at).ok_or(CopyError::Far)?;
-            let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
+            let old = match place.word(at) {
+                Some(word) => change_word(word, |old| body.updated(old)),
+                None => {
+                    let whole = match buffers {
+                        [one] => local.grant_whole(Operation::LocalWrite, one),
+                        _ => None,
+                    };
+                    let changed = self.change_private(body, at, whole.as_ref())?;
+                    if changed.has_landed {
+                        return Ok(());
+                    }
+                    changed.old
+                }
+            };
+            let old = old.to_ne_bytes();
             let mut old = Bytes { bytes: &old, process: self };
             let stored =
                 local.each(Operation::LocalWrite, 0, 8, |done, part| old.copy_to(done, part));
@@ -367,6 +381,29 @@ impl At<'_> {
             domain,
         };
         Some((target, place))
+    }
+
+    /// Changes a word of the target's that only the kernel reaches; the old value goes to private memory of this
+    /// process along with that, if all of it goes to one buffer.
+    fn change_private(
+        &self,
+        body: &Body,
+        at: &Grant<'_>,
+        landing: Option<&Grant<'_>>,
+    ) -> Result<Changed, CopyError> {
+        let process = self.qp.device.process();
+        let peer = match self.link {
+            _ if !matches!(process.copier(), Copier::Kernel) => return Err(CopyError::Far),
+            Link::Loopback => None,
+            Link::Local(peer) if peer.reach == Reach::Direct => {
+                Some((&peer.segment, peer.memory.pid))
+            }
+            _ => return Err(CopyError::Far),
+        };
+        let landing = landing.map(Grant::place).filter(|place| place & SHARED == 0);
+        let changed =
+            process.change_private(peer, at.place(), landing, |old| body.updated(old));
+        changed.map_err(|MemoryGone| CopyError::Far)
     }
 
     /// Whether something that has completed here is still to be carried out there.

@@ -1,0 +1,226 @@
+//! Atomics on private memory, which the kernel copies: each a read and a write that nobody else's comes between
+//! (rule AT-09).
+//!
+//! Whoever carries out an atomic of a device has the **turn** of that device meanwhile: its own process for what comes
+//! as a message, and each initiator that reaches its memory directly. It lies in the device's segment.
+//!
+//! Who has the turn may be killed or stopped at any instruction, and nobody waits for that:
+//!
+//! * of one that has died it is taken: no system call of it is under way any more;
+//! * of one that is stopped (by a signal or a debugger) it is taken too. Such a one is in no system call, but may stand
+//!   just before the one that writes. So that one is **revocable**: how many bytes it writes stands in the segment,
+//!   where the kernel reads it when the call begins. Whoever takes the turn first puts a zero there, and then makes sure
+//!   that the other is stopped. Whenever that goes on, it writes nothing, sees that, and begins anew.
+//!
+//! One that waits for the kernel, or for a processor, is waited for.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use transom_device::protection::{Announcer, PROCESSES, Waiter};
+
+use crate::fork;
+
+/// In so many rounds of waiting it is asked once what became of the one waited for.
+const ASKS_EVERY: u32 = 64;
+/// Bytes of a word.
+const WORD: u64 = 8;
+/// In [`Write::length`]: it has not begun; a number of the turn is in the low bits.
+const NOT_BEGUN: u64 = 1 << 63;
+
+/// How a caller waits for others, and knows of their threads.
+pub trait Others: Waiter {
+    /// Whether a thread of a process is stopped: then it is in no system call, and does not go on before it is
+    /// continued.
+    fn is_stopped(&self, process: Announcer, thread: u32) -> bool;
+}
+
+/// The turn of a device, and what its holders write.
+#[repr(C)]
+pub struct OneStep {
+    /// Zero, or who has it: its slot, its generation, and a number that no other turn has.
+    turn: AtomicU64,
+    /// How many were tried for.
+    turns: AtomicU64,
+    _apart: [u64; 6],
+    /// By the slots of processes, each of which writes one word at a time.
+    writes: [Write; PROCESSES],
+}
+
+/// What a process writes when it has the turn. The first two are what the kernel takes for a `struct iovec`.
+#[repr(C, align(64))]
+pub struct Write {
+    /// Where its process has [`Write::value`].
+    first: AtomicU64,
+    /// How many bytes: none if it was revoked.
+    length: AtomicU64,
+    value: AtomicU64,
+    /// Which thread of the process it is; zero for one whose write cannot be revoked.
+    thread: AtomicU32,
+}
+
+impl Write {
+    /// What the kernel is to be told, as a `struct iovec` of bytes to write from. It may change until then.
+    pub fn vector(&self) -> *const libc::iovec {
+        std::ptr::from_ref(self).cast()
+    }
+
+    /// The new value.
+    pub fn value(&self) -> u64 {
+        self.value.load(Relaxed)
+    }
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The word has the new value.
+    All,
+    /// It is as it was, for the write was revoked.
+    Nothing,
+}
+
+const SLOT_SHIFT: u32 = 56;
+const GENERATION_SHIFT: u32 = 33;
+/// As many bits of a generation as stand in a hazard cell.
+const GENERATION: u64 = (1 << 23) - 1;
+const NUMBER: u64 = (1 << GENERATION_SHIFT) - 1;
+
+/// Who has a turn.
+fn holder_of(turn: u64) -> Option<Announcer> {
+    (turn != 0).then_some(Announcer {
+        slot: (turn >> SLOT_SHIFT) as u8,
+        generation: (turn >> GENERATION_SHIFT & GENERATION) as u32,
+    })
+}
+
+/// The number of this thread, which the kernel is asked for once.
+fn this_thread() -> u32 {
+    thread_local!(static KNOWN: Cell<(u32, u64)> = const { Cell::new((0, 0)) });
+    match KNOWN.get() {
+        (thread, depth) if thread != 0 && depth == fork::depth() => thread,
+        _ => {
+            let thread = rustix::thread::gettid().as_raw_pid().unsigned_abs();
+            KNOWN.set((thread, fork::depth()));
+            thread
+        }
+    }
+}
+
+/// Whose the turn is, and whether what it writes can be revoked.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder {
+    /// The process, of which one thread at a time comes here.
+    pub process: Announcer,
+    /// It writes by [`Write::vector`].
+    pub is_revocable: bool,
+}
+
+impl OneStep {
+    /// Changes a word of the process that this is of: `read` reads it, `update` says what it becomes, and `write`
+    /// has the kernel write that. Answers the old value. If it is not changed, nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read` and `write`; the word is as it was.
+    pub fn change<E>(
+        &self,
+        holder: Holder,
+        others: &dyn Others,
+        mut read: impl FnMut() -> Result<u64, E>,
+        mut update: impl FnMut(u64) -> u64,
+        mut write: impl FnMut(&Write) -> Result<Written, E>,
+    ) -> Result<u64, E> {
+        loop {
+            let turn = self.take_turn(holder, others);
+            let changed = read().and_then(|old| {
+                let new = update(old);
+                let written = match new == old {
+                    true => Written::All,
+                    false => self.write(turn, holder, new, &mut write)?,
+                };
+                Ok((written == Written::All).then_some(old))
+            });
+            // Unless it has been taken.
+            let _ = self.turn.compare_exchange(turn, 0, SeqCst, Relaxed);
+            if let Some(changed) = changed.transpose() {
+                return changed;
+            }
+        }
+    }
+
+    fn write_of(&self, process: Announcer) -> &Write {
+        &self.writes[usize::from(process.slot)]
+    }
+
+    /// Waits for the turn, and takes it from one who is stopped or dead; the turn.
+    fn take_turn(&self, holder: Holder, others: &dyn Others) -> u64 {
+        let Announcer { slot, generation } = holder.process;
+        let number = self.turns.fetch_add(1, Relaxed) + 1;
+        let turn = u64::from(slot) << SLOT_SHIFT
+            | (u64::from(generation) & GENERATION) << GENERATION_SHIFT
+            | number & NUMBER;
+        // Known before it has the turn: whoever finds it stopped then asks for this.
+        let write = self.write_of(holder.process);
+        write.thread.store(if holder.is_revocable { this_thread() } else { 0 }, SeqCst);
+        write.length.store(NOT_BEGUN | turn & NUMBER, SeqCst);
+        let mut round = 0;
+        loop {
+            let had = self.turn.load(SeqCst);
+            let is_free = had == 0 || asks(round) && self.may_be_taken(had, others);
+            if is_free && self.turn.compare_exchange(had, turn, SeqCst, Relaxed).is_ok() {
+                break;
+            }
+            others.pause(round, holder_of(had));
+            round = round.wrapping_add(1);
+        }
+        if round > 0 {
+            others.resumed();
+        }
+        turn
+    }
+
+    /// Whether a turn may be taken from who has it: it is dead, or is stopped and writes nothing with this turn any
+    /// more.
+    fn may_be_taken(&self, turn: u64, others: &dyn Others) -> bool {
+        let Some(process) = holder_of(turn) else { return true };
+        if others.is_gone(process) {
+            return true;
+        }
+        let write = self.write_of(process);
+        let is_stopped = || match write.thread.load(SeqCst) {
+            0 => false,
+            thread => others.is_stopped(process, thread),
+        };
+        if !is_stopped() || self.turn.load(SeqCst) != turn {
+            return false;
+        }
+        // If it has another turn by now, it tries anew.
+        write.length.store(0, SeqCst);
+        // A write that began before is over if it is stopped now, and none begins.
+        is_stopped()
+    }
+
+    /// Writes with a turn.
+    fn write<E>(
+        &self,
+        turn: u64,
+        holder: Holder,
+        new: u64,
+        write: &mut impl FnMut(&Write) -> Result<Written, E>,
+    ) -> Result<Written, E> {
+        let mine = self.write_of(holder.process);
+        mine.first.store(&raw const mine.value as u64, Relaxed);
+        mine.value.store(new, Relaxed);
+        let not_begun = NOT_BEGUN | turn & NUMBER;
+        match mine.length.compare_exchange(not_begun, WORD, SeqCst, Relaxed) {
+            Ok(_) => write(mine),
+            Err(_) => Ok(Written::Nothing),
+        }
+    }
+}
+
+/// Whether a wait asks in this round what became of the one waited for.
+fn asks(round: u32) -> bool {
+    round % ASKS_EVERY == ASKS_EVERY - 1
+}
