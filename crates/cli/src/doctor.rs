@@ -133,9 +133,8 @@ fn copying() -> Finding {
         }
         Ok(Copier::Pipes(_)) => Finding::new(
             State::Slow,
-            "process_vm_readv is forbidden, most likely by a seccomp profile, so data goes through \
-             shared memory where it is not mapped: allow process_vm_readv and process_vm_writev \
-             (docker run --cap-add SYS_PTRACE)",
+            "process_vm_readv is forbidden, most likely by a seccomp profile, so private memory goes \
+             through rings: allow process_vm_readv and process_vm_writev (docker run --cap-add SYS_PTRACE)",
         ),
         Err(error) => Finding::new(State::Fails, format!("memory cannot be copied: {error}")),
     }
@@ -166,7 +165,7 @@ fn tracing_by_others(scope: Option<&str>, may_trace: bool) -> Finding {
         Some(scope) => Finding::new(
             State::Slow,
             format!(
-                "kernel.yama.ptrace_scope is {scope}, so data goes through shared memory: sysctl -w \
+                "kernel.yama.ptrace_scope is {scope}, so private memory goes through rings: sysctl -w \
                  kernel.yama.ptrace_scope=1{}",
                 if scope == "3" { ", after a restart, for 3 stays" } else { "" }
             ),

@@ -1,5 +1,5 @@
-//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best: such as need not be moved when it is
-//! registered. It is no dma-buf, and stays until it is freed, like other memory of the program.
+//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best, which is shared memory. It is no
+//! dma-buf, and stays until it is freed, like other memory of the program.
 
 use std::ffi::{c_int, c_void};
 

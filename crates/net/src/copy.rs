@@ -216,7 +216,7 @@ impl Sink for Scatter<'_> {
 /// The payload of a record: a source when it is received, a sink while a READ's reply is made.
 #[derive(Clone, Copy)]
 pub struct RingBytes<'a> {
-    /// The first of them, in shared memory: read and written by the copier only.
+    /// The first of them, in a ring: read and written by the copier only.
     bytes: *mut u8,
     /// How many there are.
     length: u64,

@@ -10,7 +10,7 @@
 //! | [`udp`] | its sockets: port 4791, shared by the processes of a user |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | `copy` | between a process's buffers, other processes' memory and rings |
-//! | `ring`, `message` | what lies in shared memory between two processes |
+//! | `ring`, `message` | what lies in a segment between two processes |
 //! | `sender_buffer` | long data, which the receiver takes from where its sender has it |
 //! | [`Watched`] | peers whose rings are looked at by whoever polls |
 //! | `stalled` | queue pairs that found no room, or are too early |

@@ -202,7 +202,7 @@ pub(crate) struct Consumer {
 /// A record in place; it stays until [`Consumer::release`].
 pub(crate) struct Record {
     pub(crate) header: Header,
-    /// First byte of the payload, in shared memory: read it by [`transom_system::memory::Copier`] only.
+    /// First byte of the payload, in the ring: read it by [`transom_system::memory::Copier`] only.
     pub(crate) payload: *const u8,
     /// Bytes that may be read there.
     pub(crate) room: u64,

@@ -1,10 +1,10 @@
 //! When a process forks or exits, its devices are told.
 //!
-//! Forked children inherit this process's objects, and its mappings of shared memory.
+//! Forked children inherit this process's objects, and its mappings of segments.
 //!
 //! A child is not to use them, but its destructors run when it exits, and a destructor that ends a
-//! region would end its parent's: the key table is shared memory. So whatever would change shared
-//! memory is not done in a child ([`Owner::is_another`]): objects end there, and nowhere else; none
+//! region would end its parent's: the key table is in its segment. So whatever would change a
+//! segment is not done in a child ([`Owner::is_another`]): objects end there, and nowhere else; none
 //! can be made, and queue pairs are in error, for what it posted would not be seen by those who revoke
 //! keys from its parent. That takes no memory, of which a child may get none: a copy of each segment
 //! could fail, and leave the child with its parent's. Should anything try to change one all the same, the

@@ -55,8 +55,8 @@ unsafe impl Buffer for Box<[u8]> {
 
 /// Whole pages of zeroed memory, aligned to a page.
 ///
-/// With the software device and `TRANSOM_MEMORY=mapped` they are where peers reach them without the kernel,
-/// if they are made when a device is open; other buffers are moved there when they are registered.
+/// With the software device they are shared memory, if they are made when a device is open: peers on the host reach
+/// them without the kernel. Other buffers are private memory, which the kernel copies.
 ///
 /// An `Arc` of them can be registered several times, for example with different rights:
 ///

@@ -4,13 +4,13 @@ use super::{Finding, State};
 use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
+use transom_system::memory::FILE_BYTES;
 
 /// Descriptors with which a program of some dozen peers comes by.
 const DESCRIPTORS: u64 = 1024;
 
-/// The largest file that the device makes, in which the connections of this network are; most of it is a hole.
-/// With mapped memory it makes one as large as an address space.
-const FILE: u64 = 32 << 20;
+/// The largest file that the device makes: that of shared memory, most of which are holes.
+const FILE: u64 = FILE_BYTES;
 
 /// More than the registry ever takes.
 const ROOM: u64 = 8 << 20;
@@ -53,9 +53,11 @@ fn locked_memory(limit: Option<u64>) -> Finding {
 
 fn address_space(limit: Option<u64>) -> Option<Finding> {
     let text = format!(
-        "a process may have {} MiB of address space (ulimit -v): a device takes some 300 of it, and as \
-         much for each peer",
-        limit? >> 20
+        "a process may have {} MiB of address space (ulimit -v): a device takes some 300 of it and as much for \
+         each peer, shared memory {} more and {} for each peer; TRANSOM_MEMORY=private does without",
+        limit? >> 20,
+        (2 * FILE_BYTES) >> 20,
+        FILE_BYTES >> 20
     );
     Some(Finding::new(State::Note, text))
 }
@@ -63,8 +65,8 @@ fn address_space(limit: Option<u64>) -> Option<Finding> {
 fn file_size(limit: Option<u64>) -> Option<Finding> {
     let limit = limit.filter(|limit| *limit < FILE)?;
     let text = format!(
-        "files may be at most {} KiB long (ulimit -f), and the memory that processes share is in files: \
-         allow {}",
+        "files may be at most {} KiB long (ulimit -f), and what processes share is in files: below {} there \
+         is no shared memory",
         limit >> 10,
         FILE >> 10
     );
@@ -93,7 +95,7 @@ mod tests {
         assert_eq!(descriptors(None).state, State::Ok);
         assert_eq!(locked_memory(None).state, State::Ok);
         assert!(address_space(None).is_none() && file_size(None).is_none());
-        assert!(file_size(Some(1 << 30)).is_none());
+        assert!(file_size(Some(FILE)).is_none());
     }
 
     #[test]

@@ -14,8 +14,8 @@
 
 static char memory[64];
 
-/* Whether registered memory may be moved to where other processes have it too. */
-static int may_be_mapped(void)
+/* Whether this process has shared memory. */
+static int has_shared_memory(void)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
@@ -23,7 +23,7 @@ static int may_be_mapped(void)
 
     CHECK(maps);
     while (fgets(line, sizeof(line), maps))
-        found |= strstr(line, "transom-pages") != NULL;
+        found |= strstr(line, "transom-shared") != NULL;
     fclose(maps);
     return found;
 }
@@ -48,7 +48,7 @@ int main(void)
     CHECK((mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE)));
     qp = to_itself(pd, cq);
     sge.lkey = mr->lkey;
-    CHECK(!getauxval(AT_SECURE) || may_be_mapped());
+    CHECK(!getauxval(AT_SECURE) || has_shared_memory());
     CHECK(!ibv_post_recv(qp, &receive, &bad_receive));
     CHECK(!ibv_post_send(qp, &send, &bad_send));
     while (completed < 2) {

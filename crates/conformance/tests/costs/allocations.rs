@@ -97,6 +97,6 @@ fn nor_do_they_over_the_wire() {
 }
 
 #[test]
-fn nor_do_they_on_mapped_memory() {
-    alone(path_of!("nor_do_they_on_mapped_memory"), Way::Shared, || run(&Stage::new(Link::Shared)));
+fn nor_do_they_on_shared_memory() {
+    alone(path_of!("nor_do_they_on_shared_memory"), Way::Shared, || run(&Stage::new(Link::Shared)));
 }

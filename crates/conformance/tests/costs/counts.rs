@@ -41,7 +41,6 @@ fn role() {
 /// Carries out each operation, with a mark before and after each step once it is warm.
 fn carries_out(channel: &mut Channel) {
     let [way] = channel.hear();
-    // Memory of a process that is traced is not moved: who moves it traces its threads.
     let stage = Stage::new(WAYS[way as usize].1);
     begin(channel, stage.is_shared());
     for workload in WORKLOADS {
@@ -98,7 +97,6 @@ fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
     let [is_shared] = child.hear();
     match Tracee::begin(child.pid()) {
         Ok(tracee) => {
-            // To move memory takes no more than this.
             let wanted = memory == "shared";
             assert_eq!(is_shared == 1, wanted, "memory is shared if that is asked for");
             child.tell(&[]);

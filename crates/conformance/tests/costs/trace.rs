@@ -2,9 +2,9 @@
 //! makes, or the instructions of its own program, one by one.
 //!
 //! Of all ways this needs least: no counter of the processor, which virtual machines seldom have, no
-//! privilege and no other program (under Debian's valgrind a process whose memory is mapped crashes). What
-//! is in shared libraries is not counted, for the C library picks its copying by the processor. While a
-//! thread is counted the others of its process are held, so that what it does depends on nobody's pace.
+//! privilege and no other program (under valgrind a process has no shared memory). What is in shared libraries is not
+//! counted, for the C library picks its copying by the processor. While a thread is counted the others of its process
+//! are held, so that what it does depends on nobody's pace.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_long, c_void};

@@ -1,4 +1,4 @@
-//! What an initiator must know of a target queue pair, in shared memory beside the key table.
+//! What an initiator must know of a target queue pair, in its segment beside the key table.
 
 use transom_wire::{Psn, RnrTimer};
 

@@ -11,7 +11,7 @@ use transom_wire::packet::Packet;
 pub(crate) enum Interface {
     /// Within a process.
     Loopback = 0,
-    /// Between processes, through shared memory.
+    /// Between processes, through rings.
     Local = 1,
     /// RoCEv2 over UDP.
     Wire = 2,

@@ -1,5 +1,5 @@
 //! Where the kernel forbids `process_vm_readv` and `process_vm_writev` (a seccomp filter, as some
-//! container runtimes have), everything works through shared memory, and the device says so once. Mapped
+//! container runtimes have), everything works through rings, and the device says so once. Shared
 //! memory needs neither.
 
 use std::io::{self, Write};
@@ -108,7 +108,7 @@ fn everything_works_without_process_vm() {
         .expect("the test starts itself");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert_eq!(said.matches("data goes through shared memory").count(), 1, "{said}");
+    assert_eq!(said.matches("private memory goes through rings").count(), 1, "{said}");
     // What it costs, and what to do about it.
     for word in ["milliseconds a message", "kernel.yama.ptrace_scope", "CAP_SYS_PTRACE", "seccomp"]
     {
@@ -129,7 +129,7 @@ fn role() {
     play(&[("owner", owner)]);
 }
 
-/// Has a page that is mapped, and a word on its stack, which is not.
+/// Has a page that is shared, and a word on its stack, which is not.
 fn owner(channel: &mut Channel) {
     forbid(REFUSE);
     let end = open();
@@ -141,8 +141,8 @@ fn owner(channel: &mut Channel) {
         (end.reg(&page, ALL), try_reg(end.pd, at as u64, 8, ALL).expect("a region"));
     meet(channel, qp);
     assert!(!is_shared(at as u64, 8));
-    let mapped = u64::from(is_shared(page.addr(), 4096));
-    channel.tell(&[page.addr(), keys(mr).1.into(), at as u64, keys(of_word).1.into(), mapped]);
+    let shared = u64::from(is_shared(page.addr(), 4096));
+    channel.tell(&[page.addr(), keys(mr).1.into(), at as u64, keys(of_word).1.into(), shared]);
     let [] = channel.hear();
     // SAFETY: a live word, which the peer has written to.
     assert_eq!((page.word(0), page.word(8), unsafe { at.read_volatile() }), (7, 8, 7));
@@ -150,10 +150,10 @@ fn owner(channel: &mut Channel) {
     let [] = channel.hear();
 }
 
-/// Memory that is mapped is reached also while its process stands still; other memory by messages.
+/// Shared memory is reached also while its process stands still; other memory by messages.
 #[test]
-fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
-    const THIS: &str = path_of!("mapped_memory_is_reached_where_process_vm_was_never_allowed");
+fn shared_memory_is_reached_where_process_vm_was_never_allowed() {
+    const THIS: &str = path_of!("shared_memory_is_reached_where_process_vm_was_never_allowed");
     alone(THIS, Way::Shared, || {
         forbid(REFUSE);
         let (end, mut child) = (open(), Child::start(path_of!("owner")));
@@ -161,14 +161,14 @@ fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
         let near = Buffer::new(4096);
         let mr = end.reg(&near, ALL);
         meet(&mut child.channel, qp);
-        let [page, key, word, of_word, mapped] = child.hear();
+        let [page, key, word, of_word, shared] = child.hear();
         let request = |mut wr: ibv_send_wr| {
             post(qp, &mut wr);
             end.expect(IBV_WC_SUCCESS);
         };
         let one = || [sge(near.addr(), 8, mr)];
         near.set_word(0, 7);
-        if mapped == 1 {
+        if shared == 1 {
             child.stop();
             request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), page, key as u32));
             request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), page + 8, key as u32));
@@ -184,7 +184,7 @@ fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
             eprintln!("skipped: there is no shared memory here");
         }
         request(rdma_wr(IBV_WR_RDMA_WRITE, &mut one(), word, of_word as u32));
-        if mapped == 1 {
+        if shared == 1 {
             child.tell(&[]);
             let [] = child.hear();
         } else {
@@ -196,14 +196,14 @@ fn mapped_memory_is_reached_where_process_vm_was_never_allowed() {
     });
 }
 
-/// Once memory is mapped the whole repertoire needs neither of the system calls.
+/// In shared memory the whole repertoire needs neither of the system calls.
 #[test]
-fn mapped_memory_is_reached_without_process_vm() {
-    const THIS: &str = path_of!("mapped_memory_is_reached_without_process_vm");
+fn shared_memory_is_reached_without_process_vm() {
+    const THIS: &str = path_of!("shared_memory_is_reached_without_process_vm");
     alone(THIS, Way::Shared, || {
         repertoire(&Pair::rc(Link::Shared), |buffers| {
-            let mapped = |it: &&Buffer| is_shared(it.addr(), it.len() as u64);
-            if buffers.iter().all(mapped) {
+            let shared = |it: &&Buffer| is_shared(it.addr(), it.len() as u64);
+            if buffers.iter().all(shared) {
                 return forbid(KILL);
             }
             assert!(begin_sharing().is_err(), "memory is not shared");
@@ -212,17 +212,12 @@ fn mapped_memory_is_reached_without_process_vm() {
     });
 }
 
-/// Nor does memory that the program has of the device, or of the Rust API, though all other memory stays where
-/// it is because the program has an io_uring open.
+/// Nor does memory that the program has of the device, or of the Rust API, though its other memory is private.
 #[test]
 fn memory_that_is_ours_is_reached_without_process_vm() {
     const THIS: &str = path_of!("memory_that_is_ours_is_reached_without_process_vm");
     alone(THIS, Way::Shared, || {
         let pair = Pair::rc(Link::Shared);
-        // `struct io_uring_params`.
-        let mut parameters = [0_u32; 30];
-        // SAFETY: the kernel fills in what is as long as it should be.
-        let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
         let [mut near, mut far] = [(); 2].map(|()| Pages::new(8192).expect("memory"));
         let register = |end: &End, pages: &mut Pages| {
             let length = Memory::len(pages);
@@ -240,9 +235,9 @@ fn memory_that_is_ours_is_reached_without_process_vm() {
             assert!(begin_sharing().is_err(), "memory is not shared");
             return eprintln!("skipped: there is no shared memory here");
         }
-        let other = Buffer::new(4096);
+        let other = Buffer::private(4096);
         pair.a.reg(&other, ALL);
-        assert!(ring < 0 || !is_shared(other.addr(), 8));
+        assert!(!is_shared(other.addr(), 8));
         forbid(KILL);
         near.write_at(0, &[7; 4096]).expect("room");
         let request = |opcode, at, length, to, key| {

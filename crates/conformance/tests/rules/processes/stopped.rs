@@ -168,9 +168,6 @@ enum Ending {
     IsKilled,
 }
 
-/// Longer than whoever moves memory waits for a writer.
-const LONGER_THAN_A_MOVE: Duration = Duration::from_millis(100);
-
 /// Whom a revocation of this process waits for now.
 fn waits_for() -> Option<u32> {
     let registry = Registry::open().expect("the registry of this user");
@@ -214,23 +211,15 @@ fn stop_once(end: &End, revocation: Revocation, ending: Ending) -> bool {
             }
             done.store(true, SeqCst);
         });
-        // Who moves memory waits for the writer too, and may say so for a moment after the writer has ended its copy.
-        let mut since = None;
         let waited = until("the revocation to end or wait", || {
             if done.load(SeqCst) {
                 return Some(false);
             }
-            if waits_for() != Some(child.pid()) {
-                since = None;
-                return None;
-            }
-            let waits = since.get_or_insert_with(Instant::now).elapsed();
-            (waits > LONGER_THAN_A_MOVE).then_some(true)
+            (waits_for() == Some(child.pid())).then_some(true)
         });
         if waited {
             nothing_else_is_delayed(end, &mut friend, other, victim, doomed);
-            // Who moves memory waits for the writer too, for a moment, and then says that he does not any more.
-            until("it to be said", || (waits_for() == Some(child.pid())).then_some(()));
+            assert_eq!(waits_for(), Some(child.pid()));
             assert!(!done.load(SeqCst));
         } else {
             revoking.join().expect("the revocation went well");
@@ -379,7 +368,7 @@ on_each_way! {
 }
 
 on_each_way! {
-    /// What the kernel copies between processes, or what is mapped, the owner of an XRC target takes no part in.
+    /// What the kernel copies between processes, or what is shared, the owner of an XRC target takes no part in.
     fn xrc_reaches_the_memory_of_a_stopped_process() {
         if !takes_from_buffers() {
             return;
@@ -416,10 +405,10 @@ on_each_way! {
     }
 }
 
-/// Where memory is mapped its owner takes no part in an atomic.
+/// The owner of shared memory takes no part in an atomic.
 #[test]
-fn atomics_reach_the_mapped_memory_of_a_stopped_process() {
-    alone(path_of!("atomics_reach_the_mapped_memory_of_a_stopped_process"), Way::Shared, || {
+fn atomics_reach_the_shared_memory_of_a_stopped_process() {
+    alone(path_of!("atomics_reach_the_shared_memory_of_a_stopped_process"), Way::Shared, || {
         let end = open();
         let (mut child, qp) = (Child::start(path_of!("receiver")), end.qp(IBV_QPT_RC));
         meet(&mut child.channel, qp);

@@ -291,7 +291,7 @@ on_each_link! {
         }
     }
 
-    /// Memory that the program has unmapped under a region answers with an error, or, if it is mapped, as
+    /// Memory that the program has unmapped under a region answers with an error, or, if it is shared, as
     /// on an adapter that has pinned it; the device goes on.
     /// Rules: MR-40
     fn unmapped_memory_is_an_error_and_no_crash(link: Link) {

@@ -274,11 +274,11 @@ fn at_14_read_only_memory_takes_no_atomics() {
     assert!(try_reg(pair.b.pd, buffer.addr(), 4096, atomic).is_ok());
 }
 
-/// Where memory is mapped an atomic is one step also among the instructions of the target's program.
+/// In shared memory an atomic is one step also among the instructions of the target's program.
 #[test]
-fn mapped_atomics_count_with_the_programs_own() {
+fn shared_atomics_count_with_the_programs_own() {
     const COUNT: u64 = 5000;
-    alone(path_of!("mapped_atomics_count_with_the_programs_own"), Way::Shared, || {
+    alone(path_of!("shared_atomics_count_with_the_programs_own"), Way::Shared, || {
         let both = MemoryPair::granting(Link::Shared, 4096, ALL);
         if !is_shared(both.far.addr(), 4096) {
             assert!(begin_sharing().is_err(), "memory is not shared");

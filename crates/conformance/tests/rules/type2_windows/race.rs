@@ -186,7 +186,7 @@ impl Revoker {
         let end = open();
         let page = Buffer::new(PAGE);
         let mr = end.reg(&page, ALL);
-        if std::env::var_os("TRANSOM_MEMORY").is_some_and(|it| it == "mapped") {
+        if std::env::var_os("TRANSOM_MEMORY").is_some_and(|it| it == "shared") {
             assert!(
                 is_shared(page.addr(), PAGE as u64) || begin_sharing().is_err()
             );
