@@ -21,10 +21,16 @@ impl Next {
         Self { name, address: AtomicPtr::new(null_mut()) }
     }
 
+    /// Its address, if it has been looked up.
+    #[inline]
+    pub fn known(&self) -> Option<*mut c_void> {
+        let known = self.address.load(Ordering::Relaxed);
+        (!known.is_null()).then_some(known)
+    }
+
     /// Its address; null with `ENOSYS` if this C library has no such function.
     pub fn find(&self) -> *mut c_void {
-        let known = self.address.load(Ordering::Relaxed);
-        if !known.is_null() {
+        if let Some(known) = self.known() {
             return known;
         }
         // SAFETY: the name ends in zero.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use libc::size_t;
 use transom_interpose::shared_memory::{Served, Server, VERSION};
 
-use crate::{allocations, next};
+use crate::next;
 
 /// More copies of the device hardly any program has.
 const MOST: usize = 4;
@@ -74,12 +74,6 @@ fn has_sanitizer() -> bool {
 fn is_of_the_c_library() -> bool {
     // Nothing but the C library has this.
     let Some(c_library) = library_of(find(c"gnu_get_libc_version")) else { return false };
-    let comes_here = [
-        (c"free", allocations::free as *const c_void),
-        (c"realloc", allocations::realloc as *const c_void),
-        (c"posix_memalign", allocations::posix_memalign as *const c_void),
-        (c"aligned_alloc", allocations::aligned_alloc as *const c_void),
-    ];
     let goes_on = [
         next::malloc().map(|it| it as *mut c_void),
         next::free().map(|it| it as *mut c_void),
@@ -87,7 +81,9 @@ fn is_of_the_c_library() -> bool {
         next::posix_memalign().map(|it| it as *mut c_void),
         next::memalign().map(|it| it as *mut c_void),
     ];
-    comes_here.iter().all(|(name, own)| find(name).cast_const() == *own)
+    let own = library_of(&raw const SERVERS as *mut c_void);
+    let comes_here = [c"free", c"realloc", c"posix_memalign", c"aligned_alloc", c"memalign"];
+    comes_here.into_iter().all(|name| library_of(find(name)) == own)
         && library_of(find(c"malloc")) == Some(c_library)
         && goes_on.into_iter().all(|it| it.and_then(library_of) == Some(c_library))
 }

@@ -181,8 +181,12 @@ impl Peer {
         let probe = segment.header().probe.load(Relaxed);
         let copies = matches!(copier, Copier::Kernel);
         let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
+        let descriptor = segment.header().shared_memory.load(Relaxed).checked_sub(1);
+        let shared = descriptor.filter(|_| !by_message).map(|it| attach_shared(process.pid, it));
+        // Keys name places in it, which the kernel does not know: without it nothing goes straight.
+        let is_missing = matches!(shared, Some(Err(_)));
         let reach = match copies && may_copy_with(process.pid, probe) {
-            true if !by_message => Reach::Direct,
+            true if !by_message && !is_missing => Reach::Direct,
             false if copies => Reach::Forbidden,
             _ => Reach::Rings,
         };
@@ -201,10 +205,7 @@ impl Peer {
             true => Fence::Asymmetric,
             false => Fence::Symmetric,
         };
-        let descriptor = segment.header().shared_memory.load(Relaxed).checked_sub(1);
-        let maps = reach == Reach::Direct || !by_message;
-        // Keys name places in it, which the kernel does not know.
-        let shared = descriptor.filter(|_| maps).map(|it| attach_shared(process.pid, it)).transpose()?;
+        let shared = shared.and_then(Result::ok);
         Ok(Self {
             announcer: process.announcer,
             memory: PeerMemory { pid: process.pid, shared, wake },
