@@ -5,6 +5,7 @@ mod end;
 mod extent;
 mod idle;
 mod machine;
+mod perftest;
 mod plot;
 mod process;
 mod processors;
@@ -38,7 +39,8 @@ pub(crate) use serve::{PROCESS, ProcessArgs, run as process};
 
 pub(crate) const HELP: &str = "\
 Each workload is measured between two processes, by us with shared and with private memory, and by what
-it is to be compared with: the kernel's copy, memcpy, UCX if it is installed (Debian's ucx-utils), sockets.
+it is to be compared with: the kernel's copy, memcpy, UCX and perftest if they are installed
+(Debian's ucx-utils, perftest), sockets.
 All take turns, round after round, each with one process on one processor and the other on another, if
 there are two. A figure is the median of its rounds, with where half of them lie in
 parentheses; a ratio is the median of the rounds' ratios. A busy machine makes them worse.

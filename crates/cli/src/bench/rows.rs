@@ -1,6 +1,7 @@
 //! What is measured: each row one workload, by all who can do it, and what is wanted of us beside them.
 
 use super::extent::Extent;
+use super::perftest::Perftest;
 use super::tasks::Task;
 use super::teams::{Pair, Who};
 use super::ucx::Ucx;
@@ -88,6 +89,11 @@ impl Row {
         self
     }
 
+    fn by_perftest(mut self, program: &'static str) -> Self {
+        self.contenders.push(Contender { name: program, who: Who::Perftest(Perftest { program }) });
+        self
+    }
+
     fn target(mut self, of: &'static str, beside: &'static [&'static str], bound: Bound) -> Self {
         self.targets.push(Target { of, beside, bound });
         self
@@ -138,6 +144,13 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by("bare datagrams", Pair::Wire, UdpStream { size })
             .target("shared", &["TCP"], AtLeast(1.2))
     };
+    // What an allocation costs a program that `transom run` has started.
+    let under_run = |name, task, most| {
+        Row::new(name, Nanoseconds)
+            .by("transom run", Pair::Run, task)
+            .by("without", Pair::Private, task)
+            .target("transom run", &["without"], AtMost(most))
+    };
     let message = SendAndBack { size: 8, asleep: false };
     let small_bind = Bind { length: 4 * KIB };
     vec![
@@ -145,25 +158,39 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_us(WriteAndBack { size: 8 })
             .by_ucx(POSIX, "ucp_put_lat", 8)
             .by_ucx(TCP, "ucp_put_lat", 8)
-            .target("shared", &["UCX posix"], AtMost(1.5)),
+            .by_perftest("ib_write_lat")
+            .target("shared", &["UCX posix"], AtMost(1.3))
+            .target("ib_write_lat", &["shared"], AtMost(1.15)),
         Row::new("READ of 8 bytes, to its completion", Nanoseconds)
             .by_us(Read { size: 8 })
             .by("kernel's copy", Pair::Private, KernelCopy { write: false, size: 8 })
             .by_ucx(POSIX, "ucp_put_lat", 8)
-            .target("shared", &["UCX posix"], AtMost(1.5)),
+            .by_perftest("ib_read_lat")
+            .target("shared", &["UCX posix"], AtMost(1.3))
+            .target("ib_read_lat", &["shared"], AtMost(1.15)),
         Row::new("WRITE of 8 bytes, to its completion", Nanoseconds)
             .by_us(Write { size: 8 })
             .by("kernel's copy", Pair::Private, copy(8))
-            .target("private", &["kernel's copy"], AtMost(1.2)),
+            .target("private", &["kernel's copy"], AtMost(1.4)),
         Row::new("SEND of 8 bytes, one way, both polling", Nanoseconds)
             .by_us(message)
             .by_ucx(POSIX, "tag_lat", 8)
             .by_ucx(TCP, "tag_lat", 8)
-            .target("shared", &["UCX posix"], AtMost(1.5)),
+            .by_perftest("ib_send_lat")
+            .target("shared", &["UCX posix"], AtMost(1.9))
+            .target("ib_send_lat", &["shared"], AtMost(1.15)),
         Row::new("fetch-and-add, to its completion", Nanoseconds)
             .by_us(FetchAndAdd)
+            .by("kernel's copy", Pair::Private, copy(8))
             .by_ucx(POSIX, "ucp_fadd", 8)
-            .target("shared", &["UCX posix"], AtMost(3.0)),
+            .by_perftest("ib_atomic_lat")
+            .target("shared", &["UCX posix"], AtMost(2.0))
+            // One to read, one to write.
+            .target("private", &["kernel's copy"], AtMost(2.0 * 1.5))
+            .target("ib_atomic_lat", &["shared"], AtMost(1.15)),
+        under_run("posix_memalign of 64 KiB, touched, and free", Allocate { size: 64 * KIB }, 2.0),
+        under_run("malloc of 100 bytes, and free", Malloc { size: 100 }, 1.2),
+        under_run("fork with 64 MiB in use, and touching it again", Fork { length: 64 * MIB }, 1.6),
         large("WRITE of 64 KiB", 64 * KIB, Write { size: 64 * KIB }),
         large("READ of 64 KiB", 64 * KIB, Read { size: 64 * KIB }),
         large("WRITE of 1 MiB", MIB, Write { size: MIB }),

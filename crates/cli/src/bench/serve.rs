@@ -21,6 +21,7 @@ use super::setup::{Connected, Role, Setup, Side};
 use super::tasks::Job;
 use super::wire;
 use crate::failure::{Failure, Result};
+use crate::run::library::{MALLOC, preloaded};
 use crate::talk::{hear, tell};
 
 /// The hidden subcommand of such a process.
@@ -173,6 +174,10 @@ pub(super) fn start(setup: Setup, role: Role) -> Result<Command> {
         Role::Bystander => "bystander",
     });
     command.arg(serde_json::to_string(&setup).map_err(Failure::new)?);
+    if setup.run {
+        let library = preloaded(MALLOC).map_err(Failure::new)?;
+        command.env("LD_PRELOAD", library);
+    }
     Ok(command)
 }
 

@@ -26,6 +26,8 @@ pub(super) enum Role {
 pub(super) struct Setup {
     /// Their memory is shared.
     pub(super) shared: bool,
+    /// They are started as by `transom run`.
+    pub(super) run: bool,
     /// Each is in a network namespace of its own, and packets cross a veth pair.
     pub(super) wire: bool,
     pub(super) queue_pairs: usize,

@@ -1,5 +1,6 @@
 //! What two processes measure: each workload is one function, for both ends.
 
+mod allocations;
 mod messages;
 mod one_sided;
 mod sockets;
@@ -47,6 +48,12 @@ pub(super) enum Task {
     KernelCopy { write: bool, size: usize },
     /// `memcpy` between the buffers of one end, which are of the same memory as those of operations.
     Memcpy { size: usize },
+    /// `posix_memalign` of so many bytes to a page, each page touched, and `free`.
+    Allocate { size: usize },
+    /// `malloc` of so many bytes, and `free`.
+    Malloc { size: usize },
+    /// A fork with so many bytes aligned to a page in use, the end of the child, and each page touched again.
+    Fork { length: usize },
     /// `mlock` and `munlock` of as many bytes.
     Lock { length: usize },
     /// One process wakes the other by `eventfd(2)`, and is woken by it. One way.
@@ -83,6 +90,9 @@ impl Task {
             Self::Register { length } => windows::register_and_deregister(process, length, count),
             Self::KernelCopy { write, size } => system::kernel_copy(process, write, size, count),
             Self::Memcpy { size } => system::memcpy(process, size, count),
+            Self::Allocate { size } => allocations::allocate(process, size, count),
+            Self::Malloc { size } => allocations::malloc(process, size, count),
+            Self::Fork { length } => allocations::fork(process, length, count),
             Self::Lock { length } => system::lock(process, length, count),
             Self::EventFd => system::eventfd(process, count),
             Self::TcpAndBack { size } => sockets::tcp_and_back(process, size, count),

@@ -1,10 +1,11 @@
-//! Those who measure: pairs of processes of ours, each started when it is first needed, and UCX.
+//! Those who measure: pairs of processes of ours, each started when it is first needed, UCX, and perftest.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
+use super::perftest::{self, Perftest};
 use super::processors;
 use super::serve::start;
 use super::setup::{Connected, Role, Setup};
@@ -20,6 +21,8 @@ pub(super) enum Pair {
     Private,
     /// On one host, with shared memory.
     Shared,
+    /// The same, started as by `transom run`.
+    Run,
     /// In two network namespaces, with private memory.
     Wire,
     /// The same with shared memory.
@@ -37,6 +40,7 @@ pub(super) enum Pair {
 pub(super) enum Who {
     Ours(Pair, Task),
     Ucx(Ucx),
+    Perftest(Perftest),
 }
 
 /// Two processes.
@@ -59,6 +63,7 @@ impl Teams {
     ) -> Result<std::result::Result<f64, String>> {
         match who {
             Who::Ucx(what) => ucx::measure(what, count),
+            Who::Perftest(what) => perftest::measure(what, count),
             Who::Ours(pair, task) => self.measure(pair, task, count),
         }
     }
@@ -90,7 +95,7 @@ impl Teams {
         self.0.retain(|pair, team| team.is_err() || !matches!(pair, Pair::Private | Pair::Shared));
     }
 
-    /// Has two who may be new do what they will be measured at, as often. UCX warms up by itself.
+    /// Has two who may be new do what they will be measured at, as often. Others warm up by themselves.
     pub(super) fn warm_up(&mut self, who: Who, count: usize) -> Result {
         if let Who::Ours(..) = who {
             // If there is none, who measures is told.
@@ -108,7 +113,7 @@ impl Teams {
         let budget = match who {
             Who::Ours(..) => budget,
             // Two programs are started for it, and warm up.
-            Who::Ucx(_) => budget * 5,
+            Who::Ucx(_) | Who::Perftest(_) => budget * 5,
         };
         let budget = budget.as_nanos() as f64;
         let mut count = 8;
@@ -140,7 +145,8 @@ impl Teams {
 impl Team {
     fn start(pair: Pair) -> Result<Self> {
         let setup = Setup {
-            shared: matches!(pair, Pair::Shared | Pair::SharedWire),
+            shared: matches!(pair, Pair::Shared | Pair::SharedWire | Pair::Run),
+            run: pair == Pair::Run,
             wire: matches!(pair, Pair::Wire | Pair::SharedWire),
             queue_pairs: match pair {
                 Pair::QueuePairs(count) => count,

@@ -23,7 +23,7 @@ pub(super) const CONNECTIONS_BUILT: &str = "librdmacm.so";
 /// What shows the device's files where mounting is not allowed.
 pub(super) const PATHS: &str = "libtransom_paths.so";
 /// What has the program's allocations be shared memory.
-pub(super) const MALLOC: &str = "libtransom_malloc.so";
+pub(crate) const MALLOC: &str = "libtransom_malloc.so";
 /// Where to look instead of the usual places.
 const OVERRIDE: &str = "TRANSOM_LIB";
 
@@ -66,7 +66,7 @@ pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
 }
 
 /// A library that is preloaded, under a name that the loader takes for one.
-pub(super) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
+pub(crate) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
     let named = named_directory().map(|directory| directory.join(name));
     let named = named.filter(|path| path.is_file());
     if named.is_none()
