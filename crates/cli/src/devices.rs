@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::packets;
+use crate::registered;
 use anstyle::Style;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -21,7 +22,7 @@ Examples:
 
 /// Show the built-in device with its limits, and the processes that run one now.
 ///
-/// Of each process it tells where it listens for connections and which it has, the packets that it sent and received over the wire, and those that were
+/// Of each process it tells how much of what it has registered is shared memory, where it listens for connections and which it has, the packets that it sent and received over the wire, and those that were
 /// dropped, by reason: look here if nothing arrives.
 ///
 /// Only processes of the same user and network namespace are seen: those that could
@@ -139,7 +140,7 @@ fn ends(of: &Connection) -> [SocketAddr; 2] {
 }
 
 /// The other processes of this user that have a device open.
-fn running(registry: &Registry) -> Vec<Process> {
+pub(crate) fn running(registry: &Registry) -> Vec<Process> {
     let mut processes = registry.processes();
     let is_this = |process: &Process| process.shares_pids && process.pid == std::process::id();
     processes.retain(|process| process.alive && !is_this(process));
@@ -216,6 +217,7 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
         "process": process.name,
         "slot": process.announcer.slot,
         "waits_for": process.waits_for,
+        "registered": registered::json(process),
         "listeners": listeners.collect::<Vec<_>>(),
         "connections": connections.collect::<Vec<_>>(),
         "packets": packets::json(registry.counters(process.announcer.slot)),
@@ -278,6 +280,9 @@ fn print_text(
             write!(out, ", revoking, waits for PID {pid}")?;
         }
         writeln!(out)?;
+        for line in registered::lines(process) {
+            writeln!(out, "    {line}")?;
+        }
         for it in ports.listeners_of(process) {
             let space = format!("{:?}", it.claim.space).to_uppercase();
             writeln!(out, "    listens at {}, port space {space}", it.claim.address)?;

@@ -3,7 +3,9 @@
 mod limits;
 mod loader;
 
+use crate::devices::running;
 use crate::failure::{Failure, Result};
+use crate::registered;
 use anstyle::{AnsiColor, Style};
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +14,7 @@ use transom::Provider;
 use transom_ibverbs::DeviceName;
 use transom_net::udp;
 use transom_system::memory::Copier;
-use transom_system::registry::Registry;
+use transom_system::registry::{Process, Registry};
 
 pub(crate) const HELP: &str = "\
 Each line begins with how it is:
@@ -63,6 +65,7 @@ pub(crate) fn run() -> Result {
     ];
     findings.extend(registry());
     findings.extend(limits::findings());
+    findings.extend(registered());
     findings.extend(adapters(&names(Path::new("/sys/class/infiniband"))));
     findings.extend(loader::findings());
     match print(&findings) {
@@ -89,6 +92,18 @@ fn print(findings: &[Finding]) -> io::Result<()> {
         writeln!(out, "{style}{word:<5}{style:#}  {text}")?;
     }
     Ok(())
+}
+
+/// What processes of this user have registered that is private.
+fn registered() -> Vec<Finding> {
+    let Ok(registry) = Registry::open() else { return Vec::new() };
+    let processes = running(registry);
+    let of = |process: &Process| {
+        let how = registered::how_to_share(process)?;
+        let text = format!("PID {} ({}): {how}", process.pid, process.name);
+        Some(Finding::new(State::Note, text))
+    };
+    processes.iter().filter_map(of).collect()
 }
 
 /// The text of a file of the kernel's.

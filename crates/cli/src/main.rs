@@ -12,6 +12,7 @@ mod explain;
 mod failure;
 mod manual;
 mod packets;
+mod registered;
 mod rdma;
 mod run;
 mod talk;

@@ -11,7 +11,9 @@ use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
-use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow};
+use transom_system::memory::{
+    Copier, begin_sharing, consent, needs_consent, say_slow, sharing,
+};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, asymmetric_fence, failure, fork};
@@ -75,7 +77,10 @@ impl Adapter {
         }
         if options.memory == Memory::Shared {
             match begin_sharing() {
-                Ok(descriptor) => segment.header().shared_memory.store(descriptor + 1, Relaxed),
+                Ok(descriptor) => {
+                    segment.header().shared_memory.store(descriptor + 1, Relaxed);
+                    segment.header().registered.set_sharing(sharing());
+                }
                 Err(error) => info!(%error, "all memory is private"),
             }
         }

@@ -17,6 +17,7 @@
 //! | [`object_counts`] | how many objects each process has |
 //! | [`one_step`] | atomics on private memory, one after the other |
 //! | [`ThisProcess`] | this process among the others of its user |
+//! | [`registered`] | how much memory each process has registered |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
 //! | `say` | what a person must know unasked; standard error, which never is the program's trouble |
@@ -42,6 +43,7 @@ pub mod memory;
 pub mod object_counts;
 pub mod one_step;
 mod process;
+pub mod registered;
 pub mod registry;
 mod say;
 pub mod segment;

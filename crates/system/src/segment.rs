@@ -17,6 +17,7 @@ use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
 use crate::one_step::OneStep;
+use crate::registered::{Registered, RegisteredMemory};
 use crate::registry::Process;
 use crate::shared_mapping::map_shared;
 
@@ -64,6 +65,8 @@ pub struct Header {
     pub inbox: [AtomicU64; PROCESSES / 64],
     /// How many objects the process has.
     pub objects: ObjectCounts,
+    /// How much memory it has registered.
+    pub registered: Registered,
 }
 
 /// How a process is woken for what has come.
@@ -237,6 +240,16 @@ impl Segment {
         let generation = process.announcer.generation;
         let segment = Self::attach(process.pid, process.descriptor, generation).ok()?;
         Some(segment.header().objects.copy())
+    }
+
+    /// How much memory a process has registered that is found in the registry; nothing if it cannot be looked into.
+    pub fn registered_by(process: &Process) -> Option<RegisteredMemory> {
+        if !process.is_near {
+            return None;
+        }
+        let generation = process.announcer.generation;
+        let segment = Self::attach(process.pid, process.descriptor, generation).ok()?;
+        Some(segment.header().registered.get())
     }
 
     fn map(file: OwnedFd) -> io::Result<Self> {

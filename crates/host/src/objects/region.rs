@@ -155,6 +155,11 @@ impl Registration {
     }
 }
 
+/// Bytes of a region as they are counted: of all addresses none.
+fn counted(length: u64) -> u64 {
+    if length == u64::MAX { 0 } else { length }
+}
+
 /// A registered memory region. Dropping it without [`MemoryRegion::deregister`] leaves it
 /// registered.
 #[derive(Debug)]
@@ -243,7 +248,9 @@ impl MemoryRegion {
         pd.adopt().map_err(|_| RegisterError::Busy)?;
         let taken = device.resources.keys.take(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        region.register(&device.process().segment().keys(), slot, key, clock::steady());
+        let segment = device.process().segment();
+        region.register(&segment.keys(), slot, key, clock::steady());
+        segment.header().registered.add(region.place, counted(region.length));
         Ok((slot, key))
     }
 
@@ -293,6 +300,9 @@ impl MemoryRegion {
             return Err(RegisterError::Busy);
         }
         leave(self.place);
+        let registered = &process.segment().header().registered;
+        registered.remove(self.place, counted(self.registration.length));
+        registered.add(place, counted(registration.length));
         self.pd.release();
         (self.pd, self.place, self.registration) = (new_pd, place, registration);
         Ok(())
@@ -320,6 +330,8 @@ impl MemoryRegion {
         }
         if !inherited {
             leave(self.place);
+            let registered = &process.segment().header().registered;
+            registered.remove(self.place, counted(self.registration.length));
         }
         device.resources.keys.give_back(self.backing.kind(), self.slot);
         if let Backing::Device(memory) = &self.backing {

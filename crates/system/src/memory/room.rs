@@ -182,6 +182,7 @@ pub fn is_shared(address: u64, length: u64) -> bool {
 
 /// Which memory of the program is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Sharing {
     /// Device memory and buffers alone: the program was not started by `transom run`.
     Buffers,
@@ -191,6 +192,15 @@ pub enum Sharing {
     OtherAllocator,
     /// Device memory and buffers alone: a sanitizer watches what the program allocates.
     Sanitizer,
+}
+
+impl Sharing {
+    /// By its number.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        [Self::Buffers, Self::Allocations, Self::OtherAllocator, Self::Sanitizer]
+            .into_iter()
+            .find(|it| *it as u32 == number)
+    }
 }
 
 /// Which memory of this process is shared; none if it has no shared memory.
