@@ -164,6 +164,7 @@ mod connections {
 /// Many processes and threads, and what the system may do to them.
 mod processes {
     mod asleep;
+    mod atomics_in_turn;
     mod forbidden_copy;
     mod fork;
     mod full_disk;
