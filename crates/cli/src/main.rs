@@ -12,8 +12,8 @@ mod explain;
 mod failure;
 mod manual;
 mod packets;
-mod registered;
 mod rdma;
+mod registered;
 mod run;
 mod talk;
 

@@ -9,7 +9,9 @@ use transom_system::segment::Segment;
 /// What to do to have memory shared that is private.
 fn advice(sharing: Option<Sharing>) -> &'static str {
     match sharing {
-        Some(Sharing::Allocations) => "to share it, allocate it aligned to a page, with the device open",
+        Some(Sharing::Allocations) => {
+            "to share it, allocate it aligned to a page, with the device open"
+        }
         Some(Sharing::Buffers) => {
             "to share it, start by `transom run`, and allocate it aligned to a page"
         }
@@ -34,7 +36,8 @@ fn bytes(count: u64) -> String {
 
 /// Lines of the list of processes.
 pub(crate) fn lines(process: &Process) -> Vec<String> {
-    let Some(RegisteredMemory { shared, private, sharing }) = Segment::registered_by(process) else {
+    let Some(RegisteredMemory { shared, private, sharing }) = Segment::registered_by(process)
+    else {
         return Vec::new();
     };
     if shared == 0 && private == 0 {

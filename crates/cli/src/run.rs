@@ -142,7 +142,9 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         }
     }
     if let Err(problem) = share_allocations(&mut command) {
-        anstream::eprintln!("warning: what the program allocates will be private memory: {problem}");
+        anstream::eprintln!(
+            "warning: what the program allocates will be private memory: {problem}"
+        );
     }
     match library::command(RDMA) {
         Ok(directory) => {

@@ -11,9 +11,7 @@ use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
-use transom_system::memory::{
-    Copier, begin_sharing, consent, needs_consent, say_slow, sharing,
-};
+use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow, sharing};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, asymmetric_fence, failure, fork};

@@ -456,9 +456,8 @@ pub(crate) fn read_word(pid: u32, address: u64, landing: Option<u64>) -> Option<
     let far = [vector(address); 2];
     let count = if landing.is_some() { 2 } else { 1 };
     // SAFETY: as in `transfer`; the word is this function's.
-    let done = unsafe {
-        libc::process_vm_readv(pid as i32, near.as_ptr(), count, far.as_ptr(), count, 0)
-    };
+    let done =
+        unsafe { libc::process_vm_readv(pid as i32, near.as_ptr(), count, far.as_ptr(), count, 0) };
     (done >= 8).then_some((word, done == 16))
 }
 

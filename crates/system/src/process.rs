@@ -239,7 +239,8 @@ impl ThisProcess {
 
 impl Others for ThisProcess {
     fn is_stopped(&self, process: Announcer, thread: u32) -> bool {
-        let Some(found) = self.registry().process(process.slot).filter(|found| found.is_near) else {
+        let Some(found) = self.registry().process(process.slot).filter(|found| found.is_near)
+        else {
             return false;
         };
         let state = std::fs::read(format!("/proc/{}/task/{thread}/stat", found.pid));

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_host::{Adapter, Memory as Registered, Options};
-use transom_system::memory::Allocation;
 use transom_ibverbs::*;
+use transom_system::memory::Allocation;
 
 use crate::failure::{Failure, Result};
 

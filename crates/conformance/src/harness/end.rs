@@ -8,7 +8,7 @@ use transom_abi::*;
 use transom_host::{Adapter, Memory, Options};
 use transom_ibverbs::*;
 
-use super::{Buffer, has_shared_memory, alloc_mw, poll, readable, reg, until, wait};
+use super::{Buffer, alloc_mw, has_shared_memory, poll, readable, reg, until, wait};
 
 /// A context with a protection domain and a completion queue.
 ///

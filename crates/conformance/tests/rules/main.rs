@@ -22,6 +22,7 @@ mod regions {
     mod parent_domains;
     mod registration;
     mod reregister;
+    mod shared;
 }
 
 /// B. Memory windows: allocation, deallocation, keys, states.

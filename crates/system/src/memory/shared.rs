@@ -70,7 +70,9 @@ impl SharedMemory {
         let length = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
         if u64::try_from(length) != Ok(FILE_BYTES) || !sealed {
-            return Err(io::Error::other("it is not the shared memory of a process of this version"));
+            return Err(io::Error::other(
+                "it is not the shared memory of a process of this version",
+            ));
         }
         Self::of(file)
     }
@@ -205,9 +207,11 @@ impl Mapping {
         if end <= before {
             return Ok(());
         }
-        let end = if end <= FILE_BYTES { end.next_multiple_of(STEP) } else { return Err(Errno::FAULT) };
+        let end =
+            if end <= FILE_BYTES { end.next_multiple_of(STEP) } else { return Err(Errno::FAULT) };
         // What another thread has opened meanwhile it opens once more.
-        let (length, rights) = ((end - before) as usize, MprotectFlags::READ | MprotectFlags::WRITE);
+        let (length, rights) =
+            ((end - before) as usize, MprotectFlags::READ | MprotectFlags::WRITE);
         // SAFETY: within the mapping, and nobody uses what could not be touched so far.
         unsafe {
             let at = self.first.add(before as usize);
@@ -219,7 +223,8 @@ impl Mapping {
 
     fn unmap(&self) {
         // SAFETY: made by `new`, and nobody uses it any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), FILE_BYTES as usize) };
+        let unmapped =
+            unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), FILE_BYTES as usize) };
         debug_assert!(unmapped.is_ok());
     }
 }
@@ -233,12 +238,8 @@ unsafe fn aligned_room(length: usize) -> Result<NonNull<u8>, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a fresh mapping, of which both ends are unmapped again.
     unsafe {
-        let found = rustix::mm::mmap_anonymous(
-            null_mut(),
-            length + ALIGNMENT,
-            ProtFlags::empty(),
-            flags,
-        )?;
+        let found =
+            rustix::mm::mmap_anonymous(null_mut(), length + ALIGNMENT, ProtFlags::empty(), flags)?;
         let skip = found.addr().next_multiple_of(ALIGNMENT) - found.addr();
         let place = found.wrapping_byte_add(skip);
         let (end, rest) = (place.wrapping_byte_add(length), ALIGNMENT - skip);
@@ -279,9 +280,13 @@ mod tests {
             (0..length).for_each(|at| unsafe { found.add(at as usize).write(7) });
         }
         assert!(memory.find(FILE_BYTES - 1, 1).is_some());
-        for (offset, length) in
-            [(FILE_BYTES, 1), (FILE_BYTES - 1, 2), (0, FILE_BYTES + 1), (1, u64::MAX), (u64::MAX, 1)]
-        {
+        for (offset, length) in [
+            (FILE_BYTES, 1),
+            (FILE_BYTES - 1, 2),
+            (0, FILE_BYTES + 1),
+            (1, u64::MAX),
+            (u64::MAX, 1),
+        ] {
             assert_eq!(memory.find(offset, length), None, "{offset:#x}+{length:#x}");
         }
     }

@@ -187,9 +187,7 @@ impl Revoker {
         let page = Buffer::new(PAGE);
         let mr = end.reg(&page, ALL);
         if std::env::var_os("TRANSOM_MEMORY").is_some_and(|it| it == "shared") {
-            assert!(
-                is_shared(page.addr(), PAGE as u64) || begin_sharing().is_err()
-            );
+            assert!(is_shared(page.addr(), PAGE as u64) || begin_sharing().is_err());
         }
         let (qp, mw) = (end.qp(kind), end.mw(IBV_MW_TYPE_2));
         let mut writer = Child::start(role);

@@ -19,9 +19,9 @@ use transom_device::protection::{
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
+use transom_system::Changed;
 use transom_system::clock;
 use transom_system::memory::{Copier, Destination, address_of, change_word};
-use transom_system::Changed;
 use transom_wire::Psn;
 
 use self::packets::Joined;
@@ -135,9 +135,7 @@ impl Process for At<'_> {
                     // A program may write over what it sends, within this process.
                     let there = address_of(to.place());
                     there.is_none_or(|it| it.abs_diff(bytes.as_ptr() as u64) >= length)
-                        && copier
-                            .copy(place.destination(to.place()), bytes.into(), length)
-                            .is_ok()
+                        && copier.copy(place.destination(to.place()), bytes.into(), length).is_ok()
                 })
             }
             (Body::Write { .. }, Payload::Buffers([one])) => {
@@ -401,8 +399,7 @@ impl At<'_> {
             _ => return Err(CopyError::Far),
         };
         let landing = landing.map(Grant::place).filter(|place| place & SHARED == 0);
-        let changed =
-            process.change_private(peer, at.place(), landing, |old| body.updated(old));
+        let changed = process.change_private(peer, at.place(), landing, |old| body.updated(old));
         changed.map_err(|MemoryGone| CopyError::Far)
     }
 

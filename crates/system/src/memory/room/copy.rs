@@ -245,7 +245,12 @@ struct Part {
 impl Copy {
     /// Of a room, with its lock held.
     fn of(room: &Room, state: &State) -> Result<Self, Errno> {
-        let nothing = || Self { mapped: (NonNull::dangling(), 0), first: NonNull::dangling(), open: 0, parts: 0 };
+        let nothing = || Self {
+            mapped: (NonNull::dangling(), 0),
+            first: NonNull::dangling(),
+            open: 0,
+            parts: 0,
+        };
         let given = state.given.as_ref().filter(|given| given.pages > 0);
         let Some(given) = given.filter(|_| state.private.is_none()) else { return Ok(nothing()) };
         let copy = Self::empty(room.mapping.open())?;
@@ -263,8 +268,7 @@ impl Copy {
         let length = open as usize + ALIGNMENT + MOST_PARTS * size_of::<Part>();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping where the kernel finds room.
-        let place =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), length, READ_WRITE, flags)? };
+        let place = unsafe { rustix::mm::mmap_anonymous(null_mut(), length, READ_WRITE, flags)? };
         let place = NonNull::new(place.cast::<u8>()).expect("a mapping is never at zero");
         let skip = place.addr().get().next_multiple_of(ALIGNMENT) - place.addr().get();
         // SAFETY: within the mapping.
@@ -315,7 +319,8 @@ impl Copy {
                 return true;
             }
             let end = line.end.min(base + self.open);
-            let part = Part { offset: line.start - base, length: end - line.start, rights: line.rights() };
+            let part =
+                Part { offset: line.start - base, length: end - line.start, rights: line.rights() };
             if count < MOST_PARTS {
                 // SAFETY: there is room for so many.
                 unsafe { self.part(count).write(part) };

@@ -140,7 +140,8 @@ unsafe impl<T: Send> Send for Zeros<T> {}
 
 impl<T> Zeros<T> {
     fn new(count: usize) -> Option<Self> {
-        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let (rights, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         let length = count * size_of::<T>();
         // SAFETY: a fresh mapping at an address that the kernel chooses.
         let first = unsafe { rustix::mm::mmap_anonymous(null_mut(), length, rights, flags) };
@@ -161,9 +162,8 @@ impl<T> Zeros<T> {
 impl<T> Drop for Zeros<T> {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this length.
-        let unmapped = unsafe {
-            rustix::mm::munmap(self.first.as_ptr().cast(), self.count * size_of::<T>())
-        };
+        let unmapped =
+            unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.count * size_of::<T>()) };
         debug_assert!(unmapped.is_ok());
     }
 }
