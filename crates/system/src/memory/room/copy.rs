@@ -311,7 +311,7 @@ impl Copy {
     fn note_parts(&self, room: &Room) -> Result<usize, Errno> {
         let (base, mut count) = (room.base(), 0);
         let note = |line: &Line| {
-            if !line.shares(room.id) || line.start.wrapping_sub(line.offset) != base {
+            if !room.shows(line) {
                 return true;
             }
             let end = line.end.min(base + self.open);
