@@ -563,7 +563,7 @@ static void see_all_parts(void *with)
 static void many_parts_have_rights(void)
 {
     open_device();
-    struct block block = { shared_block(4000 * PAGE, 0xa1), 4000 * PAGE };
+    struct block block = { shared_block(10000 * PAGE, 0xa1), 10000 * PAGE };
 
     for (size_t at = 0; at < block.length; at += 2 * PAGE)
         CHECK(!mprotect(block.first + at, PAGE, PROT_READ));
