@@ -167,9 +167,10 @@ pub(super) fn in_child() {
             let next = unsafe { &(*room).next };
             next.store(INHERITED.load(Relaxed), Relaxed);
             INHERITED.store(room.cast_mut(), Release);
-            OWN.store(null_mut(), Release);
             LEFT.store(room.cast_mut(), Release);
         });
+        // This process has none, not even one that another thread made when this one was forking already.
+        OWN.store(null_mut(), Release);
     });
 }
 
@@ -347,16 +348,26 @@ impl Copy {
         for at in 0..self.parts {
             // SAFETY: noted before the fork.
             let Part { offset, length, rights } = unsafe { self.part(at).read() };
-            let length = length as usize;
-            // SAFETY: of the copy, to where this process has nothing: its parent's mapping is not inherited.
-            unsafe {
-                let from = self.first.as_ptr().add(offset as usize).cast();
-                let to = std::ptr::with_exposed_provenance_mut((base + offset) as usize);
-                rustix::mm::mremap_fixed(from, length, length, MremapFlags::MAYMOVE, to)?;
-                if rights != READ_WRITE {
-                    let rights = MprotectFlags::from_bits_retain(rights.bits());
-                    rustix::mm::mprotect(to, length, rights)?;
+            let end = offset + length;
+            let mut at = offset;
+            // Where large pages were asked for, another mapping begins, and before Linux 6.17 one call moves none but
+            // what is of one mapping.
+            while at < end {
+                let next = (at + 1).next_multiple_of(ALIGNMENT as u64).min(end);
+                let length = (next - at) as usize;
+                // SAFETY: of the copy, to where this process has nothing: its parent's mapping is not inherited.
+                unsafe {
+                    let from = self.first.as_ptr().add(at as usize).cast();
+                    let to = std::ptr::with_exposed_provenance_mut((base + at) as usize);
+                    rustix::mm::mremap_fixed(from, length, length, MremapFlags::MAYMOVE, to)?;
                 }
+                at = next;
+            }
+            if rights != READ_WRITE {
+                let rights = MprotectFlags::from_bits_retain(rights.bits());
+                let first = std::ptr::with_exposed_provenance_mut((base + offset) as usize);
+                // SAFETY: what has just been moved there.
+                unsafe { rustix::mm::mprotect(first, length as usize, rights)? };
             }
         }
         let open = self.open;
