@@ -570,6 +570,36 @@ static void many_parts_have_rights(void)
     CHECK(is_well(fork_to(see_all_parts, &block)));
 }
 
+static void *change_rights(void *with)
+{
+    unsigned char *block = with;
+
+    while (!enough) {
+        for (size_t page = 2; page < 60; page += 2)
+            CHECK(!mprotect(block + page * PAGE, PAGE, PROT_READ));
+        CHECK(!mprotect(block, 64 * PAGE, PROT_READ | PROT_WRITE));
+    }
+    return NULL;
+}
+
+static void see_without_writing(void *with)
+{
+    CHECK(is_all(with, 64 * PAGE, 0xa1));
+}
+
+static void rights_change_during_forks(void)
+{
+    open_device();
+    unsigned char *block = shared_block(64 * PAGE, 0xa1);
+    pthread_t thread;
+
+    CHECK(!pthread_create(&thread, NULL, change_rights, block));
+    for (int at = 0; at < 300; at++)
+        CHECK(is_well(fork_to(see_without_writing, block)));
+    enough = 1;
+    CHECK(!pthread_join(thread, NULL));
+}
+
 /* ---- Sizes. ---- */
 
 static void see_sizes(void *with)
@@ -955,6 +985,7 @@ int main(int count, char **arguments)
     part("memory without rights is emptied too", memory_without_rights_is_emptied);
     part("what is unmapped is so in a child, too", parts_are_unmapped);
     part("thousands of parts have rights of their own", many_parts_have_rights);
+    part("rights change while a thread forks", rights_change_during_forks);
     part("all of a usable size can be used", all_of_a_usable_size_can_be_used);
     part("realloc keeps bytes", realloc_keeps_bytes);
     part("20,000 blocks are there at once", many_blocks_are_there_at_once);

@@ -68,6 +68,13 @@ impl Line {
         self.shared && self.file == Some(file)
     }
 
+    /// What of it is from an address on: other threads may change the mappings while the list is read, and what has
+    /// been seen already may be of a longer mapping since.
+    fn from(self, address: u64) -> Self {
+        let start = self.start.max(address);
+        Self { start, offset: self.offset + (start - self.start), ..self }
+    }
+
     fn of(query: &Query) -> Self {
         let device = (query.device[0], query.device[1]);
         Self {
@@ -168,8 +175,8 @@ impl Maps {
         Ok(if covered < end { Mapping::Missing } else { result })
     }
 
-    /// Calls `see` for each line that has part of a range, in the order of their addresses, until it answers false.
-    /// It takes no memory.
+    /// Calls `see` for each line that has part of a range, in the order of their addresses, and for no address twice,
+    /// until it answers false. It takes no memory.
     pub(super) fn each(
         &self,
         range: Range<u64>,
@@ -239,11 +246,13 @@ impl List {
         range: &Range<u64>,
         mut see: impl FnMut(&Line) -> bool,
     ) -> Result<(), Errno> {
+        let mut seen = 0;
         while let Some(query) = found.filter(|query| query.start < range.end) {
-            if !see(&Line::of(&query)) || query.end >= range.end {
+            if !see(&Line::of(&query).from(seen)) || query.end >= range.end {
                 break;
             }
-            found = self.at(query.end, OR_NEXT)?;
+            seen = query.end;
+            found = self.at(seen, OR_NEXT)?;
         }
         Ok(())
     }
@@ -252,7 +261,7 @@ impl List {
     fn read(&self, range: &Range<u64>, mut see: impl FnMut(&Line) -> bool) -> Result<(), Errno> {
         // Longer than any line that counts: those of files may be cut off, for they end with the path.
         let mut text = [0_u8; 8 << 10];
-        let (mut length, mut at) = (0, 0);
+        let (mut length, mut at, mut seen) = (0, 0, 0);
         loop {
             let read = rustix::io::pread(&self.0, &mut text[length..], at)?;
             length += read;
@@ -265,6 +274,11 @@ impl List {
             while let Some(line) = lines.next_if(|line| line.ends_with(b"\n")) {
                 done += line.len();
                 let Some(line) = Line::parse(line.trim_ascii_end()) else { continue };
+                if line.end <= seen {
+                    continue;
+                }
+                let end = line.end;
+                let line = line.from(std::mem::replace(&mut seen, end));
                 if line.start >= range.end || line.end > range.start && !see(&line) {
                     return Ok(());
                 }
