@@ -296,6 +296,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
 
@@ -380,6 +381,56 @@ mod tests {
                 assert!(agree(from, to), "{from:x} to {to:x}");
             }
         }
+    }
+
+    /// Another thread makes many mappings of one, and one of them again.
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such list")]
+    fn no_address_is_seen_twice_while_mappings_change() {
+        const PAGES: usize = 64;
+        let (page, kind) = (super::super::page_size() as usize, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let length = PAGES * page;
+        // SAFETY: a fresh mapping where the kernel finds room.
+        let first = unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, -1, 0) };
+        let range = first as u64..first as u64 + length as u64;
+        let list = List::open().unwrap();
+        let can_ask = list.at(4096, OR_NEXT).is_ok();
+        let done = AtomicBool::new(false);
+        let change = |first: u64, length: usize, rights| {
+            // SAFETY: this test's mapping, which nobody touches.
+            unsafe { libc::mprotect(first as *mut _, length, rights) };
+        };
+        let mut wrong = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    let odd = range.clone().step_by(2 * page);
+                    odd.for_each(|at| change(at, page, libc::PROT_NONE));
+                    change(range.start, length, libc::PROT_READ);
+                }
+            });
+            for asks in [false, can_ask].repeat(3000) {
+                let mut end = 0;
+                let see = |line: &Line| {
+                    if line.start < end || line.start >= line.end {
+                        wrong.push((asks, end, line.clone()));
+                    }
+                    end = line.end;
+                    true
+                };
+                let seen = match asks {
+                    true => list.at(range.start, OR_NEXT).and_then(|it| list.go_on(it, &range, see)),
+                    false => list.read(&range, see),
+                };
+                if seen.is_err() || end < range.end {
+                    wrong.push((asks, end, Line::default()));
+                }
+            }
+            done.store(true, Relaxed);
+        });
+        assert!(wrong.is_empty(), "{wrong:x?}");
+        // SAFETY: this test's own.
+        unsafe { libc::munmap(first, length) };
     }
 
     /// A child that is made without the C library has its parent's descriptor of the list.
