@@ -1,7 +1,7 @@
 //! What `libtransom_malloc.so` and the device of its process tell each other: the one stands before the C library's
 //! allocator, the other has shared memory to give out.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 /// The number of this layout: both ends are to have the same.
 pub const VERSION: usize = 1;
@@ -26,6 +26,8 @@ pub struct Server {
     pub bytes_of: unsafe extern "C" fn(*const c_void) -> usize,
     /// Whether all of some bytes are shared memory now.
     pub is_shared: unsafe extern "C" fn(*const c_void, usize) -> bool,
+    /// Lets go of what is shared memory of some pages: zero, or an errno.
+    pub empty: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
     /// To be called before a fork, behind all that the program has called then.
     pub before_fork: unsafe extern "C" fn(),
     /// To be called in the parent, before all that the program has called then.

@@ -1,9 +1,9 @@
-//! Advice about memory. The pages of shared memory stay in its file when a mapping of them is emptied, so that advice
-//! is given as the one that empties the file.
+//! Advice about memory. The pages of shared memory stay in its file when a mapping of them is emptied, so the file is
+//! emptied too.
 
 use std::ffi::{c_int, c_void};
 
-use libc::{EINVAL, ENOSYS, size_t};
+use libc::{ENOSYS, size_t};
 use transom_thread::{errno, set_errno};
 
 use crate::next;
@@ -19,23 +19,41 @@ unsafe extern "C" fn madvise(first: *mut c_void, length: size_t, advice: c_int) 
         set_errno(ENOSYS);
         return -1;
     };
-    // SAFETY: the function of a device, which takes any range.
-    let is_shared = || all().any(|server| unsafe { (server.is_shared)(first, length) });
     match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE if length > 0 && is_shared() => {
-            let before = errno();
+        libc::MADV_DONTNEED | libc::MADV_FREE if all().next().is_some() => {
             // SAFETY: by the contract of the C library's function the caller has these pages.
-            match unsafe { next(first, length, libc::MADV_REMOVE) } {
-                0 => return 0,
-                // The program has mapped something else there.
-                _ if errno() == EINVAL => set_errno(before),
-                failed => return failed,
-            }
+            unsafe { empty(next, first, length, advice) }
         }
         // A child gets a copy, and nothing of the mapping itself.
-        libc::MADV_DOFORK if length > 0 && is_shared() => return 0,
-        _ => {}
+        libc::MADV_DOFORK if length > 0 && is_shared(first, length) => 0,
+        // SAFETY: by the contract of the C library's function.
+        _ => unsafe { next(first, length, advice) },
     }
-    // SAFETY: by the contract of the C library's function.
-    unsafe { next(first, length, advice) }
+}
+
+type Madvise = unsafe extern "C" fn(*mut c_void, size_t, c_int) -> c_int;
+
+/// Empties pages, whosever they are. The kernel says whether it may be, for it knows what is locked and what is not
+/// mapped; rights do not matter.
+///
+/// # Safety
+/// As for `madvise`.
+unsafe fn empty(next: Madvise, first: *mut c_void, length: size_t, advice: c_int) -> c_int {
+    // Shared memory cannot be told that it may be emptied later.
+    let advice = if is_shared(first, length) { libc::MADV_DONTNEED } else { advice };
+    // SAFETY: as the caller says.
+    let told = unsafe { next(first, length, advice) };
+    if told != 0 {
+        return told;
+    }
+    let before = errno();
+    // SAFETY: the function of a device, which takes any range.
+    let failed = all().map(|server| unsafe { (server.empty)(first, length) }).find(|it| *it != 0);
+    set_errno(failed.unwrap_or(before));
+    if failed.is_some() { -1 } else { 0 }
+}
+
+fn is_shared(first: *const c_void, length: size_t) -> bool {
+    // SAFETY: the function of a device, which takes any range.
+    all().any(|server| unsafe { (server.is_shared)(first, length) })
 }

@@ -174,6 +174,7 @@ mod processes {
     mod killed;
     mod many;
     mod registry;
+    mod shared_memory;
     mod stopped;
     mod threads;
     mod threads_ending;

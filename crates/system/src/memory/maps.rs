@@ -68,6 +68,13 @@ impl Line {
         self.shared && self.file == Some(file)
     }
 
+    /// What of it is from an address on: other threads may change the mappings while the list is read, and what has
+    /// been seen already may be of a longer mapping since.
+    fn from(self, address: u64) -> Self {
+        let start = self.start.max(address);
+        Self { start, offset: self.offset + (start - self.start), ..self }
+    }
+
     fn of(query: &Query) -> Self {
         let device = (query.device[0], query.device[1]);
         Self {
@@ -168,8 +175,8 @@ impl Maps {
         Ok(if covered < end { Mapping::Missing } else { result })
     }
 
-    /// Calls `see` for each line that has part of a range, in the order of their addresses, until it answers false.
-    /// It takes no memory.
+    /// Calls `see` for each line that has part of a range, in the order of their addresses, and for no address twice,
+    /// until it answers false. It takes no memory.
     pub(super) fn each(
         &self,
         range: Range<u64>,
@@ -239,11 +246,13 @@ impl List {
         range: &Range<u64>,
         mut see: impl FnMut(&Line) -> bool,
     ) -> Result<(), Errno> {
+        let mut seen = 0;
         while let Some(query) = found.filter(|query| query.start < range.end) {
-            if !see(&Line::of(&query)) || query.end >= range.end {
+            if !see(&Line::of(&query).from(seen)) || query.end >= range.end {
                 break;
             }
-            found = self.at(query.end, OR_NEXT)?;
+            seen = query.end;
+            found = self.at(seen, OR_NEXT)?;
         }
         Ok(())
     }
@@ -252,7 +261,7 @@ impl List {
     fn read(&self, range: &Range<u64>, mut see: impl FnMut(&Line) -> bool) -> Result<(), Errno> {
         // Longer than any line that counts: those of files may be cut off, for they end with the path.
         let mut text = [0_u8; 8 << 10];
-        let (mut length, mut at) = (0, 0);
+        let (mut length, mut at, mut seen) = (0, 0, 0);
         loop {
             let read = rustix::io::pread(&self.0, &mut text[length..], at)?;
             length += read;
@@ -265,6 +274,11 @@ impl List {
             while let Some(line) = lines.next_if(|line| line.ends_with(b"\n")) {
                 done += line.len();
                 let Some(line) = Line::parse(line.trim_ascii_end()) else { continue };
+                if line.end <= seen {
+                    continue;
+                }
+                let end = line.end;
+                let line = line.from(std::mem::replace(&mut seen, end));
                 if line.start >= range.end || line.end > range.start && !see(&line) {
                     return Ok(());
                 }
@@ -282,6 +296,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
 
@@ -366,6 +381,59 @@ mod tests {
                 assert!(agree(from, to), "{from:x} to {to:x}");
             }
         }
+    }
+
+    /// Another thread makes many mappings of one, and one of them again.
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such list")]
+    fn no_address_is_seen_twice_while_mappings_change() {
+        const PAGES: usize = 64;
+        let (page, kind) =
+            (super::super::page_size() as usize, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let length = PAGES * page;
+        // SAFETY: a fresh mapping where the kernel finds room.
+        let first = unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, -1, 0) };
+        let range = first as u64..first as u64 + length as u64;
+        let list = List::open().unwrap();
+        let can_ask = list.at(4096, OR_NEXT).is_ok();
+        let done = AtomicBool::new(false);
+        let change = |first: u64, length: usize, rights| {
+            // SAFETY: this test's mapping, which nobody touches.
+            unsafe { libc::mprotect(first as *mut _, length, rights) };
+        };
+        let mut wrong = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    let odd = range.clone().step_by(2 * page);
+                    odd.for_each(|at| change(at, page, libc::PROT_NONE));
+                    change(range.start, length, libc::PROT_READ);
+                }
+            });
+            for asks in [false, can_ask].repeat(3000) {
+                let mut end = 0;
+                let see = |line: &Line| {
+                    if line.start < end || line.start >= line.end {
+                        wrong.push((asks, end, line.clone()));
+                    }
+                    end = line.end;
+                    true
+                };
+                let seen = match asks {
+                    true => {
+                        list.at(range.start, OR_NEXT).and_then(|it| list.go_on(it, &range, see))
+                    }
+                    false => list.read(&range, see),
+                };
+                if seen.is_err() || end < range.end {
+                    wrong.push((asks, end, Line::default()));
+                }
+            }
+            done.store(true, Relaxed);
+        });
+        assert!(wrong.is_empty(), "{wrong:x?}");
+        // SAFETY: this test's own.
+        unsafe { libc::munmap(first, length) };
     }
 
     /// A child that is made without the C library has its parent's descriptor of the list.

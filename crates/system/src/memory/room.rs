@@ -22,10 +22,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::{io, process};
 
 use offset_allocator::Allocator;
+use rustix::io::Errno;
 use transom_interpose::shared_memory::Served;
 
 use self::table::{Bits, Block, Blocks};
-use super::maps::{FileId, Maps};
+use super::maps::{FileId, Line, Maps};
 use super::page_size;
 use super::shared::{ALIGNMENT, FILE_BYTES, Mapping, SharedMemory};
 use crate::say;
@@ -180,6 +181,11 @@ pub fn is_shared(address: u64, length: u64) -> bool {
     })
 }
 
+/// Lets go of what the program sees of its shared memory in some pages: they are zero when they are touched again.
+pub(super) fn empty(address: u64, length: u64) -> Result<(), Errno> {
+    own().map_or(Ok(()), |room| room.empty(address, length))
+}
+
 /// Which memory of the program is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -319,10 +325,7 @@ impl Room {
         let (page, offset) = (page_size(), self.offset_of(address)?);
         let end = offset.checked_add(length.max(1))?;
         let range = address / page * page..(address + length).next_multiple_of(page);
-        let is_there = |line: &super::maps::Line| {
-            line.shares(self.id) && line.start.wrapping_sub(line.offset) == self.base()
-        };
-        if !maps.all(range, is_there) {
+        if !maps.all(range, |line| self.shows(line)) {
             return None;
         }
         let mut state = self.lock()?;
@@ -335,6 +338,29 @@ impl Room {
         }
         block.pins = block.pins.checked_add(1)?;
         Some(offset)
+    }
+
+    /// Whether a mapping of the program is of this memory, where it was given out.
+    fn shows(&self, line: &Line) -> bool {
+        line.shares(self.id) && line.start.wrapping_sub(line.offset) == self.base()
+    }
+
+    fn empty(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let (base, page) = (self.base(), page_size());
+        let end = address.saturating_add(length).div_ceil(page).saturating_mul(page);
+        let (start, end) = (address.max(base), end.min(base + self.mapping.open()));
+        if start >= end {
+            return Ok(());
+        }
+        let mut done = Ok(());
+        self.maps.each(start..end, |line| {
+            let (from, to) = (line.start.max(start), line.end.min(end));
+            if self.shows(line) {
+                done = self.memory.discard(from - base, to - from);
+            }
+            done.is_ok()
+        })?;
+        done
     }
 
     fn unpin(&self, offset: u64) {

@@ -27,7 +27,6 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use transom_thread::uncancelled;
 
-use super::super::maps::Line;
 use super::super::page_size;
 use super::super::shared::ALIGNMENT;
 use super::{Given, INHERITED, OWN, Room, State, own, rooms, served, this_thread};
@@ -36,8 +35,8 @@ use crate::say::write_line;
 
 /// What a forked child that has no copy of its parent's memory ends with.
 const NO_COPY: i32 = 125;
-/// Parts of a room with rights of their own, or moved apart.
-const MOST_PARTS: usize = 4096;
+/// Parts of a room with rights of their own, or moved apart: so many at least there is a place for.
+const USUAL_PARTS: usize = 4096;
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// What a room has from before a fork until after it, for the thread that has its lock.
@@ -168,9 +167,10 @@ pub(super) fn in_child() {
             let next = unsafe { &(*room).next };
             next.store(INHERITED.load(Relaxed), Relaxed);
             INHERITED.store(room.cast_mut(), Release);
-            OWN.store(null_mut(), Release);
             LEFT.store(room.cast_mut(), Release);
         });
+        // This process has none, not even one that another thread made when this one was forking already.
+        OWN.store(null_mut(), Release);
     });
 }
 
@@ -253,19 +253,29 @@ impl Copy {
         };
         let given = state.given.as_ref().filter(|given| given.pages > 0);
         let Some(given) = given.filter(|_| state.private.is_none()) else { return Ok(nothing()) };
-        let copy = Self::empty(room.mapping.open())?;
-        let filled = copy.fill(room, given).and_then(|()| copy.note_parts(room));
-        match filled {
-            Ok(parts) => Ok(Self { parts, ..copy }),
-            Err(error) => {
-                copy.unmap();
-                Err(error)
+        let copy = Self::of_parts(room)?;
+        copy.fill(room, given).inspect_err(|_| copy.unmap())?;
+        Ok(copy)
+    }
+
+    /// With all parts noted, however many the program has made, and nothing else.
+    fn of_parts(room: &Room) -> Result<Self, Errno> {
+        let mut most = USUAL_PARTS;
+        loop {
+            let copy = Self::empty(room.mapping.open(), most)?;
+            match copy.note_parts(room, most) {
+                Ok(parts) if parts <= most => return Ok(Self { parts, ..copy }),
+                noted => {
+                    copy.unmap();
+                    // Other threads may make more of them meanwhile.
+                    most = 2 * noted?;
+                }
             }
         }
     }
 
-    fn empty(open: u64) -> Result<Self, Errno> {
-        let length = open as usize + ALIGNMENT + MOST_PARTS * size_of::<Part>();
+    fn empty(open: u64, most_parts: usize) -> Result<Self, Errno> {
+        let length = open as usize + ALIGNMENT + most_parts * size_of::<Part>();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping where the kernel finds room.
         let place = unsafe { rustix::mm::mmap_anonymous(null_mut(), length, READ_WRITE, flags)? };
@@ -311,28 +321,24 @@ impl Copy {
         Ok(())
     }
 
-    /// Notes what parts of the room the program sees where they were given out, and with which rights; how many.
-    fn note_parts(&self, room: &Room) -> Result<usize, Errno> {
+    /// Notes what parts of the room the program sees where they were given out, and with which rights, as far as
+    /// there is a place for them; how many there are.
+    fn note_parts(&self, room: &Room, most: usize) -> Result<usize, Errno> {
         let (base, mut count) = (room.base(), 0);
-        let note = |line: &Line| {
-            if !line.shares(room.id) || line.start.wrapping_sub(line.offset) != base {
+        room.maps.each(base..base + self.open, |line| {
+            if !room.shows(line) {
                 return true;
             }
             let end = line.end.min(base + self.open);
-            let part =
-                Part { offset: line.start - base, length: end - line.start, rights: line.rights() };
-            if count < MOST_PARTS {
+            let (offset, length) = (line.start - base, end - line.start);
+            if count < most {
                 // SAFETY: there is room for so many.
-                unsafe { self.part(count).write(part) };
+                unsafe { self.part(count).write(Part { offset, length, rights: line.rights() }) };
             }
             count += 1;
-            count <= MOST_PARTS
-        };
-        match room.maps.each(base..base + self.open, note) {
-            Ok(()) if count <= MOST_PARTS => Ok(count),
-            Ok(()) => Err(Errno::NOMEM),
-            Err(error) => Err(error),
-        }
+            true
+        })?;
+        Ok(count)
     }
 
     /// Where a part is noted.
@@ -346,16 +352,26 @@ impl Copy {
         for at in 0..self.parts {
             // SAFETY: noted before the fork.
             let Part { offset, length, rights } = unsafe { self.part(at).read() };
-            let length = length as usize;
-            // SAFETY: of the copy, to where this process has nothing: its parent's mapping is not inherited.
-            unsafe {
-                let from = self.first.as_ptr().add(offset as usize).cast();
-                let to = std::ptr::with_exposed_provenance_mut((base + offset) as usize);
-                rustix::mm::mremap_fixed(from, length, length, MremapFlags::MAYMOVE, to)?;
-                if rights != READ_WRITE {
-                    let rights = MprotectFlags::from_bits_retain(rights.bits());
-                    rustix::mm::mprotect(to, length, rights)?;
+            let end = offset + length;
+            let mut at = offset;
+            // Where large pages were asked for, another mapping begins, and before Linux 6.17 one call moves none but
+            // what is of one mapping.
+            while at < end {
+                let next = (at + 1).next_multiple_of(ALIGNMENT as u64).min(end);
+                let length = (next - at) as usize;
+                // SAFETY: of the copy, to where this process has nothing: its parent's mapping is not inherited.
+                unsafe {
+                    let from = self.first.as_ptr().add(at as usize).cast();
+                    let to = std::ptr::with_exposed_provenance_mut((base + at) as usize);
+                    rustix::mm::mremap_fixed(from, length, length, MremapFlags::MAYMOVE, to)?;
                 }
+                at = next;
+            }
+            if rights != READ_WRITE {
+                let rights = MprotectFlags::from_bits_retain(rights.bits());
+                let first = std::ptr::with_exposed_provenance_mut((base + offset) as usize);
+                // SAFETY: what has just been moved there.
+                unsafe { rustix::mm::mprotect(first, length as usize, rights)? };
             }
         }
         let open = self.open;

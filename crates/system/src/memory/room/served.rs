@@ -1,11 +1,12 @@
 //! The offer of this process's shared memory to `libtransom_malloc.so`, if `transom run` has put that before the C
 //! library.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
 use tracing::info;
 use transom_interpose::shared_memory::{SERVE, Serve, Served, Server, VERSION};
 
@@ -24,6 +25,9 @@ static SERVER: Server = {
     unsafe extern "C" fn is_shared(first: *const c_void, length: usize) -> bool {
         super::is_shared(first.addr() as u64, length as u64)
     }
+    unsafe extern "C" fn empty_pages(first: *mut c_void, length: usize) -> c_int {
+        super::empty(first.addr() as u64, length as u64).map_or_else(Errno::raw_os_error, |()| 0)
+    }
     unsafe extern "C" fn before_fork() {
         copy::before_fork();
     }
@@ -39,6 +43,7 @@ static SERVER: Server = {
         give: give_block,
         bytes_of: bytes_of_block,
         is_shared,
+        empty: empty_pages,
         before_fork,
         in_parent,
         in_child,
