@@ -1,7 +1,7 @@
 //! The functions that would be called without this library.
 //!
 //! They are looked up when they are first needed, which may be before the constructor here has run. The C library's
-//! `dlsym` may itself want memory; what it asks for then it does without.
+//! `dlsym` may itself want memory, or free some; what it asks for then it does without.
 
 use std::ffi::{c_int, c_void};
 
