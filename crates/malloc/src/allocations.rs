@@ -56,9 +56,23 @@ pub(crate) unsafe extern "C" fn free(block: *mut c_void) {
 fn given_back(block: *mut c_void) -> bool {
     let before = errno();
     // SAFETY: the function of a device, which takes any address.
-    let was = all().any(|server| unsafe { (server.give)(block) });
+    let mut given = all().map(|server| unsafe { (server.give)(block) });
+    let given = given.find(|given| given.is_ours).unwrap_or_default();
+    if given.held > 0 {
+        tell_that_it_is_gone(block, given.held);
+    }
     set_errno(before);
-    was
+    given.is_ours
+}
+
+/// Libraries that keep regions for the next message (UCX, libfabric, OpenMPI) stand in the C library's functions that
+/// unmap memory or empty it, and end their regions of what is gone. Nothing that they see is called for this memory, so
+/// they would keep all that was ever freed. Shared memory this call leaves as it is: the pages stay in its file.
+fn tell_that_it_is_gone(first: *mut c_void, length: size_t) {
+    if let Some(madvise) = next::madvise() {
+        // SAFETY: pages of a device's that the program has given back, and a region still has.
+        unsafe { madvise(first, length, libc::MADV_DONTNEED) };
+    }
 }
 
 /// `realloc(3)`.
