@@ -40,7 +40,7 @@ fn no_memory() -> *mut c_void {
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn free(block: *mut c_void) {
+unsafe extern "C" fn free(block: *mut c_void) {
     if may_have(block) && given_back(block) {
         return;
     }
@@ -80,7 +80,7 @@ fn tell_that_it_is_gone(first: *mut c_void, length: size_t) {
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     if may_have(block)
         && let Some((_, bytes)) = owner_of(block)
     {
@@ -135,11 +135,7 @@ unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: size_
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn posix_memalign(
-    block: *mut *mut c_void,
-    align: size_t,
-    size: size_t,
-) -> c_int {
+unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return EINVAL;
     }
@@ -160,7 +156,7 @@ pub(crate) unsafe extern "C" fn posix_memalign(
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
+unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     if align.is_power_of_two()
         && let Some(taken) = take(align, size)
     {
