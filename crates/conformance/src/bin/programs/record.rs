@@ -179,7 +179,10 @@ impl Record {
                 "watchers" => {
                     let rows: Vec<&[String]> = section.rows.iter().map(Vec::as_slice).collect();
                     let came = how_many(section, &rows);
-                    let _ = writeln!(text, "| under what watches or replaces memory | {came} |");
+                    let _ = writeln!(
+                        text,
+                        "| programs of ours under what watches or replaces their memory | {came} |"
+                    );
                 }
                 _ => {}
             }
