@@ -178,6 +178,11 @@ impl Running {
         Self { what, process }
     }
 
+    /// The number by which others know it.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(Some(_)))

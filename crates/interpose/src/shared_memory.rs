@@ -20,8 +20,8 @@ pub struct Server {
     pub version: usize,
     /// Memory of so many bytes, aligned to so many, which is a page or more; null if it is to be the C library's.
     pub take: unsafe extern "C" fn(align: usize, size: usize) -> *mut c_void,
-    /// Takes back what `take` gave; false if it did not.
-    pub give: unsafe extern "C" fn(*mut c_void) -> bool,
+    /// Takes back what `take` gave.
+    pub give: unsafe extern "C" fn(*mut c_void) -> Given,
     /// How many bytes there are of what `take` gave; zero if it did not.
     pub bytes_of: unsafe extern "C" fn(*const c_void) -> usize,
     /// Whether all of some bytes are shared memory now.
@@ -34,6 +34,16 @@ pub struct Server {
     pub in_parent: unsafe extern "C" fn(),
     /// To be called in the child, before all that the program has called then.
     pub in_child: unsafe extern "C" fn(),
+}
+
+/// What comes of memory that is given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Given {
+    /// It was of this device.
+    pub is_ours: bool,
+    /// So many bytes stay as they are until the regions of them end; zero if there are none.
+    pub held: usize,
 }
 
 /// What becomes of an offer.

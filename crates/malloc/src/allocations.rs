@@ -40,7 +40,7 @@ fn no_memory() -> *mut c_void {
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn free(block: *mut c_void) {
+unsafe extern "C" fn free(block: *mut c_void) {
     if may_have(block) && given_back(block) {
         return;
     }
@@ -56,9 +56,23 @@ pub(crate) unsafe extern "C" fn free(block: *mut c_void) {
 fn given_back(block: *mut c_void) -> bool {
     let before = errno();
     // SAFETY: the function of a device, which takes any address.
-    let was = all().any(|server| unsafe { (server.give)(block) });
+    let mut given = all().map(|server| unsafe { (server.give)(block) });
+    let given = given.find(|given| given.is_ours).unwrap_or_default();
+    if given.held > 0 {
+        tell_that_it_is_gone(block, given.held);
+    }
     set_errno(before);
-    was
+    given.is_ours
+}
+
+/// Libraries that keep regions for the next message (UCX, libfabric, OpenMPI) stand in the C library's functions that
+/// unmap memory or empty it, and end their regions of what is gone. Nothing that they see is called for this memory, so
+/// they would keep all that was ever freed. Shared memory this call leaves as it is: the pages stay in its file.
+fn tell_that_it_is_gone(first: *mut c_void, length: size_t) {
+    if let Some(madvise) = next::madvise() {
+        // SAFETY: pages of a device's that the program has given back, and a region still has.
+        unsafe { madvise(first, length, libc::MADV_DONTNEED) };
+    }
 }
 
 /// `realloc(3)`.
@@ -66,7 +80,7 @@ fn given_back(block: *mut c_void) -> bool {
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     if may_have(block)
         && let Some((_, bytes)) = owner_of(block)
     {
@@ -121,11 +135,7 @@ unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: size_
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn posix_memalign(
-    block: *mut *mut c_void,
-    align: size_t,
-    size: size_t,
-) -> c_int {
+unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return EINVAL;
     }
@@ -146,7 +156,7 @@ pub(crate) unsafe extern "C" fn posix_memalign(
 /// # Safety
 /// As for the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
+unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     if align.is_power_of_two()
         && let Some(taken) = take(align, size)
     {

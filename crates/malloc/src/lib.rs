@@ -18,6 +18,7 @@
 mod advice;
 mod allocations;
 mod forks;
+mod names;
 mod next;
 mod servers;
 

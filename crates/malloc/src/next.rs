@@ -1,47 +1,18 @@
 //! The functions that would be called without this library.
 //!
 //! They are looked up when they are first needed, which may be before the constructor here has run. The C library's
-//! `dlsym` may itself ask for memory, or free what an earlier call has left; it does without, for else it would be
-//! called again and again.
+//! `dlsym` may itself want memory, or free some; what it asks for then it does without.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use libc::size_t;
 use transom_interpose::Next;
-
-/// The thread that looks a function up, as it knows itself; zero for none. A variable of each thread would have to be
-/// found by a function that sanitizers stand before.
-static LOOKS: AtomicUsize = AtomicUsize::new(0);
-
-#[inline]
-fn look_up(next: &Next) -> *mut c_void {
-    next.known().unwrap_or_else(|| look_up_first(next))
-}
-
-/// Looks a function up, unless that is what this call comes from.
-#[cold]
-#[inline(never)]
-fn look_up_first(next: &Next) -> *mut c_void {
-    // SAFETY: it takes nothing.
-    let this = unsafe { libc::pthread_self() } as usize;
-    while let Err(other) = LOOKS.compare_exchange(0, this, Acquire, Relaxed) {
-        if other == this {
-            return null_mut();
-        }
-        std::thread::yield_now();
-    }
-    let found = next.find();
-    LOOKS.store(0, Release);
-    found
-}
 
 macro_rules! next {
     ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
         /// Looks them all up.
         pub(crate) fn find_all() {
-            $(look_up(&found::$name);)+
+            $(found::$name.find();)+
         }
 
         #[allow(non_upper_case_globals)]
@@ -54,7 +25,7 @@ macro_rules! next {
             /// The next function of this name; `None` if there is none.
             #[inline]
             pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
-                let found = look_up(&found::$name);
+                let found = found::$name.find();
                 // SAFETY: the function of the C library's, or of another library before it, of this name; null
                 // is none.
                 unsafe { std::mem::transmute(found) }

@@ -1,13 +1,13 @@
 //! The devices of this process that have shared memory to give out.
 
 use std::ffi::{CStr, c_void};
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use libc::size_t;
 use transom_interpose::shared_memory::{Served, Server, VERSION};
 
+use crate::names::{find, find_with_version, library_of};
 use crate::next;
 
 /// More copies of the device hardly any program has.
@@ -74,6 +74,8 @@ fn has_sanitizer() -> bool {
 fn is_of_the_c_library() -> bool {
     // Nothing but the C library has this.
     let Some(c_library) = library_of(find(c"gnu_get_libc_version")) else { return false };
+    let this_library = library_of((&raw const TAKEN_FROM).cast_mut().cast());
+    let comes_here = [c"free", c"realloc", c"posix_memalign", c"aligned_alloc"];
     let goes_on = [
         next::malloc().map(|it| it as *mut c_void),
         next::free().map(|it| it as *mut c_void),
@@ -81,27 +83,10 @@ fn is_of_the_c_library() -> bool {
         next::posix_memalign().map(|it| it as *mut c_void),
         next::memalign().map(|it| it as *mut c_void),
     ];
-    let own = library_of(&raw const SERVERS as *mut c_void);
-    let comes_here = [c"free", c"realloc", c"posix_memalign", c"aligned_alloc", c"memalign"];
-    comes_here.into_iter().all(|name| library_of(find(name)) == own)
+    comes_here.into_iter().all(|name| library_of(find(name)) == this_library)
         && library_of(find(c"malloc")) == Some(c_library)
+        && library_of(find_with_version(c"free")) == Some(c_library)
         && goes_on.into_iter().all(|it| it.and_then(library_of) == Some(c_library))
-}
-
-/// What programs find by this name.
-fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: the name ends in zero.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
-}
-
-/// Where the library is loaded that has this.
-fn library_of(symbol: *mut c_void) -> Option<usize> {
-    let mut found = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: a place for what is said of it, which is there if the answer is not zero.
-    unsafe {
-        let known = !symbol.is_null() && libc::dladdr(symbol, found.as_mut_ptr()) != 0;
-        known.then(|| found.assume_init().dli_fbase.addr())
-    }
 }
 
 /// Whether something may be of a device: that begins at a page, and hardly anything else does.

@@ -150,9 +150,9 @@ pub(super) fn take_zeros(size: u64) -> Option<NonNull<u8>> {
     own()?.take(1, size, true)
 }
 
-/// Takes a block back; false if it is none of these.
-pub(super) fn give(address: u64) -> bool {
-    rooms().any(|room| room.give(address))
+/// Takes a block back: how many bytes of it regions still hold; none if it is none of these.
+pub(super) fn give(address: u64) -> Option<u64> {
+    rooms().find_map(|room| room.give(address))
 }
 
 /// How many bytes a block has, by its first.
@@ -274,11 +274,11 @@ impl Room {
         Some(start)
     }
 
-    fn give(&self, address: u64) -> bool {
-        let Some(offset) = self.offset_of(address) else { return false };
-        let Some(mut state) = self.lock() else { return true };
+    fn give(&self, address: u64) -> Option<u64> {
+        let offset = self.offset_of(address)?;
+        let Some(mut state) = self.lock() else { return Some(0) };
         if state.private.is_some_and(|open| offset >= open) {
-            return false;
+            return None;
         }
         let is_private = state.private.is_some();
         let first = (offset / page_size()) as u32;
@@ -290,11 +290,13 @@ impl Room {
             drop(state);
             not_given(address);
         };
-        match given.blocks.get(first) {
-            block if block.pins > 0 && !is_private => block.freed = true,
-            _ => self.release(given, first, is_private),
+        let block = given.blocks.get(first);
+        if block.pins > 0 && !is_private {
+            block.freed = true;
+            return Some(u64::from(block.pages) * page_size());
         }
-        true
+        self.release(given, first, is_private);
+        Some(0)
     }
 
     /// Nobody has a block any more.

@@ -132,7 +132,8 @@ impl Drop for SharedMemory {
     }
 }
 
-/// Whether the pages of a mapping are in a core file.
+/// Whether the pages of a mapping that can be touched are in a core file. Others never are: for a core the kernel would
+/// give memory to all of the 4 GiB, and write them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dumped {
     Yes,
@@ -144,6 +145,7 @@ pub(super) struct Mapping {
     first: NonNull<u8>,
     /// So many bytes of it can be touched.
     open: AtomicU64,
+    dumped: Dumped,
 }
 
 // SAFETY: the mapping stays until it is unmapped, and is handed out as pointers.
@@ -169,9 +171,8 @@ impl Mapping {
                         let _ = rustix::mm::munmap(first, page);
                     })
             });
-            let mapping = Self { first: place, open: AtomicU64::new(0) };
+            let mapping = Self { first: place, open: AtomicU64::new(0), dumped };
             let advice = [Advice::LinuxDontFork, Advice::LinuxDontDump];
-            let advice = if dumped == Dumped::Yes { &advice[..1] } else { &advice };
             let ready = moved.and_then(|moved| {
                 advice.iter().try_for_each(|it| rustix::mm::madvise(moved, length, *it))
             });
@@ -216,6 +217,9 @@ impl Mapping {
         unsafe {
             let at = self.first.add(before as usize);
             rustix::mm::mprotect(at.as_ptr().cast(), length, rights)?;
+            if self.dumped == Dumped::Yes {
+                rustix::mm::madvise(at.as_ptr().cast(), length, Advice::LinuxDoDump)?;
+            }
         }
         self.open.fetch_max(end, AcqRel);
         Ok(())

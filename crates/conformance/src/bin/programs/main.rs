@@ -22,6 +22,7 @@ mod speed;
 mod strangers;
 mod table;
 mod utilities;
+mod watchers;
 mod wire_speed;
 
 use std::path::Path;
@@ -76,6 +77,8 @@ enum Script {
     All,
     /// Programs that sleep or bring libraries along, on idle, single and busy processors
     Strangers,
+    /// Programs of ours under sanitizers, debuggers, allocators and languages
+    Watchers,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
     /// What of that is about connections
@@ -137,6 +140,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Strangers {
         reports.push(strangers::run(&installation, style)?);
+    }
+    if arguments.script == Script::Watchers {
+        reports.push(watchers::run(&installation, style)?);
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use tracing::info;
-use transom_interpose::shared_memory::{SERVE, Serve, Served, Server, VERSION};
+use transom_interpose::shared_memory::{Given, SERVE, Serve, Served, Server, VERSION};
 
 use super::{bytes_of, copy, give, take};
 
@@ -16,8 +16,11 @@ static SERVER: Server = {
     unsafe extern "C" fn take_block(align: usize, size: usize) -> *mut c_void {
         take(align as u64, size as u64).map_or(null_mut(), |block| block.as_ptr().cast())
     }
-    unsafe extern "C" fn give_block(block: *mut c_void) -> bool {
-        give(block.addr() as u64)
+    unsafe extern "C" fn give_block(block: *mut c_void) -> Given {
+        match give(block.addr() as u64) {
+            Some(held) => Given { is_ours: true, held: held as usize },
+            None => Given::default(),
+        }
     }
     unsafe extern "C" fn bytes_of_block(block: *const c_void) -> usize {
         bytes_of(block.addr() as u64).unwrap_or(0) as usize
