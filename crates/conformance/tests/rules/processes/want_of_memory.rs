@@ -127,7 +127,7 @@ fn memory_in_many_mappings_is_registered_without_memory() {
         without_memory(&|| assert_eq!(dereg(register()), 0));
         // SAFETY: this test's own memory.
         let is_whole = |at: usize| unsafe { page(at).read() } == at as u8;
-        assert!((0..MAPPINGS).all(|at| is_whole(at)));
+        assert!((0..MAPPINGS).all(is_whole));
     });
 }
 

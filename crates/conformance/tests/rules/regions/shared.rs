@@ -73,7 +73,7 @@ fn a_window_keeps_the_pages_of_its_region() {
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
         let mw = pair.b.mw(IBV_MW_TYPE_1);
         replace(&far, 0, PAGE);
-        let (addr, access) = (far.addr() + 64, IBV_ACCESS_REMOTE_WRITE as u32);
+        let (addr, access) = (far.addr() + 64, IBV_ACCESS_REMOTE_WRITE);
         let key = bind(&pair.b, pair.qb, mw, Range { mr: mb, addr, length: 64, access });
         let mut sges = [sge(near.addr(), 64, ma)];
         post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr() + 64, key));
