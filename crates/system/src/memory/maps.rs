@@ -388,7 +388,8 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is no such list")]
     fn no_address_is_seen_twice_while_mappings_change() {
         const PAGES: usize = 64;
-        let (page, kind) = (super::super::page_size() as usize, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let page = super::super::page_size() as usize;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let length = PAGES * page;
         // SAFETY: a fresh mapping where the kernel finds room.
         let first = unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, -1, 0) };
@@ -419,7 +420,7 @@ mod tests {
                     true
                 };
                 let seen = match asks {
-                    true => list.at(range.start, OR_NEXT).and_then(|it| list.go_on(it, &range, see)),
+                    true => list.go_on(list.at(range.start, OR_NEXT).unwrap(), &range, see),
                     false => list.read(&range, see),
                 };
                 if seen.is_err() || end < range.end {
