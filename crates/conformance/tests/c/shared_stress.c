@@ -1392,7 +1392,10 @@ int main(int count, char **arguments)
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
+        /* So that whoever waits for this process sees its end. */
         close(orders[0]);
+        for (int at = 0; at < THREADS; at++)
+            close(ours[at]);
         be_nursery(orders[1], theirs);
     }
     close(orders[1]);
