@@ -53,5 +53,5 @@ mod this_process;
 mod valgrind;
 
 pub use guid::guid;
-pub use process::{Changed, ThisProcess};
+pub use process::{ThisProcess, Unchanged};
 pub use say::say;

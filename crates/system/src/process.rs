@@ -20,13 +20,13 @@ use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalR
 use crate::segment::Segment;
 use crate::this_process::this_process;
 
-/// A word of private memory has been changed.
-#[derive(Clone, Copy, Debug)]
-pub struct Changed {
-    /// What it was before.
-    pub old: u64,
-    /// That is stored where it was to be.
-    pub has_landed: bool,
+/// Why a word of private memory has not been changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unchanged {
+    /// It is not there any more.
+    Gone,
+    /// The old value cannot be stored where it was to be.
+    NotLanded,
 }
 
 /// This process, or in a forked child the one that it was forked from.
@@ -122,8 +122,7 @@ impl ThisProcess {
             return Ok(change_word(word, update));
         }
         if matches!(self.copier, Copier::Kernel) {
-            let changed = self.change_private(None, at.place(), None, update);
-            return changed.map(|changed| changed.old);
+            return self.change_private(None, at.place(), None, update).map_err(|_| MemoryGone);
         }
         let holder = Holder { process: self.announcer(), is_revocable: false };
         let read = || {
@@ -146,26 +145,24 @@ impl ThisProcess {
     ///
     /// # Errors
     ///
-    /// [`MemoryGone`] if the word is not mapped any more: then it is as it was.
+    /// Why the word is as it was.
     pub fn change_private(
         &self,
         peer: Option<(&Segment, u32)>,
         address: u64,
         landing: Option<u64>,
         update: impl FnMut(u64) -> u64,
-    ) -> Result<Changed, MemoryGone> {
+    ) -> Result<u64, Unchanged> {
         let (segment, pid) = peer.unwrap_or_else(|| (&self.segment, this_process()));
         let holder = Holder { process: self.announcer(), is_revocable: true };
-        let mut has_landed = false;
         let read = || {
-            let (old, landed) = memory::read_word(pid, address, landing).ok_or(MemoryGone)?;
-            has_landed = landed;
-            Ok(old)
+            let (old, has_landed) =
+                memory::read_word(pid, address, landing).ok_or(Unchanged::Gone)?;
+            if landing.is_none() || has_landed { Ok(old) } else { Err(Unchanged::NotLanded) }
         };
-        let write = |write: &Write| memory::write_word(pid, address, write).ok_or(MemoryGone);
+        let write = |write: &Write| memory::write_word(pid, address, write).ok_or(Unchanged::Gone);
         let _one_thread = self.turns.lock();
-        let old = segment.one_step().change(holder, self, read, update, write)?;
-        Ok(Changed { old, has_landed })
+        segment.one_step().change(holder, self, read, update, write)
     }
 
     /// Notes a refusal for `transom explain`.

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -887,7 +888,7 @@ static void reg(struct worker *worker, struct slot *slot)
 
 /* ---- What peers do. ---- */
 
-/* What the peer says next; NULL if it has not said anything and nobody waits. */
+/* What the peer says next; false if it has not said anything and nobody waits. */
 static bool hear(struct worker *worker, struct reply *reply, bool wait)
 {
     for (;;) {
@@ -1034,7 +1035,11 @@ static bool finish(struct worker *worker, bool wait)
         bool is_gone = slot->freed && !is_registered(slot);
         if (!is_gone)
             look_at_half_written(worker);
-        hear(worker, &reply, true);
+        /* Until it has been refused nothing of it arrives. */
+        time_t until = time(NULL) + PATIENCE;
+        while (!hear(worker, &reply, time(NULL) > until))
+            if (!is_gone && slot->kind != NONE)
+                look(slot, "while the peer is refused");
         if (reply.what != HAMMER || reply.status != IBV_WC_REM_ACCESS_ERR)
             wrong(slot, "the peer writes to what is not registered: status %d", reply.status);
         if (is_gone)
@@ -1387,7 +1392,10 @@ int main(int count, char **arguments)
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
+        /* So that whoever waits for this process sees its end. */
         close(orders[0]);
+        for (int at = 0; at < THREADS; at++)
+            close(ours[at]);
         be_nursery(orders[1], theirs);
     }
     close(orders[1]);

@@ -55,14 +55,14 @@ fn every_byte_of_what_a_program_allocates_is_as_it_was_written() {
     let program =
         &compile(&scratch, "shared_stress.c", "shared_stress", &["-libverbs", "-lpthread"]);
     if let Ok(seed) = env::var("TRANSOM_SEED") {
-        let stress = Stress { program, operations: "3000" };
+        let stress = Stress { program, operations: "2000" };
         return stress.each_way(seed.parse().expect("a seed is a number"));
     }
     if !is_long() {
         let stress = Stress { program, operations: "500" };
         return (1..=2).for_each(|seed| stress.each_way(seed));
     }
-    let (stress, begun) = (Stress { program, operations: "3000" }, Instant::now());
+    let (stress, begun) = (Stress { program, operations: "2000" }, Instant::now());
     let mut seeds = Random::new(UNIX_EPOCH.elapsed().expect("a clock").as_secs());
     while begun.elapsed() < Duration::from_secs(3600) {
         stress.each_way(seeds.number() >> 32);

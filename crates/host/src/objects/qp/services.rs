@@ -14,12 +14,12 @@ use transom_device::execution::{
     TakeShared,
 };
 use transom_device::protection::{
-    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, SHARED, Waiter,
+    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
 };
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
-use transom_system::Changed;
+use transom_system::Unchanged;
 use transom_system::clock;
 use transom_system::memory::{Copier, Destination, address_of, change_word};
 use transom_wire::Psn;
@@ -156,15 +156,9 @@ impl Process for At<'_> {
             }
             (atomic, Payload::Buffers([one])) if length == 8 => {
                 target.try_at_once(kept, atomic.operation(), at, length, |at| {
-                    local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
-                        let to = Where::Here.destination(to.place()).resolved(8);
-                        // A word is changed once: only when its old value can be stored for certain.
-                        let (Some(word), Destination::Own(_)) = (place.word(at), to) else {
-                            return false;
-                        };
-                        let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
-                        copier.copy(to, old.as_slice().into(), 8).is_ok()
-                    })
+                    local(one)
+                        .grant_whole(Operation::LocalWrite, one)
+                        .is_some_and(|to| self.change_at_once(body, place, at, &to))
                 })
             }
             _ => false,
@@ -208,17 +202,7 @@ impl Process for At<'_> {
         let change = |at: &Grant<'_>| {
             let old = match place.word(at) {
                 Some(word) => change_word(word, |old| body.updated(old)),
-                None => {
-                    let whole = match buffers {
-                        [one] => local.grant_whole(Operation::LocalWrite, one),
-                        _ => None,
-                    };
-                    let changed = self.change_private(body, at, whole.as_ref())?;
-                    if changed.has_landed {
-                        return Ok(());
-                    }
-                    changed.old
-                }
+                None => self.change_private(body, at, None).map_err(|_| CopyError::Far)?,
             };
             let old = old.to_ne_bytes();
             let mut old = Bytes { bytes: &old, process: self };
@@ -381,26 +365,48 @@ impl At<'_> {
         Some((target, place))
     }
 
-    /// Changes a word of the target's that only the kernel reaches; the old value goes to private memory of this
-    /// process along with that, if all of it goes to one buffer.
+    /// Changes a word of the target's, if its old value can be stored for certain.
+    #[inline]
+    fn change_at_once(
+        &self,
+        body: &Body,
+        place: Where<'_>,
+        at: &Grant<'_>,
+        to: &Grant<'_>,
+    ) -> bool {
+        let landing = Where::Here.destination(to.place()).resolved(8);
+        let old = match (place.word(at), landing) {
+            (Some(word), Destination::Own(_)) => change_word(word, |old| body.updated(old)),
+            (Some(_), _) => return false,
+            (None, Destination::Own(_)) => match self.change_private(body, at, None) {
+                Ok(old) => old,
+                Err(_) => return false,
+            },
+            (None, _) => return self.change_private(body, at, Some(to.place())).is_ok(),
+        };
+        let copier = self.qp.device.process().copier();
+        copier.copy(landing, old.to_ne_bytes().as_slice().into(), 8).is_ok()
+    }
+
+    /// Changes a word of the target's that only the kernel reaches; the old value is stored in private memory of this
+    /// process along with that, if it is to be.
+    #[inline(never)]
     fn change_private(
         &self,
         body: &Body,
         at: &Grant<'_>,
-        landing: Option<&Grant<'_>>,
-    ) -> Result<Changed, CopyError> {
+        landing: Option<u64>,
+    ) -> Result<u64, Unchanged> {
         let process = self.qp.device.process();
         let peer = match self.link {
-            _ if !matches!(process.copier(), Copier::Kernel) => return Err(CopyError::Far),
+            _ if !matches!(process.copier(), Copier::Kernel) => return Err(Unchanged::Gone),
             Link::Loopback => None,
             Link::Local(peer) if peer.reach == Reach::Direct => {
                 Some((&peer.segment, peer.memory.pid))
             }
-            _ => return Err(CopyError::Far),
+            _ => return Err(Unchanged::Gone),
         };
-        let landing = landing.map(Grant::place).filter(|place| place & SHARED == 0);
-        let changed = process.change_private(peer, at.place(), landing, |old| body.updated(old));
-        changed.map_err(|MemoryGone| CopyError::Far)
+        process.change_private(peer, at.place(), landing, |old| body.updated(old))
     }
 
     /// Whether something that has completed here is still to be carried out there.
