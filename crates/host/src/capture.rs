@@ -15,12 +15,13 @@ mod streams;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
-use transom_system::{clock, file_limit, say};
+use transom_system::{clock, descriptor, file_limit, say};
 use transom_wire::packet::Packet;
 
 pub(crate) use observer::CaptureObserver;
@@ -51,7 +52,8 @@ pub struct Capture {
 impl Capture {
     /// Opens a file that [`begin`] has begun.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).open(path)?;
+        let file: OwnedFd = OpenOptions::new().append(true).open(path)?.into();
+        let file = File::from(descriptor::high(file));
         let about = file.metadata()?;
         // Never zero, which is no file.
         let identity = about.ino() ^ about.dev().rotate_left(32) | 1 << 63;

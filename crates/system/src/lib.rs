@@ -6,6 +6,7 @@
 //! | [`addresses`] | the addresses of this network namespace: the GID table |
 //! | [`asymmetric_fence`] | a memory barrier in the threads of other processes |
 //! | [`clock`] | the clocks of the machine |
+//! | [`descriptor`] | descriptors that are kept have high numbers |
 //! | [`environment`] | what the environment says, where it may be obeyed |
 //! | [`failure`] | what a panic becomes: an error of the device |
 //! | [`file_limit`] | files that must not grow without end |
@@ -29,6 +30,7 @@
 pub mod addresses;
 pub mod asymmetric_fence;
 pub mod clock;
+pub mod descriptor;
 pub mod environment;
 pub mod failure;
 pub mod file_limit;

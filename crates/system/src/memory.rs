@@ -32,6 +32,7 @@ use rustix::pipe::PipeFlags;
 pub use shared::{FILE_BYTES, SharedMemory};
 use transom_device::protection::{Place, SHARED};
 
+use crate::descriptor;
 use crate::one_step::{Write, Written};
 use crate::say;
 use crate::this_process::this_process;
@@ -527,7 +528,7 @@ fn is_peer_readable(pid: u32, address: u64, length: u64) -> bool {
 impl Pipe {
     fn new() -> io::Result<Self> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { read, write })
+        Ok(Self { read: descriptor::high(read), write: descriptor::high(write) })
     }
 
     /// Copies through the pipe; on an error the pipe may hold bytes and is to be dropped.

@@ -14,6 +14,7 @@ use rustix::thread::futex;
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentSlots, Scramble};
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
+use crate::descriptor;
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
 use crate::one_step::OneStep;
@@ -199,7 +200,7 @@ pub enum RingKind {
 impl Segment {
     /// Makes this process's segment. [`Segment::publish`] ends its preparation.
     pub fn create() -> io::Result<Self> {
-        let file = rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?;
+        let file = descriptor::high(rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?);
         file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))?;
         Self::map(file)
     }
@@ -217,6 +218,7 @@ impl Segment {
     pub fn attach(pid: u32, descriptor: u32, generation: u32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let file = descriptor::high(file);
         let size = rustix::fs::fstat(&file)?.st_size;
         if usize::try_from(size) != Ok(size_of::<Layout>()) {
             return Err(io::Error::other(

@@ -934,9 +934,14 @@ static void without_standard_descriptors(void)
     for (int fd = 0; fd < 3; fd++)
         close(fd);
     open_device();
+    /* What the program is given has the lowest numbers, as all that it opens; nothing that it does not know of. */
+    int is_free = 1;
+    for (int fd = 0; fd < 3; fd++)
+        is_free &= fd == context->async_fd || (fcntl(fd, F_GETFD) < 0 && errno == EBADF);
     /* What says that something is wrong goes where it would go. */
     int third = dup2(before, STDERR_FILENO);
     CHECK(third == STDERR_FILENO);
+    CHECK(is_free);
     CHECK(descriptors_of_the_file(is_high) == 1);
     struct block block = { shared_block(100000, 0xa1), 100000 };
     struct ibv_mr *mr = ibv_reg_mr(pd, block.first, block.length, RIGHTS);

@@ -9,6 +9,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix};
 use rustix::net::{SocketFlags, SocketType};
+use transom_system::descriptor;
 use transom_system::registry::Registry;
 
 use super::Datagrams;
@@ -28,6 +29,7 @@ impl Forward {
     pub(super) fn open(registry: &'static Registry, slot: u8) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        let socket = descriptor::high(socket);
         let path = registry.socket_path(slot);
         // That of a port which this process has had before.
         let _ = rustix::fs::unlink(&path);

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tracing::debug;
+use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
 /// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
@@ -271,7 +272,7 @@ pub(super) fn open(for_address: SocketAddr) -> rustix::io::Result<OwnedFd> {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+    rustix::net::socket_with(family, SocketType::DGRAM, flags, None).map(descriptor::high)
 }
 
 pub(super) fn bind(socket: &OwnedFd, at: SocketAddr) -> rustix::io::Result<()> {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{self, Updater};
 use rustix::mm::ProtFlags;
 
+use crate::descriptor;
 use crate::fork::Owner;
 
 /// What a range of this process's memory allows.
@@ -224,7 +225,7 @@ struct List(OwnedFd);
 impl List {
     fn open() -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::open("/proc/self/maps", flags, Mode::empty()).map(Self)
+        rustix::fs::open("/proc/self/maps", flags, Mode::empty()).map(descriptor::high).map(Self)
     }
 
     /// The mapping at an address, or the next one if `flags` say so; none if there is none.

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::maps::FileId;
+use crate::descriptor;
 use crate::file_limit;
 use crate::fork::Owner;
 
@@ -53,7 +54,7 @@ impl SharedMemory {
     pub(super) fn create() -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let low = rustix::fs::memfd_create("transom-shared", flags)?;
-        let file = high_descriptor(low)?;
+        let file = descriptor::high(low);
         file_limit::grow(|| rustix::fs::ftruncate(&file, FILE_BYTES))?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::of(file)
@@ -67,6 +68,7 @@ impl SharedMemory {
     pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let file = descriptor::high(file);
         let length = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
         if u64::try_from(length) != Ok(FILE_BYTES) || !sealed {
@@ -259,14 +261,6 @@ unsafe fn aligned_room(length: usize) -> Result<NonNull<u8>, Errno> {
 
 /// Mappings begin at a multiple of this.
 pub(super) const ALIGNMENT: usize = 2 << 20;
-
-/// The same file under a number that no program counts on: a program that has closed its standard input expects the
-/// next file that it opens there.
-fn high_descriptor(low: OwnedFd) -> io::Result<OwnedFd> {
-    const FIRST: i32 = 500;
-    // Where so many are not allowed.
-    Ok(rustix::io::fcntl_dupfd_cloexec(&low, FIRST).unwrap_or(low))
-}
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::lock::{self, Part, With};
+use crate::descriptor;
 
 /// What every directory's name begins with.
 const PREFIX: &str = "transom-";
@@ -137,6 +138,7 @@ pub fn private_file(path: &Path) -> io::Result<OwnedFd> {
         }
         opened => opened?,
     };
+    let file = descriptor::high(file);
     if Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != mode {
         rustix::fs::fchmod(&file, mode)?;
     }

@@ -20,6 +20,7 @@ use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
+use crate::descriptor;
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 
@@ -210,7 +211,8 @@ impl Registry {
     /// The same file under a new description.
     fn reopen(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(descriptor::high(file))
     }
 
     /// Removes what processes leave in the directory that ended without closing their device. Their

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::lock::{self, Part};
+use crate::descriptor;
 
 /// The descriptors of one stay.
 pub(super) struct Presence {
@@ -61,12 +62,14 @@ pub(super) fn watch(path: &Path) -> io::Result<OwnedFd> {
 
 /// Opens a pipe with a name without waiting for the other end.
 pub(super) fn open_pipe(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(path, how | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+    let flags = how | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(descriptor::high(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
 fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(descriptor::high(socket))
 }
 
 /// Abstract, so that it belongs to the network namespace and to no file system. Without the version of
