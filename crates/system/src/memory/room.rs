@@ -181,6 +181,13 @@ pub fn is_shared(address: u64, length: u64) -> bool {
     })
 }
 
+/// Notes that the program changes its mapping of some pages.
+pub(super) fn note_changed(address: u64, length: u64) {
+    if let Some(room) = own() {
+        room.note_changed(address, length);
+    }
+}
+
 /// Lets go of what the program sees of its shared memory in some pages: they are zero when they are touched again.
 pub(super) fn empty(address: u64, length: u64) -> Result<(), Errno> {
     own().map_or(Ok(()), |room| room.empty(address, length))
@@ -299,9 +306,37 @@ impl Room {
         Some(0)
     }
 
+    fn note_changed(&self, address: u64, length: u64) {
+        let (base, page) = (self.base(), page_size());
+        let end = address.saturating_add(length).min(base + self.mapping.open());
+        let start = address.max(base);
+        if start >= end {
+            return;
+        }
+        let Some(mut state) = self.lock() else { return };
+        let Some(given) = state.given.as_mut() else { return };
+        let (mut from, end) = ((start - base) / page, (end - base).div_ceil(page));
+        while let Some((first, behind)) = given.taken.next_run(from as u32)
+            && u64::from(first) < end
+        {
+            let first = given.taken.start_of(first);
+            given.blocks.get(first).changed = true;
+            from = behind.into();
+        }
+    }
+
     /// Nobody has a block any more.
     fn release(&self, given: &mut Given, first: u32, is_private: bool) {
         let page = page_size();
+        let block = given.blocks.get(first);
+        if block.changed && !is_private {
+            let (offset, length) = (u64::from(first) * page, u64::from(block.pages) * page);
+            if self.memory.map_over(&self.mapping, offset, length).is_err() {
+                // Whoever had it next could not use it.
+                block.freed = true;
+                return;
+            }
+        }
         let pages = given.give(first);
         if is_private || given.kept * page > KEPT {
             let (offset, length) = (u64::from(first) * page, u64::from(pages) * page);

@@ -103,6 +103,23 @@ impl SharedMemory {
         Mapping::new(&self.file, Dumped::Yes)
     }
 
+    /// Has a mapping of it be as it was made, in pages that nobody has, whatever was done to them.
+    pub(super) fn map_over(
+        &self,
+        mapping: &Mapping,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: within the mapping, and nobody uses these pages.
+        unsafe {
+            let at = mapping.first.as_ptr().add(offset as usize).cast();
+            rustix::mm::mmap(at, length as usize, rights, flags, &self.file, offset)?;
+            rustix::mm::madvise(at, length as usize, Advice::LinuxDontFork)
+        }
+    }
+
     /// Where this process finds `length` bytes from `offset` on; `None` if the file does not reach so far, or the
     /// system lets nothing more be touched.
     #[inline]

@@ -16,13 +16,21 @@ pub(super) struct Block {
     pub(super) pins: u32,
     /// The program has freed it, and a region still has it.
     pub(super) freed: bool,
+    /// The program has changed its mapping of some of it.
+    pub(super) changed: bool,
     /// Of blocks alone.
     allocation: MaybeUninit<Allocation<u32>>,
 }
 
 impl Block {
     pub(super) fn new(pages: u32, allocation: Allocation<u32>) -> Self {
-        Self { pages, pins: 0, freed: false, allocation: MaybeUninit::new(allocation) }
+        Self {
+            pages,
+            pins: 0,
+            freed: false,
+            changed: false,
+            allocation: MaybeUninit::new(allocation),
+        }
     }
 
     /// There is no block here any more: how long it was, and what the allocator knows it by.
