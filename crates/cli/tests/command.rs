@@ -190,6 +190,39 @@ fn devices_are_told_to_programs_and_people() {
     assert!(text.contains("transom0") && text.contains("type 1 and 2B"), "{text}");
 }
 
+/// Of each process it is told how much of what it has registered is shared, and what to do about the rest.
+#[test]
+fn what_is_registered_is_told_by_where_it_is() {
+    use transom::{Access, MemoryRegion, Pages, ProtectionDomain, Provider, devices};
+    let context = devices(&Provider::software()).unwrap()[0].open().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let pages = Pages::new(8192).unwrap();
+    let _shared = MemoryRegion::register(&pd, pages, Access::LOCAL_WRITE).unwrap();
+    let registered = || {
+        let json: Value = serde_json::from_str(&said(&["devices", "--json"])).unwrap();
+        let processes = json["processes"].as_array().unwrap().clone();
+        let this = processes.into_iter().find(|it| it["pid"] == std::process::id());
+        this.expect("it is there")["registered"].clone()
+    };
+    let all_shared = serde_json::json!({ "shared": 8192, "private": 0, "advice": null });
+    assert_eq!(registered(), all_shared);
+    let doctor = || String::from_utf8(output(&mut transom(&["doctor"])).stdout).unwrap();
+    let of_this = format!("PID {} ", std::process::id());
+    assert!(!doctor().contains(&of_this));
+    let private = MemoryRegion::register(&pd, vec![0; 3072], Access::LOCAL_WRITE).unwrap();
+    assert_eq!(registered()["private"], 3072);
+    let advice = registered()["advice"].as_str().unwrap().to_owned();
+    assert!(advice.contains("transom run"), "{advice}");
+    let text = said(&["devices"]);
+    assert!(text.contains("registered: 8 KiB shared, 3 KiB private"), "{text}");
+    assert!(text.contains(&advice), "{text}");
+    let doctor = doctor();
+    let line = doctor.lines().find(|line| line.contains(&of_this)).expect(&doctor);
+    assert!(line.contains("3 KiB of 11 KiB") && line.contains(&advice), "{line}");
+    private.deregister().unwrap();
+    assert_eq!(registered(), all_shared);
+}
+
 #[test]
 fn a_program_that_runs_ends_as_it_does() {
     let scratch = with_library();
