@@ -38,11 +38,9 @@ pub trait Others: Waiter {
 /// The turn of a device, and what its holders write.
 #[repr(C)]
 pub struct OneStep {
-    /// Zero, or who has it: its slot, its generation, and a number that no other turn has.
+    /// Zero, or who has it: its slot, its generation, and a number that no other turn of it has.
     turn: AtomicU64,
-    /// How many were tried for.
-    turns: AtomicU64,
-    _apart: [u64; 6],
+    _apart: [u64; 7],
     /// By the slots of processes, each of which writes one word at a time.
     writes: [Write; PROCESSES],
 }
@@ -108,12 +106,14 @@ fn this_thread() -> u32 {
 }
 
 /// Whose the turn is, and whether what it writes can be revoked.
-#[derive(Clone, Copy, Debug)]
-pub struct Holder {
+#[derive(Debug)]
+pub struct Holder<'a> {
     /// The process, of which one thread at a time comes here.
     pub process: Announcer,
     /// It writes by [`Write::vector`].
     pub is_revocable: bool,
+    /// How many turns the process has tried for, at any device.
+    pub turns: &'a mut u64,
 }
 
 impl OneStep {
@@ -125,19 +125,19 @@ impl OneStep {
     /// Those of `read` and `write`; the word is as it was.
     pub fn change<E>(
         &self,
-        holder: Holder,
+        mut holder: Holder<'_>,
         others: &dyn Others,
         mut read: impl FnMut() -> Result<u64, E>,
         mut update: impl FnMut(u64) -> u64,
         mut write: impl FnMut(&Write) -> Result<Written, E>,
     ) -> Result<u64, E> {
         loop {
-            let turn = self.take_turn(holder, others);
+            let turn = self.take_turn(&mut holder, others);
             let changed = read().and_then(|old| {
                 let new = update(old);
                 let written = match new == old {
                     true => Written::All,
-                    false => self.write(turn, holder, new, &mut write)?,
+                    false => self.write(turn, holder.process, new, &mut write)?,
                 };
                 Ok((written == Written::All).then_some(old))
             });
@@ -154,16 +154,16 @@ impl OneStep {
     }
 
     /// Waits for the turn, and takes it from one who is stopped or dead; the turn.
-    fn take_turn(&self, holder: Holder, others: &dyn Others) -> u64 {
+    fn take_turn(&self, holder: &mut Holder<'_>, others: &dyn Others) -> u64 {
         let Announcer { slot, generation } = holder.process;
-        let number = self.turns.fetch_add(1, Relaxed) + 1;
+        *holder.turns = holder.turns.wrapping_add(1);
         let turn = u64::from(slot) << SLOT_SHIFT
             | (u64::from(generation) & GENERATION) << GENERATION_SHIFT
-            | number & NUMBER;
+            | *holder.turns & NUMBER;
         // Known before it has the turn: whoever finds it stopped then asks for this.
         let write = self.write_of(holder.process);
-        write.thread.store(if holder.is_revocable { this_thread() } else { 0 }, SeqCst);
-        write.length.store(NOT_BEGUN | turn & NUMBER, SeqCst);
+        write.thread.store(if holder.is_revocable { this_thread() } else { 0 }, Relaxed);
+        write.length.store(NOT_BEGUN | turn & NUMBER, Relaxed);
         let mut round = 0;
         loop {
             let had = self.turn.load(SeqCst);
@@ -205,11 +205,11 @@ impl OneStep {
     fn write<E>(
         &self,
         turn: u64,
-        holder: Holder,
+        process: Announcer,
         new: u64,
         write: &mut impl FnMut(&Write) -> Result<Written, E>,
     ) -> Result<Written, E> {
-        let mine = self.write_of(holder.process);
+        let mine = self.write_of(process);
         mine.first.store(&raw const mine.value as u64, Relaxed);
         mine.value.store(new, Relaxed);
         let not_begun = NOT_BEGUN | turn & NUMBER;

@@ -35,8 +35,8 @@ pub struct ThisProcess {
     claim: Claim,
     segment: Segment,
     copier: Copier,
-    /// One thread at a time has the turn of an atomic on private memory, here or at a peer.
-    turns: Mutex<()>,
+    /// One thread at a time has the turn of an atomic on private memory, here or at a peer: how many were tried for.
+    turns: Mutex<u64>,
     maps: Maps,
 }
 
@@ -45,7 +45,7 @@ impl ThisProcess {
     pub fn new(claim: Claim, segment: Segment, copier: Copier) -> Self {
         segment.hazards().attach(claim.announcer());
         segment.publish(claim.announcer().generation);
-        let (owner, turns, maps) = (Owner::this(), Mutex::new(()), Maps::default());
+        let (owner, turns, maps) = (Owner::this(), Mutex::new(0), Maps::default());
         Self { owner, claim, segment, copier, turns, maps }
     }
 
@@ -124,7 +124,6 @@ impl ThisProcess {
         if matches!(self.copier, Copier::Kernel) {
             return self.change_private(None, at.place(), None, update).map_err(|_| MemoryGone);
         }
-        let holder = Holder { process: self.announcer(), is_revocable: false };
         let read = || {
             let (mut old, from) = ([0; 8], Source::Program(at.place()));
             self.copier.copy((&mut old[..]).into(), from, 8).map_err(|_| MemoryGone)?;
@@ -135,7 +134,8 @@ impl ThisProcess {
             self.copier.copy(to, new[..].into(), 8).map_err(|_| MemoryGone)?;
             Ok(Written::All)
         };
-        let _one_thread = self.turns.lock();
+        let turns = &mut *self.turns.lock();
+        let holder = Holder { process: self.announcer(), is_revocable: false, turns };
         self.segment.one_step().change(holder, self, read, update, write)
     }
 
@@ -154,14 +154,14 @@ impl ThisProcess {
         update: impl FnMut(u64) -> u64,
     ) -> Result<u64, Unchanged> {
         let (segment, pid) = peer.unwrap_or_else(|| (&self.segment, this_process()));
-        let holder = Holder { process: self.announcer(), is_revocable: true };
         let read = || {
             let (old, has_landed) =
                 memory::read_word(pid, address, landing).ok_or(Unchanged::Gone)?;
             if landing.is_none() || has_landed { Ok(old) } else { Err(Unchanged::NotLanded) }
         };
         let write = |write: &Write| memory::write_word(pid, address, write).ok_or(Unchanged::Gone);
-        let _one_thread = self.turns.lock();
+        let turns = &mut *self.turns.lock();
+        let holder = Holder { process: self.announcer(), is_revocable: true, turns };
         segment.one_step().change(holder, self, read, update, write)
     }
 
