@@ -4,6 +4,7 @@ mod crowd;
 mod end;
 mod extent;
 mod idle;
+mod listening;
 mod machine;
 mod perftest;
 mod plot;

@@ -1,18 +1,12 @@
 //! UCX between two processes of this host, as `ucx_perftest` measures it, if it is installed.
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use super::processors;
 use super::setup::Side;
-use crate::failure::{Failure, Result};
+use super::{listening, processors};
+use crate::failure::Result;
 
 const PROGRAM: &str = "ucx_perftest";
-
-/// How long its server may take to listen.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A test of it.
 #[derive(Clone, Copy, Debug)]
@@ -24,26 +18,12 @@ pub(super) struct Ucx {
     pub(super) size: usize,
 }
 
-/// A process that ends with this value.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Nanoseconds of each operation; the inner error says why there are none.
 pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64, String>> {
-    let failed = |error: std::io::Error| Failure::new(format!("{PROGRAM}: {error}"));
-    // A port that was free a moment ago.
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-    let port = port.map_err(failed)?.port();
-    let command = |side| {
+    let command = |side, port: u16| {
         let mut command = Command::new(PROGRAM);
         command.env("UCX_TLS", what.transports).env("UCX_NET_DEVICES", "lo");
-        command.env("UCX_WARN_UNUSED_ENV_VARS", "n").stdin(Stdio::null());
+        command.env("UCX_WARN_UNUSED_ENV_VARS", "n");
         command.args(["-f", "-t", what.test, "-p", &port.to_string()]);
         command.args(["-s", &what.size.to_string(), "-n", &count.to_string()]);
         command.args(["-w", &(count / 10).to_string()]);
@@ -53,28 +33,7 @@ pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64
         }
         command
     };
-    let server = command(Side::Far).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let _server = match server {
-        Ok(server) => Server(server),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Err("not installed (Debian's ucx-utils)".into()));
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let start = Instant::now();
-    loop {
-        let said = command(Side::Near).arg("localhost").output().map_err(failed)?;
-        if let Some(each) = time_of_each(&String::from_utf8_lossy(&said.stdout)) {
-            return Ok(Ok(each));
-        }
-        // Its server may not listen yet.
-        if start.elapsed() > TIMEOUT {
-            let why = String::from_utf8_lossy(&said.stderr);
-            let why = why.lines().next().unwrap_or("it prints no result").to_owned();
-            return Ok(Err(format!("{PROGRAM} fails: {why}")));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    listening::measure((PROGRAM, "ucx-utils"), command, time_of_each)
 }
 
 /// Nanoseconds of each operation, from the last column of what it prints in the end: messages a second,

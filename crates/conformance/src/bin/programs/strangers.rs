@@ -212,19 +212,7 @@ impl Strangers<'_> {
             Running::start(&mut compile).success(LIMIT)?;
         }
         let mut command = self.command(&installed("mpirun", "openmpi-bin")?)?;
-        command.args(["--oversubscribe", "--bind-to", "none", "-np", "4"]);
-        // It takes adapters of known makers only, unless it is told to take any.
-        for (name, value) in [
-            ("pml", "ucx"),
-            ("osc", "ucx"),
-            ("opal_common_ucx_tls", "any"),
-            ("opal_common_ucx_devices", "any"),
-        ] {
-            command.args(["--mca", name, value]);
-        }
-        if is_root() {
-            command.arg("--allow-run-as-root");
-        }
+        start_over_ucx(&mut command, 4);
         let printed = Running::start(command.arg(self.ranks)).success(LIMIT)?;
         if printed.output.contains("4 ranks agree") { Ok(()) } else { Err(printed.output) }
     }
@@ -266,5 +254,22 @@ impl Strangers<'_> {
         let python = self.python()?;
         let bind = |command: &mut Command| self.processors.bind(command);
         pyverbs::run_newer(self.installation, &python.pyverbs(), &python.tests(), &bind)
+    }
+}
+
+/// Has `mpirun` start so many processes that talk by UCX.
+pub(crate) fn start_over_ucx(command: &mut Command, processes: usize) {
+    command.args(["--oversubscribe", "--bind-to", "none", "-np", &processes.to_string()]);
+    // It takes adapters of known makers only, unless it is told to take any.
+    for (name, value) in [
+        ("pml", "ucx"),
+        ("osc", "ucx"),
+        ("opal_common_ucx_tls", "any"),
+        ("opal_common_ucx_devices", "any"),
+    ] {
+        command.args(["--mca", name, value]);
+    }
+    if is_root() {
+        command.arg("--allow-run-as-root");
     }
 }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use transom_conformance::processes::is_root;
 use transom_conformance::programs::Running;
 
 use super::{LIMIT, Memory, PROGRAMS, SOURCES, Stop, Watchers, silent, told, tool};
 use crate::pyverbs;
+use crate::strangers::start_over_ucx;
 
 impl Watchers<'_> {
     /// `guest.c` as a library.
@@ -63,19 +63,7 @@ impl Watchers<'_> {
         let mut command = self.installation.transom()?;
         command.env_remove("TRANSOM_LIB").envs(told_too.iter().copied());
         command.args(["run", "--"]).arg(mpirun);
-        command.args(["--oversubscribe", "--bind-to", "none", "-np", "2"]);
-        // It takes adapters of known makers only, unless it is told to take any.
-        for (name, value) in [
-            ("pml", "ucx"),
-            ("osc", "ucx"),
-            ("opal_common_ucx_tls", "any"),
-            ("opal_common_ucx_devices", "any"),
-        ] {
-            command.args(["--mca", name, value]);
-        }
-        if is_root() {
-            command.arg("--allow-run-as-root");
-        }
+        start_over_ucx(&mut command, 2);
         told(command.arg(program))
     }
 }
