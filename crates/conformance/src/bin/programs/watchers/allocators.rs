@@ -65,6 +65,8 @@ impl Watchers<'_> {
     pub(super) fn malloc_debug(&self) -> Result<Memory, Stop> {
         let mut command = self.command(&self.plainly()?)?;
         command.env("LD_PRELOAD", "libc_malloc_debug.so.0");
+        // Its heap may be locked by another thread when a process forks, without us too.
+        command.arg("calm");
         silent(command.env("GLIBC_TUNABLES", "glibc.malloc.check=3"))
     }
 
