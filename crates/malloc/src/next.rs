@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use libc::{off_t, size_t};
+use libc::size_t;
 use transom_interpose::Next;
 
 macro_rules! next {
@@ -49,22 +49,6 @@ next! {
     mprotect = c"mprotect": fn(first: *mut c_void, length: size_t, rights: c_int) -> c_int;
     pkey_mprotect = c"pkey_mprotect":
         fn(first: *mut c_void, length: size_t, rights: c_int, key: c_int) -> c_int;
-    munmap = c"munmap": fn(first: *mut c_void, length: size_t) -> c_int;
-    mremap = c"mremap": fn(
-        first: *mut c_void,
-        length: size_t,
-        new_length: size_t,
-        flags: c_int,
-        to: *mut c_void
-    ) -> *mut c_void;
-    mmap = c"mmap": fn(
-        first: *mut c_void,
-        length: size_t,
-        rights: c_int,
-        flags: c_int,
-        file: c_int,
-        offset: off_t
-    ) -> *mut c_void;
     register_atfork = c"__register_atfork": fn(
         before: Option<unsafe extern "C" fn()>,
         parent: Option<unsafe extern "C" fn()>,
