@@ -28,8 +28,8 @@ pub struct Server {
     pub is_shared: unsafe extern "C" fn(*const c_void, usize) -> bool,
     /// Lets go of what is shared memory of some pages: zero, or an errno.
     pub empty: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
-    /// The program is about to change its mapping of some bytes, if they are of the device.
-    pub changed: unsafe extern "C" fn(*const c_void, usize),
+    /// The program is about to change the rights to some bytes, which need not be of the device.
+    pub protected: unsafe extern "C" fn(*const c_void, usize),
     /// To be called before a fork, behind all that the program has called then.
     pub before_fork: unsafe extern "C" fn(),
     /// To be called in the parent, before all that the program has called then.

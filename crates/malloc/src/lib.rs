@@ -9,7 +9,7 @@
 //! * what is freed or enlarged goes to whom it is from, which its address tells: one of the device's begins at a page,
 //!   and hardly any other does, so nobody else's pays for that;
 //! * `madvise(2)` empties such memory as it empties any other;
-//! * what the program does to its mapping of such memory the device is told ([`mappings`]);
+//! * what the program protects of such memory the device is told ([`protection`]);
 //! * around a fork the device is told before all others ([`forks`]).
 //!
 //! These functions are called from anywhere: they take no lock and no memory of their own.
@@ -19,9 +19,9 @@
 mod advice;
 mod allocations;
 mod forks;
-mod mappings;
 mod names;
 mod next;
+mod protection;
 mod servers;
 
 /// Run by the loader, before the program and its threads.

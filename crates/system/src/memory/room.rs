@@ -181,10 +181,10 @@ pub fn is_shared(address: u64, length: u64) -> bool {
     })
 }
 
-/// Notes that the program changes its mapping of some pages.
-pub(super) fn note_changed(address: u64, length: u64) {
+/// Notes that the program changes the rights to some pages.
+pub(super) fn note_protected(address: u64, length: u64) {
     if let Some(room) = own() {
-        room.note_changed(address, length);
+        room.note_protected(address, length);
     }
 }
 
@@ -306,7 +306,7 @@ impl Room {
         Some(0)
     }
 
-    fn note_changed(&self, address: u64, length: u64) {
+    fn note_protected(&self, address: u64, length: u64) {
         let (base, page) = (self.base(), page_size());
         let end = address.saturating_add(length).min(base + self.mapping.open());
         let start = address.max(base);
@@ -320,7 +320,7 @@ impl Room {
             && u64::from(first) < end
         {
             let first = given.taken.start_of(first);
-            given.blocks.get(first).changed = true;
+            given.blocks.get(first).protected = true;
             from = behind.into();
         }
     }
@@ -329,7 +329,7 @@ impl Room {
     fn release(&self, given: &mut Given, first: u32, is_private: bool) {
         let page = page_size();
         let block = given.blocks.get(first);
-        if block.changed && !is_private {
+        if block.protected && !is_private {
             let (offset, length) = (u64::from(first) * page, u64::from(block.pages) * page);
             if self.memory.map_over(&self.mapping, offset, length).is_err() {
                 // Whoever had it next could not use it.

@@ -31,8 +31,8 @@ static SERVER: Server = {
     unsafe extern "C" fn empty_pages(first: *mut c_void, length: usize) -> c_int {
         super::empty(first.addr() as u64, length as u64).map_or_else(Errno::raw_os_error, |()| 0)
     }
-    unsafe extern "C" fn changed(first: *const c_void, length: usize) {
-        super::note_changed(first.addr() as u64, length as u64);
+    unsafe extern "C" fn protected(first: *const c_void, length: usize) {
+        super::note_protected(first.addr() as u64, length as u64);
     }
     unsafe extern "C" fn before_fork() {
         copy::before_fork();
@@ -50,7 +50,7 @@ static SERVER: Server = {
         bytes_of: bytes_of_block,
         is_shared,
         empty: empty_pages,
-        changed,
+        protected,
         before_fork,
         in_parent,
         in_child,

@@ -16,8 +16,8 @@ pub(super) struct Block {
     pub(super) pins: u32,
     /// The program has freed it, and a region still has it.
     pub(super) freed: bool,
-    /// The program has changed its mapping of some of it.
-    pub(super) changed: bool,
+    /// The program has changed the rights to some of it.
+    pub(super) protected: bool,
     /// Of blocks alone.
     allocation: MaybeUninit<Allocation<u32>>,
 }
@@ -28,7 +28,7 @@ impl Block {
             pages,
             pins: 0,
             freed: false,
-            changed: false,
+            protected: false,
             allocation: MaybeUninit::new(allocation),
         }
     }

@@ -1,5 +1,5 @@
 //! Changes of rights. A program may free memory of which it has protected a part; whoever has it next is to find it as it
-//! was. So the device is told what of its memory the program has changed, and mends that when it is freed.
+//! was. So the device is told what of its memory the program has protected, and mends that when it is freed.
 //!
 //! Not so what unmaps: the runtime of Go calls `mmap` and `munmap` where nothing else may run.
 
@@ -15,7 +15,7 @@ use crate::servers::all;
 #[inline]
 fn tell(first: *const c_void, length: size_t) {
     // SAFETY: the function of a device, which takes any range.
-    all().for_each(|server| unsafe { (server.changed)(first, length) });
+    all().for_each(|server| unsafe { (server.protected)(first, length) });
 }
 
 /// `mprotect(2)`.
