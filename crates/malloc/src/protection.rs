@@ -1,7 +1,8 @@
 //! Changes of rights. A program may free memory of which it has protected a part; whoever has it next is to find it as it
 //! was. So the device is told what of its memory the program has protected, and mends that when it is freed.
 //!
-//! Not so what unmaps: the runtime of Go calls `mmap` and `munmap` where nothing else may run.
+//! Not so what unmaps: the runtime of Go calls `mmap` and `munmap` on stacks of its own, and a program of it failed once
+//! with those interposed. Why was not found out.
 
 use std::ffi::{c_int, c_void};
 
