@@ -7,13 +7,15 @@
 //!        ESTABLISHED
 //! ```
 
+use std::net::IpAddr;
+
 use transom_wire::cm::{CommId, Information};
 use transom_wire::cm::{Ece, Mad, Message, Qpn, ServiceId, SidrRep, SidrReq, SidrStatus};
 
 use crate::attributes::AddressVector;
-use crate::event::Happened;
+use crate::event::{Happened, Nobody};
 use crate::refused::Refused;
-use crate::retransmission::Retransmission;
+use crate::retransmission::{InVain, Retransmission};
 use crate::shared::{Shared, padded};
 
 /// The resolution of a service, at either end.
@@ -149,6 +151,31 @@ impl Resolution {
         };
         shared.happened(self.id, happened);
         true
+    }
+
+    /// Whether it has sent this message to this address, and waits for its answer.
+    pub(crate) fn waits_for_answer(&self, to: IpAddr, mad: &Mad) -> bool {
+        self.requests_from(to)
+            && matches!(&self.state, State::Asking(retransmission) if retransmission.is(mad))
+    }
+
+    /// Whether it has asked there, and has no answer yet.
+    pub(crate) fn requests_from(&self, to: IpAddr) -> bool {
+        matches!(self.state, State::Asking(_)) && self.address.route.destination == to
+    }
+
+    /// Its message has come to nobody (rule CM-70).
+    pub(crate) fn on_nobody(&mut self, now: u64, why: Nobody, shared: &mut Shared) {
+        let State::Asking(retransmission) = &mut self.state else { return };
+        match retransmission.came_to_nobody(now) {
+            InVain::Known => {}
+            InVain::Again(deadline) => shared.wake(self.id, deadline),
+            InVain::Enough => {
+                shared.sleep(self.id);
+                self.state = State::Over;
+                shared.happened(self.id, why.of_datagram_service());
+            }
+        }
     }
 
     /// The timer has ended.

@@ -7,6 +7,7 @@ mod early;
 mod endings;
 mod groups;
 mod messages;
+mod undelivered;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};

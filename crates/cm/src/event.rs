@@ -45,6 +45,12 @@ pub enum Happened {
     },
     /// Nobody answered in time.
     Unreachable,
+    /// No process there takes requests for connections: what Linux answers where no program listens, as no other can
+    /// be there.
+    NobodyThere {
+        /// What was asked for is a datagram service.
+        datagram: bool,
+    },
     /// The datagram service cannot be had.
     NotServed(SidrStatus),
     /// The peer has refused.
@@ -133,6 +139,31 @@ impl Group {
     pub const QPN: u32 = 0xff_ffff;
 }
 
+/// Why a message has come to nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nobody {
+    /// No process there takes any.
+    NoProcess,
+    /// There is no way there.
+    NoWay,
+}
+
+impl Nobody {
+    pub(crate) fn of_connection(self) -> Happened {
+        match self {
+            Self::NoProcess => Happened::NobodyThere { datagram: false },
+            Self::NoWay => Happened::Unreachable,
+        }
+    }
+
+    pub(crate) fn of_datagram_service(self) -> Happened {
+        match self {
+            Self::NoProcess => Happened::NobodyThere { datagram: true },
+            Self::NoWay => Happened::Unreachable,
+        }
+    }
+}
+
 impl Happened {
     /// Its number, of `enum rdma_cm_event_type`.
     pub const fn code(&self) -> u32 {
@@ -143,8 +174,8 @@ impl Happened {
             Self::RouteError(_) => 3,
             Self::ConnectRequest { .. } => 4,
             Self::ConnectResponse { .. } => 5,
-            Self::Unreachable | Self::NotServed(_) => 7,
-            Self::Rejected { .. } => 8,
+            Self::Unreachable | Self::NotServed(_) | Self::NobodyThere { datagram: true } => 7,
+            Self::Rejected { .. } | Self::NobodyThere { datagram: false } => 8,
             Self::Established | Self::Resolved { .. } => 9,
             Self::Disconnected { .. } => 10,
             Self::DeviceRemoval => 11,
@@ -163,6 +194,8 @@ impl Happened {
             Self::MulticastError(_, errno) => -errno.0,
             Self::Unreachable | Self::Disconnected { timed_out: true } => -Errno::ETIMEDOUT.0,
             Self::NotServed(status) => status.code().into(),
+            Self::NobodyThere { datagram: true } => SidrStatus::NotSupported.code().into(),
+            Self::NobodyThere { datagram: false } => RejectReason::InvalidServiceId.code().into(),
             Self::Rejected { reason, .. } => reason.code().into(),
             Self::Written { status, .. } => *status,
             _ => 0,

@@ -57,7 +57,7 @@ pub mod timing;
 pub use attributes::{Attributes, QpState};
 pub use connection::{ConnectionState, Record};
 pub use engine::{Accept, Answered, Connect, Engine, Handled};
-pub use event::{Event, Happened};
+pub use event::{Event, Happened, Nobody};
 pub use host::{Claim, Host, Ports, Route};
 pub use options::{Kind, Options, Service};
 pub use refused::Refused;

@@ -3,6 +3,25 @@
 use transom_wire::cm::{Bits, Mad};
 
 use crate::shared::Shared;
+use crate::timing::MILLISECOND;
+
+/// How often in a row a request comes to nobody until that is believed. They are sent in short order, so that a
+/// program that is about to start there gets one of them, and in no more than a host answers at once.
+const IN_VAIN: u32 = 5;
+
+/// How long after the first of them the next one goes, in nanoseconds; each time twice as long.
+const PAUSE: u64 = 100 * MILLISECOND;
+
+/// What follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InVain {
+    /// That was known.
+    Known,
+    /// It goes again at this time.
+    Again(u64),
+    /// It has come to nobody often enough.
+    Enough,
+}
 
 /// A message that is sent again until it is answered.
 #[derive(Debug)]
@@ -14,12 +33,23 @@ pub(crate) struct Retransmission {
     give_up: Option<u64>,
     /// An MRA has come.
     mra_received: bool,
+    /// How often it has come to nobody, and that it has so the last time.
+    in_vain: u32,
+    is_in_vain: bool,
 }
 
 impl Retransmission {
     pub(crate) fn new(mad: Mad, wait: u64, left: Bits<4>, now: u64, shared: &Shared) -> Self {
         let give_up = shared.config.timing.give_up.map(|timeout| now.saturating_add(timeout));
-        Self { mad: Box::new(mad), wait, left: left.get(), give_up, mra_received: false }
+        Self {
+            mad: Box::new(mad),
+            wait,
+            left: left.get(),
+            give_up,
+            mra_received: false,
+            in_vain: 0,
+            is_in_vain: false,
+        }
     }
 
     pub(crate) fn mad(&self) -> Mad {
@@ -38,7 +68,26 @@ impl Retransmission {
             return None;
         }
         self.left = self.left.checked_sub(1)?;
+        self.is_in_vain = false;
         Some(self.mad())
+    }
+
+    /// Whether this is it.
+    pub(crate) fn is(&self, mad: &Mad) -> bool {
+        *self.mad == *mad
+    }
+
+    /// It has come to nobody.
+    pub(crate) fn came_to_nobody(&mut self, now: u64) -> InVain {
+        if std::mem::replace(&mut self.is_in_vain, true) {
+            return InVain::Known;
+        }
+        self.in_vain += 1;
+        if self.in_vain >= IN_VAIN {
+            return InVain::Enough;
+        }
+        let pause = (PAUSE << (self.in_vain - 1)).min(self.wait);
+        InVain::Again(self.deadline(now).min(now.saturating_add(pause)))
     }
 
     /// An MRA has come: the answer takes so many nanoseconds. False if that was said before.

@@ -35,7 +35,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tracing::warn;
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
+use transom_net::udp::Obstacle;
 use transom_system::{clock, registry};
+use transom_wire::cm::MAD_BYTES;
 
 use crate::device::Device;
 pub use files::Delivered;
@@ -121,6 +123,12 @@ impl Connections {
                 Ok(())
             });
         }
+    }
+
+    /// A message to this address has come to nobody.
+    pub(crate) fn undelivered(&self, to: IpAddr, why: Obstacle, message: &[u8; MAD_BYTES]) {
+        // Where there is no manager nothing has been sent.
+        self.drive(|manager| manager.undelivered(to, why, message));
     }
 
     /// What the background thread waits for.

@@ -1,7 +1,8 @@
 //! Who does the work: the caller's thread while it polls, else one background thread.
 //!
 //! The thread sleeps on a pipe, on changes of the host's addresses, on the ends of its peers and of
-//! the other processes of the port, on the wire's sockets while it listens, and on the next deadline.
+//! the other processes of the port, on word of packets that have come to nobody, on the wire's sockets
+//! while it listens, and on the next deadline.
 //! Others write to the pipe only while the process is `armed`. As long as the program polls, the
 //! thread leaves the work to it and just looks every millisecond whether it still polls; once it does
 //! not, the thread arms and sleeps until there is something to do. A thread of the program's that sleeps

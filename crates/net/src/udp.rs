@@ -9,6 +9,7 @@
 //! | `others` | noticing the end of one of them |
 //! | `forward` | handing on one that went astray |
 //! | `control` | what goes with a datagram beside its bytes |
+//! | `undelivered` | datagrams of which the network, or the other end, says that they have come to nobody |
 //! | `socket` | opening sockets, and what to say when that fails |
 //!
 //! `quinn-udp` does the sending and receiving of bursts too, but neither the TTL and DSCP, which a
@@ -21,16 +22,18 @@ mod others;
 mod sending;
 mod socket;
 mod steering;
+mod undelivered;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
+use transom_system::clock;
 use transom_system::registry::{Counters, Dropped, Registry};
 
 pub use self::arrivals::{Arrivals, Datagrams};
@@ -44,6 +47,8 @@ pub use self::socket::{PortError, ROOM, path_mtu};
 #[cfg(fuzzing)]
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;
+use self::undelivered::Notice;
+pub use self::undelivered::{Obstacle, Undelivered};
 
 /// How long opening the port waits for its entry in the kernel's list; the loopback interface takes
 /// microseconds, and a busy machine a few milliseconds.
@@ -51,6 +56,10 @@ const FIND_PLACE: Duration = Duration::from_millis(50);
 
 /// Bursts that are looked through for those of others before the port is of use, and after.
 const LEFT_BEHIND: usize = 64;
+
+/// Senders are told no more often than this that nobody is there, in nanoseconds: what comes for a process that
+/// has ended is not to keep this one busy.
+const SELDOM: u64 = 1_000_000;
 
 /// This process's share of the port.
 pub struct Port {
@@ -62,6 +71,8 @@ pub struct Port {
     me: Announcer,
     /// Packets handed on to this process that it has looked for.
     handed: AtomicU32,
+    /// When a sender was told last that nobody is there.
+    told: AtomicU64,
     counters: &'static Counters,
 }
 
@@ -94,8 +105,9 @@ impl Port {
         }
         steering.attach(&socket).map_err(PortError::new)?;
         steering.begin_round();
-        let (sending, counters) = (Sending::new(), registry.counters(me.slot));
-        let port = Self { socket, steering, forward, sending, me, handed, counters };
+        let sending = Sending::new().map_err(PortError::new)?;
+        let (told, counters) = (AtomicU64::new(0), registry.counters(me.slot));
+        let port = Self { socket, steering, forward, sending, me, handed, told, counters };
         port.find_place();
         Ok(port)
     }
@@ -303,6 +315,7 @@ impl Port {
     fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: usize) {
         if !self.steering.has_port(slot) {
             self.counters.drop(Dropped::NobodyThere, count);
+            self.tell_sender(slot, &datagrams);
             return;
         }
         match self.forward.send(slot, &datagrams) {
@@ -313,6 +326,29 @@ impl Port {
             Err(_) => self.counters.drop(Dropped::NobodyThere, count),
         }
         self.steering.repair(&self.socket);
+    }
+
+    /// Tells who sent a packet for a process that has ended: what the kernel would tell if nobody had the port.
+    /// One that lives may be about to have it.
+    fn tell_sender(&self, slot: u8, datagrams: &Datagrams<'_>) {
+        let lives = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
+        let Some(notice) = Notice::of(datagrams.bytes) else { return };
+        let now = clock::steady();
+        let before = self.told.load(Relaxed);
+        if now.saturating_sub(before) >= SELDOM && !lives() {
+            self.told.store(now, Relaxed);
+            self.sending.tell(datagrams.to, datagrams.from, &notice);
+        }
+    }
+
+    /// Readable when there is something for [`Port::undelivered`].
+    pub fn undelivered_descriptor(&self) -> BorrowedFd<'_> {
+        self.sending.undelivered_descriptor()
+    }
+
+    /// Hands out what this process has sent and of which was told that it has come to nobody.
+    pub fn undelivered(&self, each: impl FnMut(&Undelivered<'_>)) {
+        self.sending.undelivered(each);
     }
 
     /// The UDP port that datagrams of this way come from.

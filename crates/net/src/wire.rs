@@ -123,6 +123,20 @@ impl Wire {
         self.port.descriptors()
     }
 
+    /// Readable when something that was sent has come to nobody.
+    pub fn undelivered_descriptor(&self) -> BorrowedFd<'_> {
+        self.port.undelivered_descriptor()
+    }
+
+    /// Hands on what has been told of that. While a user has the port be down, nobody hears it.
+    pub fn take_undelivered(&self, receiver: &impl Receiver) {
+        self.port.undelivered(|it| {
+            if !self.instruments.outages.is_down() {
+                receiver.undelivered(it);
+            }
+        });
+    }
+
     /// Something lies in the second of them: whoever handed it on may have ended before he counted it.
     pub fn expect_handed(&self) {
         self.port.expect_handed();

@@ -128,6 +128,12 @@ impl Host {
         self.advance();
     }
 
+    /// The network says that nobody is at the other end.
+    pub fn nobody_there(&mut self) {
+        self.qp.drive(&self.env, |requester, cx| requester.on_nobody_there(cx));
+        self.advance();
+    }
+
     /// The queue pair does what it can.
     pub fn advance(&mut self) {
         self.qp.advance(&self.env);

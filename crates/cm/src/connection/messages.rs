@@ -1,12 +1,15 @@
 //! What the peer says about a connection, and what is done when it says nothing.
 
+use std::net::IpAddr;
+
 use transom_wire::cm::message::Answered;
 use transom_wire::cm::{
-    Bits, CommId, Dreq, Information, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Transport,
+    Bits, CommId, Dreq, Information, Mad, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Transport,
 };
 
 use super::{Connection, Peer, State};
-use crate::event::{Happened, Offer};
+use crate::event::{Happened, Nobody, Offer};
+use crate::retransmission::InVain;
 use crate::shared::Shared;
 use crate::timing::{MILLISECOND, ack_timeout};
 
@@ -175,6 +178,49 @@ impl Connection {
             _ => return Ignored,
         }
         Taken
+    }
+
+    /// Whether it has sent this message to this address, and waits for its answer.
+    pub(crate) fn waits_for_answer(&self, to: IpAddr, mad: &Mad) -> bool {
+        let waits = match &self.state {
+            State::RequestSent(retransmission)
+            | State::ReplySent(retransmission)
+            | State::DisconnectSent(retransmission)
+            | State::Lingering(retransmission) => retransmission.is(mad),
+            _ => false,
+        };
+        waits && self.address.route.destination == to
+    }
+
+    /// Whether it has asked for the connection there, and has no answer yet.
+    pub(crate) fn requests_from(&self, to: IpAddr) -> bool {
+        matches!(self.state, State::RequestSent(_)) && self.address.route.destination == to
+    }
+
+    /// Its message has come to nobody (rule CM-70). Whoever was there before has ended.
+    pub(crate) fn on_nobody(&mut self, now: u64, why: Nobody, shared: &mut Shared) {
+        match (&mut self.state, why) {
+            (State::RequestSent(retransmission), _) => match retransmission.came_to_nobody(now) {
+                InVain::Known => {}
+                InVain::Again(deadline) => shared.wake(self.id, deadline),
+                InVain::Enough => {
+                    self.end(shared);
+                    shared.happened(self.id, why.of_connection());
+                }
+            },
+            // It goes again in its time: there may be a way then.
+            (_, Nobody::NoWay) => {}
+            (State::ReplySent(_), Nobody::NoProcess) => {
+                self.end(shared);
+                shared.happened(self.id, Happened::Unreachable);
+            }
+            (State::DisconnectSent(_), Nobody::NoProcess) => {
+                self.enter_time_wait(now, shared);
+                self.ended(false, shared);
+            }
+            (State::Lingering(_), Nobody::NoProcess) => self.end(shared),
+            _ => {}
+        }
     }
 
     /// The timer has ended.

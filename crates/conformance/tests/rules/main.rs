@@ -166,6 +166,7 @@ mod connections {
 mod processes {
     mod asleep;
     mod atomics_in_turn;
+    mod deserted;
     mod forbidden_copy;
     mod fork;
     mod full_disk;

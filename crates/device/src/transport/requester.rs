@@ -18,6 +18,7 @@ impl Requester {
         let Some(mtu) = self.connection.link.mtu.filter(|_| self.service().is_reliable()) else {
             return;
         };
+        self.note_heard();
         let before = self.oldest(mtu);
         if packets.iter().any(|packet| packet.becn || packet.operation == Opcode::Congestion) {
             self.note_congestion(mtu);

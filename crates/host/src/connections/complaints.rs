@@ -37,16 +37,33 @@ impl Complaints {
         let (fault, code) = match happened {
             Happened::Rejected { reason, .. } => (ConnectionFault::Rejected, reason.code().into()),
             Happened::Unreachable => (ConnectionFault::Unreachable, 0),
+            Happened::NobodyThere { .. } => (ConnectionFault::NobodyThere, 0),
             Happened::NotServed(status) => (ConnectionFault::NotServed, status.code().into()),
             Happened::AddressError(errno) | Happened::RouteError(errno) => {
                 (ConnectionFault::NoRoute, errno.0 as u32)
             }
             _ => return,
         };
-        let (Some(source), Some(destination)) = (source, destination) else { return };
         let text = happened.private_data().split(|byte| *byte == 0).next().unwrap_or_default();
         let said = Name::new(str::from_utf8(text).unwrap_or_default());
-        self.note(fault, code, (source, destination), 0, said);
+        self.note_between((source, destination), fault, code, said);
+    }
+
+    /// Notes that a message of an id with these addresses has found no way, for this errno. It goes again.
+    pub(super) fn of_way(&self, ends: (Option<SocketAddr>, Option<SocketAddr>), errno: i32) {
+        self.note_between(ends, ConnectionFault::NoRoute, errno as u32, Name::new(""));
+    }
+
+    fn note_between(
+        &self,
+        ends: (Option<SocketAddr>, Option<SocketAddr>),
+        fault: ConnectionFault,
+        code: u32,
+        said: Name<32>,
+    ) {
+        if let (Some(source), Some(destination)) = ends {
+            self.note(fault, code, (source, destination), 0, said);
+        }
     }
 
     /// Notes that a request which came here did not get what it asked for.

@@ -14,15 +14,16 @@ use std::sync::atomic::Ordering::Acquire;
 use tracing::debug;
 use transom_cm::refused::Errno;
 use transom_cm::{
-    Answered, Arrival, Config, Engine, Event, Handled, Happened, Refused, Service, Timing,
+    Answered, Arrival, Config, Engine, Event, Handled, Happened, Nobody, Refused, Service, Timing,
 };
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
+use transom_net::udp::Obstacle;
 use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::{Connection, Connections, Kept};
-use transom_wire::cm::{CommId, RejectReason, SidrStatus};
+use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
 use self::groups::Membership;
 use super::complaints::Complaints;
@@ -334,6 +335,23 @@ impl Manager {
         let ended = self.exchange.take_ended();
         if !ended.is_empty() {
             self.reap(&ended);
+        }
+    }
+
+    /// A message to this address has come to nobody.
+    pub(super) fn undelivered(&mut self, to: IpAddr, why: Obstacle, message: &[u8; MAD_BYTES]) {
+        let (nobody, errno) = match why {
+            // Of messages for a process that has ended the one that has the port takes care.
+            Obstacle::NoPort | Obstacle::NoProcess => (Nobody::NoProcess, None),
+            Obstacle::NoWay(errno) => (Nobody::NoWay, Some(errno)),
+            Obstacle::TooLong(_) => (Nobody::NoWay, Some(libc::EMSGSIZE)),
+        };
+        let handled = self.engine.undelivered(clock::steady(), to, message, nobody);
+        let Handled::Taken(id) = handled else { return };
+        self.touched.push(id);
+        if let Some(errno) = errno {
+            let ends = (self.engine.source(id), self.engine.destination(id));
+            self.complaints.of_way(ends, errno);
         }
     }
 

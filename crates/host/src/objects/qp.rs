@@ -7,6 +7,7 @@ mod attributes;
 mod receive;
 mod services;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
@@ -102,6 +103,11 @@ pub(crate) enum Taken {
 /// service.
 fn is_of(service: Service, packet: &Packet<'_>) -> bool {
     packet.operation == Operation::Congestion || service.serves(&packet.transport)
+}
+
+/// Whether packets go to this address by a link.
+fn leads_to(link: &Link, address: IpAddr) -> bool {
+    matches!(link, Link::Wire(path) if path.destination == address)
 }
 
 /// Whether another request is posted right after one.
@@ -208,6 +214,11 @@ impl SendHalf {
     fn lead(&mut self, link: Link, peer: QpNumber, qp: &QueuePair) {
         self.requester.lead(qp.segmentation(&link), peer);
         (self.link, self.peer) = (link, peer);
+    }
+
+    /// Whether its packets go to this address.
+    fn leads_to(&self, address: IpAddr) -> bool {
+        leads_to(&self.link, address)
     }
 
     /// Tells the program once nothing is under way.
@@ -723,6 +734,28 @@ impl QueuePair {
                 matches!(cx.process.link, Link::Local(linked) if Arc::ptr_eq(linked, peer));
             if linked || requester.sends_to(slot) {
                 requester.on_silence(cx);
+            }
+        });
+    }
+
+    /// Whether it waits for an answer to a packet that it has sent to this queue pair at this address.
+    pub(crate) fn waits_for_answer(&self, to: IpAddr, peer: QpNumber, psn: Psn) -> bool {
+        // Mostly not, which is seen without the lock.
+        if self.summary().peering().from != peer {
+            return false;
+        }
+        let half = self.send.lock();
+        half.leads_to(to) && half.requester.waits_for_answer(psn)
+    }
+
+    /// Nobody is at this address any more who could answer for those queue pairs of which `is_over` says so.
+    pub(crate) fn on_nobody_there(&self, to: IpAddr, is_over: impl Fn(QpNumber) -> bool) {
+        if !is_over(self.summary().peering().from) {
+            return;
+        }
+        self.drive(More::Nothing, |requester, cx| {
+            if leads_to(cx.process.link, to) {
+                requester.on_nobody_there(cx);
             }
         });
     }

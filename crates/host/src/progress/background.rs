@@ -101,6 +101,8 @@ struct Woken {
     packets: bool,
     /// Packets have been handed on by another process.
     handed: bool,
+    /// Something that was sent has come to nobody.
+    undelivered: bool,
     /// What came of looking before that.
     lingered: Option<Lingered>,
 }
@@ -126,6 +128,9 @@ impl Background {
             }
             if self.woken.handed {
                 device.port().wire().inspect(|wire| wire.expect_handed());
+            }
+            if self.woken.undelivered {
+                device.port().wire().inspect(|wire| wire.take_undelivered(&dispatch));
             }
             if self.woken.connections {
                 adapter.connections().look();
@@ -225,10 +230,13 @@ impl Background {
         });
         // While the program takes packets, the thread is not to be woken for each.
         let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
+        // Seldom is there anything, so it may come between polls of the program.
+        let undelivered = wire.map(|wire| wire.undelivered_descriptor());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
         let of_peers = peers.iter().map(|peer| peer.life());
         let of_connections = connections.iter().map(|fd| fd.as_fd());
-        let all = own.into_iter().chain(of_connections).chain(self.others.descriptors());
+        let all = own.into_iter().chain(undelivered).chain(of_connections);
+        let all = all.chain(self.others.descriptors());
         let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A program that polls itself has more use for the processor.
@@ -240,6 +248,7 @@ impl Background {
         }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (_, rest) = fds.split_at(own.len());
+        let (of_undelivered, rest) = rest.split_at(usize::from(undelivered.is_some()));
         let (of_connections, rest) = rest.split_at(connections.len());
         let (of_others, rest) = rest.split_at(self.others.descriptors().count());
         let of_wire = &rest[..sockets.map_or(0, |sockets| sockets.len())];
@@ -249,6 +258,7 @@ impl Background {
             others: of_others.iter().any(told),
             packets: of_wire.iter().any(told),
             handed: of_wire.last().is_some_and(told),
+            undelivered: of_undelivered.iter().any(told),
             lingered,
         }
     }

@@ -1,10 +1,13 @@
 //! What arrives over the wire, and whom it is for.
 
+use tracing::debug;
 use transom_device::qp::QpNumber;
 use transom_net::management::ManagementDatagram;
+use transom_net::udp::{Obstacle, Undelivered};
 use transom_net::{Path, Receiver};
 use transom_system::addresses::ip;
 use transom_system::registry::{Counters, Dropped};
+use transom_wire::Psn;
 use transom_wire::cm::{GSI_QKEY, GSI_QPN, MAD_BYTES};
 use transom_wire::grh::Route;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
@@ -45,6 +48,20 @@ impl Dispatch<'_> {
             datagrams.push(ManagementDatagram { source, destination, mad });
         }
         self.adapter.connections().deliver(&datagrams);
+    }
+
+    /// A request has come to nobody: whoever waits for its answer learns it, and with him all that wait for
+    /// answers from there, for of each that has come to nobody little is told.
+    fn nobody_took_request(self, it: &Undelivered<'_>, peer: QpNumber, psn: Psn) {
+        let is_over = |from: QpNumber| match it.why {
+            Obstacle::NoPort => true,
+            Obstacle::NoProcess => from.slot() == peer.slot(),
+            Obstacle::NoWay(_) | Obstacle::TooLong(_) => false,
+        };
+        let all = self.adapter.queue_pairs.all();
+        if is_over(peer) && all.iter().any(|qp| qp.waits_for_answer(it.destination, peer, psn)) {
+            all.iter().for_each(|qp| qp.on_nobody_there(it.destination, is_over));
+        }
     }
 
     /// Gives datagrams to all members of the group that they have come for.
@@ -93,5 +110,16 @@ impl Receiver for Dispatch<'_> {
             Taken::WrongAddress => Dropped::OtherAddress,
         };
         counters.drop(why, packets.len());
+    }
+
+    fn undelivered(&self, it: &Undelivered<'_>) {
+        debug!(to = %it.destination, why = ?it.why, "a packet has come to nobody");
+        if let Some((peer, psn)) = it.request() {
+            return self.nobody_took_request(it, QpNumber::from_bits(peer), Psn::new(psn));
+        }
+        let message = it.datagram_for(GSI_QPN).and_then(|bytes| bytes.first_chunk());
+        if let Some(message) = message {
+            self.adapter.connections().undelivered(it.destination, it.why, message);
+        }
     }
 }

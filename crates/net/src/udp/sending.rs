@@ -2,16 +2,19 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use libc::{iovec, mmsghdr, msghdr};
+use rustix::event::epoll;
 use rustix::net::AddressFamily;
+use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
 use super::control::{Control, Writer};
 use super::socket;
+use super::undelivered::{self, Notice, Undelivered};
 
 /// Sockets for each family. Queue pairs share them, so this bounds descriptors, not queue pairs.
 const FLOWS: usize = 16;
@@ -71,17 +74,39 @@ struct Flow {
 pub(super) struct Sending {
     ipv4: [OnceLock<Flow>; FLOWS],
     ipv6: [OnceLock<Flow>; FLOWS],
+    /// Readable when one of them was told of something that has come to nobody.
+    told: OwnedFd,
     /// The kernel cuts GSO batches (`UDP_SEGMENT`).
     cuts: AtomicBool,
 }
 
 impl Sending {
-    pub(super) fn new() -> Self {
-        Self {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
             ipv4: [const { OnceLock::new() }; FLOWS],
             ipv6: [const { OnceLock::new() }; FLOWS],
+            told: descriptor::high(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             cuts: AtomicBool::new(true),
-        }
+        })
+    }
+
+    pub(super) fn undelivered_descriptor(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+
+    /// Hands out what the sockets were told.
+    pub(super) fn undelivered(&self, mut each: impl FnMut(&Undelivered<'_>)) {
+        let flows = self.ipv4.iter().chain(&self.ipv6).filter_map(OnceLock::get);
+        flows.for_each(|flow| undelivered::take(&flow.socket, &mut each));
+    }
+
+    /// Tells who sent a packet to an address of this host that nobody is there. What cannot be sent is lost.
+    pub(super) fn tell(&self, here: IpAddr, sender: SocketAddr, notice: &Notice) {
+        let (source, destination) = (here, sender.ip());
+        let way = Way { source, destination, flow: 0, tos: 0, ttl: 64, interface: 0 };
+        let Ok(flow) = self.flow(&way) else { return };
+        let bytes = notice.as_bytes();
+        let _ = send_message(flow, &way, sender.port(), bytes, None);
     }
 
     /// How many datagrams of `segment` bytes go into one call.
@@ -107,14 +132,18 @@ impl Sending {
             return Ok(0);
         }
         let flow = self.flow(way).map_err(SendError::Unreachable)?;
+        let cut = count > 1 && self.cuts.load(Relaxed);
+        if cut || count == 1 {
+            let cut_at = cut.then_some(segment as u16);
+            return match send_message(flow, way, PORT, bytes, cut_at) {
+                Ok(()) => Ok(count),
+                Err(error) => self.refused(way, error, cut, segment, count),
+            };
+        }
         let (mut address, length) = socket::encode(SocketAddr::new(way.destination, PORT));
         let mut control = Control::EMPTY;
         let mut writer = Writer::new(&mut control);
         writer.add_way(way);
-        let cut = count > 1 && self.cuts.load(Relaxed);
-        if cut {
-            writer.add_segment(segment as u16);
-        }
         let controls = writer.len();
         let mut message = |bytes: &mut iovec| {
             // SAFETY: all zeros is a valid `msghdr`.
@@ -127,21 +156,6 @@ impl Sending {
             message.msg_controllen = controls;
             message
         };
-        if cut || count == 1 {
-            let mut bytes = part(bytes);
-            let message = message(&mut bytes);
-            return match retry(|| {
-                // SAFETY: the message points to an address, a part and control messages that live
-                // until the call has returned; the kernel reads them only.
-                unsafe {
-                    let fd = flow.socket.as_raw_fd();
-                    libc::syscall(libc::SYS_sendmsg, fd, &raw const message, FLAGS) as isize
-                }
-            }) {
-                Ok(_) => Ok(count),
-                Err(error) => self.refused(way, error, cut, segment),
-            };
-        }
         let mut parts = [part(&[]); ONE_BY_ONE];
         let datagrams = bytes.chunks(segment).take(ONE_BY_ONE);
         let count = datagrams.len();
@@ -150,14 +164,15 @@ impl Sending {
             parts.each_mut().map(|part| mmsghdr { msg_hdr: message(part), msg_len: 0 });
         match retry(|| {
             let messages = messages.as_mut_ptr();
-            // SAFETY: as above; the kernel writes the length of each that it sent.
+            // SAFETY: each message points to an address, a part and control messages that live until the call
+            // has returned. The kernel reads them, and writes the length of each that it sent.
             unsafe {
                 let fd = flow.socket.as_raw_fd();
                 libc::syscall(libc::SYS_sendmmsg, fd, messages, count as u32, FLAGS) as isize
             }
         }) {
             Ok(sent) => Ok(sent as usize),
-            Err(error) => self.refused(way, error, false, segment),
+            Err(error) => self.refused(way, error, false, segment, 1),
         }
     }
 
@@ -177,6 +192,8 @@ impl Sending {
             Some(flow) => Ok(flow),
             None => {
                 let (socket, port) = socket::open_sending(family, way.flow)?;
+                let (data, ready) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+                epoll::add(&self.told, &socket, data, ready)?;
                 // Another thread may have been faster; then its socket is used.
                 Ok(flow.get_or_init(|| Flow { socket, port }))
             }
@@ -189,9 +206,13 @@ impl Sending {
         error: io::Error,
         cut: bool,
         segment: usize,
+        count: usize,
     ) -> Result<usize, SendError> {
         match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Err(SendError::Busy),
+            Some(libc::EAGAIN | libc::ENOMEM) => return Err(SendError::Busy),
+            // The interface has dropped it: lost like anything that a network drops. A queue there may be one that
+            // lets nothing pass, so it is not tried again without end.
+            Some(libc::ENOBUFS) => return Ok(count),
             Some(libc::EMSGSIZE) if !cut => return Err(SendError::TooLong),
             // The kernel says these of datagrams that are too long, and of interfaces for which it
             // does not cut.
@@ -208,6 +229,42 @@ impl Sending {
     }
 }
 
+/// Sends bytes to a port, as one datagram or as datagrams of `cut_at` bytes each.
+fn send_message(
+    flow: &Flow,
+    way: &Way,
+    port: u16,
+    bytes: &[u8],
+    cut_at: Option<u16>,
+) -> io::Result<()> {
+    let (mut address, length) = socket::encode(SocketAddr::new(way.destination, port));
+    let mut control = Control::EMPTY;
+    let mut writer = Writer::new(&mut control);
+    writer.add_way(way);
+    if let Some(segment) = cut_at {
+        writer.add_segment(segment);
+    }
+    let controls = writer.len();
+    let mut bytes = part(bytes);
+    // SAFETY: all zeros is a valid `msghdr`.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut address).cast();
+    message.msg_namelen = length;
+    message.msg_iov = &raw mut bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr();
+    message.msg_controllen = controls;
+    retry(|| {
+        // SAFETY: the message points to an address, a part and control messages that live until the call
+        // has returned; the kernel reads them only.
+        unsafe {
+            let fd = flow.socket.as_raw_fd();
+            libc::syscall(libc::SYS_sendmsg, fd, &raw const message, FLAGS) as isize
+        }
+    })
+    .map(drop)
+}
+
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// Bytes as the kernel is told of them; it only reads them.
@@ -215,20 +272,24 @@ fn part(bytes: &[u8]) -> iovec {
     iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// Makes a system call again if a signal was in the way, or an ICMP message about something earlier.
+/// Makes a system call again if a signal was in the way, or word of something sent earlier: a socket that was told
+/// that a datagram has come to nobody says so once, to whoever calls next. The next call does not hear of it.
 ///
 /// It is for calls by their number: as functions of the C library they would be points at which a
 /// thread of the program is cancelled, with locks of ours held.
 pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
+    let mut is_second = false;
     loop {
         let answer = call();
         if answer >= 0 {
             return Ok(answer);
         }
         let error = io::Error::last_os_error();
-        let about_this = !matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNREFUSED));
-        if about_this {
-            return Err(error);
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::ECONNREFUSED) => {}
+            Some(libc::EAGAIN) => return Err(error),
+            _ if is_second => return Err(error),
+            _ => is_second = true,
         }
     }
 }
@@ -261,7 +322,7 @@ mod tests {
             let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
             let way =
                 Way { source: here, destination: here, flow: 3, tos: 0, ttl: 64, interface: 0 };
-            let sending = Sending::new();
+            let sending = Sending::new().expect("a descriptor");
             sending.cuts.store(false, Relaxed);
             assert_eq!((sending.most(100), sending.identification(7)), (ONE_BY_ONE, 0));
             let bytes: Vec<u8> = (0..100 * ONE_BY_ONE + 50).map(|at| (at / 7) as u8).collect();

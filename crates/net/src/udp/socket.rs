@@ -13,6 +13,8 @@ use tracing::debug;
 use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
+use super::undelivered::Notice;
+
 /// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
 /// it is data; it gives less where the system's limit (`net.core.rmem_max`) is lower.
 pub const ROOM: usize = 4 << 20;
@@ -246,8 +248,14 @@ pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<(Owne
         sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
         sockopt::set_ip_multicast_loop(&socket, false)?;
     }
-    // Nothing is received on it: what comes is dropped before it takes room.
-    filter(&socket, libc::SO_ATTACH_FILTER, &[instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])?;
+    // What was sent and has come to nobody is told.
+    let (level, option) = match family {
+        AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        _ => (libc::IPPROTO_IP, libc::IP_RECVERR),
+    };
+    set(&socket, level, option, &1_i32)?;
+    // Nothing else is received on it: what comes is dropped before it takes room.
+    filter(&socket, libc::SO_ATTACH_FILTER, &Notice::filter())?;
     if sockopt::set_socket_send_buffer_size_force(&socket, ROOM).is_err() {
         sockopt::set_socket_send_buffer_size(&socket, ROOM)?;
     }

@@ -12,7 +12,7 @@ use transom_wire::icrc::{self, Verdict};
 use transom_wire::packet::Packet;
 
 use super::{BATCH, Path, REFUSALS, Wire};
-use crate::udp::{Arrivals, Datagrams};
+use crate::udp::{Arrivals, Datagrams, Undelivered};
 
 /// More bursts than a socket holds, unless more keep coming.
 const ALL: usize = 16_384;
@@ -40,6 +40,9 @@ pub trait Receiver {
     /// Packets have arrived: of one service, for one queue pair number, all requests or all responses,
     /// from one address. There is at least one.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route);
+
+    /// A datagram has come to nobody, or so says whoever has sent word of it.
+    fn undelivered(&self, it: &Undelivered<'_>);
 }
 
 /// How what has arrived is taken.

@@ -10,6 +10,7 @@ mod peer;
 mod port;
 mod sharing;
 mod speed;
+mod undelivered;
 
 /// What the processes run that [`peer::Peer`] starts; nothing in a plain run of the tests.
 #[test]

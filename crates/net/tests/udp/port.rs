@@ -15,7 +15,7 @@ use transom_wire::packet::PORT;
 use crate::namespace::{in_namespace, ip};
 
 /// Datagrams that came together, and their way.
-struct Burst {
+pub(crate) struct Burst {
     from: SocketAddr,
     to: IpAddr,
     tos: u8,
@@ -50,7 +50,7 @@ impl Opened {
     }
 
     /// What has arrived.
-    fn take(&mut self) -> Vec<Burst> {
+    pub(crate) fn take(&mut self) -> Vec<Burst> {
         let mut all = Vec::new();
         let each = |burst: Datagrams<'_>| {
             let Datagrams { from, to, tos, ttl, .. } = burst;

@@ -23,6 +23,8 @@ pub enum ConnectionFault {
     Refused = 5,
     /// One was dropped, for as many wait already as the listener takes.
     BacklogFull = 6,
+    /// No process at the peer's host takes any.
+    NobodyThere = 7,
 }
 
 /// A connection that did not come about, and when.
@@ -134,6 +136,14 @@ impl fmt::Display for ConnectionRecord {
                 "nobody at {destination} answered a request for a connection from {source}: is a process \
                  with a device running there, and does the network let UDP port 4791 through? \
                  TRANSOM_CONNECT_TIMEOUT=MILLISECONDS makes the wait shorter"
+            ),
+            ConnectionFault::NobodyThere => write!(
+                f,
+                "no process at {} has a device that takes connections from other hosts, says its host (or a \
+                 firewall there: nobody has UDP port 4791); {source} asked for port {}. Start the program \
+                 there first, and by `transom run`",
+                destination.ip(),
+                destination.port()
             ),
             ConnectionFault::NotServed => {
                 write!(f, "{destination} has no datagram service for {source}, status {code}")?;

@@ -435,6 +435,50 @@ fn hosts_connect_and_part() {
     active.finish();
 }
 
+/// Nobody could answer: the host says so. Whoever starts there in time gets the request.
+///
+/// Rules: CM-70
+#[test]
+fn a_host_where_no_process_is_says_so_unless_one_starts_in_time() {
+    let pair = match VethPair::new(1500) {
+        Ok(pair) if is_root() => pair,
+        Ok(_) => return eprintln!("skipped: only root enters the namespaces by nsenter"),
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let mut active = Puppet::start_in(&pair, Side::Near);
+    let asked = Instant::now();
+    active.order(&[order::CONNECT, 7471]);
+    assert_eq!(active.expect(event::REJECTED).0, 8);
+    active.order(&[order::RESOLVE, 7471]);
+    assert_eq!(active.expect(event::UNREACHABLE).0, 1);
+    // Linux would wait for two minutes.
+    assert!(asked.elapsed() < LIMIT, "{:?}", asked.elapsed());
+    let begun = Instant::now();
+    loop {
+        let asked = Instant::now();
+        active.order(&[order::CONNECT, 7471]);
+        let mut passive = Puppet::start_in(&pair, Side::Far);
+        passive.ask(&[order::RETURN, 7471]);
+        // On a machine that had others run meanwhile the host may have said often enough that nobody is there.
+        if asked.elapsed() < Duration::from_millis(1400) {
+            passive.expect(event::CONNECT_REQUEST);
+            passive.order(&[order::ACCEPT]);
+            active.expect(event::CONNECT_RESPONSE);
+            active.order(&[order::ESTABLISH]);
+            passive.expect(event::ESTABLISHED);
+            // Nobody is left to say that it is over; whoever says so himself learns that it is.
+            passive.0.kill();
+            active.order(&[order::DISCONNECT]);
+            assert_eq!(active.expect(event::DISCONNECTED).0, 0);
+            return active.finish();
+        }
+        assert!(begun.elapsed() < LIMIT, "this machine is too slow");
+        passive.0.kill();
+        active.0.kill();
+        active = Puppet::start_in(&pair, Side::Near);
+    }
+}
+
 /// Rules: CM-36, CM-50
 #[test]
 fn a_port_is_one_process_s_until_that_ends() {

@@ -10,10 +10,15 @@ use super::super::{Context, Process, Request, packets};
 use super::flow::SendWindow;
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Retry};
+use crate::execution::retry::Verdict;
 use crate::queue::{Body, Status};
 
 /// Packets that a queue pair may have on their way however many others there are.
 const LEAST_SHARE: u64 = 8;
+
+/// For how long nobody must have been at the other end until that is believed, in nanoseconds: a network that is
+/// being changed may say so for a moment.
+const DESERTED: u64 = 200_000_000;
 
 /// What a link that carries packets adds to a requester. Nothing in it changes on others.
 pub(super) struct Flight {
@@ -29,13 +34,28 @@ pub(super) struct Flight {
     /// The number from which things went out again because its answer was missing, and one beyond the
     /// last that had gone out then: answers to what lies between say the same again.
     missed: Option<(Psn, Psn)>,
+    /// Something has come from the other end.
+    heard: bool,
+    /// Since when nothing has come from there but word that nobody is there.
+    deserted: Option<u64>,
+    /// When it is asked again because of that.
+    ask_again: Option<u64>,
 }
 
 impl Flight {
     /// Nothing on its way; `first` is next.
     pub(super) fn new(first: Psn, window_limit: u64) -> Self {
         let window = SendWindow::new(window_limit);
-        Self { window, end: first, silent_since: None, alarm: None, missed: None }
+        Self {
+            window,
+            end: first,
+            silent_since: None,
+            alarm: None,
+            missed: None,
+            heard: false,
+            deserted: None,
+            ask_again: None,
+        }
     }
 
     /// Whether something is on its way.
@@ -47,11 +67,21 @@ impl Flight {
     pub(super) fn stop_clock(&mut self) {
         self.silent_since = None;
         self.alarm = None;
+        self.ask_again = None;
     }
 
     /// When to look at the clock.
     pub(super) fn alarm(&self) -> Option<u64> {
-        self.alarm
+        match (self.alarm, self.ask_again) {
+            (Some(alarm), Some(again)) => Some(alarm.min(again)),
+            (alarm, again) => alarm.or(again),
+        }
+    }
+
+    /// Something has come from the other end: somebody is there.
+    pub(super) fn note_heard(&mut self) {
+        self.heard = true;
+        (self.deserted, self.ask_again) = (None, None);
     }
 
     /// Everything before `end` has gone out.
@@ -253,6 +283,39 @@ impl Requester {
         position < self.ring.tail() && self.ring.at(position).progress != Progress::Waiting
     }
 
+    /// Packets have come from the queue pair at the other end.
+    #[inline]
+    pub(crate) fn note_heard(&mut self) {
+        self.flight.note_heard();
+    }
+
+    /// Whether a packet of this number has been sent and is not acknowledged.
+    pub fn waits_for_answer(&self, psn: Psn) -> bool {
+        let link = self.connection.link.mtu.filter(|_| self.service.is_reliable());
+        link.is_some_and(|mtu| self.is_in_flight(mtu) && self.awaits(psn, mtu))
+    }
+
+    /// Nobody is at the other end who could answer (rule RN-20). If something has come from there before, the
+    /// queue pair there has ended with its process, and never comes again: what is under way is asked once
+    /// more, and fails if that is said again. Otherwise its process may not have brought it up yet, which
+    /// has the time that the program has asked for; and one that waits for ever does.
+    pub fn on_nobody_there<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        let link = self.connection.link.mtu.filter(|_| self.service.is_reliable());
+        let waits = link.is_some_and(|mtu| self.is_in_flight(mtu));
+        if !waits || !self.flight.heard || self.retry.ack_timeout().is_none() {
+            return;
+        }
+        let now = cx.process.now();
+        match self.flight.deserted {
+            None => {
+                self.flight.deserted = Some(now);
+                self.flight.ask_again = Some(now + DESERTED);
+            }
+            Some(since) if now >= since + DESERTED => self.fail_head(cx, Status::RetryExceeded, 0),
+            Some(_) => {}
+        }
+    }
+
     /// Goes back at once to the oldest number that is not acknowledged.
     pub(crate) fn go_back<P: Process>(&mut self, mtu: u64, cx: &mut Context<'_, P>) {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
@@ -268,7 +331,12 @@ impl Requester {
             self.flight.stop_clock();
             return;
         };
-        if self.flight.is_overdue(&self.retry, cx.process.now()) {
+        let now = cx.process.now();
+        if self.flight.ask_again.is_some_and(|time| now >= time) {
+            // What comes of it does not count: nobody has lost anything.
+            return self.again(Verdict::At(now), Status::RetryExceeded, cx);
+        }
+        if self.flight.is_overdue(&self.retry, now) {
             // Late answers from before say nothing of what goes out now.
             self.flight.missed = Some((self.oldest(mtu), self.flight.end));
             self.flight.window.collapse(self.oldest(mtu), self.flight.end);

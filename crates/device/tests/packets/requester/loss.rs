@@ -2,6 +2,7 @@
 
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::Status;
+use transom_simulation::host::Host;
 use transom_wire::packet::{Operation, Packet, Reth};
 
 use super::OK;
@@ -242,6 +243,67 @@ fn naks_are_counted_until_there_is_progress() {
     }
     origin.refuse(103, 0x60);
     assert_eq!(origin.env.statuses(), [(1, Status::RetryExceeded)]);
+}
+
+/// The queue pair at the other end has ended with its process, which nothing brings back: what is under way is asked
+/// once more, and that is all. Word that comes late, or before anything has come from there, is of no meaning; and
+/// a wait without end has none.
+/// Rules: RN-20
+#[test]
+fn nobody_is_waited_for_who_was_there_and_is_gone() {
+    const WHILE: u64 = 200_000_000;
+    let over_a_slow_network = |timeout| {
+        let mut origin = origin_over_packets();
+        origin.qp.requester.set_timeout(timeout);
+        origin.post_send(1, SEND, 0);
+        origin
+    };
+    let is_waiting = |origin: &Host| {
+        assert_eq!((origin.env.sent_numbers(), origin.env.statuses()), (vec![], vec![]));
+    };
+    let mut origin = over_a_slow_network(20);
+    assert_eq!(origin.env.sent_numbers(), [100]);
+    // It may be about to begin.
+    for _ in 0..5 {
+        origin.nobody_there();
+        origin.pass(WHILE);
+        is_waiting(&origin);
+    }
+    origin.acknowledge(100);
+    assert_eq!(origin.env.statuses(), [(1, OK)]);
+    // Of something that has been answered.
+    origin.nobody_there();
+    origin.post_send(2, SEND, 0);
+    origin.post_send(3, SEND, 0);
+    assert_eq!(origin.env.sent_numbers(), [101, 102]);
+    // A network that is being changed: it is there again when it is asked.
+    for (wr_id, psn) in [(2, 101), (3, 102)] {
+        origin.nobody_there();
+        origin.nobody_there();
+        origin.pass_in_silence(WHILE);
+        assert_eq!(origin.env.sent_numbers(), (psn..=102).collect::<Vec<_>>());
+        origin.acknowledge(psn);
+        assert_eq!(origin.env.statuses(), [(wr_id, OK)]);
+    }
+    origin.post_send(4, SEND, 0);
+    origin.post_send(5, SEND, 0);
+    origin.env.sent();
+    origin.nobody_there();
+    origin.pass_in_silence(WHILE);
+    assert_eq!(origin.env.sent_numbers(), [103, 104]);
+    origin.nobody_there();
+    assert_eq!(origin.env.statuses(), [(4, Status::RetryExceeded), (5, Status::Flushed)]);
+    assert_eq!((origin.env.state(), origin.qp.requester.deadline()), (QpState::Error, None));
+
+    let mut origin = over_a_slow_network(0);
+    origin.acknowledge(100);
+    origin.post_send(2, SEND, 0);
+    assert_eq!((origin.env.sent_numbers(), origin.env.statuses()), (vec![100, 101], vec![(1, OK)]));
+    for _ in 0..5 {
+        origin.nobody_there();
+        origin.pass(WHILE);
+        is_waiting(&origin);
+    }
 }
 
 /// The time for an answer begins anew with each that brings something, not with those that do not.

@@ -1,0 +1,78 @@
+//! Messages that have come to nobody (rule CM-70).
+
+use std::net::IpAddr;
+
+use transom_wire::cm::{CommId, Mad, Message};
+
+use super::{Engine, Handled, State};
+use crate::event::Nobody;
+
+impl Engine {
+    /// A message that was sent to this address has come to nobody: so says the host there, or the network. That is
+    /// believed only of a message that waits for its answer, by all that it says, which nobody can know who has not
+    /// seen it.
+    ///
+    /// Of each message that has come to nobody little is told, for hosts say so seldom: all requests for
+    /// connections that wait for an answer from there learn it.
+    pub fn undelivered(&mut self, now: u64, to: IpAddr, bytes: &[u8], why: Nobody) -> Handled {
+        let Ok(mad) = Mad::parse(bytes) else { return Handled::Unknown };
+        let Some(id) = sender(&mad).filter(|id| self.waits_for_answer(*id, to, &mad)) else {
+            return Handled::Unknown;
+        };
+        self.came_to_nobody(id, now, why);
+        if matches!(mad.message, Message::Req(_) | Message::SidrReq(_)) {
+            let others: Vec<CommId> = self.ids.keys().copied().filter(|it| *it != id).collect();
+            for other in others {
+                if self.requests_from(other, to) {
+                    self.came_to_nobody(other, now, why);
+                }
+            }
+        }
+        Handled::Taken(id)
+    }
+
+    /// Whether an id, or what is left of it, has sent this message to this address and waits for its answer.
+    fn waits_for_answer(&self, id: CommId, to: IpAddr, mad: &Mad) -> bool {
+        match self.ids.get(&id).map(|entry| &entry.state) {
+            Some(State::Connection(connection)) => connection.waits_for_answer(to, mad),
+            Some(State::Resolution(resolution)) => resolution.waits_for_answer(to, mad),
+            Some(_) => false,
+            None => self.lingering.get(&id).is_some_and(|it| it.waits_for_answer(to, mad)),
+        }
+    }
+
+    /// Whether an id has asked for a connection there, and has no answer yet.
+    fn requests_from(&self, id: CommId, to: IpAddr) -> bool {
+        match self.ids.get(&id).map(|entry| &entry.state) {
+            Some(State::Connection(connection)) => connection.requests_from(to),
+            Some(State::Resolution(resolution)) => resolution.requests_from(to),
+            _ => false,
+        }
+    }
+
+    fn came_to_nobody(&mut self, id: CommId, now: u64, why: Nobody) {
+        let Self { ids, lingering, shared, .. } = self;
+        match ids.get_mut(&id).map(|entry| &mut entry.state) {
+            Some(State::Connection(connection)) => connection.on_nobody(now, why, shared),
+            Some(State::Resolution(resolution)) => resolution.on_nobody(now, why, shared),
+            Some(_) => {}
+            None => {
+                if let Some(connection) = lingering.get_mut(&id) {
+                    connection.on_nobody(now, why, shared);
+                }
+                self.forget_lingered(id);
+            }
+        }
+    }
+}
+
+/// The id that has sent a message which waits for an answer.
+fn sender(mad: &Mad) -> Option<CommId> {
+    match &mad.message {
+        Message::Req(req) => Some(req.local_id),
+        Message::Rep(rep) => Some(rep.local_id),
+        Message::Dreq(dreq) => Some(dreq.local_id),
+        Message::SidrReq(request) => Some(request.request_id),
+        _ => None,
+    }
+}
