@@ -26,6 +26,12 @@ pub struct Route {
     pub traffic_class: u8,
 }
 
+/// Whether an address is that of no device, and stands for any: the wildcard, and as Linux has it each
+/// loopback address (rule CM-67).
+pub fn is_any(address: IpAddr) -> bool {
+    address.is_unspecified() || address.is_loopback()
+}
+
 /// What an id has, or wants to have, of a port space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -60,10 +66,19 @@ impl Claim {
         if families_differ && self.one_family() && other.one_family() {
             return None;
         }
-        if own.ip().is_unspecified() || theirs.ip().is_unspecified() {
+        if is_any(own.ip()) || is_any(theirs.ip()) {
             return Some(Refused::NotAvailable);
         }
         (own.ip() == theirs.ip()).then_some(Refused::InUse)
+    }
+
+    /// Whether who listens with this takes a request for an address (rules CM-21, CM-67). `from_here`: it comes
+    /// from this host.
+    pub fn takes(&self, destination: IpAddr, from_here: bool) -> bool {
+        let own = self.address.ip();
+        let same_family = own.is_ipv4() == destination.is_ipv4();
+        let any = own.is_unspecified() || own.is_loopback() && from_here;
+        own == destination || any && (same_family || !self.one_family())
     }
 }
 
@@ -75,6 +90,9 @@ pub trait Host {
 
     /// Lets an id that has this listen: nobody shares it then.
     fn listen(&mut self, claim: Claim) -> Result<(), Refused>;
+
+    /// Whether an address is one of this host's.
+    fn is_here(&self, address: IpAddr) -> bool;
 
     /// The ids that have a port, listening or not.
     fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId>;
@@ -149,7 +167,7 @@ impl Ports {
 impl Host for Ports {
     fn claim(&mut self, mut claim: Claim) -> Result<u16, Refused> {
         let ip = claim.address.ip();
-        if !ip.is_unspecified() && !self.addresses.contains(&ip) {
+        if !is_any(ip) && !self.is_here(ip) {
             return Err(Refused::NotAvailable);
         }
         match claim.address.port() {
@@ -175,6 +193,10 @@ impl Host for Ports {
         }
         self.listening.insert(claim.id);
         Ok(())
+    }
+
+    fn is_here(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.addresses.contains(&address)
     }
 
     fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId> {
@@ -246,6 +268,23 @@ mod tests {
         host.release(claim(2, "[::]:5000"));
         host.release(Claim { space: PortSpace::Udp, ..claim(5, "0.0.0.0:5000") });
         assert!(host.is_empty());
+    }
+
+    /// Rules: CM-21, CM-67
+    #[test]
+    fn who_listens_at_loopback_takes_what_is_from_this_host() {
+        let takes = |own: &str, destination: &str, from_here| {
+            claim(1, &format!("{own}:5000")).takes(destination.parse().unwrap(), from_here)
+        };
+        for own in ["127.0.0.1", "127.0.1.1", "[::1]"] {
+            assert!(takes(own, "10.0.0.1", true) && takes(own, "127.0.0.1", true), "{own}");
+            assert!(!takes(own, "10.0.0.1", false), "{own}");
+            assert_eq!(takes(own, "fd00::1", true), own == "[::1]");
+        }
+        let only = Claim { v6_only: true, ..claim(1, "[::1]:5000") };
+        assert!(!only.takes("10.0.0.1".parse().unwrap(), true));
+        assert!(takes("0.0.0.0", "10.0.0.1", false) && !takes("0.0.0.0", "fd00::1", true));
+        assert!(takes("10.0.0.1", "10.0.0.1", false) && !takes("10.0.0.1", "10.0.0.2", true));
     }
 
     /// Rules: CM-36

@@ -58,7 +58,7 @@ pub use attributes::{Attributes, QpState};
 pub use connection::{ConnectionState, Record};
 pub use engine::{Accept, Answered, Connect, Engine, Handled};
 pub use event::{Event, Happened, Nobody};
-pub use host::{Claim, Host, Ports, Route};
+pub use host::{Claim, Host, Ports, Route, is_any};
 pub use options::{Kind, Options, Service};
 pub use refused::Refused;
 pub use shared::{Arrival, Config, Transmit};

@@ -163,6 +163,10 @@ impl Host for Loopback {
         self.0.listen(claim)
     }
 
+    fn is_here(&self, address: IpAddr) -> bool {
+        self.0.is_here(address)
+    }
+
     fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId> {
         self.0.ids_at(space, port)
     }

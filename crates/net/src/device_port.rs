@@ -134,9 +134,9 @@ impl DevicePort {
         if self.is_here(&to.gid) { Ok(()) } else { check_reachable(to, datagrams) }
     }
 
-    /// Whether a GID is one of this host's.
+    /// Whether a GID is one of this host's: of the table, or of a loopback address.
     pub fn is_here(&self, gid: &[u8; 16]) -> bool {
-        self.addresses().index_of(gid).is_some()
+        ip(gid).is_loopback() || self.addresses().index_of(gid).is_some()
     }
 
     /// A queue pair receives datagrams from now on, and they may come from anywhere: from other hosts,

@@ -13,7 +13,7 @@ use crate::attributes::{AddressVector, HOP_LIMIT};
 use crate::connection::{Connection, ConnectionState, Outcome};
 use crate::datagram::{Resolution, refusal};
 use crate::event::{Happened, Offer};
-use crate::host::Host;
+use crate::host::{Claim, Host};
 use crate::options::Kind;
 use crate::shared::{Arrival, Shared, gid};
 
@@ -303,8 +303,10 @@ impl Engine {
         };
         let source = SocketAddr::new(header.addresses.source(), header.source_port);
         let destination = SocketAddr::new(header.addresses.destination(), port);
+        let from_here = host.is_here(arrival.source);
         let takes = |id: &&CommId| {
-            self.ids.get(id).is_some_and(|entry| entry.takes(kind, destination.ip()))
+            let entry = self.ids.get(id);
+            entry.is_some_and(|entry| entry.takes(kind, destination.ip(), from_here))
         };
         let listener = *listeners.iter().find(takes).ok_or(NotAdmitted::Refused)?;
         // First what costs nothing: whoever floods a listener is not to keep its process busy.
@@ -439,11 +441,10 @@ impl Engine {
 
 impl Entry {
     /// Whether it listens for requests for this kind of queue pair at this address.
-    fn takes(&self, kind: Kind, address: IpAddr) -> bool {
-        let Some(bound) = self.source else { return false };
-        let any_address = bound.ip().is_unspecified()
-            && (bound.is_ipv4() == address.is_ipv4() || bound.is_ipv6() && !self.options.v6_only);
-        self.service.kind() == kind && (bound.ip() == address || any_address)
+    fn takes(&self, kind: Kind, address: IpAddr, from_here: bool) -> bool {
+        let Some(claim) = self.claim else { return false };
+        let claim = Claim { v6_only: self.options.v6_only, ..claim };
+        self.service.kind() == kind && claim.takes(address, from_here)
     }
 }
 

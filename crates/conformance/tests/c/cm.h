@@ -59,7 +59,7 @@ static inline struct rdma_cm_id *listener(struct rdma_event_channel *channel, in
 	loopback(family, address);
 	CHECK(!rdma_create_id(channel, &id, (void *)7, ps));
 	CHECK(!rdma_bind_addr(id, (struct sockaddr *)address));
-	CHECK(rdma_get_src_port(id) && id->verbs && id->pd && id->port_num == 1);
+	CHECK(rdma_get_src_port(id) && !id->verbs && !id->pd && !id->port_num);
 	CHECK(!rdma_listen(id, 4));
 	memcpy(address, rdma_get_local_addr(id), sizeof(*address));
 	return id;

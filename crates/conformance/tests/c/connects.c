@@ -48,7 +48,7 @@ static void connection(int family)
 	CHECK(event->param.conn.private_data_len == 56);
 	CHECK(!memcmp(event->param.conn.private_data, "asks", 5));
 	CHECK(event->param.conn.qp_num == active->qp->qp_num);
-	CHECK(passive->verbs == listen->verbs);
+	CHECK(passive->verbs == active->verbs && passive->port_num == 1);
 	attr = small(IBV_QPT_RC);
 	CHECK(!rdma_create_qp(passive, NULL, &attr));
 	mr = rdma_reg_msgs(passive, bytes, sizeof(bytes));
@@ -364,8 +364,11 @@ static void refused_calls(void)
 	CHECK(!strcmp(rdma_event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT), "RDMA_CM_EVENT_TIMEWAIT_EXIT"));
 	CHECK(!strcmp(rdma_event_str(99), "UNKNOWN EVENT"));
 	loopback(AF_INET, &address);
-	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address));
-	CHECK(id->verbs == devices[0]);
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address) && !id->verbs && !id->port_num);
+	CHECK(rdma_create_qp(id, NULL, &attr) && errno == EINVAL);
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(id->verbs == devices[0] && id->port_num == 1);
 	rdma_free_devices(devices);
 	CHECK(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(channel);

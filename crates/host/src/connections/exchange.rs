@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +184,7 @@ impl Exchange {
         by: Interface,
         ports: &Connections,
     ) -> Option<ManagementDatagram> {
-        match self.owner(&datagram.mad, by, ports) {
+        match self.owner(&datagram, by, ports) {
             Owner::Me => Some(datagram),
             Owner::Nobody => None,
             // Where it has ended meanwhile this one answers for it.
@@ -201,12 +201,13 @@ impl Exchange {
         }
     }
 
-    fn owner(&self, mad: &[u8; MAD_BYTES], by: Interface, ports: &Connections) -> Owner {
+    fn owner(&self, datagram: &ManagementDatagram, by: Interface, ports: &Connections) -> Owner {
         let me = self.device.process().announcer().slot;
-        let slot = match Mad::parse(mad) {
+        let slot = match Mad::parse(&datagram.mad) {
             Ok(mad) => match mad.receiver() {
                 Receiver::Service(service) => {
-                    let taker = taker(service, destination(&mad.message), ports);
+                    let from_here = self.device.port().is_here(&gid(datagram.source));
+                    let taker = taker(service, destination(&mad.message), from_here, ports);
                     let owner = taker.map(|it| it.owner);
                     // All connections are looked through, which nobody outside is to cause.
                     let near = || match by {
@@ -266,22 +267,15 @@ fn path(transmit: &Transmit) -> Path {
 fn taker(
     service: ServiceId,
     destination: Option<IpAddr>,
+    from_here: bool,
     ports: &Connections,
 ) -> Option<ClaimedPort> {
     let (space, port) = service.port()?;
     let all = ports.lock().ok()?.ports(space, port);
     let listeners: Vec<_> = all.iter().filter(|it| it.listens).collect();
     let at = |it: &&&ClaimedPort| Some(it.claim.address.ip()) == destination;
-    let at_any = |it: &&&ClaimedPort| {
-        let SocketAddr::V6(_) = it.claim.address else {
-            return it.claim.address.ip().is_unspecified()
-                && destination.is_some_and(|ip| ip.is_ipv4());
-        };
-        let takes_v4 = !it.claim.v6_only;
-        it.claim.address.ip().is_unspecified()
-            && destination.is_some_and(|ip| ip.is_ipv6() || takes_v4)
-    };
-    let found = listeners.iter().find(at).or_else(|| listeners.iter().find(at_any));
+    let takes = |it: &&&ClaimedPort| destination.is_some_and(|ip| it.claim.takes(ip, from_here));
+    let found = listeners.iter().find(at).or_else(|| listeners.iter().find(takes));
     // Whoever is there says why it does not take it.
     found.copied().or(listeners.first().copied()).or(all.first()).copied()
 }

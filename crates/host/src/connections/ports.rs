@@ -100,6 +100,10 @@ impl Host for SharedPorts {
         Ok(())
     }
 
+    fn is_here(&self, address: IpAddr) -> bool {
+        self.device.port().is_here(&gid(address))
+    }
+
     fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId> {
         let claims = self.table.lock().map(|mut table| table.ports(space, port));
         claims.unwrap_or_default().iter().map(|it| it.claim.id).collect()

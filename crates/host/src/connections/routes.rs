@@ -34,6 +34,8 @@ pub(super) fn find(
     let destination = reached_by(destination);
     let source = match source {
         Some(source) if source.is_ipv4() != destination.is_ipv4() => return Err(Errno::EINVAL),
+        // Whichever loopback address an id is bound to.
+        _ if destination.is_loopback() => destination,
         // Packets of this host are for itself wherever they come from.
         _ if port.is_here(&gid(destination)) => source.unwrap_or(destination),
         _ => kernels_choice(source, destination)?,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use transom_abi::*;
 use transom_cm::attributes::{Access, AddressVector, HOP_LIMIT, PORT, Retries};
 use transom_cm::timing::LIFE_TIME;
-use transom_cm::{Attributes, Engine, QpState, Route};
+use transom_cm::{Attributes, Engine, QpState, Route, is_any};
 use transom_system::addresses::gid;
 use transom_wire::cm::{CommId, ServiceId};
 use transom_wire::packet::DEFAULT_PKEY;
@@ -38,9 +38,9 @@ impl Told {
         Self { source, destination, service, route, has_path }
     }
 
-    /// Whether it belongs to a device: by the address that it is bound to, or that it was found to need.
+    /// Whether it belongs to a device: by the address that it is bound to, or by the way that was found.
     fn has_device(&self) -> bool {
-        self.source.is_some_and(|source| !source.ip().is_unspecified())
+        self.route.is_some() || self.source.is_some_and(|source| !is_any(source.ip()))
     }
 
     /// The device's GUID and port, zero if it belongs to none.
@@ -52,7 +52,7 @@ impl Told {
     }
 
     fn gids(&self) -> [Option<[u8; 16]>; 2] {
-        let of_source = self.source.filter(|source| !source.ip().is_unspecified());
+        let of_source = self.source.filter(|source| !is_any(source.ip()));
         match self.route {
             Some(route) => [Some(gid(route.source)), Some(gid(route.destination))],
             None => [of_source.map(|source| gid(source.ip())), None],

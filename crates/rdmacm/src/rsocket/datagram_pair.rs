@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use transom_abi::*;
 
@@ -12,9 +13,12 @@ use super::names;
 use super::own_id::OwnId;
 use super::queue_pair::{QueuePair, Sizes};
 use super::settings::Settings;
+use super::wait::{Deadline, wait_for};
 use crate::provider::Provider;
 use crate::resolve;
 
+/// How long it may take to find the device of a loopback address, in milliseconds.
+const RESOLVE_TIMEOUT: c_int = 2000;
 /// Bytes of the route that comes before a datagram.
 const ROUTE: usize = 40;
 /// The longest datagram between queue pairs, with its header: what rdma-core's have room for. One that is
@@ -62,10 +66,17 @@ impl DatagramPair {
         settings: &Settings,
     ) -> Result<Self, c_int> {
         let own = OwnId::create(provider, RDMA_PS_UDP, IBV_QPT_UD)?;
-        let mut any_port = address;
-        any_port.set_port(0);
-        resolve::bind(own.id(), names::storage(any_port))?;
-        // An address that is on no device has no protection domain.
+        let any_port = names::storage(SocketAddr::new(address.ip(), 0));
+        if address.ip().is_loopback() {
+            // It belongs to no device: one is found by the way to itself (rule CM-67).
+            resolve::resolve_address(own.id(), Some(any_port), any_port, RESOLVE_TIMEOUT)?;
+            let limit = Duration::from_millis(RESOLVE_TIMEOUT as u64);
+            wait_for(own.descriptor(), Deadline::after(Some(limit)))?;
+            own.next();
+        } else {
+            resolve::bind(own.id(), any_port)?;
+        }
+        // Where there is no device there is no protection domain.
         let device = own.id().seen().pd;
         if device.is_null() {
             return Err(libc::ENODEV);

@@ -305,9 +305,10 @@ mod tests {
             };
             Err(ConnectionProblem::OtherDevice { leads: full(leads), given: full(given) })
         };
-        // Before it is bound to an address, no device leads anywhere.
+        // Before the way is known, no device leads anywhere.
         assert_eq!(id.check_device(&context.inner, Some(1)), other("", "1"));
-        id.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        id.resolve_address(None, "127.0.0.1:1".parse().unwrap()).unwrap();
+        while id.next().unwrap().is_none() {}
         assert_eq!(id.check_device(&context.inner, Some(1)), Ok(()));
         assert_eq!(id.check_device(&context.inner, None), Ok(()));
         assert_eq!(id.check_device(&context.inner, Some(2)), other("1", "2"));

@@ -61,6 +61,44 @@ fn a_process_connects_to_itself() {
     assert_eq!(file.destroy(listener), Err(libc::ENOENT));
 }
 
+/// Debian gives a host's own name 127.0.1.1.
+///
+/// Rules: CM-21, CM-67
+#[test]
+fn a_listener_at_loopback_is_reached_by_each_address_of_its_host() {
+    alone(
+        path_of!("a_listener_at_loopback_is_reached_by_each_address_of_its_host"),
+        Way::Namespace,
+        || {
+            ip("link set lo up");
+            ip("link add eth0 type veth peer name far");
+            ip("address add 10.9.0.1/24 dev eth0");
+            ip("link set eth0 up");
+            ip("link set far up");
+            let file = File::open();
+            for own in ["127.0.0.1", "127.0.1.1", "[::1]"] {
+                let listener = file.listener(&format!("{own}:0"));
+                let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+                assert_eq!(format!("{own}:{}", address.port()), address.to_string());
+                for there in ["127.0.0.1", "127.0.1.1", "10.9.0.1"] {
+                    let active = file.id();
+                    file.resolve(active, &format!("{there}:{}", address.port()));
+                    file.connect(active, qpns()[0], &[]).expect("asked");
+                    let passive = file.request();
+                    let [Some(reached), Some(_)] = file.addresses(passive) else { panic!("both") };
+                    assert_eq!(reached.to_string(), format!("{there}:{}", address.port()));
+                    file.reject(passive, &[]).expect("refused");
+                    assert_eq!(file.expect(event::REJECTED, active).status, 28);
+                    for id in [active, passive] {
+                        file.destroy(id).expect("destroyed");
+                    }
+                }
+                file.destroy(listener).expect("destroyed");
+            }
+        },
+    );
+}
+
 /// Rules: CM-21, CM-33
 #[test]
 fn nobody_listens() {

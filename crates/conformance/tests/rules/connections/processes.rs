@@ -397,7 +397,7 @@ fn stopped_processes_on_the_port_hold_up_no_connection_of_others() {
     );
 }
 
-/// Rules: CM-01, CM-21, CM-29, CM-50
+/// Rules: CM-01, CM-21, CM-29, CM-50, CM-67
 #[test]
 fn hosts_connect_and_part() {
     let pair = match VethPair::new(1500) {
@@ -418,6 +418,11 @@ fn hosts_connect_and_part() {
     active.expect(event::TIMEWAIT_EXIT);
     active.order(&[order::CONNECT, 1]);
     assert_eq!(active.expect(event::REJECTED).0, 8);
+    // Who listens at loopback is there for its own host alone.
+    bystander.order(&[order::HOST, Ipv4Addr::LOCALHOST.to_bits().into()]);
+    let near = bystander.ask(&[order::LISTEN, 0]);
+    active.order(&[order::CONNECT, near]);
+    assert_eq!(active.expect(event::REJECTED).0, 28);
     active.connect(&mut bystander, other);
     // The process beside it says so.
     bystander.0.kill();
@@ -484,7 +489,7 @@ fn a_host_where_no_process_is_says_so_unless_one_starts_in_time() {
 fn a_port_is_one_process_s_until_that_ends() {
     let [mut one, mut other] = [(); 2].map(|()| Puppet::start(&[]));
     let port = one.ask(&[order::LISTEN, 0]);
-    assert_eq!(other.ask(&[order::BIND, port]), libc::EADDRINUSE as u64);
+    assert_eq!(other.ask(&[order::BIND, port]), libc::EADDRNOTAVAIL as u64);
     one.0.kill();
     assert_eq!(other.ask(&[order::BIND, port]), 0);
     other.finish();

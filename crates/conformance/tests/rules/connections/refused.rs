@@ -7,21 +7,33 @@ use transom_conformance::connections::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 
-/// Rules: CM-36, CM-37
+/// Rules: CM-36, CM-37, CM-67
 #[test]
 fn addresses_that_cannot_be_had() {
-    let file = File::open();
-    let id = file.id();
-    assert_eq!(file.bind(id, "192.0.2.1:0"), Err(libc::EADDRNOTAVAIL));
-    assert_eq!(file.bind(id, "127.0.0.1:0"), Ok(()));
-    assert_eq!(file.bind(id, "127.0.0.1:0"), Err(libc::EINVAL));
-    let [Some(address), None] = file.addresses(id) else { panic!("it is bound") };
-    assert_eq!(file.bind(file.id(), &address.to_string()), Err(libc::EADDRINUSE));
-    let port = address.port();
-    assert_eq!(file.bind(file.id(), &format!("0.0.0.0:{port}")), Err(libc::EADDRNOTAVAIL));
-    assert_eq!(file.bind(file.datagram_id(), &address.to_string()), Ok(()));
-    assert_eq!(file.destroy(id), Ok(0));
-    assert_eq!(file.bind(file.id(), &address.to_string()), Ok(()));
+    alone(path_of!("addresses_that_cannot_be_had"), Way::Namespace, || {
+        ip("link set lo up");
+        ip("link add eth0 type veth peer name far");
+        ip("address add 10.9.0.1/24 dev eth0");
+        ip("link set eth0 up");
+        ip("link set far up");
+        let file = File::open();
+        for (own, shared) in [("10.9.0.1", libc::EADDRINUSE), ("127.0.0.1", libc::EADDRNOTAVAIL)] {
+            let id = file.id();
+            assert_eq!(file.bind(id, "192.0.2.1:0"), Err(libc::EADDRNOTAVAIL));
+            assert_eq!(file.bind(id, &format!("{own}:0")), Ok(()));
+            assert_eq!(file.bind(id, &format!("{own}:0")), Err(libc::EINVAL));
+            let [Some(address), None] = file.addresses(id) else { panic!("it is bound") };
+            assert_eq!(file.bind(file.id(), &address.to_string()), Err(shared));
+            // Loopback addresses are wildcards here.
+            for any in ["0.0.0.0", "127.0.0.1", "127.0.1.1"].into_iter().filter(|any| *any != own) {
+                let any = format!("{any}:{}", address.port());
+                assert_eq!(file.bind(file.id(), &any), Err(libc::EADDRNOTAVAIL), "{own}, {any}");
+            }
+            assert_eq!(file.bind(file.datagram_id(), &address.to_string()), Ok(()));
+            assert_eq!(file.destroy(id), Ok(0));
+            assert_eq!(file.bind(file.id(), &address.to_string()), Ok(()));
+        }
+    });
 }
 
 /// Rules: CM-37
