@@ -34,6 +34,7 @@
 //! | [`event`] | what happens |
 //! | [`attributes`] | what a queue pair is to be set to |
 //! | `retransmission` | a message that is sent again until it is answered |
+//! | `secret` | numbers that nobody is to foresee: PSNs and ids |
 //! | [`connection`] | a connection from the REQ to the end of its time wait |
 //! | [`datagram`] | the resolution of a datagram service |
 //! | [`shared`] | what all ids have in common: the tables that find them, timers, what goes out |
@@ -48,9 +49,9 @@ pub mod engine;
 pub mod event;
 pub mod host;
 pub mod options;
-mod random;
 pub mod refused;
 mod retransmission;
+mod secret;
 pub mod shared;
 pub mod timing;
 

@@ -11,7 +11,7 @@ use transom_wire::cm::{
 
 use crate::attributes::{AddressVector, HOP_LIMIT};
 use crate::event::{Event, Happened};
-use crate::random::Random;
+use crate::secret::Secret;
 use crate::timing::Timing;
 
 /// What an engine is told once.
@@ -22,8 +22,8 @@ pub struct Config {
     /// The adapter, by which peers know connections: the same in all processes that share it, and in no
     /// others.
     pub node_guid: u64,
-    /// What numbers begin with that are to be others each time: ids and PSNs.
-    pub seed: u64,
+    /// What ids and PSNs come of, which nobody is to foresee.
+    pub seed: u128,
     /// How long the adapter may take for an acknowledgement.
     pub ack_delay: TimeCode,
     /// How long is waited.
@@ -36,7 +36,7 @@ pub struct Config {
 
 impl Config {
     /// With Linux's values, of an adapter that takes 2^15 · 4.096 µs for an acknowledgement, as rxe says.
-    pub const fn new(slot: u8, node_guid: u64, seed: u64) -> Self {
+    pub const fn new(slot: u8, node_guid: u64, seed: u128) -> Self {
         let ack_delay = match TimeCode::new(15) {
             Some(delay) => delay,
             None => TimeCode::MAX,
@@ -87,19 +87,16 @@ pub struct Shared {
     deadlines: BTreeMap<CommId, u64>,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
-    random: Random,
-    /// Ids given so far, and how they are scattered: an odd factor and an offset.
-    given: u32,
-    factor: u32,
-    offset: u32,
+    secret: Secret,
+    /// Ids and PSNs given so far.
+    ids: u32,
+    psns: u64,
 }
 
 const LOW: u32 = 0xff_ffff;
 
 impl Shared {
     pub(crate) fn new(config: Config) -> Self {
-        let mut random = Random::new(config.seed);
-        let (factor, offset) = (random.number() as u32 | 1, random.number() as u32);
         Self {
             config,
             remote_ids: BTreeMap::new(),
@@ -109,18 +106,17 @@ impl Shared {
             deadlines: BTreeMap::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
-            random,
-            given: 0,
-            factor,
-            offset,
+            secret: Secret::new(config.seed),
+            ids: 0,
+            psns: 0,
         }
     }
 
     /// An id that nobody has, and that was not given for as long as possible; `None` if there is none.
     pub(crate) fn new_id(&mut self, taken: impl Fn(CommId) -> bool) -> Option<CommId> {
         for _ in 0..=LOW {
-            let low = self.given.wrapping_mul(self.factor).wrapping_add(self.offset) & LOW;
-            self.given = self.given.wrapping_add(1);
+            let low = self.secret.id(self.ids & LOW);
+            self.ids = self.ids.wrapping_add(1);
             let id = CommId(u32::from(self.config.slot) << 24 | low);
             if id != CommId(0) && !taken(id) {
                 return Some(id);
@@ -131,7 +127,9 @@ impl Shared {
 
     /// A PSN to begin with (rule CM-44).
     pub(crate) fn new_psn(&mut self) -> Psn {
-        Psn::new(self.random.number() as u32)
+        let psn = self.secret.psn(self.psns);
+        self.psns += 1;
+        psn
     }
 
     /// The transaction of an id's own messages (rule CM-11).

@@ -37,7 +37,7 @@ pub(crate) fn address(end: usize) -> IpAddr {
 }
 
 pub(crate) fn config(end: usize) -> Config {
-    Config::new(7 + end as u8, 0x5054_00ff_fe00_0000 + end as u64, 11 + end as u64)
+    Config::new(7 + end as u8, 0x5054_00ff_fe00_0000 + end as u64, 11 + end as u128)
 }
 
 pub(crate) fn qpn(number: u32) -> Qpn {

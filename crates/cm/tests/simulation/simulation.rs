@@ -179,7 +179,7 @@ impl Simulation {
     /// The processes of a host share their GUID.
     fn engine(&mut self, process: usize, slot: u8) -> Engine {
         let guid = 0x5054_00ff_fe00_0000 + host_of(process) as u64;
-        let config = Config::new(slot, guid, self.random.number());
+        let config = Config::new(slot, guid, self.random.number().into());
         let max_backlog = BACKLOG as u32;
         Engine::new(Config { timing: self.timing, max_backlog, ..config })
     }

@@ -64,9 +64,10 @@ impl Manager {
         let process = device.process();
         let table = Connections::open(process.registry(), process.announcer())?;
         let exchange = Exchange::open(device.clone())?;
-        let seed = getrandom::u64().map_err(io::Error::other)?;
+        let mut seed = [0; 16];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let slot = process.announcer().slot;
-        let mut config = Config::new(slot, transom_system::guid(), seed);
+        let mut config = Config::new(slot, transom_system::guid(), u128::from_ne_bytes(seed));
         config.flush = true;
         if let Some(milliseconds) = device.options().connect_timeout {
             config.timing = Timing::giving_up_after(milliseconds);

@@ -1,0 +1,103 @@
+//! Numbers that nobody is to foresee, for whoever knows a connection's can send what seems to be of it: PSNs,
+//! and communication ids.
+//!
+//! They come of a secret by SipHash 2-4: however many of them are known, the next one is not.
+
+use std::hash::Hasher;
+#[expect(
+    deprecated,
+    reason = "it names its algorithm, SipHash 2-4, which the default hasher does not"
+)]
+use std::hash::SipHasher;
+
+use transom_wire::Psn;
+
+/// The secret of an engine: of the system's random numbers, but in a simulation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secret(u128);
+
+/// What a number is for: those for one thing tell nothing of those for another.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Psn,
+    /// A round of the order of ids.
+    IdRound(u8),
+}
+
+const HALF_BITS: u32 = 12;
+const HALF: u32 = (1 << HALF_BITS) - 1;
+/// More than the four that make a permutation look random to who sees little of it.
+const ROUNDS: u8 = 8;
+
+impl Secret {
+    pub(crate) fn new(seed: u128) -> Self {
+        Self(seed)
+    }
+
+    /// The PSN that an engine gives as its `nth`.
+    pub(crate) fn psn(&self, nth: u64) -> Psn {
+        Psn::new(self.number(Purpose::Psn, nth) as u32)
+    }
+
+    /// The lower 24 bits of the id that an engine gives as its `nth`: each comes once in 2^24, in an order that
+    /// is a Feistel network's.
+    pub(crate) fn id(&self, nth: u32) -> u32 {
+        let (mut left, mut right) = (nth >> HALF_BITS & HALF, nth & HALF);
+        for round in 0..ROUNDS {
+            let mixed = self.number(Purpose::IdRound(round), right.into()) as u32 & HALF;
+            (left, right) = (right, left ^ mixed);
+        }
+        left << HALF_BITS | right
+    }
+
+    fn number(&self, purpose: Purpose, of: u64) -> u64 {
+        let purpose = match purpose {
+            Purpose::Psn => [0, 0],
+            Purpose::IdRound(round) => [1, round],
+        };
+        #[expect(deprecated, reason = "as above")]
+        let mut hasher = SipHasher::new_with_keys((self.0 >> 64) as u64, self.0 as u64);
+        hasher.write(&purpose);
+        hasher.write(&of.to_be_bytes());
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What a generator that gives itself away says next: of SplitMix64 the state follows from three outputs, of a
+    /// factor and an offset from two.
+    #[test]
+    fn a_number_is_not_what_those_before_it_foretell() {
+        let secret = Secret::new(0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978);
+        let differences: BTreeSet<u32> = (0..1000)
+            .map(|nth| secret.id(nth + 1).wrapping_sub(secret.id(nth)) & 0xff_ffff)
+            .collect();
+        assert!(differences.len() > 990, "ids that follow each other at a distance");
+        let psns: BTreeSet<u32> = (0..1000).map(|nth| secret.psn(nth).value()).collect();
+        assert!(psns.len() > 990);
+        // Each bit of the seed matters, for otherwise it could be tried.
+        for bit in 0..128 {
+            let other = Secret::new(secret.0 ^ 1 << bit);
+            assert_ne!(
+                (0..4).map(|nth| other.id(nth)).collect::<Vec<_>>(),
+                [0, 1, 2, 3].map(|nth| secret.id(nth))
+            );
+            assert_ne!([0, 1].map(|nth| other.psn(nth)), [0, 1].map(|nth| secret.psn(nth)));
+        }
+    }
+
+    #[test]
+    fn each_id_comes_once() {
+        let secret = Secret::new(7);
+        let mut seen = vec![false; 1 << 24];
+        // All that have the same first half to begin with, and some of the others.
+        for nth in (0..1 << 13).chain((1 << 13..1 << 24).step_by(997)) {
+            assert!(!std::mem::replace(&mut seen[secret.id(nth) as usize], true));
+        }
+    }
+}
