@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
 use transom_system::addresses::Addresses;
-use transom_system::guid;
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
+use transom_system::{node_guid, system_image_guid};
 
 /// The device's number among the kernel's.
 const INDEX: u32 = 0;
@@ -182,17 +182,19 @@ impl Device {
     fn new(name: &DeviceName, details: bool) -> Self {
         // Which kind its windows of type 2 have is the program's affair, not the device's.
         let attributes = device_attributes(false);
-        let guid = format!("{:016x}", guid());
-        let parts: Vec<_> = (0..4).map(|part| &guid[4 * part..][..4]).collect();
-        let guid = parts.join(":");
+        let groups = |guid: u64| {
+            let words = guid.to_be_bytes();
+            let words = words.chunks(2).map(|word| format!("{:02x}{:02x}", word[0], word[1]));
+            words.collect::<Vec<_>>().join(":")
+        };
         Self {
             ifindex: INDEX,
             ifname: name.to_string(),
             node_type: "ca",
             protocol: "roce",
             fw: FW_VER.to_string_lossy().into_owned(),
-            node_guid: guid.clone(),
-            sys_image_guid: guid,
+            node_guid: groups(node_guid()),
+            sys_image_guid: groups(system_image_guid()),
             adaptive_moderation: details.then_some(false),
             caps: details.then(|| capabilities(attributes.device_cap_flags)),
         }

@@ -32,7 +32,7 @@ use crate::attributes::{Access, AddressVector, Attributes, QpState, Retries};
 use crate::event::Happened;
 use crate::refused::Refused;
 use crate::retransmission::Retransmission;
-use crate::shared::Shared;
+use crate::shared::{Arrival, Node, Shared};
 use crate::timing::{MILLISECOND, twice};
 pub(crate) use calls::ReplyParameters;
 pub(crate) use messages::Outcome;
@@ -79,9 +79,17 @@ enum Role {
 /// The other end, from the moment that its ids are known and until they are forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    pub(crate) guid: u64,
+    pub(crate) node: Node,
     pub(crate) id: CommId,
     pub(crate) qpn: Qpn,
+}
+
+impl Peer {
+    /// Notes that this one is connected with an id here, which is `id`.
+    fn note(self, id: CommId, shared: &mut Shared) {
+        shared.remote_ids.insert((self.node, self.id), id);
+        shared.remote_qpns.insert((self.node, self.qpn), id);
+    }
 }
 
 /// A connection.
@@ -176,9 +184,9 @@ impl Connection {
         psn: Psn,
         shared: &mut Shared,
     ) -> Self {
-        let peer = Peer { guid: req.ca_guid, id: req.local_id, qpn: req.qpn };
-        shared.remote_ids.insert((peer.guid, peer.id), id);
-        shared.remote_qpns.insert((peer.guid, peer.qpn), id);
+        let node = Node { guid: req.ca_guid, address: address.route.destination };
+        let peer = Peer { node, id: req.local_id, qpn: req.qpn };
+        peer.note(id, shared);
         // None is shorter than that of a packet's life time 0.
         let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
         Self {
@@ -227,6 +235,11 @@ impl Connection {
     /// The way, by which its messages come too.
     pub(crate) fn address(&self) -> &AddressVector {
         &self.address
+    }
+
+    /// Whether a message has come by the way that leads to the peer.
+    pub(crate) fn is_from(&self, arrival: Arrival) -> bool {
+        arrival.is_by(&self.address)
     }
 
     /// What the peer calls it; zero until that is known.
@@ -326,8 +339,8 @@ impl Connection {
     /// The peer may connect the same queue pair again.
     fn forget_peer(&mut self, shared: &mut Shared) {
         if let Some(peer) = self.peer.take() {
-            shared.remote_ids.remove(&(peer.guid, peer.id));
-            shared.remote_qpns.remove(&(peer.guid, peer.qpn));
+            shared.remote_ids.remove(&(peer.node, peer.id));
+            shared.remote_qpns.remove(&(peer.node, peer.qpn));
         }
     }
 

@@ -55,6 +55,13 @@ pub struct Arrival {
     pub destination: IpAddr,
 }
 
+impl Arrival {
+    /// Whether it came by this way, from its other end.
+    pub(crate) fn is_by(self, way: &AddressVector) -> bool {
+        (self.source, self.destination) == (way.route.destination, way.route.source)
+    }
+}
+
 /// A message that is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -70,6 +77,14 @@ pub struct Transmit {
     pub mad: Mad,
 }
 
+/// A device elsewhere, as far as this end can tell it from others: many may name the same GUID, and whoever does so
+/// at another address is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Node {
+    pub(crate) guid: u64,
+    pub(crate) address: IpAddr,
+}
+
 /// How many answers wait to be sent that belong to no id. More are dropped, as a network would.
 const ANSWERS: usize = 256;
 
@@ -77,10 +92,10 @@ const ANSWERS: usize = 256;
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) config: Config,
-    /// By node GUID and communication id of the peer (rule CM-17).
-    pub(crate) remote_ids: BTreeMap<(u64, CommId), CommId>,
-    /// By node GUID and queue pair of the peer (rule CM-19).
-    pub(crate) remote_qpns: BTreeMap<(u64, Qpn), CommId>,
+    /// By node and communication id of the peer (rule CM-17).
+    pub(crate) remote_ids: BTreeMap<(Node, CommId), CommId>,
+    /// By node and queue pair of the peer (rule CM-19).
+    pub(crate) remote_qpns: BTreeMap<(Node, Qpn), CommId>,
     /// By source and request id (rule CM-31).
     pub(crate) asked: BTreeMap<(IpAddr, CommId), CommId>,
     timers: BTreeSet<(u64, CommId)>,
@@ -110,6 +125,12 @@ impl Shared {
             ids: 0,
             psns: 0,
         }
+    }
+
+    /// The connection with a node that has this id or this queue pair there.
+    pub(crate) fn connected_with(&self, node: Node, id: CommId, qpn: Qpn) -> Option<CommId> {
+        let by_id = self.remote_ids.get(&(node, id));
+        by_id.or_else(|| self.remote_qpns.get(&(node, qpn))).copied()
     }
 
     /// An id that nobody has, and that was not given for as long as possible; `None` if there is none.

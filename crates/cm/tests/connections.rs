@@ -18,10 +18,6 @@ fn unreachable(id: CommId) -> Event {
     Event { id, happened: Happened::Unreachable }
 }
 
-fn disconnected(id: CommId, timed_out: bool) -> Event {
-    Event { id, happened: Happened::Disconnected { timed_out } }
-}
-
 /// Rules: CM-03, CM-32, CM-33, CM-35
 #[test]
 fn a_connection_is_made_and_ended_in_the_order_that_programs_rely_on() {
@@ -631,81 +627,6 @@ fn what_is_not_from_the_peer_changes_nothing() {
     assert_eq!(network.deliver(&other), Handled::Taken(passive));
     network.ends[1].engine.disconnect(passive, network.now).unwrap();
     assert_eq!(network.outgoing(1)[0].mad.transaction, other.mad.transaction);
-    network.finish();
-}
-
-/// Rules: CM-19, CM-26
-#[test]
-fn a_queue_pair_that_is_connected_anew_ends_the_connection_before() {
-    let mut network = Network::new(2);
-    network.listen(1, Service::TCP, 10);
-    let (_, passive) = network.connected(1);
-    // The client's process dies, and another gets the same queue pair.
-    network.ends[0].engine = Engine::new(transom_cm::Config { seed: 99, ..config(0) });
-    let active = network.connect(0, 1, Service::TCP, 1);
-    network.run_but(|_| false);
-    assert_eq!(network.said(), ["REQ", "REJ", "DREQ", "DREP"]);
-    assert_eq!(reason(&network.event(0), active), RejectReason::StaleConnection);
-    assert_eq!(network.event(1), disconnected(passive, false));
-    // Nobody is told of a time wait that no connection was before.
-    network.pass(SECOND, |_| false);
-    assert_eq!(network.event(1).happened, Happened::TimewaitExit);
-    network.no_events();
-    let active = network.connect(0, 1, Service::TCP, 1);
-    network.requested(1);
-    assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
-    network.ends[0].host.release_slot(config(0).slot);
-    network.ends[0].engine = Engine::new(config(0));
-    network.finish();
-}
-
-/// Rules: CM-19
-#[test]
-fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
-    let mut network = Network::new(2);
-    network.listen(1, Service::TCP, 10);
-    let (first, _) = network.connected(1);
-    // The server's process dies, and another gets the same queue pair.
-    network.ends[1].host = transom_cm::Ports::new([address(1)]);
-    network.ends[1].engine = Engine::new(transom_cm::Config { seed: 99, ..config(1) });
-    network.listen(1, Service::TCP, 10);
-    let active = network.connect(0, 1, Service::TCP, 3);
-    let passive = network.requested(1);
-    network.accept(1, passive, 2);
-    network.run();
-    let names = network.sent.iter().map(|(_, transmit)| transmit.mad.message.name());
-    assert_eq!(names.collect::<Vec<_>>(), ["REQ", "REP", "REJ", "DREQ", "DREP"]);
-    assert_eq!(reason(&network.event(1), passive), RejectReason::StaleConnection);
-    assert_eq!(network.event(0), disconnected(first, false));
-    assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
-    assert_eq!(network.ends[1].engine.connection_state(passive), Some(ConnectionState::TimeWait));
-    // A copy of that REP that has been under way for long finds the old connection gone.
-    let sent = network.sent.iter().map(|(_, transmit)| transmit);
-    let rep = sent.clone().find(|transmit| is("REP")(transmit)).cloned().unwrap();
-    let stale = Handled::Refused(RejectReason::StaleConnection);
-    assert_eq!(network.deliver(&rep), stale);
-    assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
-    network.finish();
-}
-
-/// Rules: CM-19
-#[test]
-fn nobody_ends_a_connection_by_claiming_its_queue_pair_from_elsewhere() {
-    let mut network = Network::new(3);
-    network.listen(1, Service::TCP, 10);
-    let (_, passive) = network.connected(1);
-    network.connect(2, 1, Service::TCP, 1);
-    let mut forged = network.outgoing(2).remove(0);
-    let Message::Req(req) = &mut forged.mad.message else { panic!() };
-    req.ca_guid = config(0).node_guid;
-    let stale = Handled::Refused(RejectReason::StaleConnection);
-    assert_eq!(network.deliver(&forged), stale);
-    network.run();
-    assert_eq!(network.said(), ["REQ", "REJ"]);
-    assert_eq!(
-        network.ends[1].engine.connection_state(passive),
-        Some(ConnectionState::Established)
-    );
     network.finish();
 }
 

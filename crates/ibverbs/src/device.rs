@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use transom_abi::*;
 use transom_host::Limits;
 use transom_system::addresses::{Address, Addresses, GID_TABLE};
-use transom_system::guid;
+use transom_system::{node_guid, system_image_guid};
 use transom_thread::set_errno;
 
 use crate::context::Context;
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 
 /// The node GUID in network order; zero, `EINVAL`, if it is not this device.
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    if is_the_device(device) { guid().to_be() } else { 0 }
+    if is_the_device(device) { node_guid().to_be() } else { 0 }
 }
 
 /// The kernel's index of the device: it has none, so -1; with `EINVAL` if it is not this device.
@@ -168,8 +168,8 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
     let reads = c_int::from(limits.read_resources);
     ibv_device_attr {
         fw_ver: padded(FW_VER),
-        node_guid: guid().to_be(),
-        sys_image_guid: guid().to_be(),
+        node_guid: node_guid().to_be(),
+        sys_image_guid: system_image_guid().to_be(),
         max_mr_size: MAX_REGION,
         page_size_cap: 0xffff_ffff_ffff_f000,
         vendor_id: VENDOR_ID,

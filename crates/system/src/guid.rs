@@ -1,7 +1,7 @@
-//! The GUID of this host's device: the same for all its processes and from one boot to the next, and
-//! another one on every other host.
+//! The GUIDs of this host's device.
 //!
-//! It comes from the first of these that there is:
+//! The system image GUID is the host's: the same for all its processes and from one boot to the next, and
+//! another one on every other host. It comes from the first of these that there is:
 //!
 //! 1. the machine ID (`machine-id(5)`), which is not to be shown and so is the key of a keyed hash;
 //! 2. the MAC address of a network interface, if its maker gave it: what is assigned locally, as in
@@ -9,9 +9,14 @@
 //! 3. the boot ID (`random(4)`), until the next boot;
 //! 4. the host's name.
 //!
-//! A container has its host's GUID where it shows the host's machine ID, or has none and no interface of
-//! a maker's either. With a machine ID of its own it has a GUID of its own; those of one image that has
-//! brought a machine ID along have the same on every host, as `machine-id(5)` warns.
+//! A container has its host's where it shows the host's machine ID, or has none and no interface of a maker's
+//! either. With a machine ID of its own it has one of its own; those of one image that has brought a machine ID
+//! along have the same on every host, as `machine-id(5)` warns.
+//!
+//! The node GUID is that of a network namespace on this host: a device each, for each has queue pairs and
+//! communication ids of its own, by which peers know connections. All processes of a namespace have the same one.
+//! It is made of the host's identity and the namespace's number, which is the same from one boot to the next for
+//! the host's own as long as the kernel is, and which no two namespaces have at a time.
 
 use std::fs;
 use std::hash::Hasher;
@@ -23,6 +28,8 @@ use std::hash::SipHasher;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use crate::registry::network_namespace;
+
 /// What is hashed: with another text another number would come of the same machine ID.
 const PURPOSE: &[u8] = b"transom node GUID";
 
@@ -31,11 +38,18 @@ const PURPOSE: &[u8] = b"transom node GUID";
 const GROUP: u64 = 1 << 56;
 const LOCAL: u64 = 1 << 57;
 
-/// The GUID of the node, and of the system that it is part of: an EUI-64 in host order.
-pub fn guid() -> u64 {
-    static GUID: LazyLock<u64> = LazyLock::new(|| from_identity(identity(Path::new("/"))));
-    *GUID
+/// The GUID of the system that the device is part of: an EUI-64 in host order.
+pub fn system_image_guid() -> u64 {
+    from_identity(*IDENTITY, &[])
 }
+
+/// The GUID of the device, which is this network namespace's: an EUI-64 in host order.
+pub fn node_guid() -> u64 {
+    static NAMESPACE: LazyLock<u64> = LazyLock::new(|| network_namespace().unwrap_or_default());
+    of_namespace(*IDENTITY, *NAMESPACE)
+}
+
+static IDENTITY: LazyLock<u128> = LazyLock::new(|| identity(Path::new("/")));
 
 /// What tells the host whose files are below `root` from others.
 fn identity(root: &Path) -> u128 {
@@ -74,8 +88,12 @@ fn makers_address(interfaces: &Path) -> Option<u128> {
     entries.filter_map(address).min()
 }
 
-fn from_identity(identity: u128) -> u64 {
-    hash(identity, PURPOSE) & !GROUP | LOCAL
+fn of_namespace(identity: u128, namespace: u64) -> u64 {
+    from_identity(identity, &namespace.to_be_bytes())
+}
+
+fn from_identity(identity: u128, part: &[u8]) -> u64 {
+    hash(identity, &[PURPOSE, part].concat()) & !GROUP | LOCAL
 }
 
 fn hash(key: u128, text: &[u8]) -> u64 {
@@ -106,7 +124,7 @@ mod tests {
         }
 
         fn guid(&self) -> u64 {
-            from_identity(identity(&self.0))
+            from_identity(identity(&self.0), &[])
         }
     }
 
@@ -131,6 +149,16 @@ mod tests {
         // Whatever else it has.
         let more = booted("more").with("var/lib/dbus/machine-id", MACHINE);
         assert_eq!(more.guid(), host.guid());
+    }
+
+    /// Numbers of namespaces are alike on all hosts.
+    #[test]
+    fn namespaces_differ_on_a_host_and_between_hosts() {
+        let hosts = [1, 2].map(|host| [1, 2].map(|number| of_namespace(host, number)));
+        let all = hosts.concat().into_iter().chain([1, 2].map(|host| from_identity(host, &[])));
+        let guids: std::collections::BTreeSet<u64> = all.collect();
+        assert_eq!(guids.len(), 6);
+        assert!(guids.iter().all(|guid| guid >> 56 & 3 == 2));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`failure`] | what a panic becomes: an error of the device |
 //! | [`file_limit`] | files that must not grow without end |
 //! | [`fork`] | who is told when the process forks or exits |
-//! | [`guid()`] | what tells this host's device from those of others |
+//! | `guid` | what tells this host, and its device, from others |
 //! | [`lock`] | a lock for a handful of instructions |
 //! | [`log`] | events as lines on standard error, for whoever asks by `TRANSOM_LOG` |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
@@ -54,6 +54,6 @@ mod signals;
 mod this_process;
 mod valgrind;
 
-pub use guid::guid;
+pub use guid::{node_guid, system_image_guid};
 pub use process::{ThisProcess, Unchanged};
 pub use say::say;

@@ -31,8 +31,15 @@ mod unconnected;
 
 pub use call::{CallFault, CallRecord, CallRefusal, Name};
 pub use counters::{Counters, Dropped};
+use std::io;
+
 pub use directory::private_file;
 pub use file::{Claim, Process, Registry};
 pub use record::{RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord};
+
+/// The number of this process's network namespace; of all that exist at a time, no two have the same.
+pub(crate) fn network_namespace() -> io::Result<u64> {
+    namespaces::number("net")
+}

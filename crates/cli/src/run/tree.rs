@@ -15,7 +15,7 @@ use transom_ibverbs::{
     port_attributes,
 };
 use transom_system::addresses::{Addresses, GID_TABLE};
-use transom_system::{file_limit, guid};
+use transom_system::{file_limit, node_guid, system_image_guid};
 
 /// Where a program finds its tree, if it is led there by `libtransom_paths.so`; children inherit it.
 pub(super) const VARIABLE: &str = "TRANSOM_TREE";
@@ -287,11 +287,10 @@ fn last_name(path: &str) -> &str {
 }
 
 fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
-    let guid = words(&guid().to_be_bytes());
     vec![
         ("node_type", format!("{IBV_NODE_CA}: CA")),
-        ("node_guid", guid.clone()),
-        ("sys_image_guid", guid),
+        ("node_guid", words(&node_guid().to_be_bytes())),
+        ("sys_image_guid", words(&system_image_guid().to_be_bytes())),
         ("node_desc", name.to_string()),
         ("fw_ver", text(FW_VER)),
         ("hw_rev", format!("{HW_VER:x}")),
@@ -424,7 +423,7 @@ mod tests {
     #[test]
     fn the_files_are_written_as_the_kernel_writes_them() {
         let host = host("0-1", "0");
-        let node_guid = words(&guid().to_be_bytes());
+        let node_guid = words(&node_guid().to_be_bytes());
         for (path, expected) in [
             ("infiniband/transom0/node_type", "1: CA"),
             ("infiniband/transom0/node_guid", node_guid.as_str()),
@@ -498,7 +497,7 @@ mod tests {
         let old = tree.in_parent(&scratch).unwrap();
         let guid = old.join("sys/class/infiniband/transom0/node_guid");
         let kept = fs::read_to_string(&guid).unwrap();
-        assert_eq!(kept.trim_end(), words(&super::guid().to_be_bytes()));
+        assert_eq!(kept.trim_end(), words(&node_guid().to_be_bytes()));
         assert_eq!(fs::metadata(&guid).unwrap().mode() & 0o777, 0o444);
         assert_eq!(fs::metadata(guid.parent().unwrap()).unwrap().mode() & 0o777, 0o555);
 

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use transom_wire::cm::message::Answered;
 use transom_wire::cm::{
-    Bits, CommId, Dreq, Information, Mad, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Transport,
+    Bits, CommId, Dreq, Information, Mad, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Req, Transport,
 };
 
-use super::{Connection, Peer, State};
+use super::{Connection, Peer, Role, State};
 use crate::event::{Happened, Nobody, Offer};
 use crate::retransmission::InVain;
-use crate::shared::Shared;
+use crate::shared::{Node, Shared};
 use crate::timing::{MILLISECOND, ack_timeout};
 
 /// What became of a message for a connection.
@@ -24,6 +24,11 @@ pub(crate) enum Outcome {
 use Outcome::{Ignored, Taken};
 
 impl Connection {
+    /// Whether a REQ with the peer's id is the one that this connection began with (rule CM-17).
+    pub(crate) fn began_with(&self, req: &Req) -> bool {
+        self.role == Role::Passive && (self.peer_qpn, self.peer_psn) == (req.qpn, req.starting_psn)
+    }
+
     /// The REQ again (rules CM-16, CM-17).
     pub(crate) fn on_req_again(&self, shared: &mut Shared) {
         if matches!(self.state, State::RequestReceived) {
@@ -36,9 +41,9 @@ impl Connection {
         if !matches!(self.state, State::RequestSent(_)) {
             return Ignored;
         }
-        let peer = Peer { guid: rep.ca_guid, id: rep.local_id, qpn: self.qpn_of(rep) };
-        shared.remote_ids.insert((peer.guid, peer.id), self.id);
-        shared.remote_qpns.insert((peer.guid, peer.qpn), self.id);
+        let node = Node { guid: rep.ca_guid, address: self.address.route.destination };
+        let peer = Peer { node, id: rep.local_id, qpn: self.qpn_of(rep) };
+        peer.note(self.id, shared);
         shared.sleep(self.id);
         (self.peer, self.peer_id, self.peer_qpn) = (Some(peer), peer.id, peer.qpn);
         self.peer_psn = rep.starting_psn;

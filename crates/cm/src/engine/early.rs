@@ -115,10 +115,10 @@ impl Engine {
     }
 
     /// Whoever sent a request waits no longer.
-    pub(super) fn forget_early(&mut self, rej: &Rej) {
+    pub(super) fn forget_early(&mut self, arrival: Arrival, rej: &Rej) {
         let Some(guid) = rej.timed_out() else { return };
-        let is_that = |it: &Early| matches!(&it.request.message, Message::Req(req) if (req.ca_guid, req.local_id) == (guid, rej.local_id));
-        self.early.retain(|it| !is_that(it));
+        let is_that = |request: &Mad| matches!(&request.message, Message::Req(req) if (req.ca_guid, req.local_id) == (guid, rej.local_id));
+        self.early.retain(|it| it.arrival != arrival || !is_that(&it.request));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::datagram::{Resolution, refusal};
 use crate::event::{Happened, Offer};
 use crate::host::{Claim, Host};
 use crate::options::Kind;
-use crate::shared::{Arrival, Shared, gid};
+use crate::shared::{Arrival, Node, Shared, gid};
 
 /// A request that a listener takes.
 struct Admitted {
@@ -95,7 +95,7 @@ impl Engine {
                 else {
                     return Handled::Unknown;
                 };
-                if !is_from(arrival, resolution.address())
+                if !arrival.is_by(resolution.address())
                     || !resolution.on_reply(&reply, &mut self.shared)
                 {
                     return Handled::Unknown;
@@ -156,15 +156,21 @@ impl Engine {
         req: &Req,
         host: &mut impl Host,
     ) -> Handled {
-        if let Some(known) = self.shared.remote_ids.get(&(req.ca_guid, req.local_id)).copied() {
-            return self.on_req_again(known, req.local_id, arrival);
+        let node = Node { guid: req.ca_guid, address: arrival.source };
+        let known = self.shared.connected_with(node, req.local_id, req.qpn);
+        if let Some(known) = known
+            && let Some((connection, shared)) = self.known(known, req.local_id, arrival)
+            && connection.began_with(req)
+        {
+            connection.on_req_again(shared);
+            return Handled::Duplicate(known);
         }
         let refuse = |engine: &mut Self, reason| {
             let ids = (CommId(0), req.local_id);
             engine.shared.refuse(arrival, transaction, ids, Rejected::Req, reason);
             Handled::Refused(reason)
         };
-        if let Some(stale) = self.shared.remote_qpns.get(&(req.ca_guid, req.qpn)).copied() {
+        if let Some(stale) = known {
             let refused = refuse(self, RejectReason::StaleConnection);
             self.disconnect_stale(stale, now, arrival);
             return refused;
@@ -211,13 +217,6 @@ impl Engine {
         let happened = Happened::ConnectRequest { listener, offer: Some(offer), private_data };
         self.shared.happened(id, happened);
         Handled::Taken(id)
-    }
-
-    fn on_req_again(&mut self, id: CommId, peer: CommId, arrival: Arrival) -> Handled {
-        if let Some((connection, shared)) = self.known(id, peer, arrival) {
-            connection.on_req_again(shared);
-        }
-        Handled::Duplicate(id)
     }
 
     fn on_sidr_req(
@@ -371,11 +370,8 @@ impl Engine {
         let Some((connection, shared)) = self.known(id, CommId(0), arrival) else {
             return Handled::Unknown;
         };
-        if shared.remote_ids.contains_key(&(rep.ca_guid, rep.local_id)) {
-            return Handled::Unknown;
-        }
-        let qpn = connection.qpn_of(rep);
-        let stale = shared.remote_qpns.get(&(rep.ca_guid, qpn)).copied();
+        let node = Node { guid: rep.ca_guid, address: arrival.source };
+        let stale = shared.connected_with(node, rep.local_id, connection.qpn_of(rep));
         // A copy of what was refused is refused, for its sender has ended it.
         if stale.is_some() || connection.has_refused(rep.local_id) {
             let (reason, ids) = (RejectReason::StaleConnection, (id, rep.local_id));
@@ -395,13 +391,16 @@ impl Engine {
     fn on_rej(&mut self, now: u64, arrival: Arrival, rej: &Rej) -> Handled {
         // Whoever has given up may not know what the connection is called here (rule CM-27).
         let (id, peer) = match (rej.timed_out(), rej.rejected) {
-            (Some(guid), _) => match self.shared.remote_ids.get(&(guid, rej.local_id)) {
-                Some(id) => (*id, rej.local_id),
-                None => {
-                    self.forget_early(rej);
-                    return Handled::Unknown;
+            (Some(guid), _) => {
+                let node = Node { guid, address: arrival.source };
+                match self.shared.remote_ids.get(&(node, rej.local_id)) {
+                    Some(id) => (*id, rej.local_id),
+                    None => {
+                        self.forget_early(arrival, rej);
+                        return Handled::Unknown;
+                    }
                 }
-            },
+            }
             (None, Rejected::Req) => (rej.remote_id, CommId(0)),
             // It may have overtaken the REP, and then nobody would say again that it is void.
             (None, Rejected::Other) if self.awaits_reply(rej.remote_id) => {
@@ -432,7 +431,7 @@ impl Engine {
         if let Some(State::Connection(connection)) =
             self.ids.get_mut(&id).map(|entry| &mut entry.state)
             && connection.connection_state() == ConnectionState::Established
-            && is_from(arrival, connection.address())
+            && connection.is_from(arrival)
         {
             connection.disconnect(now, &mut self.shared);
         }
@@ -451,13 +450,7 @@ impl Entry {
 /// Whether a connection is that which the other end, at the address that a message has come from, calls
 /// `peer`; which is zero as long as that is not known (rules CM-20, CM-45).
 fn is_with(connection: &Connection, peer: CommId, arrival: Arrival) -> bool {
-    connection.peer_id() == peer && is_from(arrival, connection.address())
-}
-
-/// Whether a message has come by the way that leads to the peer.
-fn is_from(arrival: Arrival, address: &AddressVector) -> bool {
-    let route = &address.route;
-    (arrival.source, arrival.destination) == (route.destination, route.source)
+    connection.peer_id() == peer && connection.is_from(arrival)
 }
 
 /// The header of an IP service's request, and what is behind it.

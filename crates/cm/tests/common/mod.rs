@@ -288,6 +288,10 @@ pub(crate) fn acceptance(number: u32) -> Accept<'static> {
     }
 }
 
+pub(crate) fn disconnected(id: CommId, timed_out: bool) -> Event {
+    Event { id, happened: Happened::Disconnected { timed_out } }
+}
+
 /// Whether a message is of this name.
 pub(crate) fn is(name: &'static str) -> impl Fn(&Transmit) -> bool {
     move |transmit| transmit.mad.message.name() == name

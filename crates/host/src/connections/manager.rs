@@ -67,7 +67,7 @@ impl Manager {
         let mut seed = [0; 16];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let slot = process.announcer().slot;
-        let mut config = Config::new(slot, transom_system::guid(), u128::from_ne_bytes(seed));
+        let mut config = Config::new(slot, transom_system::node_guid(), u128::from_ne_bytes(seed));
         config.flush = true;
         if let Some(milliseconds) = device.options().connect_timeout {
             config.timing = Timing::giving_up_after(milliseconds);

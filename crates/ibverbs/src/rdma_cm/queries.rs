@@ -46,7 +46,7 @@ impl Told {
     /// The device's GUID and port, zero if it belongs to none.
     fn device(&self) -> (u64, u8) {
         match self.has_device() {
-            true => (transom_system::guid().to_be(), PORT),
+            true => (transom_system::node_guid().to_be(), PORT),
             false => (0, 0),
         }
     }

@@ -15,7 +15,8 @@ use super::call::CallRecord;
 use super::counters::Counters;
 use super::directory;
 use super::lock::{self, Part, With};
-use super::namespaces::{self, Namespaces};
+use super::namespaces::Namespaces;
+use super::network_namespace;
 use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
 use super::runs::{Run, Runs};
@@ -140,7 +141,7 @@ impl Registry {
     fn find() -> io::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let parents = directory::parents(user);
-        let name = directory::name(VERSION, user, namespaces::number("net")?);
+        let name = directory::name(VERSION, user, network_namespace()?);
         let (directory, file) = directory::open(&parents, &name)?;
         let registry = Self::map(directory, file)?;
         directory::remove_unused(&parents, user);
@@ -160,7 +161,8 @@ impl Registry {
         take_room(&file, &directory, 0, offset_of!(Layout, slots))?;
         // The file is at least as long as the layout; nobody shrinks it.
         let layout = map_shared(&file, 0, size_of::<Layout>())?.cast();
-        Ok(Self { layout, file, directory, namespaces: Namespaces::current()? })
+        let identity = Identity::of(&file)?;
+        Ok(Self { layout, file, identity, directory, namespaces: Namespaces::current()? })
     }
 
     /// The directory it lies in, which no other user can enter.

@@ -104,8 +104,8 @@ fn meaning(code: u32) -> Option<&'static str> {
         8 => "nobody listens on this port there",
         9 => "it has no such kind of connection",
         10 => {
-            "it takes this queue pair for that of a connection which it has already: another host or \
-             container may have the same node GUID, or the connection before was not ended"
+            "it still has a connection with this queue pair, which this end has lost without a word. It \
+             ends that now: connect again"
         }
         12 => "it does not have the address, or the request has come by another way than it says",
         26 => "it has no such MTU",

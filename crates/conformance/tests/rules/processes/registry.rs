@@ -16,8 +16,9 @@ use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, library};
-use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid, ibv_get_device_list};
-use transom_system::registry::{Process, Registry};
+use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid};
+use transom_net::management::{ManagementPipe, Note};
+use transom_system::registry::{Life, Process, Registry};
 
 /// How a program is run in a PID namespace of its own.
 const OWN_PIDS: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -41,7 +42,7 @@ fn role() {
         ("forks", forks),
         ("becomes_itself", becomes_itself),
         ("becomes_another", becomes_another),
-        ("tells_guid", tells_guid),
+        ("tells_guids", tells_guids),
     ]);
 }
 
@@ -499,11 +500,47 @@ fn what_nobody_uses_any_more_is_removed() {
     assert!(marked > long_ago, "from now on it counts as unused");
 }
 
-/// Tells the GUID of the device.
-fn tells_guid(channel: &mut Channel) {
-    // SAFETY: a list has a device at its beginning.
-    let guid = unsafe { ibv_get_device_guid(*ibv_get_device_list(std::ptr::null_mut())) };
-    channel.tell(&[u64::from_be(guid)]);
+/// Tells the GUID of the device, and that of the system.
+fn tells_guids(channel: &mut Channel) {
+    let end = open();
+    // SAFETY: the context is open.
+    let node = unsafe { ibv_get_device_guid((*end.context).device) };
+    let told = device_attr(end.context);
+    assert_eq!(told.node_guid, node);
+    channel.tell(&[u64::from_be(node), u64::from_be(told.sys_image_guid)]);
+}
+
+/// The GUIDs that a process behind a wrapper has.
+fn guids_behind(wrapper: &[&str]) -> [u64; 2] {
+    let mut process = Child::start_under(path_of!("tells_guids"), wrapper);
+    let told = process.hear();
+    process.finish();
+    told
+}
+
+/// Peers know connections by the node GUID and numbers that are alike in all network namespaces, so each is a
+/// node of its own. The host is one.
+///
+/// Rules: CM-41
+#[test]
+fn network_namespaces_of_a_host_have_different_node_guids() {
+    in_network(
+        path_of!("network_namespaces_of_a_host_have_different_node_guids"),
+        &words(&after("true")),
+        || {
+            let [[node, system], [again, same]] = [(); 2].map(|()| guids_behind(&["env"]));
+            assert_eq!((node, system), (again, same), "in one namespace");
+            let [other, system_there] = guids_behind(&words(&after("ip link set lo up")));
+            assert_eq!(system_there, system);
+            let apart = ["unshare", "--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"];
+            let [apart, system_apart] = guids_behind(&apart);
+            assert_eq!(system_apart, system);
+            assert_ne!(node, apart);
+            assert_eq!(node, other, "other mounts make no other node");
+            // An EUI-64 that was assigned locally.
+            assert!([node, system, apart].iter().all(|guid| guid >> 56 & 3 == 2));
+        },
+    );
 }
 
 /// Every host has its own, and keeps it: what its machine ID makes of it (machine-id(5)).
@@ -515,16 +552,12 @@ fn hosts_have_different_guids() {
         || {
             let guid = |digits: &str| {
                 let host = format!("mount -t tmpfs tmpfs /etc && echo {digits} >/etc/machine-id");
-                let mut process = Child::start_under(path_of!("tells_guid"), &words(&after(&host)));
-                let [guid] = process.hear();
-                process.finish();
-                guid
+                guids_behind(&words(&after(&host)))
             };
             let (one, other) = ("1".repeat(32), "12".repeat(16));
             assert_eq!(guid(&one), guid(&one));
-            assert_ne!(guid(&one), guid(&other));
-            // An EUI-64 that was assigned locally.
-            assert_eq!(guid(&one) >> 56 & 3, 2);
+            let ([node, system], [other_node, other_system]) = (guid(&one), guid(&other));
+            assert!(node != other_node && system != other_system);
         },
     );
 }

@@ -22,6 +22,7 @@ use transom_system::addresses::Addresses;
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
+use transom_system::{node_guid, system_image_guid};
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
 /// Where it is, behind that link.
@@ -295,7 +296,7 @@ fn rdma_shows_the_device() {
     let addresses = Addresses::read().unwrap();
     let (interface, index) =
         addresses.get(0).map(|it| (it.interface_name().unwrap(), it.interface)).unwrap();
-    let guid = groups(&transom_system::guid().to_be_bytes());
+    let [node, system] = [node_guid(), system_image_guid()].map(|guid| groups(&guid.to_be_bytes()));
     let version = env!("CARGO_PKG_VERSION");
     let link = format!("link transom0/1 state ACTIVE physical_state LINK_UP netdev {interface} ");
     let details = format!("{link}netdev_index {index} ");
@@ -303,7 +304,7 @@ fn rdma_shows_the_device() {
         r#"[{{"ifindex":0,"ifname":"transom0","port":1,"state":"ACTIVE","physical_state":"LINK_UP","netdev":"{interface}","netdev_index":{index}}}]"#
     );
     let device = format!(
-        "0: transom0: node_type ca protocol roce fw {version} node_guid {guid} sys_image_guid {guid} "
+        "0: transom0: node_type ca protocol roce fw {version} node_guid {node} sys_image_guid {system} "
     );
     let folder = installed.scratch.path().to_str().expect("a plain path").to_owned();
     for (way, user) in &installed.ways {

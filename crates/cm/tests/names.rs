@@ -1,0 +1,146 @@
+//! What peers are known by: a node GUID that any may name, addresses, queue pairs and communication ids.
+
+mod common;
+
+use std::net::IpAddr;
+
+use common::*;
+use transom_cm::{ConnectionState, Engine, Event, Handled, Happened, Service, Transmit};
+use transom_wire::cm::service::Addresses;
+use transom_wire::cm::{IpHeader, Message, RejectReason};
+
+/// Rules: CM-19, CM-26
+#[test]
+fn a_queue_pair_that_is_connected_anew_ends_the_connection_before() {
+    let mut network = Network::new(2);
+    network.listen(1, Service::TCP, 10);
+    let (_, passive) = network.connected(1);
+    // The client's process dies, and another gets the same queue pair.
+    network.ends[0].engine = Engine::new(transom_cm::Config { seed: 99, ..config(0) });
+    let active = network.connect(0, 1, Service::TCP, 1);
+    network.run_but(|_| false);
+    assert_eq!(network.said(), ["REQ", "REJ", "DREQ", "DREP"]);
+    assert_eq!(reason(&network.event(0), active), RejectReason::StaleConnection);
+    assert_eq!(network.event(1), disconnected(passive, false));
+    // Nobody is told of a time wait that no connection was before.
+    network.pass(SECOND, |_| false);
+    assert_eq!(network.event(1).happened, Happened::TimewaitExit);
+    network.no_events();
+    let active = network.connect(0, 1, Service::TCP, 1);
+    network.requested(1);
+    assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
+    network.ends[0].host.release_slot(config(0).slot);
+    network.ends[0].engine = Engine::new(config(0));
+    network.finish();
+}
+
+/// Rules: CM-19
+#[test]
+fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
+    let mut network = Network::new(2);
+    network.listen(1, Service::TCP, 10);
+    let (first, _) = network.connected(1);
+    // The server's process dies, and another gets the same queue pair.
+    network.ends[1].host = transom_cm::Ports::new([address(1)]);
+    network.ends[1].engine = Engine::new(transom_cm::Config { seed: 99, ..config(1) });
+    network.listen(1, Service::TCP, 10);
+    let active = network.connect(0, 1, Service::TCP, 3);
+    let passive = network.requested(1);
+    network.accept(1, passive, 2);
+    network.run();
+    let names = network.sent.iter().map(|(_, transmit)| transmit.mad.message.name());
+    assert_eq!(names.collect::<Vec<_>>(), ["REQ", "REP", "REJ", "DREQ", "DREP"]);
+    assert_eq!(reason(&network.event(1), passive), RejectReason::StaleConnection);
+    assert_eq!(network.event(0), disconnected(first, false));
+    assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
+    assert_eq!(network.ends[1].engine.connection_state(passive), Some(ConnectionState::TimeWait));
+    // A copy of that REP that has been under way for long finds the old connection gone.
+    let sent = network.sent.iter().map(|(_, transmit)| transmit);
+    let rep = sent.clone().find(|transmit| is("REP")(transmit)).cloned().unwrap();
+    let stale = Handled::Refused(RejectReason::StaleConnection);
+    assert_eq!(network.deliver(&rep), stale);
+    assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
+    network.finish();
+}
+
+/// A REQ from another address in a peer's name, as one says the same who has the same GUID, queue pair and id by
+/// chance.
+fn in_the_name_of(peer: &Transmit, elsewhere: usize) -> Transmit {
+    let mut transmit = Transmit { source: address(elsewhere), ..peer.clone() };
+    let Message::Req(req) = &mut transmit.mad.message else { panic!() };
+    let IpAddr::V4(ip) = address(elsewhere) else { panic!() };
+    req.primary.local_gid = ip.to_ipv6_mapped().octets();
+    let header = req.private_data.first_chunk_mut::<{ IpHeader::BYTES }>().unwrap();
+    let IpHeader { source_port, .. } = IpHeader::read(header).unwrap();
+    let addresses = Addresses::new(address(elsewhere), peer.destination).unwrap();
+    *header = IpHeader { source_port, addresses }.write();
+    transmit
+}
+
+/// Rules: CM-17, CM-19
+#[test]
+fn who_names_the_guid_of_another_keeps_nobody_out_and_ends_nothing() {
+    for stranger_comes_first in [false, true] {
+        let mut network = Network::new(3);
+        network.listen(1, Service::TCP, 10);
+        let active = network.connect(0, 1, Service::TCP, 1);
+        let req = network.outgoing(0).remove(0);
+        let forged = in_the_name_of(&req, 2);
+        let (first, second) = if stranger_comes_first { (&forged, &req) } else { (&req, &forged) };
+        // Each is one of its own, and one of its own again.
+        let [one, other] = [first, second].map(|req| {
+            let Handled::Taken(id) = network.deliver(req) else { panic!("{:?}", network.handled) };
+            assert_eq!(network.deliver(req), Handled::Duplicate(id));
+            assert_eq!(network.requested(1), id);
+            id
+        });
+        assert_ne!(one, other);
+        let honest = if stranger_comes_first { other } else { one };
+        network.accept(1, honest, 2);
+        assert_eq!(network.event(0).id, active);
+        network.ends[0].engine.establish(active).unwrap();
+        assert_eq!(network.event(1), Event { id: honest, happened: Happened::Established });
+        // Nor does it end what stands, or have what waits forgotten, by saying that it waits no longer.
+        let state = network.ends[1].engine.connection_state(honest);
+        assert_eq!(state, Some(ConnectionState::Established));
+        network.finish();
+    }
+}
+
+/// Rules: CM-27, CM-56
+#[test]
+fn a_request_that_waits_is_forgotten_for_its_own_sender_alone() {
+    let mut network = Network::new(3);
+    let listener = network.bound(1, Service::TCP);
+    let active = network.connect(0, 1, Service::TCP, 1);
+    network.run();
+    assert_eq!(network.handled, [Handled::Waits]);
+    network.destroy(0, active);
+    let rej = network.outgoing(0).remove(0);
+    assert!(is("REJ")(&rej));
+    let elsewhere = Transmit { source: address(2), ..rej.clone() };
+    assert_eq!(network.deliver(&elsewhere), Handled::Unknown);
+    let End { engine, host, .. } = &mut network.ends[1];
+    engine.listen(listener, 10, network.now, host).unwrap();
+    network.requested(1);
+    network.finish();
+}
+
+/// Nobody is told nothing: a peer whose process has died, and in whose place another says the same id, would wait
+/// for as long as a REQ is sent again.
+///
+/// Rules: CM-17, CM-19
+#[test]
+fn an_id_that_a_peer_gives_anew_ends_the_connection_before() {
+    let mut network = Network::new(2);
+    network.listen(1, Service::TCP, 10);
+    let (_, passive) = network.connected(1);
+    network.ends[0].engine = Engine::new(config(0));
+    network.ends[0].host.release_slot(config(0).slot);
+    let active = network.connect(0, 1, Service::TCP, 3);
+    network.run();
+    assert_eq!(network.said(), ["REQ", "REJ", "DREQ", "DREP"]);
+    assert_eq!(reason(&network.event(0), active), RejectReason::StaleConnection);
+    assert_eq!(network.event(1), disconnected(passive, false));
+    network.finish();
+}
