@@ -88,7 +88,7 @@ struct Waiting {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Whole,
-    /// The pipe is full.
+    /// The pipe is full, or cannot be had right now.
     NoRoom,
     /// The process takes none.
     Nowhere,
@@ -134,9 +134,9 @@ impl ManagementPipe {
         }
     }
 
-    /// Whether the process in a slot takes management datagrams.
-    pub fn is_at(&self, slot: u8) -> bool {
-        self.registry.management_pipe_of(slot).is_ok()
+    /// Whether the process in a slot takes management datagrams, as far as that can be found out.
+    pub fn may_be_at(&self, slot: u8) -> bool {
+        !self.registry.management_pipe_of(slot).is_err_and(|error| is_nowhere(&error))
     }
 
     /// Sends a note to the process in a slot; false if that takes none.
@@ -170,13 +170,23 @@ impl ManagementPipe {
     }
 
     fn write(&self, slot: u8, note: &Note) -> Written {
-        let Ok(pipe) = self.registry.management_pipe_of(slot) else { return Written::Nowhere };
+        let pipe = match self.registry.management_pipe_of(slot) {
+            Ok(pipe) => pipe,
+            Err(error) if is_nowhere(&error) => return Written::Nowhere,
+            // As where this process has no descriptor left.
+            Err(_) => return Written::NoRoom,
+        };
         // Shorter than what a pipe takes in one piece: all of it or nothing.
         match rustix::io::write(&pipe, &note.to_bytes()) {
             Err(rustix::io::Errno::AGAIN) => Written::NoRoom,
             _ => Written::Whole,
         }
     }
+}
+
+/// Whether nobody takes what is written there: there is no such pipe, or nobody reads it.
+fn is_nowhere(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO))
 }
 
 #[cfg(test)]

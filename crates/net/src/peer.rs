@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
@@ -11,7 +10,7 @@ use transom_device::protection::{Announcer, Grant};
 use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_shared, may_copy_with,
 };
-use transom_system::registry::Process;
+use transom_system::registry::{Life, Process};
 use transom_system::segment::{RING_BYTES, RingKind, RingPositions, Segment, Wakeup};
 use transom_system::{ThisProcess, asymmetric_fence};
 
@@ -40,8 +39,7 @@ pub struct Peer {
     /// Who has the barrier between what is put into a ring and whether its other end is to be told.
     order: Fence,
     me: Announcer,
-    /// Hangs up once the process has ended.
-    life: OwnedFd,
+    life: Life,
     gone: AtomicBool,
     rings: Rings,
     /// Queue pairs that wait for room towards this peer.
@@ -227,9 +225,9 @@ impl Peer {
         self.reach == Reach::Direct || self.memory.shared.is_some()
     }
 
-    /// Becomes readable when the process ends, calls `exec`, or closes its device.
-    pub fn life(&self) -> BorrowedFd<'_> {
-        self.life.as_fd()
+    /// By which the end of its stay is noticed.
+    pub fn life(&self) -> &Life {
+        &self.life
     }
 
     /// Whether the process has ended or closed its device.

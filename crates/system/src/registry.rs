@@ -10,6 +10,7 @@
 //! | [`connections`] | ports and connections of the connection managers |
 //! | `directory` | where it lies, and removing what nobody uses any more |
 //! | `lock` | who is there |
+//! | `life` | how one learns that another has ended |
 //! | `presence` | what tells others that a process is there, and when it goes |
 //! | `runs` | how many devices each run of a program has opened |
 //! | `namespaces` | who reaches whom by the local link |
@@ -22,6 +23,7 @@ pub mod connections;
 mod counters;
 mod directory;
 mod file;
+mod life;
 mod lock;
 mod namespaces;
 mod presence;
@@ -29,12 +31,13 @@ pub(crate) mod record;
 mod runs;
 mod unconnected;
 
-pub use call::{CallFault, CallRecord, CallRefusal, Name};
-pub use counters::{Counters, Dropped};
 use std::io;
 
+pub use call::{CallFault, CallRecord, CallRefusal, Name};
+pub use counters::{Counters, Dropped};
 pub use directory::private_file;
 pub use file::{Claim, Process, Registry};
+pub use life::Life;
 pub use record::{RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord};

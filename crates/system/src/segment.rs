@@ -15,6 +15,7 @@ use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentS
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
 use crate::descriptor;
+use crate::descriptor::Identity;
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
 use crate::one_step::OneStep;
@@ -273,9 +274,7 @@ impl Segment {
 
     /// Whether a descriptor is one of this segment.
     pub fn is_behind(&self, descriptor: BorrowedFd<'_>) -> bool {
-        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-        let ours = rustix::fs::fstat(&self.file).map(identity);
-        rustix::fs::fstat(descriptor).map(identity).is_ok_and(|theirs| ours == Ok(theirs))
+        Identity::of(&self.file).is_ok_and(|ours| ours.is_behind(descriptor))
     }
 
     /// Has the kernel let nothing be changed from here any more, in a forked child. It only makes a

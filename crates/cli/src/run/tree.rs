@@ -169,7 +169,8 @@ fn remove_old(runs: &Path) -> io::Result<()> {
     let is_over = |tree: &Path| {
         let name = tree.file_name()?.to_str()?;
         let pid: u32 = name.strip_prefix(&space)?.split('-').nth(1)?.parse().ok()?;
-        let gone = pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+        let asked = Path::new(&format!("/proc/{pid}")).try_exists();
+        let gone = pid == std::process::id() || matches!(asked, Ok(false));
         gone.then_some(())
     };
     let trees = fs::read_dir(runs)?.flatten().map(|entry| entry.path());
@@ -187,14 +188,18 @@ fn remove_old(runs: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a program has a tree's lock: whatever it has done to its environment, it still uses it.
+/// Whether a program has a tree's lock: whatever it has done to its environment, it still uses it. Where that
+/// cannot be asked it may have.
 fn is_locked(tree: &Path) -> bool {
-    let Ok(file) = File::open(tree.join(USED)) else { return false };
+    let file = match File::open(tree.join(USED)) {
+        Ok(file) => file,
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+    };
     let (l_type, l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
     let mut lock = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
     // SAFETY: the descriptor is open, and the kernel says in `lock` what is in its way.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+    asked != 0 || i32::from(lock.l_type) != libc::F_UNLCK
 }
 
 /// The trees that processes have been started with, as far as they let others see it.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use transom_wire::cm::message::Answered;
 use transom_wire::cm::{
-    Bits, CommId, Dreq, Information, Mad, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Req, Transport,
+    Bits, CommId, Dreq, Information, Mad, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Req,
+    Transport,
 };
 
 use super::{Connection, Peer, Role, State};

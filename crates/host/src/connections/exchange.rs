@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_cm::{Arrival, Transmit};
 use transom_device::protection::Announcer;
 use transom_device::qp::QpNumber;
@@ -16,6 +15,7 @@ use transom_net::Path;
 use transom_net::management::{ManagementDatagram, ManagementPipe, Note};
 use transom_system::addresses::gid;
 use transom_system::clock;
+use transom_system::registry::Life;
 use transom_system::registry::connections::{ClaimedPort, Connections};
 use transom_wire::Psn;
 use transom_wire::cm::{
@@ -48,8 +48,10 @@ enum Owner {
 pub(super) struct Exchange {
     device: Arc<Device>,
     pipe: ManagementPipe,
-    /// The other processes that take messages, and what hangs up when they end.
-    others: Vec<(Announcer, Arc<OwnedFd>)>,
+    /// The other processes that take messages.
+    others: Vec<Life>,
+    /// Some could not be watched, as where no descriptor was left.
+    some_unwatched: bool,
     unsent: VecDeque<Transmit>,
     /// When what waits is tried again.
     again: Option<u64>,
@@ -68,19 +70,20 @@ impl Exchange {
         let (registry, slot) = (process.registry(), process.announcer().slot);
         let pipe = ManagementPipe::open(registry, slot)?;
         let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
-        let (others, unsent, again, psn) = Default::default();
+        let (others, some_unwatched, unsent, again, psn) = Default::default();
         let faults = MessageFaults::new(device.options().faults);
-        let mut exchange = Self { device, pipe, others, unsent, again, psn, faults, readable };
+        let mut exchange =
+            Self { device, pipe, others, some_unwatched, unsent, again, psn, faults, readable };
         exchange.watch();
-        for (other, _) in &exchange.others {
-            exchange.pipe.send(other.slot, Note::Newcomer, clock::steady());
+        for other in &exchange.others {
+            exchange.pipe.send(other.process().slot, Note::Newcomer, clock::steady());
         }
         Ok(exchange)
     }
 
     /// What to wait for: messages, and the ends of the others.
     pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
-        let lives = self.others.iter().map(|(_, life)| life.clone());
+        let lives = self.others.iter().map(|life| life.descriptor().clone());
         std::iter::once(self.readable.clone()).chain(lives).collect()
     }
 
@@ -88,29 +91,25 @@ impl Exchange {
     fn watch(&mut self) {
         let process = self.device.process();
         let (registry, me) = (process.registry(), process.announcer().slot);
+        self.some_unwatched = false;
         for slot in registry.taken().filter(|slot| *slot != me) {
-            let known = |it: Announcer| self.others.iter().any(|(other, _)| *other == it);
+            let known = |it: Announcer| self.others.iter().any(|other| other.process() == it);
             let unknown = registry.process(slot).filter(|it| !known(it.announcer));
-            let Some(other) = unknown.filter(|_| self.pipe.is_at(slot)) else { continue };
-            if let Ok(life) = registry.watch(other.announcer) {
-                self.others.push((other.announcer, Arc::new(life)));
+            let Some(other) = unknown.filter(|_| self.pipe.may_be_at(slot)) else { continue };
+            match registry.watch(other.announcer) {
+                Ok(life) => self.others.push(life),
+                Err(_) => self.some_unwatched |= registry.is_alive(other.announcer),
             }
         }
     }
 
     /// Those of the others that have ended. They are not watched any more then.
     pub(super) fn take_ended(&mut self) -> Vec<Announcer> {
-        let mut ended = Vec::new();
-        self.others.retain(|(other, life)| {
-            let mut fds = [PollFd::new(life, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let lives = rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|told| told == 0);
-            if !lives {
-                ended.push(*other);
-            }
-            lives
-        });
-        ended
+        if self.some_unwatched {
+            self.watch();
+        }
+        let ended = self.others.extract_if(.., |other| other.has_ended());
+        ended.map(|other| other.process()).collect()
     }
 
     /// Takes the oldest message that another process of this host has sent or handed on.
@@ -193,8 +192,8 @@ impl Exchange {
                 (!sent).then_some(datagram)
             }
             Owner::All => {
-                for (other, _) in &self.others {
-                    self.pipe.send(other.slot, Note::Datagram(datagram), clock::steady());
+                for other in &self.others {
+                    self.pipe.send(other.process().slot, Note::Datagram(datagram), clock::steady());
                 }
                 Some(datagram)
             }

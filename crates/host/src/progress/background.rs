@@ -162,7 +162,7 @@ impl Background {
             false => Worker::Instead,
         });
         let peers = device.peers.all();
-        for peer in peers.iter().filter(|peer| has_ended(peer)) {
+        for peer in peers.iter().filter(|peer| peer.life().has_ended()) {
             dispatch.lose_peer(peer);
             changed.get_or_insert_default().push(peer.announcer);
         }
@@ -233,7 +233,7 @@ impl Background {
         // Seldom is there anything, so it may come between polls of the program.
         let undelivered = wire.map(|wire| wire.undelivered_descriptor());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
-        let of_peers = peers.iter().map(|peer| peer.life());
+        let of_peers = peers.iter().map(|peer| peer.life().descriptor().as_fd());
         let of_connections = connections.iter().map(|fd| fd.as_fd());
         let all = own.into_iter().chain(undelivered).chain(of_connections);
         let all = all.chain(self.others.descriptors());
@@ -381,12 +381,6 @@ impl Dispatch<'_> {
         std::thread::sleep(POLL_TIMEOUT);
         waits() && self.device().work.polls_in_vain.load(Relaxed) == polls
     }
-}
-
-fn has_ended(peer: &Peer) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(peer.life(), PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn drain(wake: &impl AsFd) {

@@ -4,19 +4,19 @@
 //! Usually that one hands them on and begins a round; but it may be stopped, so somebody must notice
 //! without a packet.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
+use transom_system::registry::Life;
 
 use super::Port;
 
 /// The others, as one process watches them, wherever they live.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Others {
     /// The change of the table that was looked at last.
     change: Option<u32>,
-    watched: Vec<(Announcer, OwnedFd)>,
+    watched: Vec<Life>,
 }
 
 impl Others {
@@ -28,9 +28,9 @@ impl Others {
             return false;
         }
         let members: Vec<Announcer> = port.steering.others().collect();
-        self.watched.retain(|(who, _)| members.contains(who));
+        self.watched.retain(|life| members.contains(&life.process()));
         for who in members {
-            if !self.watched.iter().any(|(watched, _)| *watched == who) {
+            if !self.watched.iter().any(|life| life.process() == who) {
                 self.add(who, port, dead);
             }
         }
@@ -40,7 +40,7 @@ impl Others {
     fn add(&mut self, who: Announcer, port: &Port, dead: &mut Vec<Announcer>) {
         let registry = port.steering.registry();
         match registry.watch(who) {
-            Ok(life) => self.watched.push((who, life)),
+            Ok(life) => self.watched.push(life),
             // Of its end the packets tell that go astray.
             Err(_) if registry.is_alive(who) => {}
             Err(_) => {
@@ -50,22 +50,16 @@ impl Others {
         }
     }
 
-    /// Readable when one of them has ended.
+    /// Readable when one of them may have ended.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.watched.iter().map(|(_, life)| life.as_fd())
+        self.watched.iter().map(|life| life.descriptor().as_fd())
     }
 
     /// Sees to it that packets find their way again if some of them have ended. `dead` gets those.
     pub fn bury(&mut self, port: &Port, dead: &mut Vec<Announcer>) {
-        self.watched.retain(|(who, life)| {
-            let mut ended = [PollFd::new(life, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let lives = rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended == 0);
-            if !lives {
-                port.bury(*who);
-                dead.push(*who);
-            }
-            lives
-        });
+        for life in self.watched.extract_if(.., |life| life.has_ended()) {
+            port.bury(life.process());
+            dead.push(life.process());
+        }
     }
 }

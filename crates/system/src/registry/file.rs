@@ -14,6 +14,7 @@ use transom_device::protection::{Announcer, PROCESSES};
 use super::call::CallRecord;
 use super::counters::Counters;
 use super::directory;
+use super::life::Life;
 use super::lock::{self, Part, With};
 use super::namespaces::Namespaces;
 use super::network_namespace;
@@ -21,7 +22,7 @@ use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
-use crate::descriptor;
+use crate::descriptor::{self, Identity};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 
@@ -78,6 +79,7 @@ pub struct Registry {
     layout: NonNull<Layout>,
     /// Holds [`Part::Users`], and asks who holds what. It takes no slot, for a forked child has it too.
     file: OwnedFd,
+    identity: Identity,
     directory: PathBuf,
     /// Those of this process.
     namespaces: Namespaces,
@@ -345,13 +347,13 @@ impl Registry {
         presence::open_pipe(&self.wake_path(slot), OFlags::RDWR)
     }
 
-    /// What hangs up when this stay ends: its process ends, calls `exec`, or closes its device. An
+    /// By which the end of this stay is noticed: its process ends, calls `exec`, or closes its device. An
     /// error if it has ended already.
-    pub fn watch(&self, process: Announcer) -> io::Result<OwnedFd> {
-        let life = presence::watch(&self.life_path(process.slot))?;
+    pub fn watch(&'static self, process: Announcer) -> io::Result<Life> {
+        let pipe = presence::watch(&self.life_path(process.slot))?;
         // It was there before the stay began, so this one is its own if the stay goes on.
         match self.is_alive(process) {
-            true => Ok(life),
+            true => Life::new(process, pipe, self),
             false => Err(io::Error::other("the process has ended or closed its device")),
         }
     }
@@ -423,10 +425,12 @@ impl Registry {
     /// Whether this stay in the slot goes on.
     pub fn is_alive(&self, process: Announcer) -> bool {
         // A successor puts its name there after it has taken the other's away and then the lock. If
-        // the kernel cannot tell, take it for alive: exactness comes first.
-        self.holds(process)
-            && lock::is_locked(&self.file, Part::Stay(process.slot)).unwrap_or(true)
-            && self.holds(process)
+        // the kernel cannot tell, or tells of another file, take it for alive: exactness comes first.
+        let is_locked = || {
+            lock::is_locked(&self.file, Part::Stay(process.slot)).unwrap_or(true)
+                || !self.identity.is_behind(&self.file)
+        };
+        self.holds(process) && is_locked() && self.holds(process)
     }
 
     /// The refusals noted by the process that is or was in a slot, oldest first.

@@ -37,6 +37,7 @@ fn role() {
         ("talks", talks),
         ("talks_undumpable", talks_undumpable),
         ("opens", opens),
+        ("stays", stays),
         ("has_many_open", has_many_open),
         ("connects", connects),
         ("forks", forks),
@@ -215,6 +216,77 @@ fn ping_pongs_run_between_pid_namespaces() {
 /// Opens a device and never closes it.
 fn opens(_: &mut Channel) {
     open();
+}
+
+/// Has a device until it is told to end, or killed.
+fn stays(channel: &mut Channel) {
+    let _end = open();
+    channel.tell(&[]);
+    let _ = channel.hear_all();
+}
+
+/// Sets how many descriptors this process may have, and answers how many that were.
+fn limit_descriptors(limit: u64) -> u64 {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limits are this call's own.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits) }, 0);
+    let before = std::mem::replace(&mut limits.rlim_cur, limit);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limits) }, 0);
+    before
+}
+
+/// A program may lower its limit of descriptors, or close ours and open others: who lives then is not dead, and who
+/// dies is noticed all the same.
+///
+/// Rules: CM-50
+#[test]
+fn nobody_is_dead_because_he_cannot_be_asked() {
+    let name = path_of!("nobody_is_dead_because_he_cannot_be_asked");
+    alone(name, Way::Direct, || {
+        let registry = Registry::open().expect("a registry");
+        let mut others = [(); 2].map(|()| Child::start(path_of!("stays")));
+        let lives = others.each_mut().map(|other| {
+            let [] = other.hear();
+            let found = registry.processes().into_iter().find(|it| it.pid == other.pid());
+            let life = registry.watch(found.expect("it has a device").announcer);
+            life.expect("it lives")
+        });
+        // In place of what tells of the first one's end is a pipe that hangs up.
+        let (reading, _) = std::io::pipe().expect("a pipe");
+        // SAFETY: both are open, and stay so.
+        let replaced =
+            unsafe { libc::dup2(reading.as_raw_fd(), lives[0].descriptor().as_raw_fd()) };
+        assert_ne!(replaced, -1);
+        assert_eq!(lives.each_ref().map(Life::has_ended), [false; 2]);
+        // No descriptor can be asked about any more.
+        let before = limit_descriptors(0);
+        assert_eq!(lives.each_ref().map(Life::has_ended), [false; 2]);
+        others.into_iter().for_each(Child::kill);
+        until("their ends", || lives.iter().all(Life::has_ended).then_some(()));
+        limit_descriptors(before);
+    });
+}
+
+/// What cannot be given to a process for want of descriptors is not answered as if that had ended.
+///
+/// Rules: CM-50
+#[test]
+fn a_message_waits_for_a_descriptor() {
+    alone(path_of!("a_message_waits_for_a_descriptor"), Way::Direct, || {
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let slot = claim.announcer().slot;
+        let mut pipe = ManagementPipe::open(registry, slot).expect("a pipe");
+        let before = limit_descriptors(0);
+        assert!(pipe.may_be_at(slot) && pipe.send(slot, Note::Newcomer, 0));
+        limit_descriptors(before);
+        assert_eq!(pipe.take(), None);
+        pipe.send_rest(0);
+        assert_eq!(pipe.take(), Some(Note::Newcomer));
+        // No process ever has that slot.
+        assert!(!pipe.may_be_at(0) && !pipe.send(0, Note::Newcomer, 0));
+    });
 }
 
 /// In a PID namespace of its own, has one process after the other open a device, all under one PID if
