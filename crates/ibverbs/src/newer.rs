@@ -68,25 +68,25 @@ pub extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
     number_of(|| Err(libc::EOPNOTSUPP))
 }
 
-/// The kind of a work request in words.
+/// The kind of a work request in rdma-core's words.
 pub extern "C" fn ibv_wr_opcode_str(opcode: ibv_wr_opcode) -> *const c_char {
     /// Version 44 left the number free.
     const IBV_WR_FLUSH: ibv_wr_opcode = 14;
     let name = match opcode {
-        IBV_WR_RDMA_WRITE => c"RDMA write",
-        IBV_WR_RDMA_WRITE_WITH_IMM => c"RDMA write with immediate",
+        IBV_WR_RDMA_WRITE => c"rdma-write",
+        IBV_WR_RDMA_WRITE_WITH_IMM => c"rdma-write-with-imm",
         IBV_WR_SEND => c"send",
-        IBV_WR_SEND_WITH_IMM => c"send with immediate",
-        IBV_WR_RDMA_READ => c"RDMA read",
-        IBV_WR_ATOMIC_CMP_AND_SWP => c"atomic compare and swap",
-        IBV_WR_ATOMIC_FETCH_AND_ADD => c"atomic fetch and add",
-        IBV_WR_LOCAL_INV => c"local invalidate",
-        IBV_WR_BIND_MW => c"bind memory window",
-        IBV_WR_SEND_WITH_INV => c"send with invalidate",
-        IBV_WR_TSO => c"TSO",
-        IBV_WR_DRIVER1 => c"driver 1",
+        IBV_WR_SEND_WITH_IMM => c"send-with-imm",
+        IBV_WR_RDMA_READ => c"rdma-read",
+        IBV_WR_ATOMIC_CMP_AND_SWP => c"atomic-cmp-and-swp",
+        IBV_WR_ATOMIC_FETCH_AND_ADD => c"atomic-fetch-and-add",
+        IBV_WR_LOCAL_INV => c"local-inv",
+        IBV_WR_BIND_MW => c"bind-mw",
+        IBV_WR_SEND_WITH_INV => c"send-with-inv",
+        IBV_WR_TSO => c"tso",
+        IBV_WR_DRIVER1 => c"driver1",
         IBV_WR_FLUSH => c"flush",
-        IBV_WR_ATOMIC_WRITE => c"atomic write",
+        IBV_WR_ATOMIC_WRITE => c"atomic-write",
         _ => c"unknown",
     };
     name.as_ptr()

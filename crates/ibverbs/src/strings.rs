@@ -1,4 +1,5 @@
-//! Names and rates: `ibv_wc_status_str(3)` and kin.
+//! Names and rates: `ibv_wc_status_str(3)` and kin. They are rdma-core's to the letter: people search for them, and
+//! scripts look for them in logs.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -16,26 +17,26 @@ pub extern "C" fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char {
         IBV_WC_LOC_QP_OP_ERR => c"local QP operation error",
         IBV_WC_LOC_EEC_OP_ERR => c"local EE context operation error",
         IBV_WC_LOC_PROT_ERR => c"local protection error",
-        IBV_WC_WR_FLUSH_ERR => c"work request flushed",
-        IBV_WC_MW_BIND_ERR => c"memory window bind error",
-        IBV_WC_BAD_RESP_ERR => c"bad response",
+        IBV_WC_WR_FLUSH_ERR => c"Work Request Flushed Error",
+        IBV_WC_MW_BIND_ERR => c"memory management operation error",
+        IBV_WC_BAD_RESP_ERR => c"bad response error",
         IBV_WC_LOC_ACCESS_ERR => c"local access error",
-        IBV_WC_REM_INV_REQ_ERR => c"remote invalid request",
-        IBV_WC_REM_ACCESS_ERR => c"remote access error (see: transom explain)",
+        IBV_WC_REM_INV_REQ_ERR => c"remote invalid request error",
+        IBV_WC_REM_ACCESS_ERR => c"remote access error",
         IBV_WC_REM_OP_ERR => c"remote operation error",
-        IBV_WC_RETRY_EXC_ERR => c"transport retries exceeded",
-        IBV_WC_RNR_RETRY_EXC_ERR => c"receiver-not-ready retries exceeded",
-        IBV_WC_LOC_RDD_VIOL_ERR => c"local RDD violation",
+        IBV_WC_RETRY_EXC_ERR => c"transport retry counter exceeded",
+        IBV_WC_RNR_RETRY_EXC_ERR => c"RNR retry counter exceeded",
+        IBV_WC_LOC_RDD_VIOL_ERR => c"local RDD violation error",
         IBV_WC_REM_INV_RD_REQ_ERR => c"remote invalid RD request",
-        IBV_WC_REM_ABORT_ERR => c"remote abort",
+        IBV_WC_REM_ABORT_ERR => c"aborted error",
         IBV_WC_INV_EECN_ERR => c"invalid EE context number",
         IBV_WC_INV_EEC_STATE_ERR => c"invalid EE context state",
         IBV_WC_FATAL_ERR => c"fatal error",
-        IBV_WC_RESP_TIMEOUT_ERR => c"response timeout",
+        IBV_WC_RESP_TIMEOUT_ERR => c"response timeout error",
         IBV_WC_GENERAL_ERR => c"general error",
-        IBV_WC_TM_ERR => c"tag matching error",
-        IBV_WC_TM_RNDV_INCOMPLETE => c"tag matching rendezvous incomplete",
-        _ => c"unknown status",
+        IBV_WC_TM_ERR => c"TM error",
+        IBV_WC_TM_RNDV_INCOMPLETE => c"TM software rendezvous",
+        _ => c"unknown",
     })
 }
 
@@ -87,9 +88,9 @@ pub extern "C" fn ibv_event_type_str(event: ibv_event_type) -> *const c_char {
         IBV_EVENT_SRQ_LIMIT_REACHED => c"SRQ limit reached",
         IBV_EVENT_QP_LAST_WQE_REACHED => c"last WQE reached",
         IBV_EVENT_CLIENT_REREGISTER => c"client reregistration",
-        IBV_EVENT_GID_CHANGE => c"GID change",
+        IBV_EVENT_GID_CHANGE => c"GID table change",
         IBV_EVENT_WQ_FATAL => c"WQ fatal",
-        _ => c"unknown event",
+        _ => c"unknown",
     })
 }
 

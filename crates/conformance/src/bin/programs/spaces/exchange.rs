@@ -69,7 +69,8 @@ impl Exchange<'_> {
             bytes += checked(client)? + checked(server)?;
         }
         let (status, printed) = killed.server.end(LIMIT)?;
-        let told = "the other end is gone, and a request to it fails: transport retries exceeded";
+        let told =
+            "the other end is gone, and a request to it fails: transport retry counter exceeded";
         if status.success() || !printed.complaints.contains(told) {
             return Err(format!("the killed one's peer: {status}\n{}", printed.complaints));
         }
