@@ -8,9 +8,9 @@ use crate::failure::{Failure, Result};
 use crate::packets;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
-use std::fmt;
 use std::io::Write;
-use transom_system::registry::{CallRecord, ConnectionRecord, Process, RefusalRecord, Registry};
+use transom_device::qp::QpNumber;
+use transom_system::registry::{Fate, Process, Record, Registry, Role};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,6 +70,18 @@ Of a call that was refused at once, such as of ibv_create_qp, it has these:
   qp           the queue pair that the call was about
   sentence     all that for a person
 
+Of work that came to nothing otherwise, such as a request that nobody answered, it has these:
+  time_ns, pid, process, alive, device
+               as above
+  role         \"origin\": its own work request; \"target\": what came for it
+  reason       why: unanswered, not_ready, bad_response, refused_there, unfit, flushed, overrun,
+               dropped
+  status       the status of the completion, such as IBV_WC_RETRY_EXC_ERR; null if there is none
+  wr_id        the work request, if it is one
+  qp           the queue pair
+  peer_qp      the queue pair at the other end
+  sentence     all that for a person
+
 Of a connection that did not come about it has these:
   time_ns, pid, process, alive, device
                as above
@@ -113,36 +125,6 @@ struct Refused {
     record: Record,
 }
 
-/// What was refused.
-enum Record {
-    /// An access to memory, a bind, an invalidation.
-    Access(RefusalRecord),
-    /// A call, at once.
-    Call(CallRecord),
-    /// A connection.
-    Connection(ConnectionRecord),
-}
-
-impl Record {
-    fn time(&self) -> u64 {
-        match self {
-            Self::Access(record) => record.time,
-            Self::Call(record) => record.time,
-            Self::Connection(record) => record.time,
-        }
-    }
-}
-
-impl fmt::Display for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Access(record) => record.fmt(f),
-            Self::Call(record) => record.call.fmt(f),
-            Self::Connection(record) => record.fmt(f),
-        }
-    }
-}
-
 pub(crate) fn run(args: &ExplainArgs) -> Result {
     let registry = registry()?;
     let refusals = collect(registry, args.pid);
@@ -159,28 +141,53 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     print_waiting(registry, args.pid)
 }
 
-/// The refusals of all processes, newest first.
+/// What all processes have noted, newest first; of a certain one also what others refused it.
 fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
     let mut all = Vec::new();
     for slot in 0..=u8::MAX {
         let Some(process) = registry.process(slot) else { continue };
-        let accesses = registry.refusals(slot).into_iter().map(Record::Access);
-        let calls = registry.refused_calls(slot).into_iter().map(Record::Call);
-        let connections = registry.unconnected(slot).into_iter().map(Record::Connection);
-        let records: Vec<_> = accesses.chain(calls).chain(connections).collect();
+        let records = registry.records(slot);
         // If another process has taken the slot meanwhile, it is not clear whose they are.
         let now = registry.process(slot);
         if now.is_none_or(|now| now.announcer != process.announcer) {
             continue;
         }
-        if pid.is_some_and(|pid| process.pid != pid) {
-            continue;
-        }
         let refused = |record| Refused { process: process.clone(), record };
         all.extend(records.into_iter().map(refused));
     }
+    if let Some(pid) = pid {
+        let slots: Vec<_> = registry.processes().into_iter().filter(|it| it.pid == pid).collect();
+        let peers: Vec<_> = all.iter().filter(|it| it.process.pid == pid).map(unanswered).collect();
+        all.retain(|it| {
+            it.process.pid == pid
+                || slots.iter().any(|asker| is_told_to(&it.record, asker.announcer.slot))
+                || peers.iter().flatten().any(|peer| has_dropped(&it.record, *peer))
+        });
+    }
     all.sort_by_key(|refused| std::cmp::Reverse(refused.record.time()));
     all
+}
+
+/// Whether a process noted it of a request of the process in a slot.
+fn is_told_to(record: &Record, slot: u8) -> bool {
+    let peer = match record {
+        Record::Access(record) if record.role() == Role::Target => record.peer,
+        Record::Work(record) if record.work.is_none() => record.peer,
+        _ => return false,
+    };
+    QpNumber::from_bits(peer).slot() == slot
+}
+
+/// The queue pair that has not answered.
+fn unanswered(refused: &Refused) -> Option<u32> {
+    let Record::Work(record) = &refused.record else { return None };
+    matches!(record.fate, Fate::Unanswered { .. }).then_some(record.peer)
+}
+
+/// Whether it is a message that was dropped which came to this queue pair by a packet, which does not say of whom.
+fn has_dropped(record: &Record, qp: u32) -> bool {
+    let Record::Work(record) = record else { return false };
+    matches!(record.fate, Fate::Dropped(_)) && (record.qp, record.peer) == (qp, 0)
 }
 
 fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {

@@ -11,6 +11,7 @@ pub mod connections;
 pub mod coverage;
 pub mod datagrams;
 pub mod documents;
+pub mod explained;
 pub mod extended;
 pub mod extended_qp;
 pub mod forger;

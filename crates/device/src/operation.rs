@@ -38,42 +38,42 @@ numbered! {
     }
 }
 
-/// What completed, with the values of `enum ibv_wc_opcode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Opcode {
-    /// Any SEND.
-    Send = 0,
-    /// Any RDMA WRITE.
-    Write = 1,
-    /// RDMA READ.
-    Read = 2,
-    /// Compare and swap.
-    CompareSwap = 3,
-    /// Fetch and add.
-    FetchAdd = 4,
-    /// A bind.
-    BindWindow = 5,
-    /// LOCAL_INV.
-    LocalInvalidate = 6,
-    /// FLUSH.
-    Flush = 8,
-    /// ATOMIC WRITE.
-    AtomicWrite = 9,
-    /// A message received.
-    Receive = 128,
-    /// A WRITE with immediate received.
-    ReceiveWriteImmediate = 129,
-    /// A tagged buffer added.
-    TagAdd = 130,
-    /// A tagged buffer removed.
-    TagRemove = 131,
-    /// The count of unexpected messages reported.
-    TagSync = 132,
-    /// A message with a tag received, or the data of a rendezvous.
-    TagReceive = 133,
-    /// A message without a tag received by a queue that matches tags.
-    TagNone = 134,
+numbered! {
+    /// What completed, with the values of `enum ibv_wc_opcode`.
+    pub enum Opcode {
+        /// Any SEND.
+        Send = 0,
+        /// Any RDMA WRITE.
+        Write = 1,
+        /// RDMA READ.
+        Read = 2,
+        /// Compare and swap.
+        CompareSwap = 3,
+        /// Fetch and add.
+        FetchAdd = 4,
+        /// A bind.
+        BindWindow = 5,
+        /// LOCAL_INV.
+        LocalInvalidate = 6,
+        /// FLUSH.
+        Flush = 8,
+        /// ATOMIC WRITE.
+        AtomicWrite = 9,
+        /// A message received.
+        Receive = 128,
+        /// A WRITE with immediate received.
+        ReceiveWriteImmediate = 129,
+        /// A tagged buffer added.
+        TagAdd = 130,
+        /// A tagged buffer removed.
+        TagRemove = 131,
+        /// The count of unexpected messages reported.
+        TagSync = 132,
+        /// A message with a tag received, or the data of a rendezvous.
+        TagReceive = 133,
+        /// A message without a tag received by a queue that matches tags.
+        TagNone = 134,
+    }
 }
 
 /// What an operation is about, and who asks for it.

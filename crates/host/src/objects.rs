@@ -17,6 +17,7 @@ mod prefetch;
 mod qp;
 mod queue_pairs;
 mod region;
+mod seldom;
 mod srq;
 mod td;
 mod window;

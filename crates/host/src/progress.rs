@@ -403,7 +403,11 @@ impl<'a> Dispatch<'a> {
         if request.to.slot() == me {
             return match self.adapter.queue_pairs.get(request.to.index()) {
                 Some(qp) => qp.execute(request, source, sink, answer, deferred),
-                None => Reply::Dropped,
+                None => {
+                    let (from, to) = (request.from.bits(), request.to.bits());
+                    self.adapter.queue_pairs.note_none(from, to);
+                    Reply::Dropped
+                }
             };
         }
         match request.remote.process() {

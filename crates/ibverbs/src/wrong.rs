@@ -101,6 +101,7 @@ impl Wrong {
                 field: Name::new(self.field),
                 value: self.value,
                 limit: self.limit,
+                more: [0; 2],
                 rule: Name::new(self.rule),
                 qp,
             });

@@ -16,7 +16,11 @@ use crate::fork::Owner;
 use crate::memory::{self, Copier, Destination, Maps, Source, change_word, shared_word};
 use crate::object_counts::ObjectCounts;
 use crate::one_step::{Holder, Others, Write, Written};
-use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
+use crate::registry::{
+    CallRecord, CallRefusal, Claim, ConnectionRecord, Fate, Record, RefusalRecord, Registry, Work,
+    WorkRecord,
+};
+use crate::say;
 use crate::segment::Segment;
 use crate::this_process::this_process;
 
@@ -166,9 +170,10 @@ impl ThisProcess {
     }
 
     /// Notes a refusal for `transom explain`.
+    #[cold]
     pub fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
         debug!(qp = %QpNumber::from_bits(refusal.attempt.qp), %refusal, "access refused");
-        self.claim.note_refusal(&RefusalRecord {
+        self.note(&Record::Access(RefusalRecord {
             time: clock::wall(),
             refusal: *refusal,
             age: match refusal.object.since {
@@ -177,22 +182,40 @@ impl ThisProcess {
             },
             peer: summary.peering().from.bits(),
             qp_access: summary.gate().access,
-        });
+        }));
     }
 
-    /// Notes that a verb was refused at once, for `transom explain`. What a forked child is refused is
-    /// not noted: the records are its parent's.
+    /// Notes that a verb was refused at once, for `transom explain`.
+    #[cold]
     pub fn note_refused_call(&self, call: &CallRefusal) {
         debug!(%call, "call refused");
-        if !self.is_inherited() {
-            self.claim.note_refused_call(&CallRecord { time: clock::wall(), call: *call });
-        }
+        self.note(&Record::Call(CallRecord { time: clock::wall(), call: *call }));
     }
 
     /// Notes a connection that did not come about, for `transom explain`.
+    #[cold]
     pub fn note_unconnected(&self, record: &ConnectionRecord) {
         debug!(%record, "not connected");
-        self.claim.note_unconnected(record);
+        self.note(&Record::Connection(*record));
+    }
+
+    /// Notes work that came to nothing, for `transom explain`: of a queue pair here, perhaps with one at the other end.
+    #[cold]
+    pub fn note_work(&self, qp: u32, peer: u32, work: Option<Work>, fate: Fate) {
+        let record = WorkRecord { time: clock::wall(), qp, peer, work, fate };
+        debug!(%record, "work came to nothing");
+        self.note(&Record::Work(record));
+    }
+
+    /// What a forked child meets is not noted: the records are its parent's.
+    fn note(&self, record: &Record) {
+        if self.is_inherited() {
+            return;
+        }
+        self.claim.note(record);
+        if !record.is_ordinary() {
+            say::hint();
+        }
     }
 
     /// Wakes whoever waits by [`ThisProcess::wake_descriptor`].

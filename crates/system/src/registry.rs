@@ -14,8 +14,13 @@
 //! | `presence` | what tells others that a process is there, and when it goes |
 //! | `runs` | how many devices each run of a program has opened |
 //! | `namespaces` | who reaches whom by the local link |
-//! | `record` | a refusal, and the sentence it becomes |
+//! | `holders` | what holds an object that was to be destroyed |
+//! | `noted` | what each process has noted for `transom explain`: the last records |
+//! | `record` | an access that was refused, and the sentence it becomes |
+//! | `call` | a call that was refused at once, and its sentence |
 //! | `unconnected` | a connection that did not come about, and its sentence |
+//! | `work` | work that came to nothing, and its sentence |
+//! | `named` | numbers as a person reads them |
 //! | `counters` | what became of packets |
 
 mod call;
@@ -23,13 +28,17 @@ pub mod connections;
 mod counters;
 mod directory;
 mod file;
+mod holders;
 mod life;
 mod lock;
+mod named;
 mod namespaces;
+mod noted;
 mod presence;
 pub(crate) mod record;
 mod runs;
 mod unconnected;
+mod work;
 
 use std::io;
 
@@ -37,10 +46,13 @@ pub use call::{CallFault, CallRecord, CallRefusal, Name};
 pub use counters::{Counters, Dropped};
 pub use directory::private_file;
 pub use file::{Claim, Process, Registry};
+pub use holders::{Holder, Holders};
 pub use life::Life;
+pub use noted::Record;
 pub use record::{RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord};
+pub use work::{Fate, Found, Unheard, Work, WorkRecord};
 
 /// The number of this process's network namespace; of all that exist at a time, no two have the same.
 pub(crate) fn network_namespace() -> io::Result<u64> {

@@ -10,11 +10,14 @@
 //! where it cannot write, wait where a pipe is full, and let SIGPIPE end a program of C.
 
 use std::fmt::{self, Write};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
 use tracing::subscriber::NoSubscriber;
 
+use crate::environment;
 use crate::signals::without_signals;
 
 /// A longer sentence is cut off: what is no longer goes into a pipe in one piece.
@@ -29,6 +32,37 @@ pub fn say(sentence: fmt::Arguments<'_>) {
     } else {
         tracing::error!(target: "transom", "{sentence}");
     }
+}
+
+/// Says once where to ask why something was refused: where a person reads along, or a CI keeps what is written. Others'
+/// standard error is a file of theirs, or a program reads it; and whoever collects events has the reason itself.
+#[cold]
+pub(crate) fn hint() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    // Once is enough, also where it is not said.
+    if SAID.swap(true, Relaxed) {
+        return;
+    }
+    let collected = !tracing::dispatcher::get_default(|collector| collector.is::<NoSubscriber>());
+    if !collected && (is_read_by_a_person() || is_ci()) {
+        let pid = std::process::id();
+        write_line(format_args!(
+            "transom: something was refused or failed; `transom explain --pid {pid}` says why"
+        ));
+    }
+}
+
+fn is_read_by_a_person() -> bool {
+    let errno = transom_thread::errno();
+    let is_terminal = std::io::stderr().is_terminal();
+    // The program's own, which a call that succeeds leaves as it is.
+    transom_thread::set_errno(errno);
+    is_terminal
+}
+
+/// As all of them say it.
+fn is_ci() -> bool {
+    environment::variable("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
 /// Writes a line to standard error. It takes no memory and no lock, and does not wait.

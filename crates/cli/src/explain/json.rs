@@ -1,13 +1,14 @@
 //! A refusal as a line of JSON. What the fields mean, `transom explain --help` says.
 
-use super::{Device, Record, Refused};
+use super::{Device, Refused};
 use serde::Serialize;
 use std::fmt::Debug;
 use transom_device::Access;
 use transom_device::operation::Subject;
 use transom_device::protection::{Kind, Reason, Snapshot, State};
 use transom_system::registry::{
-    CallRecord, ConnectionFault, ConnectionRecord, Process, RefusalRecord, Role,
+    CallRecord, ConnectionFault, ConnectionRecord, Fate, Process, Record, RefusalRecord, Role,
+    WorkRecord,
 };
 
 #[derive(Serialize)]
@@ -16,6 +17,7 @@ pub(super) enum Line<'a> {
     Access(RefusedAccess<'a>),
     Call(RefusedCall<'a>),
     Connection(RefusedConnection<'a>),
+    Work(LostWork<'a>),
 }
 
 /// The line of a refusal.
@@ -25,6 +27,44 @@ pub(super) fn line(refused: &Refused) -> Line<'_> {
         Record::Access(record) => Line::Access(RefusedAccess::new(process, record)),
         Record::Call(record) => Line::Call(RefusedCall::new(process, record)),
         Record::Connection(record) => Line::Connection(RefusedConnection::new(process, record)),
+        Record::Work(record) => Line::Work(LostWork::new(process, record)),
+    }
+}
+
+/// Work that came to nothing.
+#[derive(Serialize)]
+pub(super) struct LostWork<'a> {
+    time_ns: u64,
+    pid: u32,
+    process: &'a str,
+    alive: bool,
+    device: Device,
+    role: &'static str,
+    reason: &'static str,
+    status: Option<&'static str>,
+    wr_id: Option<u64>,
+    qp: Option<u32>,
+    peer_qp: Option<u32>,
+    sentence: String,
+}
+
+impl<'a> LostWork<'a> {
+    fn new(process: &'a Process, record: &WorkRecord) -> Self {
+        let number = |qp: u32| (qp != 0).then_some(qp);
+        Self {
+            time_ns: record.time,
+            pid: process.pid,
+            process: &process.name,
+            alive: process.alive,
+            device: Device::of(process),
+            role: if matches!(record.fate, Fate::Dropped(_)) { "target" } else { "origin" },
+            reason: record.fate.name(),
+            status: record.status(),
+            wr_id: record.work.map(|work| work.wr_id),
+            qp: number(record.qp),
+            peer_qp: number(record.peer),
+            sentence: record.to_string(),
+        }
     }
 }
 
@@ -352,6 +392,7 @@ mod tests {
             field: Name::new("cap.max_send_wr"),
             value: 40_000,
             limit: 32_768,
+            more: [0; 2],
             rule: Name::new("CR-03"),
             qp: 0,
         };

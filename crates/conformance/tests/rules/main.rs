@@ -139,6 +139,13 @@ mod async_events;
 /// G.9 Completion counters.
 mod completion_counters;
 
+/// G.10 Explanations.
+mod explained {
+    mod hint;
+    mod words;
+    mod work;
+}
+
 /// H. RoCEv2 wire. What a queue pair makes of packets is tested by `transom-device`.
 mod wire {
     mod acknowledgements;

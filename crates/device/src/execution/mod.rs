@@ -20,6 +20,7 @@
 
 mod counted;
 mod effects;
+mod failure;
 mod link;
 mod local;
 pub mod one_sided;
@@ -33,6 +34,7 @@ mod segmentation;
 
 pub use counted::Counted;
 pub use effects::{Effect, Effects};
+pub use failure::{Failure, Unheard, Why};
 pub use link::{Direct, DirectTarget, Payload, Segmentation, Sent};
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use process::{Context, MemoryGone, Process, TakeShared};

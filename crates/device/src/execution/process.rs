@@ -2,7 +2,10 @@
 //! once, and a buffer for everything else.
 
 use super::one_sided::Admission;
-use super::{Counted, Direct, DirectTarget, Effects, Injection, Payload, PlainSend, Request};
+use super::{
+    Counted, Direct, DirectTarget, Effects, Failure, Injection, Payload, PlainSend, QueueSide,
+    Request, Unheard,
+};
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Body, Completion, Receive, Remote, Sge, Take};
@@ -104,6 +107,18 @@ pub trait Process {
     fn complete(&self, completion: &Completion);
     /// Something is refused: it is noted for whoever asks why, before a completion or an answer says so.
     fn note_refusal(&self, refusal: &Refusal);
+    /// A work request of the send queue ends in error though nothing is refused here: the same for that.
+    fn note_failure(&self, failure: &Failure) {
+        let _ = failure;
+    }
+    /// So many work requests of a queue pair in error are flushed, sends or receives.
+    fn note_flushed(&self, side: QueueSide, count: u64) {
+        let _ = (side, count);
+    }
+    /// A message of this queue pair is dropped.
+    fn note_unheard(&self, from: QpNumber, why: Unheard) {
+        let _ = (from, why);
+    }
     /// An operation has ended that completion counters may count: well, with so many bytes, or with `None` in
     /// error. A completion that it has comes after that.
     fn count(&self, operation: Counted, bytes: Option<u64>) {

@@ -16,7 +16,7 @@ use super::one_sided::Admission;
 use super::retry::Retry;
 use super::{
     Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, PlainSend, Process,
-    Request, Segmentation,
+    Request, Segmentation, Why,
 };
 use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState, QpSummary, Service};
@@ -539,7 +539,7 @@ impl Requester {
             }
             self.pause.not_before = None;
             if core::mem::take(&mut self.pause.giving_up) {
-                self.fail_head(cx, Status::RetryExceeded, 0);
+                self.fail_head(cx, Status::RetryExceeded, Why::Unanswered);
                 return Step::Waits;
             }
         }
@@ -558,7 +558,8 @@ impl Requester {
             SendOp::Message(body) => self.start_message(cx, &wqe, body),
             SendOp::Local(op) => self.local_operation(cx, &wqe, op),
             SendOp::Unsupported => {
-                self.fail_head(cx, Status::LocalQpOperation, Reason::WrongService.code());
+                let why = Why::Unfit(Reason::WrongService, 0, 0);
+                self.fail_head(cx, Status::LocalQpOperation, why);
                 Step::Waits
             }
         }

@@ -17,7 +17,7 @@ use super::one_sided::{KeyDomain, Stop, Target};
 use super::rendezvous::MAX_RENDEZVOUS;
 use super::{
     Context, Counted, Effect, Effects, Injection, Process, QpEvent, QueueSide, Reply, Request,
-    Sink, Source,
+    Sink, Source, Unheard,
 };
 use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
 use crate::qp::{Look, QpState, QpSummary, Service};
@@ -153,6 +153,7 @@ impl Responder {
         if next && cx.process.connection().is_none_or(|look| cx.summary.is_still(look)) {
             self.carry_out(request, source, sink, cx)
         } else {
+            self.note_unheard(request, cx);
             Reply::Dropped
         }
     }
@@ -168,6 +169,7 @@ impl Responder {
         if self.is_for_here(request, cx.summary) {
             self.carry_out(request, source, sink, cx)
         } else {
+            self.note_unheard(request, cx);
             Reply::Dropped
         }
     }
@@ -260,6 +262,23 @@ impl Responder {
             _ => summary.peering().from == request.from,
         };
         summary.gate().receives() && request.service.target() == self.service && addressed
+    }
+
+    /// Notes why a segment is not for this queue pair now, unless it only is not the next.
+    #[cold]
+    fn note_unheard<P: Process>(&self, request: &Request, cx: &Context<'_, P>) {
+        let (gate, peering) = (cx.summary.gate(), cx.summary.peering());
+        let why = match request.remote {
+            _ if !gate.receives() => Unheard::Deaf(gate.state),
+            _ if request.service.target() != self.service => Unheard::OtherService,
+            Remote::Datagram(datagram) if datagram.qkey != self.qkey => {
+                Unheard::OtherQkey { own: self.qkey, came: datagram.qkey }
+            }
+            Remote::Datagram(_) => return,
+            _ if peering.from != request.from => Unheard::OtherPeer(peering.from),
+            _ => return,
+        };
+        cx.process.note_unheard(request.from, why);
     }
 
     /// Whether a segment is the next in the order of messages, and of the parts of each.

@@ -108,6 +108,9 @@ numbered! {
         /// A type 1 window on a zero-based region.
         #[error("no window of type 1 is bound to a zero-based region")]
         ZeroBasedRegion = 33,
+        /// The queue pair sends no READ or atomic (`max_rd_atomic` is zero).
+        #[error("the queue pair sends no READ or atomic, for its max_rd_atomic is 0")]
+        NoReadsSent = 34,
     }
 }
 
@@ -118,6 +121,7 @@ impl Reason {
             Self::Misaligned
             | Self::QpRightMissing
             | Self::NoReadResources
+            | Self::NoReadsSent
             | Self::TooLong
             | Self::ReceiveTooSmall
             | Self::UnknownSrq
@@ -228,6 +232,7 @@ impl Reason {
             Self::NotARegion => "LA-24",
             Self::QpRightMissing => "RA-06",
             Self::NoReadResources => "RA-09",
+            Self::NoReadsSent => "RN-12",
             Self::TooLong => "RA-39",
             Self::MemoryGone => "MR-40",
             Self::ReceiveTooSmall => "RA-53",

@@ -26,6 +26,9 @@ pub struct Gate {
 /// The rights to flush do not fit beside the others; they go where the service leaves room.
 const FLUSH_BITS: u32 = (Access::FLUSH_GLOBAL.bits() | Access::FLUSH_PERSISTENT.bits()) >> 8;
 
+/// The bit of a gate's word that says that there is a queue pair.
+const HERE: u64 = 1 << 15;
+
 /// The bits of a gate's word that say which life of the queue pair it is: how often it has gone to RESET, as far as
 /// they count. They lie above the state.
 const LIFE: u64 = 31 << 3;
@@ -36,6 +39,7 @@ impl Gate {
             | (self.service as u64) << 8
             | u64::from(self.access.bits() >> 8 & FLUSH_BITS) << 12
             | u64::from(self.by_message) << 14
+            | HERE
             | u64::from(self.access.bits() as u8) << 16
             | u64::from(self.read_resources) << 24
             | u64::from(self.pd) << 32
@@ -127,6 +131,17 @@ impl Look {
     }
 }
 
+/// Whether there is a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// There has never been one.
+    Never,
+    /// It has been destroyed.
+    Gone,
+    /// There is one.
+    Here,
+}
+
 /// One queue pair, as other processes of the user see it. All zeros is no queue pair.
 #[derive(Default)]
 #[repr(C, align(64))]
@@ -143,6 +158,8 @@ pub struct QpSummary {
     domain: [AtomicU64; 2],
     /// The receiving end of XRC: the number of its domain in its process; zero is none.
     own_domain: AtomicU32,
+    /// Whether its receives come from a shared queue.
+    shares_receives: AtomicU32,
 }
 
 impl QpSummary {
@@ -167,6 +184,22 @@ impl QpSummary {
         };
         // It stays as it is then.
         let _ = self.gate.fetch_update(SeqCst, SeqCst, open);
+    }
+
+    /// There is no queue pair any more: whoever looks sees one in error.
+    pub fn leave(&self) {
+        let gone = |word| Some(word & LIFE | QpState::Error as u64);
+        let _ = self.gate.fetch_update(SeqCst, SeqCst, gone);
+        self.peering.store(0, SeqCst);
+    }
+
+    /// Whether there is a queue pair, or has been one; for explanations.
+    pub fn presence(&self) -> Presence {
+        match self.gate.load(SeqCst) {
+            0 => Presence::Never,
+            word if word & HERE == 0 => Presence::Gone,
+            _ => Presence::Here,
+        }
     }
 
     /// Moves to the state unless the queue pair has left `receives` meanwhile; true if it moved.
@@ -283,6 +316,16 @@ impl QpSummary {
         let word = srq.0.load(SeqCst);
         let (pd, domain) = (word as u32, (word >> 32) as u32);
         (domain != 0 && domain == self.own_domain.load(SeqCst)).then_some(pd)
+    }
+
+    /// Whether its receives come from a shared queue; for explanations.
+    pub fn shares_receives(&self) -> bool {
+        self.shares_receives.load(Relaxed) != 0
+    }
+
+    /// Sets what [`QpSummary::shares_receives`] answers.
+    pub fn set_shares_receives(&self, shares: bool) {
+        self.shares_receives.store(shares.into(), Relaxed);
     }
 
     /// Type 2 windows bound through it.

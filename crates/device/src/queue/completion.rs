@@ -2,41 +2,42 @@
 
 use bitflags::bitflags;
 
+use crate::numbered::numbered;
 use crate::operation::Opcode;
 
-/// Statuses, with the values of `enum ibv_wc_status` (rules WC-00 to WC-23).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum Status {
-    /// Done.
-    Success = 0,
-    /// The receive buffer was too small, or a length is wrong.
-    LocalLength = 1,
-    /// The queue pair does not do this.
-    LocalQpOperation = 2,
-    /// A local buffer may not be used so.
-    LocalProtection = 4,
-    /// Not done: the queue pair had failed or was told to fail.
-    Flushed = 5,
-    /// A bind or invalidation was refused.
-    WindowBind = 6,
-    /// The answer does not fit the request.
-    BadResponse = 7,
-    /// A WRITE with immediate was refused after it had taken a receive.
-    LocalAccess = 8,
-    /// The peer called the request invalid.
-    RemoteInvalidRequest = 9,
-    /// The peer refused access.
-    RemoteAccess = 10,
-    /// The peer could not carry it out.
-    RemoteOperation = 11,
-    /// No answer, after all retries.
-    RetryExceeded = 12,
-    /// The peer had no receive posted, after all retries.
-    RnrRetryExceeded = 13,
-    /// A tagged buffer to be removed is not there any more.
-    TagMatching = 22,
+numbered! {
+    /// Statuses, with the values of `enum ibv_wc_status` (rules WC-00 to WC-23).
+    #[non_exhaustive]
+    pub enum Status {
+        /// Done.
+        Success = 0,
+        /// The receive buffer was too small, or a length is wrong.
+        LocalLength = 1,
+        /// The queue pair does not do this.
+        LocalQpOperation = 2,
+        /// A local buffer may not be used so.
+        LocalProtection = 4,
+        /// Not done: the queue pair had failed or was told to fail.
+        Flushed = 5,
+        /// A bind or invalidation was refused.
+        WindowBind = 6,
+        /// The answer does not fit the request.
+        BadResponse = 7,
+        /// A WRITE with immediate was refused after it had taken a receive.
+        LocalAccess = 8,
+        /// The peer called the request invalid.
+        RemoteInvalidRequest = 9,
+        /// The peer refused access.
+        RemoteAccess = 10,
+        /// The peer could not carry it out.
+        RemoteOperation = 11,
+        /// No answer, after all retries.
+        RetryExceeded = 12,
+        /// The peer had no receive posted, after all retries.
+        RnrRetryExceeded = 13,
+        /// A tagged buffer to be removed is not there any more.
+        TagMatching = 22,
+    }
 }
 
 bitflags! {

@@ -32,7 +32,10 @@ pub enum Take {
     /// No receive is posted.
     Empty,
     /// The oldest receive has less room than was asked for, and stays.
-    TooSmall,
+    TooSmall {
+        /// What it has.
+        room: u64,
+    },
 }
 
 impl ReceiveQueue {
@@ -96,7 +99,7 @@ impl ReceiveQueue {
         }
         let wqe = *self.ring.at(self.ring.head());
         if wqe.length < least {
-            return Take::TooSmall;
+            return Take::TooSmall { room: wqe.length };
         }
         receive.wr_id = wqe.wr_id;
         receive.length = wqe.length;
@@ -138,6 +141,11 @@ impl ReceiveQueue {
         }
         self.ring = ring;
         Ok(())
+    }
+
+    /// How many receives wait.
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
     }
 
     /// Forgets everything posted, without completions (rule ST-10).
@@ -245,7 +253,7 @@ mod tests {
         let mut queue = ReceiveQueue::new(1, 1).unwrap();
         let mut receive = Receive::with_room(1).unwrap();
         post(&mut queue, 7, &[139]).unwrap();
-        assert_eq!(queue.take(140, &mut receive), Take::TooSmall);
+        assert_eq!(queue.take(140, &mut receive), Take::TooSmall { room: 139 });
         assert_eq!(queue.take(139, &mut receive), Take::Taken);
         assert_eq!(receive.wr_id, 7);
     }

@@ -5,7 +5,7 @@ use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
 use crate::execution::{
-    Context, CopyError, MAX_BURST, Process, Requester, SendWqe, Source, packets, status_of,
+    Context, CopyError, MAX_BURST, Process, Requester, SendWqe, Source, Why, packets, status_of,
 };
 use crate::operation::Data;
 use crate::protection::Grant;
@@ -74,7 +74,7 @@ impl Requester {
             }
             Some(Syndrome::Nak(code)) if code != NakCode::SequenceError => {
                 if self.refuses_head(psn, mtu, cx) {
-                    self.fail_head(cx, status_of(code), 0);
+                    self.fail_head(cx, status_of(code), Why::Refused(0));
                 }
             }
             // Everything before it has arrived.
@@ -84,10 +84,10 @@ impl Requester {
             Some(Syndrome::RnrNak(_) | Syndrome::Nak(_)) if !self.is_in_flight(mtu) => {}
             Some(Syndrome::RnrNak(timer)) => {
                 let verdict = self.retry.not_ready(cx.process.now(), timer);
-                self.again(verdict, Status::RnrRetryExceeded, cx);
+                self.again(verdict, Why::NotReady, cx);
             }
             Some(Syndrome::Nak(_)) => self.go_back(mtu, cx),
-            None => self.fail_head(cx, Status::BadResponse, 0),
+            None => self.fail_head(cx, Status::BadResponse, Why::BadResponse),
         }
     }
 
@@ -105,7 +105,7 @@ impl Requester {
         let fits = self.head().data() == Data::OldValue;
         match syndrome {
             Some(Syndrome::Ack { .. }) if fits => self.store_atomic(old, cx),
-            _ => self.fail_head(cx, Status::BadResponse, 0),
+            _ => self.fail_head(cx, Status::BadResponse, Why::BadResponse),
         }
     }
 
@@ -135,7 +135,7 @@ impl Requester {
         };
         let count = (0..).zip(packets).take(asked).take_while(fits).count();
         if count == 0 {
-            self.fail_head(cx, Status::BadResponse, 0);
+            self.fail_head(cx, Status::BadResponse, Why::BadResponse);
             return 1;
         }
         let length = (count as u64 * mtu).min(wqe.length - answered);

@@ -22,7 +22,9 @@ use transom_wire::{Psn, RnrTimer};
 
 use self::resources::ResponderResources;
 use self::segment::Message;
-use crate::execution::{Context, CopyError, MAX_DATAGRAM, Process, Responder, Segmentation, Sink};
+use crate::execution::{
+    Context, CopyError, MAX_DATAGRAM, Process, Responder, Segmentation, Sink, Unheard,
+};
 use crate::protection::Grant;
 use crate::qp::{QpSummary, Service};
 use crate::queue::SizeError;
@@ -117,7 +119,13 @@ impl PacketResponder {
     ) -> usize {
         let Some(packet) = packets.first() else { return 0 };
         match self.service {
-            _ if !self.admits(packet, cx.summary) => 1,
+            _ if !self.admits(packet, cx.summary) => {
+                let gate = cx.summary.gate();
+                if !gate.receives() {
+                    cx.process.note_unheard(cx.summary.peering().from, Unheard::Deaf(gate.state));
+                }
+                1
+            }
             Service::Ud => self.receive_datagram(responder, packet, from, cx),
             Service::Uc => self.receive_unreliable(responder, packets, cx),
             _ => self.receive_reliable(responder, packets, cx),
@@ -162,6 +170,7 @@ impl PacketResponder {
         // What would have come before the first has never come: its sender counts otherwise
         // (rule PSN-02).
         if extended_psn < self.first {
+            self.note_other_psn(packet, cx);
             return 1;
         }
         if extended_psn < self.expected_psn {
@@ -169,6 +178,9 @@ impl PacketResponder {
             return 1;
         }
         if extended_psn > self.expected_psn {
+            if self.expected_psn == self.first {
+                self.note_other_psn(packet, cx);
+            }
             if !self.silent {
                 self.lost = self.lost.max(Some(extended_psn));
                 // The NAK says as much, but to rxe only an acknowledgement is progress: without
@@ -187,6 +199,13 @@ impl PacketResponder {
         }
         self.take_other(responder, packet, cx);
         1
+    }
+
+    /// Nothing that came has had the number of the first packet.
+    #[cold]
+    fn note_other_psn<P: Process>(&self, packet: &Packet<'_>, cx: &Context<'_, P>) {
+        let (awaited, came) = (self.first as u32 & 0xff_ffff, packet.psn.value());
+        cx.process.note_unheard(cx.summary.peering().from, Unheard::OtherPsn { awaited, came });
     }
 
     /// A packet that has come before (rules PSN-12 to PSN-15).

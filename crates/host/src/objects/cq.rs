@@ -9,6 +9,7 @@ use transom_device::queue::{
 use transom_system::clock;
 use transom_system::lock::ShortMutex;
 use transom_system::object_counts::ObjectKind;
+use transom_system::registry::Fate;
 
 use super::empty_polls::EmptyPolls;
 use super::{Busy, Deferred, RegisterError};
@@ -119,7 +120,12 @@ impl Cq {
         }
         let pending = queue.push(completion, solicited);
         self.is_empty.store(false, Release);
+        let capacity = queue.capacity();
         drop(queue);
+        if pending.overrun {
+            let fate = Fate::Overrun { capacity: capacity as u64 };
+            self.device.process().note_work(completion.qp, 0, None, fate);
+        }
         self.carry_out(pending);
         pending.overrun
     }

@@ -4,6 +4,7 @@
 //! is done under the lock of the half that wants it, but for what needs the other half ([`Deferred`]).
 
 mod attributes;
+mod explained;
 mod receive;
 mod services;
 
@@ -38,6 +39,7 @@ use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
+use explained::Told;
 use receive::{ReceiveHalf, Receiving};
 use services::At;
 
@@ -154,6 +156,7 @@ pub struct QueuePair {
     receive: Receiving,
     pub(super) holds: Holds,
     counters: Counters,
+    told: Told,
 }
 
 /// What holds a queue pair: as long as something does, it does not end.
@@ -340,6 +343,7 @@ impl QueuePair {
             receive: Receiving::new(receive),
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
+            told: Told::default(),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
@@ -349,6 +353,8 @@ impl QueuePair {
         };
         qp.summary().set_xrc_domain(domain.and_then(|domain| domain.file()));
         qp.summary().set_own_domain(domain.map_or(0, |domain| domain.number()));
+        let shares = matches!(qp.config.receives, QpReceives::Srq(_) | QpReceives::Xrc(_));
+        qp.summary().set_shares_receives(shares);
         adapter.queue_pairs.enter(index, &qp);
         Ok(qp)
     }
@@ -845,6 +851,7 @@ impl QueuePair {
         // That of a forked child's parent goes on.
         if !self.device.process().is_inherited() {
             self.close();
+            self.summary().leave();
         }
         self.adapter.queue_pairs.leave(self.number.index());
         let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;

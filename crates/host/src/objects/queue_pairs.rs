@@ -7,14 +7,18 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
+use transom_system::registry::{Fate, Unheard};
 
 use super::QueuePair;
+use super::seldom::Seldom;
 use crate::device::Limits;
 
 /// The queue pairs of a device.
 pub(crate) struct QueuePairs {
     process: Arc<ThisProcess>,
     indices: RwLock<Indices>,
+    /// A message for one that is not there.
+    for_none: Seldom,
 }
 
 /// Which indices are taken, and the next to try.
@@ -48,7 +52,8 @@ impl Hasher for IndexHasher {
 impl QueuePairs {
     /// None yet; `first` is the first index to try.
     pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
-        Self { process, indices: RwLock::new(Indices { taken: HashMap::default(), next: first }) }
+        let indices = RwLock::new(Indices { taken: HashMap::default(), next: first });
+        Self { process, indices, for_none: Seldom::default() }
     }
 
     /// Takes an index for a queue pair: the longest unused, and none that a bound window still
@@ -90,6 +95,14 @@ impl QueuePairs {
     /// The queue pair at an index.
     pub(crate) fn get(&self, index: u16) -> Option<Arc<QueuePair>> {
         self.indices.read().taken.get(&index)?.upgrade()
+    }
+
+    /// Notes that a message was dropped, for there is no queue pair of this number.
+    #[cold]
+    pub(crate) fn note_none(&self, from: u32, to: u32) {
+        if self.for_none.is_due() {
+            self.process.note_work(to, from, None, Fate::Dropped(Unheard::NoQueuePair));
+        }
     }
 
     /// All of them.

@@ -6,7 +6,7 @@ use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Obstacle, Undelivered};
 use transom_net::{Path, Receiver};
 use transom_system::addresses::ip;
-use transom_system::registry::{Counters, Dropped};
+use transom_system::registry::{Counters, Dropped, Unheard};
 use transom_wire::Psn;
 use transom_wire::cm::{GSI_QKEY, GSI_QPN, MAD_BYTES};
 use transom_wire::grh::Route;
@@ -97,6 +97,7 @@ impl Receiver for Dispatch<'_> {
         }
         let Some(qp) = self.adapter.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
         else {
+            self.adapter.queue_pairs.note_none(0, to.bits());
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };
         let why = match qp.take_packets(packets, route) {
@@ -106,8 +107,14 @@ impl Receiver for Dispatch<'_> {
                 Counters::add(&counters.received, packets.len());
                 return Counters::add(&counters.notifications_received, notices);
             }
-            Taken::WrongService => Dropped::OtherService,
-            Taken::WrongAddress => Dropped::OtherAddress,
+            Taken::WrongService => {
+                qp.note_strange();
+                Dropped::OtherService
+            }
+            Taken::WrongAddress => {
+                qp.note_dropped(0, Unheard::OtherAddress(ip(&route.source)));
+                Dropped::OtherAddress
+            }
         };
         counters.drop(why, packets.len());
     }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use transom_device::qp::{Mask, QpState};
-
-use super::record::RECORD_WORDS;
+use super::holders::Holders;
+use super::named::{Age, Attributes, StateNumber};
+use super::record::{Kind, RECORD_WORDS};
 use crate::addresses::Unreachable;
 
 /// A name of up to `N` bytes: of a verb, of what it was given, of a rule. What other processes wrote may be
@@ -92,6 +92,14 @@ pub enum CallFault {
     /// Nothing can be sent to the GID whose first eight bytes are `value` and whose last are `limit`, the
     /// most significant first.
     Unreachable = 14,
+    /// All `value` places of the queue are taken, by work of which the first number in `more` has not been carried out, and
+    /// the second has no completion of its own.
+    Full = 15,
+    /// `value` windows are bound to the region, one of which has the key in the lower half of `limit`; the queue pair in
+    /// its upper half has bound it as the work request `more[0]`, `more[1]` nanoseconds before.
+    WindowsBound = 16,
+    /// Others hold it: `value` has how many, by their [`Holder`]s, and `limit` names one of the first kind there is.
+    Held = 17,
 }
 
 impl CallFault {
@@ -104,7 +112,7 @@ impl CallFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRefusal {
     /// The verb.
-    pub verb: Name<24>,
+    pub verb: Name<32>,
     /// What it answered.
     pub errno: i32,
     /// What is wrong.
@@ -115,6 +123,8 @@ pub struct CallRefusal {
     pub value: u64,
     /// Another.
     pub limit: u64,
+    /// Two more.
+    pub more: [u64; 2],
     /// The rule that refuses; may be empty.
     pub rule: Name<8>,
     /// The queue pair that was called for, zero if none.
@@ -143,36 +153,41 @@ impl CallRecord {
 }
 
 impl CallRefusal {
-    /// Where an access that was refused has its reason, which is never zero.
-    const MARK: u8 = 0;
-
     fn to_words(self) -> [u64; RECORD_WORDS] {
         let mut words = [0; RECORD_WORDS];
-        let small = [Self::MARK, self.fault as u8, 0, 0];
+        let small = [Kind::Call as u8, self.fault as u8, 0, 0];
         words[2] = u64::from(u32::from_le_bytes(small)) | u64::from(self.errno as u32) << 32;
         (words[3], words[4]) = (self.value, self.limit);
-        self.verb.to_words(&mut words[5..8]);
-        self.field.to_words(&mut words[8..11]);
-        self.rule.to_words(&mut words[11..12]);
-        words[12] = u64::from(self.qp);
+        self.verb.to_words(&mut words[5..9]);
+        self.field.to_words(&mut words[9..12]);
+        self.rule.to_words(&mut words[12..13]);
+        words[13] = u64::from(self.qp);
+        words[14..].copy_from_slice(&self.more);
         words
     }
 
     fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
-        let small = words[2].to_le_bytes();
-        if small[0] != Self::MARK {
+        let [mark, fault, ..] = words[2].to_le_bytes();
+        if mark != Kind::Call as u8 {
             return None;
         }
         Some(Self {
-            verb: Name::from_words(&words[5..8]),
+            verb: Name::from_words(&words[5..9]),
             errno: (words[2] >> 32) as i32,
-            fault: CallFault::from_code(small[1])?,
-            field: Name::from_words(&words[8..11]),
+            fault: CallFault::from_code(fault)?,
+            field: Name::from_words(&words[9..12]),
             value: words[3],
             limit: words[4],
-            rule: Name::from_words(&words[11..12]),
-            qp: words[12] as u32,
+            rule: Name::from_words(&words[12..13]),
+            qp: words[13] as u32,
+            more: [words[14], words[15]],
         })
+    }
+
+    /// Whether a right program may meet it: one that asks what the device can do, or posts until there is no room.
+    pub(super) fn is_ordinary(&self) -> bool {
+        let asks = matches!(self.errno, libc::EOPNOTSUPP | libc::EAGAIN);
+        asks || self.fault == CallFault::Full
     }
 
     /// The name of the errno, or its number.
@@ -205,7 +220,7 @@ impl fmt::Display for CallRefusal {
             write!(f, " on QP {:#x}", self.qp)?;
         }
         write!(f, " answered {}", self.errno_name())?;
-        let (field, value, limit) = (&self.field, self.value, self.limit);
+        let (field, value, limit, more) = (&self.field, self.value, self.limit, self.more);
         match self.fault {
             CallFault::Unnamed if field.is_empty() => {}
             CallFault::Unnamed => write!(f, ": {field}")?,
@@ -216,16 +231,26 @@ impl fmt::Display for CallRefusal {
             CallFault::Invalid => write!(f, ": {field} cannot be {value:#x}")?,
             CallFault::Unknown => write!(f, ": {field} names nothing that is there")?,
             CallFault::NoTransition => {
-                write!(f, ": no queue pair goes from {} to {}", State(value), State(limit))?;
+                write!(
+                    f,
+                    ": no queue pair goes from {} to {}",
+                    StateNumber(value),
+                    StateNumber(limit)
+                )?;
             }
             CallFault::Missing => {
-                write!(f, ": a change to {} needs {} too", State(limit), Attributes(value))?;
+                write!(f, ": a change to {} needs {} too", StateNumber(limit), Attributes(value))?;
             }
             CallFault::Excess => {
-                write!(f, ": a change to {} does not take {}", State(limit), Attributes(value))?;
+                write!(
+                    f,
+                    ": a change to {} does not take {}",
+                    StateNumber(limit),
+                    Attributes(value)
+                )?;
             }
             CallFault::OutOfRange => write!(f, ": out of range: {}", Attributes(value))?,
-            CallFault::WrongState => write!(f, ": the queue pair is in {}", State(value))?,
+            CallFault::WrongState => write!(f, ": the queue pair is in {}", StateNumber(value))?,
             CallFault::WrongService => {
                 write!(f, ": this type of queue pair does not have opcode {value}")?;
             }
@@ -239,41 +264,58 @@ impl fmt::Display for CallRefusal {
                 let gid = u128::from(value) << 64 | u128::from(limit);
                 write!(f, ": {}", Unreachable::for_errno(gid.to_be_bytes(), self.errno))?;
             }
+            CallFault::Full => write_full(f, field, value, more)?,
+            CallFault::WindowsBound => write_bound(f, value, limit, more)?,
+            CallFault::Held => write!(f, ": {}", Holders::from_numbers(value, limit))?,
         }
         if self.rule.is_empty() { Ok(()) } else { write!(f, " (rule {})", self.rule) }
     }
 }
 
-/// A state by its name.
-struct State(u64);
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = u32::try_from(self.0).ok().and_then(QpState::new);
-        f.write_str(match state {
-            Some(QpState::Reset) => "RESET",
-            Some(QpState::Init) => "INIT",
-            Some(QpState::Rtr) => "RTR",
-            Some(QpState::Rts) => "RTS",
-            Some(QpState::Sqd) => "SQD",
-            Some(QpState::Sqe) => "SQE",
-            Some(QpState::Error) => "ERR",
-            None => return write!(f, "a state {}", self.0),
-        })
+/// Why a queue is full.
+fn write_full(
+    f: &mut fmt::Formatter<'_>,
+    queue: &Name<24>,
+    places: u64,
+    [waiting, unsignaled]: [u64; 2],
+) -> fmt::Result {
+    write!(f, ": all {places} places of the {queue} are taken")?;
+    let done = places.saturating_sub(waiting);
+    if waiting > 0 {
+        write!(f, "; {waiting} not carried out yet")?;
     }
+    if done > 0 {
+        write!(f, "; {done} carried out, their completions not polled")?;
+    }
+    if unsignaled > 0 {
+        write!(
+            f,
+            "; {unsignaled} unsignaled: their places are free when a later completion is polled, so \
+             signal one now and then"
+        )?;
+    }
+    Ok(())
 }
 
-/// A mask by the names of its attributes.
-struct Attributes(u64);
-
-impl fmt::Display for Attributes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mask = Mask::from_bits_retain(self.0 as u32);
-        for (number, (name, _)) in mask.iter_names().enumerate() {
-            write!(f, "{}IBV_QP_{name}", if number > 0 { " | " } else { "" })?;
-        }
-        Ok(())
+/// Which windows are bound to a region.
+fn write_bound(
+    f: &mut fmt::Formatter<'_>,
+    count: u64,
+    first: u64,
+    [wr_id, age]: [u64; 2],
+) -> fmt::Result {
+    let (key, qp) = (first as u32, first >> 32);
+    match count {
+        0 => return write!(f, ": windows are bound to the region"),
+        1 => write!(f, ": a window is bound to the region")?,
+        count => write!(f, ": {count} windows are bound to the region; one")?,
     }
+    write!(
+        f,
+        ", with key {key:#x}, by QP {qp:#x} as wr_id {wr_id}, {} before. Invalidate it, bind it with \
+         length 0 (type 1), or deallocate it first",
+        Age(age)
+    )
 }
 
 #[cfg(test)]
@@ -286,7 +328,7 @@ mod tests {
         for fault in 0..=u8::MAX {
             for fill in [0, 0x4141_4141_4141_4141, u64::MAX] {
                 let mut words = [fill; RECORD_WORDS];
-                words[2] = u64::from_le_bytes([0, fault, 0, 0, 22, 0, 0, 0]);
+                words[2] = u64::from_le_bytes([Kind::Call as u8, fault, 0, 0, 22, 0, 0, 0]);
                 let Some(record) = CallRecord::from_words(&words) else { continue };
                 let sentence = record.call.to_string();
                 assert!(sentence.contains(" answered EINVAL"), "{sentence}");

@@ -18,20 +18,19 @@ use super::life::Life;
 use super::lock::{self, Part, With};
 use super::namespaces::Namespaces;
 use super::network_namespace;
+use super::noted::{Noted, Record};
 use super::presence::{self, Presence};
-use super::record::{RECORD_WORDS, RefusalRecord};
+use super::record::RefusalRecord;
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
+use super::work::WorkRecord;
 use crate::descriptor::{self, Identity};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 19;
-
-/// Refusals kept for each process.
-const RECORDS: usize = 64;
+const VERSION: u32 = 20;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -52,10 +51,8 @@ struct Slot {
     waits_for: AtomicU64,
     /// What became of its packets.
     counters: Counters,
-    /// How many refusals have been noted.
-    noted: AtomicU64,
-    /// Each begins with its number plus one, zero while it is written.
-    records: [[AtomicU64; RECORD_WORDS]; RECORDS],
+    /// What it has noted for whoever asks why.
+    noted: Noted,
 }
 
 impl Slot {
@@ -268,9 +265,7 @@ impl Registry {
         let life = presence::make_pipe(&self.life_path(slot))?;
         let wake = presence::make_pipe(&self.wake_path(slot))?;
         let generation = it.generation.fetch_add(1, SeqCst).wrapping_add(1) & 0x7f_ffff;
-        for record in &it.records {
-            record[0].store(0, Relaxed);
-        }
+        it.noted.clear();
         let pid = std::process::id();
         it.last_pid.store(pid, Relaxed);
         it.waits_for.store(0, Relaxed);
@@ -433,37 +428,33 @@ impl Registry {
         self.holds(process) && is_locked() && self.holds(process)
     }
 
-    /// The refusals noted by the process that is or was in a slot, oldest first.
+    /// What the process that is or was in a slot has noted, the oldest first.
+    pub fn records(&self, index: u8) -> Vec<Record> {
+        if self.is_used(index) { self.slot(index).noted.all() } else { Vec::new() }
+    }
+
+    /// The accesses that were refused.
     pub fn refusals(&self, index: u8) -> Vec<RefusalRecord> {
-        self.records(index).iter().filter_map(RefusalRecord::from_words).collect()
+        let refusal = |record| if let Record::Access(it) = record { Some(it) } else { None };
+        self.records(index).into_iter().filter_map(refusal).collect()
     }
 
-    /// The calls that the process in a slot was last refused, oldest first.
+    /// The calls that were refused.
     pub fn refused_calls(&self, index: u8) -> Vec<CallRecord> {
-        self.records(index).iter().filter_map(CallRecord::from_words).collect()
+        let call = |record| if let Record::Call(it) = record { Some(it) } else { None };
+        self.records(index).into_iter().filter_map(call).collect()
     }
 
-    /// The connections of the process in a slot that did not come about, oldest first.
+    /// The connections that did not come about.
     pub fn unconnected(&self, index: u8) -> Vec<ConnectionRecord> {
-        self.records(index).iter().filter_map(ConnectionRecord::from_words).collect()
+        let connection = |record| if let Record::Connection(it) = record { Some(it) } else { None };
+        self.records(index).into_iter().filter_map(connection).collect()
     }
 
-    fn records(&self, index: u8) -> Vec<[u64; RECORD_WORDS]> {
-        if !self.is_used(index) {
-            return Vec::new();
-        }
-        let slot = self.slot(index);
-        let noted = slot.noted.load(Acquire);
-        let first = noted.saturating_sub(RECORDS as u64);
-        (first..noted)
-            .filter_map(|number| {
-                let record = &slot.records[(number % RECORDS as u64) as usize];
-                let words = record.each_ref().map(|word| word.load(Acquire));
-                // Not being written, and not overwritten while it was read.
-                let whole = words[0] == number + 1 && record[0].load(SeqCst) == words[0];
-                whole.then_some(words)
-            })
-            .collect()
+    /// The work that came to nothing.
+    pub fn work(&self, index: u8) -> Vec<WorkRecord> {
+        let work = |record| if let Record::Work(it) = record { Some(it) } else { None };
+        self.records(index).into_iter().filter_map(work).collect()
     }
 
     /// Begins a run of a program, whose devices are counted from now on. The mark is any number that other
@@ -522,30 +513,9 @@ impl Claim {
         self.registry
     }
 
-    /// Notes a refusal for whoever asks.
-    pub fn note_refusal(&self, record: &RefusalRecord) {
-        self.note(record.to_words());
-    }
-
-    /// Notes a call that was refused, for whoever asks.
-    pub fn note_refused_call(&self, record: &CallRecord) {
-        self.note(record.to_words());
-    }
-
-    /// Notes a connection that did not come about, for whoever asks.
-    pub fn note_unconnected(&self, record: &ConnectionRecord) {
-        self.note(record.to_words());
-    }
-
-    fn note(&self, words: [u64; RECORD_WORDS]) {
-        let slot = self.registry.slot(self.announcer.slot);
-        let number = slot.noted.fetch_add(1, AcqRel);
-        let record = &slot.records[(number % RECORDS as u64) as usize];
-        record[0].store(0, SeqCst);
-        for (word, value) in record.iter().zip(words).skip(1) {
-            word.store(value, Release);
-        }
-        record[0].store(number + 1, SeqCst);
+    /// Notes something for whoever asks.
+    pub fn note(&self, record: &Record) {
+        self.registry.slot(self.announcer.slot).noted.add(record);
     }
 
     /// Notes whom a revocation waits for; zero for nobody.

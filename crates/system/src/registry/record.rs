@@ -4,10 +4,29 @@ use std::fmt;
 
 use transom_device::Access;
 use transom_device::operation::{Operation, Subject};
-use transom_device::protection::{Attempt, Key, Kind, Reason, Refusal, Snapshot, State};
+use transom_device::protection::{
+    Attempt, Key, Kind as ObjectKind, Reason, Refusal, Snapshot, State,
+};
 
-/// Words of a record in the registry.
+use super::named::{Age, Bytes, Rights};
+
+/// Words of a record in the registry: its number, when it was, and what kind it is ([`Kind`]) beside small things; the
+/// rest is the kind's own.
 pub(crate) const RECORD_WORDS: usize = 16;
+
+/// What a record is of. It stands in the lowest byte of its third word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A [`RefusalRecord`].
+    Access = 1,
+    /// A [`CallRecord`](super::CallRecord).
+    Call = 2,
+    /// A [`ConnectionRecord`](super::ConnectionRecord).
+    Connection = 3,
+    /// A [`WorkRecord`](super::WorkRecord).
+    Work = 4,
+}
 
 /// Whose queue pair refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +65,12 @@ impl RefusalRecord {
         let Refusal { reason, attempt, object } = self.refusal;
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let small = [
+            Kind::Access as u8,
             reason.code(),
             attempt.operation.code(),
             object.kind as u8,
             object.state as u8,
             object.byte,
-            0,
             0,
             0,
         ];
@@ -76,16 +95,25 @@ impl RefusalRecord {
     }
 
     pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
-        let small = words[2].to_le_bytes();
+        let [mark, reason, operation, kind_code, state_code, byte, ..] = words[2].to_le_bytes();
+        if mark != Kind::Access as u8 {
+            return None;
+        }
         let high = |word: u64| (word >> 32) as u32;
-        let kind = [Kind::Region, Kind::Window1, Kind::Window2A, Kind::Window2B, Kind::Null];
+        let kind = [
+            ObjectKind::Region,
+            ObjectKind::Window1,
+            ObjectKind::Window2A,
+            ObjectKind::Window2B,
+            ObjectKind::Null,
+        ];
         let state = [State::Vacant, State::Free, State::Valid, State::Changing];
         Some(Self {
             time: words[1],
             refusal: Refusal {
-                reason: Reason::from_code(small[0])?,
+                reason: Reason::from_code(reason)?,
                 attempt: Attempt {
-                    operation: Operation::from_code(small[1])?,
+                    operation: Operation::from_code(operation)?,
                     key: Key(words[3] as u32),
                     address: words[4],
                     length: words[5],
@@ -93,9 +121,9 @@ impl RefusalRecord {
                     pd: words[6] as u32,
                 },
                 object: Snapshot {
-                    byte: small[4],
-                    state: *state.get(usize::from(small[3]))?,
-                    kind: *kind.get(usize::from(small[2]))?,
+                    byte,
+                    state: *state.get(usize::from(state_code))?,
+                    kind: *kind.get(usize::from(kind_code))?,
                     access: Access::from_bits_retain(high(words[3])),
                     base: words[7],
                     length: words[8],
@@ -225,6 +253,9 @@ impl RefusalRecord {
                     "the queue pair serves no READ or atomic now (max_dest_rd_atomic is 0 or used up)"
                 )
             }
+            Reason::NoReadsSent => {
+                write!(f, "the queue pair sends no READ or atomic (its max_rd_atomic is 0)")
+            }
             Reason::TooLong => write!(f, "a message has at most 2^31 bytes"),
             Reason::MemoryGone => {
                 write!(f, "the key allows it, but the program has unmapped or protected the memory")
@@ -283,38 +314,6 @@ impl RefusalRecord {
 /// Of a refusal that nothing in the program is to blame for.
 const INJECTED: &str = "injected by `transom run --fault`, not carried out and answered with";
 
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
-    }
-}
-
-/// Nanoseconds, in a unit that suits them.
-struct Age(u64);
-
-impl fmt::Display for Age {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanoseconds = self.0 as f64;
-        match self.0 {
-            0..1_000_000 => write!(f, "{:.0} µs", nanoseconds / 1e3),
-            1_000_000..1_000_000_000 => write!(f, "{:.1} ms", nanoseconds / 1e6),
-            _ => write!(f, "{:.1} s", nanoseconds / 1e9),
-        }
-    }
-}
-
-struct Rights(Access);
-
-impl fmt::Display for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = Access::REMOTE | Access::LOCAL_WRITE | Access::FLUSH_GLOBAL;
-        let remote = self.0 & told;
-        if remote.is_empty() { f.write_str("nothing but local reading") } else { remote.fmt(f) }
-    }
-}
-
 /// The region or window, its bounds, its rights, who bound it and when.
 struct Thing<'a>(&'a RefusalRecord);
 
@@ -323,10 +322,10 @@ impl fmt::Display for Thing<'_> {
         let object = &self.0.refusal.object;
         let age = Age(self.0.age);
         let range = format!("[{:#x}, +{})", object.base, object.length);
-        if object.kind == Kind::Null {
+        if object.kind == ObjectKind::Null {
             return write!(f, "the null region, allocated {age} before,");
         }
-        if object.kind == Kind::Region {
+        if object.kind == ObjectKind::Region {
             return write!(
                 f,
                 "the region {range} with {}, registered {age} before,",
@@ -352,7 +351,8 @@ mod tests {
     fn a_record_that_contradicts_itself_is_still_a_sentence() {
         for reason in 1..=u8::MAX {
             let mut words = [u64::MAX; RECORD_WORDS];
-            words[2] = u64::from_le_bytes([reason, Operation::Write.code(), 0, 2, 0, 0, 0, 0]);
+            let small = [Kind::Access as u8, reason, Operation::Write.code(), 0, 2, 0, 0, 0];
+            words[2] = u64::from_le_bytes(small);
             for (address, length, base) in [(0, 0, u64::MAX), (u64::MAX, u64::MAX, 0), (8, 1, 8)] {
                 (words[4], words[5], words[7]) = (address, length, base);
                 if let Some(record) = RefusalRecord::from_words(&words) {

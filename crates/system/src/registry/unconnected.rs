@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::call::Name;
-use super::record::RECORD_WORDS;
+use super::record::{Kind, RECORD_WORDS};
 
 /// Why it did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
@@ -47,14 +47,10 @@ pub struct ConnectionRecord {
 }
 
 impl ConnectionRecord {
-    /// Where refusals of other kinds have their reason or fault.
-    const MARKS: [u8; 2] = [0, 0];
-
     pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
         let mut words = [0; RECORD_WORDS];
-        let [m0, m1] = Self::MARKS;
         let is_v6 = u8::from(self.destination.is_ipv6());
-        let small = u32::from_le_bytes([m0, m1, self.fault as u8, is_v6]);
+        let small = u32::from_le_bytes([Kind::Connection as u8, self.fault as u8, is_v6, 0]);
         words[1] = self.time;
         words[2] = u64::from(small) | u64::from(self.code) << 32;
         let ports = [self.source.port(), self.destination.port(), self.nearest, 0];
@@ -71,8 +67,8 @@ impl ConnectionRecord {
     }
 
     pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
-        let [m0, m1, fault, is_v6, ..] = words[2].to_le_bytes();
-        if [m0, m1] != Self::MARKS {
+        let [mark, fault, is_v6, ..] = words[2].to_le_bytes();
+        if mark != Kind::Connection as u8 {
             return None;
         }
         let address = |at: usize, port: u64| {
@@ -194,7 +190,9 @@ mod tests {
         for fault in 0..=u8::MAX {
             for fill in [0, 0x4141_4141_4141_4141, u64::MAX] {
                 let mut words = [fill; RECORD_WORDS];
-                words[2] = u64::from_le_bytes([0, 0, fault, fill as u8 & 1, 8, 0, 0, 0]);
+                let is_v6 = fill as u8 & 1;
+                words[2] =
+                    u64::from_le_bytes([Kind::Connection as u8, fault, is_v6, 0, 8, 0, 0, 0]);
                 let Some(record) = ConnectionRecord::from_words(&words) else { continue };
                 let sentence = record.to_string();
                 assert!(sentence.chars().all(|letter| !letter.is_control()), "{sentence}");

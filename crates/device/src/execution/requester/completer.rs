@@ -5,9 +5,10 @@ use transom_wire::{NakCode, Psn};
 
 use super::super::retry::Verdict;
 use super::super::{
-    Bytes, Context, CopyError, Counted, Effect, Process, QpEvent, QueueSide, Reply, Source, packets,
+    Bytes, Context, CopyError, Counted, Effect, Failure, Process, QpEvent, QueueSide, Reply,
+    Source, Why, packets,
 };
-use super::wqe::{Part, Progress};
+use super::wqe::{Part, Progress, opcode};
 use super::{Pause, Requester, buffers, completion};
 use crate::operation::Data;
 use crate::protection::{Operation, Reason, Refusal};
@@ -17,6 +18,9 @@ use crate::queue::{SendFlags, Status};
 impl Requester {
     /// Completes everything posted as flushed, in order.
     pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        if !self.ring.is_empty() {
+            cx.process.note_flushed(QueueSide::Send, self.ring.len() as u64);
+        }
         while !self.ring.is_empty() {
             self.complete_head(cx, Status::Flushed, 0);
         }
@@ -48,7 +52,7 @@ impl Requester {
             return;
         }
         if !self.fits(reply) {
-            return self.fail_head(cx, Status::BadResponse, 0);
+            return self.fail_head(cx, Status::BadResponse, Why::BadResponse);
         }
         match reply {
             Reply::Silence => {}
@@ -57,13 +61,15 @@ impl Requester {
             Reply::Data { length } => self.store_data(length, data, cx),
             Reply::NotReady(timer) => {
                 let verdict = self.retry.not_ready(cx.process.now(), timer);
-                self.again(verdict, Status::RnrRetryExceeded, cx);
+                self.again(verdict, Why::NotReady, cx);
             }
             Reply::Dropped => {
                 let verdict = self.retry.lost(cx.process.now());
-                self.again(verdict, Status::RetryExceeded, cx);
+                self.again(verdict, Why::Unanswered, cx);
             }
-            Reply::Nak { code, reason } => self.fail_head(cx, status_of(code), reason),
+            Reply::Nak { code, reason } => {
+                self.fail_head(cx, status_of(code), Why::Refused(reason));
+            }
             Reply::OriginFailed => self.take_data_along(cx),
         }
     }
@@ -74,7 +80,7 @@ impl Requester {
         let awaited = self.service.is_reliable() && self.is_under_way();
         if awaited && self.connection.link.mtu.is_none() {
             let verdict = self.retry.lost(cx.process.now());
-            self.again(verdict, Status::RetryExceeded, cx);
+            self.again(verdict, Why::Unanswered, cx);
         }
     }
 
@@ -158,10 +164,12 @@ impl Requester {
     /// only this process can read, as some devices have it, is sent too.
     fn take_data_along<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         if core::mem::replace(&mut self.under_way.takes_data_along, true) {
-            return self.fail_head(cx, Status::LocalProtection, Reason::MemoryGone.code());
+            let why = Why::Unfit(Reason::MemoryGone, 0, 0);
+            return self.fail_head(cx, Status::LocalProtection, why);
         }
         let now = cx.process.now();
-        self.again(Verdict::At(now), Status::LocalProtection, cx);
+        // It is not exceeded.
+        self.again(Verdict::At(now), Why::Unanswered, cx);
     }
 
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
@@ -183,13 +191,16 @@ impl Requester {
     pub(crate) fn again<P: Process>(
         &mut self,
         verdict: Verdict,
-        exceeded: Status,
+        exceeded: Why,
         cx: &mut Context<'_, P>,
     ) {
         let (qp, message) = (cx.number, self.ring.at(self.ring.head()).message);
         debug!(%qp, ?message, ?verdict, if_exceeded = ?exceeded, "retransmission");
         match verdict {
-            Verdict::Exceeded => return self.fail_head(cx, exceeded, 0),
+            Verdict::Exceeded if exceeded == Why::NotReady => {
+                return self.fail_head(cx, Status::RnrRetryExceeded, exceeded);
+            }
+            Verdict::Exceeded => return self.fail_head(cx, Status::RetryExceeded, exceeded),
             Verdict::At(time) => self.pause.not_before = Some(time),
             Verdict::GiveUpAt(time) => {
                 self.pause.not_before = Some(time);
@@ -227,17 +238,25 @@ impl Requester {
         refusal: &Refusal,
     ) {
         cx.process.note_refusal(refusal);
-        self.fail_head(cx, status, refusal.reason.code());
+        self.fail_noted(cx, status, refusal.reason.code());
     }
 
-    /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
-    /// RC and XRC into ERR, the send queue of UC and UD into SQE (rule ST-18).
+    /// The head fails though nothing is refused here: the same.
     pub(crate) fn fail_head<P: Process>(
         &mut self,
         cx: &mut Context<'_, P>,
         status: Status,
-        reason: u8,
+        why: Why,
     ) {
+        let head = self.ring.at(self.ring.head());
+        let (wr_id, opcode) = (head.wr_id, opcode(&head.op));
+        cx.process.note_failure(&Failure { wr_id, opcode, status, why, retry: self.retry });
+        self.fail_noted(cx, status, why.code());
+    }
+
+    /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
+    /// RC and XRC into ERR, the send queue of UC and UD into SQE (rule ST-18).
+    fn fail_noted<P: Process>(&mut self, cx: &mut Context<'_, P>, status: Status, reason: u8) {
         let reliable = self.service.is_reliable();
         let to = if reliable { QpState::Error } else { QpState::Sqe };
         debug!(qp = %cx.number, ?to, ?status, reason, "a work request failed");

@@ -6,7 +6,7 @@
 
 use transom_wire::Psn;
 
-use super::super::{Context, Process, Request, packets};
+use super::super::{Context, Process, Request, Why, packets};
 use super::flow::SendWindow;
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Retry};
@@ -311,7 +311,9 @@ impl Requester {
                 self.flight.deserted = Some(now);
                 self.flight.ask_again = Some(now + DESERTED);
             }
-            Some(since) if now >= since + DESERTED => self.fail_head(cx, Status::RetryExceeded, 0),
+            Some(since) if now >= since + DESERTED => {
+                self.fail_head(cx, Status::RetryExceeded, Why::Deserted);
+            }
             Some(_) => {}
         }
     }
@@ -320,7 +322,7 @@ impl Requester {
     pub(crate) fn go_back<P: Process>(&mut self, mtu: u64, cx: &mut Context<'_, P>) {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
         let verdict = self.retry.resend(cx.process.now());
-        self.again(verdict, Status::RetryExceeded, cx);
+        self.again(verdict, Why::Unanswered, cx);
     }
 
     /// Sends again what has been unanswered for too long (rules RN-06, RN-07).
@@ -334,7 +336,7 @@ impl Requester {
         let now = cx.process.now();
         if self.flight.ask_again.is_some_and(|time| now >= time) {
             // What comes of it does not count: nobody has lost anything.
-            return self.again(Verdict::At(now), Status::RetryExceeded, cx);
+            return self.again(Verdict::At(now), Why::Unanswered, cx);
         }
         if self.flight.is_overdue(&self.retry, now) {
             // Late answers from before say nothing of what goes out now.

@@ -1,8 +1,8 @@
 //! Starting: what a work request needs before it may begin, and its way to the link.
 
 use super::super::{
-    Context, Direct, DirectTarget, MAX_MESSAGE, Payload, Process, Reply, Request, Sent, one_sided,
-    packets,
+    Context, Direct, DirectTarget, MAX_MESSAGE, Payload, Process, Reply, Request, Sent, Why,
+    one_sided, packets,
 };
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Step, buffers};
@@ -91,10 +91,10 @@ impl Requester {
         body: Body,
     ) -> Step {
         if wqe.progress == Progress::Waiting {
-            if let Some((status, reason)) = self.malformed(cx, wqe, body) {
+            if let Some((status, why)) = self.malformed(cx, wqe, body) {
                 // In order: whatever is under way completes first.
                 if self.under_way.next == self.ring.head() {
-                    self.fail_head(cx, status, reason.code());
+                    self.fail_head(cx, status, why);
                 }
                 return Step::Waits;
             }
@@ -138,33 +138,38 @@ impl Requester {
         cx: &mut Context<'_, P>,
         wqe: &SendWqe,
         body: Body,
-    ) -> Option<(Status, Reason)> {
+    ) -> Option<(Status, Why)> {
+        let (long, operation) = (Status::LocalLength, Status::LocalQpOperation);
         if let Remote::Datagram(datagram) = self.remote_at(self.under_way.next) {
-            if datagram.pd != cx.summary.gate().pd {
-                return Some((Status::LocalQpOperation, Reason::OtherPd));
+            let pd = cx.summary.gate().pd;
+            if datagram.pd != pd {
+                let why = Why::Unfit(Reason::OtherPd, datagram.pd.into(), pd.into());
+                return Some((operation, why));
             }
-            let short = wqe.length <= SHORTEST_MTU;
-            if !short && wqe.length > cx.process.datagram_limit(&datagram.address) {
-                return Some((Status::LocalLength, Reason::TooLong));
+            if wqe.length > SHORTEST_MTU {
+                let limit = cx.process.datagram_limit(&datagram.address);
+                if wqe.length > limit {
+                    return Some((long, Why::Unfit(Reason::TooLong, wqe.length, limit)));
+                }
             }
         }
         if wqe.length > MAX_MESSAGE {
-            return Some((Status::LocalLength, Reason::TooLong));
+            return Some((long, Why::Unfit(Reason::TooLong, wqe.length, MAX_MESSAGE)));
         }
         let needs = body.operation().needs();
-        let unserved = needs.responder_resources && self.connection.max_rd_atomic == 0;
-        if unserved || !needs.services.include(self.service) {
-            return Some((Status::LocalQpOperation, Reason::WrongService));
+        if !needs.services.include(self.service) {
+            return Some((operation, Why::Unfit(Reason::WrongService, 0, 0)));
         }
-        let wrong = match (needs.word, needs.data) {
-            (Some(_), _) => wqe.length != 8,
-            (None, Data::None) => wqe.length != 0,
-            (None, Data::Sent | Data::Fetched | Data::OldValue) => false,
+        if needs.responder_resources && self.connection.max_rd_atomic == 0 {
+            return Some((operation, Why::Unfit(Reason::NoReadsSent, 0, 1)));
+        }
+        let wanted = match (needs.word, needs.data) {
+            (Some(_), _) => 8,
+            (None, Data::None) => 0,
+            (None, Data::Sent | Data::Fetched | Data::OldValue) => return None,
         };
-        if wrong {
-            return Some((Status::LocalLength, Reason::AtomicLength));
-        }
-        None
+        let why = Why::Unfit(Reason::AtomicLength, wqe.length, wanted);
+        (wqe.length != wanted).then_some((long, why))
     }
 
     /// The direct way, for a WRITE, READ or atomic with nothing older under way that is not done at once.

@@ -6,15 +6,16 @@ use transom_wire::NakCode;
 use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
-    Bytes, Context, CopyError, Effect, LocalBuffers, PlainSend, Process, QpEvent, Reply, Request,
-    Source, TakeShared,
+    Bytes, Context, CopyError, Effect, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply,
+    Request, Source, TakeShared, Unheard,
 };
 use super::tag_matching::Extent;
 use super::{Receives, Responder};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Completion, Datagram, Flags, Opcode, PostError, ReceiveRequest, Remote, Status, Take,
+    Completion, Datagram, Flags, Opcode, PostError, ReceiveQueue, ReceiveRequest, Remote, Status,
+    Take,
 };
 
 impl Responder {
@@ -41,6 +42,11 @@ impl Responder {
     /// there (rules ST-19, ST-22).
     pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.flush_rendezvous(cx);
+        let posted = self.queue.as_ref().map_or(0, ReceiveQueue::len) as u64;
+        let flushed = posted + u64::from(self.message.has_taken);
+        if flushed > 0 {
+            cx.process.note_flushed(QueueSide::Receive, flushed);
+        }
         loop {
             let queue = self.queue.as_mut().filter(|_| !self.message.has_taken);
             let next = queue.map(|queue| queue.take(0, &mut self.message.taken));
@@ -91,7 +97,8 @@ impl Responder {
         if self.message.has_taken {
             // Left over from a datagram whose sender failed, it may be too small for this one.
             let fits = self.message.taken.length >= least;
-            return if fits { Ok(()) } else { Err(NoReceive::TooSmall) };
+            let room = self.message.taken.length;
+            return if fits { Ok(()) } else { Err(NoReceive::TooSmall { room }) };
         }
         let found = match &mut self.queue {
             Some(queue) => {
@@ -106,7 +113,7 @@ impl Responder {
                 Ok(())
             }
             TakeShared::Found(Take::Empty) => Err(NoReceive::NotReady),
-            TakeShared::Found(Take::TooSmall) => Err(NoReceive::TooSmall),
+            TakeShared::Found(Take::TooSmall { room }) => Err(NoReceive::TooSmall { room }),
             TakeShared::Unknown => Err(NoReceive::UnknownQueue),
         }
     }
@@ -135,8 +142,16 @@ impl Responder {
             NoReceive::NotReady if self.service.is_reliable() => {
                 Reply::NotReady(self.min_rnr_timer)
             }
+            NoReceive::NotReady => {
+                cx.process.note_unheard(request.from, Unheard::NoReceive);
+                Reply::Dropped
+            }
             // Only datagrams ask for room; one that finds none is gone.
-            NoReceive::NotReady | NoReceive::TooSmall => Reply::Dropped,
+            NoReceive::TooSmall { room } => {
+                let needed = GRH_BYTES as u64 + request.total;
+                cx.process.note_unheard(request.from, Unheard::TooSmall { needed, room });
+                Reply::Dropped
+            }
         }
     }
 
@@ -456,7 +471,10 @@ pub(super) enum NoReceive {
     /// None is posted.
     NotReady,
     /// The oldest is too small for the datagram.
-    TooSmall,
+    TooSmall {
+        /// What it has room for.
+        room: u64,
+    },
     /// The message names a shared queue that is not there.
     UnknownQueue,
 }

@@ -327,11 +327,13 @@ impl QueuePair {
             // What it completed before belongs to the life that is over: a program that connects
             // anew waits for its new work only.
             QpState::Reset => {
+                self.told.begin_anew();
                 for cq in self.config.send_cq.iter().chain(&self.config.receive_cq) {
                     cq.forget(self.number.bits());
                 }
             }
             QpState::Error => {
+                self.told.moved_by_program(from != QpState::Error);
                 half.flush(self, deferred);
                 receive.flush(self, deferred);
             }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{Admission, CHUNK, Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
-    Bytes, Context, CopyError, Counted, Direct, DirectTarget, Effects, Injection, LocalBuffers,
-    MemoryGone, Part, Payload, PlainSend, Process, Reply, Request, Requester, Sent, Source,
-    TakeShared,
+    Bytes, Context, CopyError, Counted, Direct, DirectTarget, Effects, Failure, Injection,
+    LocalBuffers, MemoryGone, Part, Payload, PlainSend, Process, QueueSide, Reply, Request,
+    Requester, Sent, Source, TakeShared, Unheard,
 };
 use transom_device::protection::{
     Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
@@ -227,6 +227,18 @@ impl Process for At<'_> {
 
     fn note_refusal(&self, refusal: &Refusal) {
         self.qp.device.process().note_refusal(self.qp.summary(), refusal);
+    }
+
+    fn note_failure(&self, failure: &Failure) {
+        self.note_failed(failure);
+    }
+
+    fn note_flushed(&self, side: QueueSide, count: u64) {
+        self.qp.note_flushed(side, count);
+    }
+
+    fn note_unheard(&self, from: QpNumber, why: Unheard) {
+        self.qp.note_unheard(from, why);
     }
 
     #[inline]
@@ -510,7 +522,10 @@ impl At<'_> {
         }
         let reply = match target {
             Some(target) => target.execute(request, &mut gather, &mut scatter, None, deferred),
-            None if here => return Sent::Unreachable,
+            None if here => {
+                adapter.queue_pairs.note_none(self.qp.number.bits(), to.bits());
+                return Sent::Unreachable;
+            }
             None => adapter.foreign_targets.execute(
                 adapter,
                 request,

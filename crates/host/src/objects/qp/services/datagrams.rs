@@ -43,6 +43,8 @@ impl At<'_> {
             Some(peer) => self.send_to_peer(&peer, outgoing),
             None => {
                 let _ = device.port().check_same_registry(slot);
+                let queue_pairs = &self.qp.adapter.queue_pairs;
+                queue_pairs.note_none(self.qp.number.bits(), request.to.bits());
                 Sent::Unreachable
             }
         }

@@ -1,0 +1,83 @@
+//! Work that comes to nothing though no access is refused here: what is known of it, for whoever asks why.
+
+use super::retry::Retry;
+use crate::protection::Reason;
+use crate::qp::{QpNumber, QpState};
+use crate::queue::{Opcode, Status};
+
+/// A work request of the send queue that ends in error.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    /// The consumer's number of the work request.
+    pub wr_id: u64,
+    /// What it was.
+    pub opcode: Opcode,
+    /// How it ends.
+    pub status: Status,
+    /// Why.
+    pub why: Why,
+    /// How often it may be sent again, and when.
+    pub retry: Retry,
+}
+
+/// Why a work request ends in error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// No answer came.
+    Unanswered,
+    /// The network says that nobody is there any more.
+    Deserted,
+    /// The peer had no receive for it.
+    NotReady,
+    /// The answer does not fit the request.
+    BadResponse,
+    /// The peer has refused it, for the reason of this code; zero where its answer has no room for one.
+    Refused(u8),
+    /// It does not fit its queue pair, for this reason, which has a value and a limit.
+    Unfit(Reason, u64, u64),
+}
+
+impl Why {
+    /// The code of the reason, zero if none is known: `vendor_err`.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Unanswered | Self::Deserted | Self::NotReady | Self::BadResponse => 0,
+            Self::Refused(code) => code,
+            Self::Unfit(reason, ..) => reason.code(),
+        }
+    }
+}
+
+/// Why a message that has come is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unheard {
+    /// The queue pair receives nothing in this state.
+    Deaf(QpState),
+    /// The message is of another service.
+    OtherService,
+    /// The queue pair is connected to this one.
+    OtherPeer(QpNumber),
+    /// The first message has another PSN than the queue pair awaits.
+    OtherPsn {
+        /// That which it awaits.
+        awaited: u32,
+        /// That which came.
+        came: u32,
+    },
+    /// The datagram has another Q_Key.
+    OtherQkey {
+        /// That of the queue pair.
+        own: u32,
+        /// That of the datagram.
+        came: u32,
+    },
+    /// No receive is posted.
+    NoReceive,
+    /// The receive is too small for the datagram and its header.
+    TooSmall {
+        /// What it needs.
+        needed: u64,
+        /// What there is.
+        room: u64,
+    },
+}

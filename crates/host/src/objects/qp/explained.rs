@@ -1,0 +1,166 @@
+//! What a queue pair notes for `transom explain` beside refusals: work that came to nothing, with what can be seen of
+//! the other end.
+
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use transom_device::execution::{Failure, QueueSide, Unheard, Why};
+use transom_device::protection::Reason;
+use transom_device::qp::{Presence, QpNumber, QpSummary};
+use transom_system::registry::{self, Fate, Found, Work};
+
+use super::QueuePair;
+use super::services::At;
+use crate::objects::Link;
+use crate::objects::seldom::Seldom;
+
+/// What has been noted, so that it is not noted again and again.
+#[derive(Default)]
+pub(super) struct Told {
+    /// That sends were flushed, and receives, in this life of the queue pair.
+    flushed: [AtomicBool; 2],
+    /// It is in error because the program wanted that.
+    by_program: AtomicBool,
+    /// A message that was dropped.
+    unheard: Seldom,
+}
+
+impl Told {
+    /// The program moves the queue pair to ERR; whether it was not there yet.
+    pub(super) fn moved_by_program(&self, was_elsewhere: bool) {
+        if was_elsewhere {
+            self.by_program.store(true, Relaxed);
+        }
+    }
+
+    /// The queue pair goes to RESET.
+    pub(super) fn begin_anew(&self) {
+        self.flushed.iter().for_each(|flushed| flushed.store(false, Relaxed));
+        self.by_program.store(false, Relaxed);
+    }
+}
+
+impl QueuePair {
+    /// Notes that work requests are flushed, once for each queue.
+    #[cold]
+    pub(super) fn note_flushed(&self, side: QueueSide, count: u64) {
+        let receives = side == QueueSide::Receive;
+        if self.told.flushed[usize::from(receives)].swap(true, Relaxed) {
+            return;
+        }
+        let by_program = self.told.by_program.load(Relaxed);
+        self.note(0, None, Fate::Flushed { count, by_program, receives });
+    }
+
+    /// Notes that a message was dropped, but not all of many.
+    #[cold]
+    pub(super) fn note_unheard(&self, from: QpNumber, why: Unheard) {
+        self.note_dropped(from.bits(), unheard(why));
+    }
+
+    /// Notes that packets are dropped which came from an address that it is not connected to, likewise, or that are of
+    /// another service.
+    #[cold]
+    pub(crate) fn note_dropped(&self, from: u32, why: registry::Unheard) {
+        if self.told.unheard.is_due() {
+            self.note(from, None, Fate::Dropped(why));
+        }
+    }
+
+    /// Notes that packets are dropped which are not of its service, or before it is connected by packets.
+    #[cold]
+    pub(crate) fn note_strange(&self) {
+        let gate = self.summary().gate();
+        self.note_dropped(
+            0,
+            match gate.receives() {
+                true => registry::Unheard::OtherService,
+                false => registry::Unheard::Deaf(gate.state),
+            },
+        );
+    }
+
+    fn note(&self, peer: u32, work: Option<Work>, fate: Fate) {
+        self.device.process().note_work(self.number.bits(), peer, work, fate);
+    }
+}
+
+impl At<'_> {
+    /// Notes why a work request of the send queue failed.
+    #[cold]
+    pub(super) fn note_failed(&self, failure: &Failure) {
+        let &Failure { wr_id, opcode, status, why, retry } = failure;
+        let fate = match why {
+            // The peer has noted the reason where this is told of too.
+            Why::Refused(1..) => return,
+            Why::Refused(0) => Fate::RefusedThere,
+            Why::Unanswered | Why::Deserted => Fate::Unanswered {
+                found: match (why, self.link) {
+                    (Why::Deserted, Link::Wire(path)) => Found::Deserted(path.destination),
+                    _ => self.found(),
+                },
+                retries: retry.count,
+                timeout: retry.timeout,
+            },
+            Why::NotReady => {
+                let shared = self.peer_summary().map(QpSummary::shares_receives);
+                Fate::NotReady { retries: retry.rnr_count, shared }
+            }
+            Why::BadResponse => Fate::BadResponse,
+            Why::Unfit(reason, value, limit) => Fate::Unfit { reason, value, limit },
+        };
+        let local = matches!(why, Why::Unfit(Reason::OtherPd | Reason::TooLong, ..));
+        let peer = if local { 0 } else { self.peer.bits() };
+        self.qp.note(peer, Some(Work { wr_id, opcode, status }), fate);
+    }
+
+    /// What can be seen of the queue pair at the other end, which has not answered.
+    fn found(&self) -> Found {
+        let summary = match self.link {
+            Link::None => return Found::NoProcess,
+            Link::Wire(path) => return Found::Far(path.destination),
+            Link::Local(peer) if peer.is_gone() => return Found::Ended,
+            Link::Loopback | Link::Local(_) => self.peer_summary(),
+        };
+        let Some(summary) = summary else { return Found::NoQueuePair };
+        let (gate, peering) = (summary.gate(), summary.peering());
+        match summary.presence() {
+            Presence::Never => Found::NoQueuePair,
+            Presence::Gone => Found::Destroyed,
+            Presence::Here if gate.service != self.qp.config.service.target() => {
+                Found::OtherService(gate.service)
+            }
+            Presence::Here if !gate.receives() => Found::Deaf(gate.state),
+            Presence::Here if peering.from != self.qp.number => {
+                Found::OtherPeer(peering.from.bits())
+            }
+            Presence::Here if peering.first != self.first => {
+                Found::OtherPsn { awaited: peering.first.value(), sent: self.first.value() }
+            }
+            Presence::Here => Found::Ready,
+        }
+    }
+
+    /// What the queue pair at the other end shows, if that is on this host.
+    fn peer_summary(&self) -> Option<&QpSummary> {
+        let index = self.peer.index();
+        match self.link {
+            Link::None | Link::Wire(_) => None,
+            Link::Loopback => self.qp.device.process().segment().qps().summary(index),
+            Link::Local(peer) => peer.segment.qps().summary(index),
+        }
+    }
+}
+
+/// As it is noted.
+fn unheard(why: Unheard) -> registry::Unheard {
+    use registry::Unheard as Noted;
+    match why {
+        Unheard::Deaf(state) => Noted::Deaf(state),
+        Unheard::OtherService => Noted::OtherService,
+        Unheard::OtherPeer(peer) => Noted::OtherPeer(peer.bits()),
+        Unheard::OtherPsn { awaited, came } => Noted::OtherPsn { awaited, came },
+        Unheard::OtherQkey { own, came } => Noted::OtherQkey { own, came },
+        Unheard::NoReceive => Noted::NoReceive,
+        Unheard::TooSmall { needed, room } => Noted::TooSmall { needed, room },
+    }
+}

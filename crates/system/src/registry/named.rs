@@ -1,0 +1,97 @@
+//! Numbers as a person reads them.
+
+use std::fmt;
+
+use transom_device::Access;
+use transom_device::qp::{Mask, QpState, Service};
+
+/// So many bytes.
+pub(super) struct Bytes(pub(super) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// Nanoseconds, in a unit that suits them.
+pub(super) struct Age(pub(super) u64);
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0 as f64;
+        match self.0 {
+            0..1_000_000 => write!(f, "{:.0} µs", nanoseconds / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.1} ms", nanoseconds / 1e6),
+            _ => write!(f, "{:.1} s", nanoseconds / 1e9),
+        }
+    }
+}
+
+/// Rights that peers may be given.
+pub(super) struct Rights(pub(super) Access);
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = Access::REMOTE | Access::LOCAL_WRITE | Access::FLUSH_GLOBAL;
+        let remote = self.0 & told;
+        if remote.is_empty() { f.write_str("nothing but local reading") } else { remote.fmt(f) }
+    }
+}
+
+/// A state of a queue pair, or a number that is none.
+pub(super) struct StateNumber(pub(super) u64);
+
+impl fmt::Display for StateNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u32::try_from(self.0).ok().and_then(QpState::new) {
+            Some(state) => State(state).fmt(f),
+            None => write!(f, "a state {}", self.0),
+        }
+    }
+}
+
+/// A state of a queue pair.
+pub(super) struct State(pub(super) QpState);
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::Rtr => "RTR",
+            QpState::Rts => "RTS",
+            QpState::Sqd => "SQD",
+            QpState::Sqe => "SQE",
+            QpState::Error => "ERR",
+        })
+    }
+}
+
+/// A type of queue pair.
+pub(super) struct ServiceName(pub(super) Service);
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Service::Rc => "RC",
+            Service::Uc => "UC",
+            Service::Ud => "UD",
+            Service::XrcInitiator => "XRC_SEND",
+            Service::XrcTarget => "XRC_RECV",
+        })
+    }
+}
+
+/// A mask by the names of its attributes.
+pub(super) struct Attributes(pub(super) u64);
+
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mask = Mask::from_bits_retain(self.0 as u32);
+        for (number, (name, _)) in mask.iter_names().enumerate() {
+            write!(f, "{}IBV_QP_{name}", if number > 0 { " | " } else { "" })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! What a process notes for `transom explain`: the last records of it, in its slot of the registry.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use super::call::CallRecord;
+use super::record::{RECORD_WORDS, RefusalRecord};
+use super::unconnected::ConnectionRecord;
+use super::work::WorkRecord;
+
+/// Records kept of each process.
+const RECORDS: usize = 64;
+/// Records kept beside them of what right programs meet too: there may be many, and they must not take the place of
+/// what is wrong.
+const ORDINARY: usize = 16;
+
+/// What was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// An access to memory, a bind or an invalidation was refused.
+    Access(RefusalRecord),
+    /// A call was refused at once.
+    Call(CallRecord),
+    /// A connection did not come about.
+    Connection(ConnectionRecord),
+    /// Work came to nothing.
+    Work(WorkRecord),
+}
+
+impl Record {
+    /// When that was, in nanoseconds since 1970.
+    pub fn time(&self) -> u64 {
+        match self {
+            Self::Access(record) => record.time,
+            Self::Call(record) => record.time,
+            Self::Connection(record) => record.time,
+            Self::Work(record) => record.time,
+        }
+    }
+
+    /// Whether a right program may meet it in the ordinary course of things: nobody need be told of it unasked.
+    pub fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Access(_) | Self::Connection(_) => false,
+            Self::Call(record) => record.call.is_ordinary(),
+            Self::Work(record) => record.is_ordinary(),
+        }
+    }
+
+    fn to_words(self) -> [u64; RECORD_WORDS] {
+        match self {
+            Self::Access(record) => record.to_words(),
+            Self::Call(record) => record.to_words(),
+            Self::Connection(record) => record.to_words(),
+            Self::Work(record) => record.to_words(),
+        }
+    }
+
+    fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+        let access = || RefusalRecord::from_words(words).map(Self::Access);
+        let call = || CallRecord::from_words(words).map(Self::Call);
+        let connection = || ConnectionRecord::from_words(words).map(Self::Connection);
+        let work = || WorkRecord::from_words(words).map(Self::Work);
+        access().or_else(call).or_else(connection).or_else(work)
+    }
+}
+
+/// The sentence for a person.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Access(record) => record.fmt(f),
+            Self::Call(record) => record.call.fmt(f),
+            Self::Connection(record) => record.fmt(f),
+            Self::Work(record) => record.fmt(f),
+        }
+    }
+}
+
+/// The records of one process.
+#[repr(C)]
+pub(super) struct Noted {
+    wrong: Last<RECORDS>,
+    ordinary: Last<ORDINARY>,
+}
+
+impl Noted {
+    /// Adds one.
+    pub(super) fn add(&self, record: &Record) {
+        match record.is_ordinary() {
+            true => self.ordinary.add(record),
+            false => self.wrong.add(record),
+        }
+    }
+
+    /// All there are, the oldest first.
+    pub(super) fn all(&self) -> Vec<Record> {
+        let mut all = Vec::new();
+        self.wrong.read(&mut all);
+        self.ordinary.read(&mut all);
+        all.sort_by_key(Record::time);
+        all
+    }
+
+    /// Forgets those of whoever had the slot before.
+    pub(super) fn clear(&self) {
+        self.wrong.clear();
+        self.ordinary.clear();
+    }
+}
+
+/// The last `N` records of one kind.
+#[repr(C)]
+struct Last<const N: usize> {
+    /// How many there have been.
+    count: AtomicU64,
+    /// Each begins with its number plus one, zero while it is written.
+    records: [[AtomicU64; RECORD_WORDS]; N],
+}
+
+impl<const N: usize> Last<N> {
+    fn add(&self, record: &Record) {
+        let number = self.count.fetch_add(1, AcqRel);
+        let place = &self.records[(number % N as u64) as usize];
+        place[0].store(0, SeqCst);
+        for (word, value) in place.iter().zip(record.to_words()).skip(1) {
+            word.store(value, Release);
+        }
+        place[0].store(number + 1, SeqCst);
+    }
+
+    fn read(&self, all: &mut Vec<Record>) {
+        let count = self.count.load(Acquire);
+        let first = count.saturating_sub(N as u64);
+        all.extend((first..count).filter_map(|number| {
+            let place = &self.records[(number % N as u64) as usize];
+            let words = place.each_ref().map(|word| word.load(Acquire));
+            // Not being written, and not overwritten while it was read.
+            let whole = words[0] == number + 1 && place[0].load(SeqCst) == words[0];
+            whole.then(|| Record::from_words(&words)).flatten()
+        }));
+    }
+
+    fn clear(&self) {
+        self.records.iter().for_each(|place| place[0].store(0, Relaxed));
+    }
+}

@@ -1,0 +1,389 @@
+//! Work that came to nothing though no access and no call was refused, as it is kept for `transom explain`, and the
+//! sentence it becomes: a work request that ended in error, one that was flushed, a message that was dropped, a
+//! completion that found no room.
+
+mod sentence;
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use transom_device::operation::Opcode;
+use transom_device::protection::Reason;
+use transom_device::qp::{QpState, Service};
+use transom_device::queue::Status;
+
+use super::record::{Kind, RECORD_WORDS};
+
+/// What became of work, when, and whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRecord {
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    /// The queue pair here; zero if none.
+    pub qp: u32,
+    /// The queue pair at the other end; zero if none.
+    pub peer: u32,
+    /// The work request, if there is one.
+    pub work: Option<Work>,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A work request, and how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The program's number of it.
+    pub wr_id: u64,
+    /// What it was.
+    pub opcode: Opcode,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// What became of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nobody has answered, though it was sent so often (`retry_cnt` and once more).
+    Unanswered {
+        /// What was found at the other end in the end.
+        found: Found,
+        /// `retry_cnt`
+        retries: u8,
+        /// `timeout`
+        timeout: u8,
+    },
+    /// The peer had no receive for it, so often (`rnr_retry` and once more).
+    NotReady {
+        /// `rnr_retry`
+        retries: u8,
+        /// Whether the peer takes its receives from a shared queue, if that is known.
+        shared: Option<bool>,
+    },
+    /// What the peer answered does not fit the request.
+    BadResponse,
+    /// The peer has refused it, and its reason is not known here.
+    RefusedThere,
+    /// The request does not fit its queue pair, for this reason, which has a value and a limit.
+    Unfit {
+        /// Why.
+        reason: Reason,
+        /// What it has.
+        value: u64,
+        /// What there may be.
+        limit: u64,
+    },
+    /// So many work requests were flushed from one of the queues of a queue pair in error.
+    Flushed {
+        /// How many.
+        count: u64,
+        /// The program has moved it there.
+        by_program: bool,
+        /// They were receives.
+        receives: bool,
+    },
+    /// The completion queue had no room for the completion.
+    Overrun {
+        /// How many completions it holds.
+        capacity: u64,
+    },
+    /// A message that came was dropped.
+    Dropped(Unheard),
+}
+
+/// Why no answer has come, as far as it can be seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No process here has such a queue pair number.
+    NoProcess,
+    /// The process at the other end has ended, or closed its device.
+    Ended,
+    /// There has never been such a queue pair.
+    NoQueuePair,
+    /// The queue pair has been destroyed.
+    Destroyed,
+    /// The queue pair is in a state in which it receives nothing.
+    Deaf(QpState),
+    /// The queue pair is of another service.
+    OtherService(Service),
+    /// The queue pair is connected to this one.
+    OtherPeer(u32),
+    /// The queue pair awaits another first PSN than was sent.
+    OtherPsn {
+        /// Its `rq_psn`
+        awaited: u32,
+        /// The `sq_psn` here.
+        sent: u32,
+    },
+    /// The queue pair would answer now.
+    Ready,
+    /// Packets went to this address, and it cannot be seen from here.
+    Far(IpAddr),
+    /// The host of this address says that nobody is there.
+    Deserted(IpAddr),
+}
+
+/// Why a message that came was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unheard {
+    /// The queue pair was in a state in which it receives nothing.
+    Deaf(QpState),
+    /// It is of another service than the message.
+    OtherService,
+    /// It is connected to another queue pair than the sender.
+    OtherPeer(u32),
+    /// It awaited another first PSN than came.
+    OtherPsn {
+        /// Its `rq_psn`
+        awaited: u32,
+        /// What came.
+        came: u32,
+    },
+    /// The datagram had another Q_Key.
+    OtherQkey {
+        /// That of the queue pair.
+        own: u32,
+        /// That of the datagram.
+        came: u32,
+    },
+    /// No receive was posted.
+    NoReceive,
+    /// The receive had too little room.
+    TooSmall {
+        /// What it needs, with the 40 bytes of the header before it.
+        needed: u64,
+        /// What the receive has.
+        room: u64,
+    },
+    /// No queue pair has the number.
+    NoQueuePair,
+    /// It came from an address that the queue pair is not connected to.
+    OtherAddress(IpAddr),
+}
+
+impl WorkRecord {
+    /// Whether a right program may meet it in the ordinary course of things.
+    pub(super) fn is_ordinary(&self) -> bool {
+        matches!(self.fate, Fate::Flushed { .. } | Fate::Dropped(_))
+    }
+
+    /// The status of the completions that it is about, by its name in C.
+    pub fn status(&self) -> Option<&'static str> {
+        match (self.work, self.fate) {
+            (Some(work), _) => Some(sentence::status_name(work.status)),
+            (None, Fate::Flushed { .. }) => Some(sentence::status_name(Status::Flushed)),
+            (None, _) => None,
+        }
+    }
+
+    pub(super) fn to_words(self) -> [u64; RECORD_WORDS] {
+        let mut words = [0; RECORD_WORDS];
+        let (code, detail, numbers) = self.fate.pack();
+        let work = self.work.map_or([0; 3], |work| [1, work.opcode as u8, work.status as u8]);
+        let [has_work, opcode, status] = work;
+        let small = [Kind::Work as u8, code, detail, has_work, opcode, status, 0, 0];
+        words[1] = self.time;
+        words[2] = u64::from_le_bytes(small);
+        words[3] = u64::from(self.qp) << 32 | u64::from(self.peer);
+        words[4] = self.work.map_or(0, |work| work.wr_id);
+        words[5..8].copy_from_slice(&numbers);
+        words
+    }
+
+    pub(super) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+        let [kind, code, detail, has_work, opcode, status, ..] = words[2].to_le_bytes();
+        if kind != Kind::Work as u8 {
+            return None;
+        }
+        let work = match has_work {
+            0 => None,
+            _ => Some(Work {
+                wr_id: words[4],
+                opcode: Opcode::from_code(opcode)?,
+                status: Status::from_code(status)?,
+            }),
+        };
+        Some(Self {
+            time: words[1],
+            qp: (words[3] >> 32) as u32,
+            peer: words[3] as u32,
+            work,
+            fate: Fate::unpack(code, detail, [words[5], words[6], words[7]])?,
+        })
+    }
+}
+
+/// Two numbers of 32 bits as one.
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+fn address_words(address: IpAddr) -> [u64; 2] {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}
+
+fn address_of(high: u64, low: u64) -> IpAddr {
+    let bits = u128::from(high) << 64 | u128::from(low);
+    IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical()
+}
+
+fn state(code: u64) -> Option<QpState> {
+    QpState::new(u32::try_from(code).ok()?)
+}
+
+impl Fate {
+    /// What it is called where programs read it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Unanswered { .. } => "unanswered",
+            Self::NotReady { .. } => "not_ready",
+            Self::BadResponse => "bad_response",
+            Self::RefusedThere => "refused_there",
+            Self::Unfit { .. } => "unfit",
+            Self::Flushed { .. } => "flushed",
+            Self::Overrun { .. } => "overrun",
+            Self::Dropped(_) => "dropped",
+        }
+    }
+
+    /// Its number, what tells its kinds apart, and its numbers.
+    fn pack(self) -> (u8, u8, [u64; 3]) {
+        match self {
+            Self::Unanswered { found, retries, timeout } => {
+                let (detail, [a, b]) = found.pack();
+                (1, detail, [u64::from(retries) << 8 | u64::from(timeout), a, b])
+            }
+            Self::NotReady { retries, shared } => {
+                let shared = shared.map_or(0, |shared| 1 + u8::from(shared));
+                (2, shared, [retries.into(), 0, 0])
+            }
+            Self::BadResponse => (3, 0, [0; 3]),
+            Self::RefusedThere => (4, 0, [0; 3]),
+            Self::Unfit { reason, value, limit } => (5, reason.code(), [value, limit, 0]),
+            Self::Flushed { count, by_program, receives } => {
+                (6, u8::from(by_program) | u8::from(receives) << 1, [count, 0, 0])
+            }
+            Self::Overrun { capacity } => (7, 0, [capacity, 0, 0]),
+            Self::Dropped(why) => {
+                let (detail, [a, b]) = why.pack();
+                (8, detail, [a, b, 0])
+            }
+        }
+    }
+
+    fn unpack(code: u8, detail: u8, [a, b, c]: [u64; 3]) -> Option<Self> {
+        Some(match code {
+            1 => Self::Unanswered {
+                found: Found::unpack(detail, [b, c])?,
+                retries: (a >> 8) as u8,
+                timeout: a as u8,
+            },
+            2 => Self::NotReady { retries: a as u8, shared: (detail > 0).then_some(detail > 1) },
+            3 => Self::BadResponse,
+            4 => Self::RefusedThere,
+            5 => Self::Unfit { reason: Reason::from_code(detail)?, value: a, limit: b },
+            6 => Self::Flushed { count: a, by_program: detail & 1 != 0, receives: detail & 2 != 0 },
+            7 => Self::Overrun { capacity: a },
+            8 => Self::Dropped(Unheard::unpack(detail, [a, b])?),
+            _ => return None,
+        })
+    }
+}
+
+impl Found {
+    fn pack(self) -> (u8, [u64; 2]) {
+        match self {
+            Self::NoProcess => (1, [0; 2]),
+            Self::Ended => (2, [0; 2]),
+            Self::NoQueuePair => (3, [0; 2]),
+            Self::Destroyed => (4, [0; 2]),
+            Self::Deaf(state) => (5, [state as u64, 0]),
+            Self::OtherService(service) => (6, [service as u64, 0]),
+            Self::OtherPeer(peer) => (7, [peer.into(), 0]),
+            Self::OtherPsn { awaited, sent } => (8, [pair(awaited, sent), 0]),
+            Self::Ready => (9, [0; 2]),
+            Self::Far(address) => (10, address_words(address)),
+            Self::Deserted(address) => (11, address_words(address)),
+        }
+    }
+
+    fn unpack(code: u8, [a, b]: [u64; 2]) -> Option<Self> {
+        Some(match code {
+            1 => Self::NoProcess,
+            2 => Self::Ended,
+            3 => Self::NoQueuePair,
+            4 => Self::Destroyed,
+            5 => Self::Deaf(state(a)?),
+            6 => Self::OtherService(Service::from_code(a as u8)?),
+            7 => Self::OtherPeer(a as u32),
+            8 => {
+                let (awaited, sent) = halves(a);
+                Self::OtherPsn { awaited, sent }
+            }
+            9 => Self::Ready,
+            10 => Self::Far(address_of(a, b)),
+            11 => Self::Deserted(address_of(a, b)),
+            _ => return None,
+        })
+    }
+}
+
+impl Unheard {
+    fn pack(self) -> (u8, [u64; 2]) {
+        match self {
+            Self::Deaf(state) => (1, [state as u64, 0]),
+            Self::OtherService => (2, [0; 2]),
+            Self::OtherPeer(peer) => (3, [peer.into(), 0]),
+            Self::OtherPsn { awaited, came } => (4, [pair(awaited, came), 0]),
+            Self::OtherQkey { own, came } => (5, [pair(own, came), 0]),
+            Self::NoReceive => (6, [0; 2]),
+            Self::TooSmall { needed, room } => (7, [needed, room]),
+            Self::NoQueuePair => (8, [0; 2]),
+            Self::OtherAddress(address) => (9, address_words(address)),
+        }
+    }
+
+    fn unpack(code: u8, [a, b]: [u64; 2]) -> Option<Self> {
+        let (high, low) = halves(a);
+        Some(match code {
+            1 => Self::Deaf(state(a)?),
+            2 => Self::OtherService,
+            3 => Self::OtherPeer(a as u32),
+            4 => Self::OtherPsn { awaited: high, came: low },
+            5 => Self::OtherQkey { own: high, came: low },
+            6 => Self::NoReceive,
+            7 => Self::TooSmall { needed: a, room: b },
+            8 => Self::NoQueuePair,
+            9 => Self::OtherAddress(address_of(a, b)),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other processes write records: what they say need not fit together.
+    #[test]
+    fn what_others_wrote_is_still_a_sentence() {
+        for code in 0..=u8::MAX {
+            for detail in 0..=u8::MAX {
+                for fill in [0, 5, 0x4141_4141_4141_4141, u64::MAX] {
+                    let mut words = [fill; RECORD_WORDS];
+                    let small = [Kind::Work as u8, code, detail, fill as u8 & 1, 0, 12, 0, 0];
+                    words[2] = u64::from_le_bytes(small);
+                    let Some(record) = WorkRecord::from_words(&words) else { continue };
+                    assert!(record.to_string().len() > 20, "{record}");
+                    assert_eq!(WorkRecord::from_words(&record.to_words()), Some(record));
+                }
+            }
+        }
+    }
+}
