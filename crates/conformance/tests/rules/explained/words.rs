@@ -7,6 +7,8 @@ use transom_ibverbs::*;
 
 /// Says what a number is called.
 type Names = unsafe extern "C" fn(u32) -> *const c_char;
+/// The same here.
+type OurNames = fn(u32) -> *const c_char;
 
 /// A function of Debian's library.
 fn theirs(function: &str) -> Names {
@@ -27,7 +29,7 @@ fn theirs(function: &str) -> Names {
 /// Rules: EX-06
 #[test]
 fn words_are_those_of_rdma_core_to_the_letter() {
-    let ours: [(&str, fn(u32) -> *const c_char); 4] = [
+    let ours: [(&str, OurNames); 4] = [
         ("ibv_wc_status_str", |it| ibv_wc_status_str(it)),
         ("ibv_event_type_str", |it| ibv_event_type_str(it)),
         ("ibv_node_type_str", |it| ibv_node_type_str(it as i32)),
