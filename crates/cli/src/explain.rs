@@ -86,8 +86,8 @@ Of a connection that did not come about it has these:
   time_ns, pid, process, alive, device
                as above
   role         \"active\": it asked for the connection; \"passive\": it was asked
-  reason       why: rejected, unreachable, not_served, no_route (active); refused, backlog_full
-               (passive)
+  reason       why: rejected, unreachable, nobody_there, not_served, no_route (active); refused,
+               backlog_full (passive)
   code         the number of the peer's reason or status, or the errno
   source       the address and port that asked
   destination  the address and port that was asked
