@@ -9,6 +9,7 @@ pub(crate) mod private;
 #[cfg(test)]
 pub(crate) mod scratch;
 mod tree;
+mod watcher;
 
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
@@ -35,6 +36,9 @@ and librdmacm.so.1 before the system's, and with LD_PRELOAD so that it does even
 brings libraries of its own under other names, as Python packages do. (That has no effect on set-user-ID programs,
 nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
 dlsym.) LD_PRELOAD names libtransom_malloc.so too, by which memory can be shared with peers. The program takes the place of this command: its exit status and signals are its own.
+
+A small process stays beside it, which sleeps, and which `wait` does not find: should the program be killed, it tells
+the peers on other hosts that their connections have ended, as a kernel with an adapter does. It ends with the program.
 
 It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
@@ -156,6 +160,11 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         Err(problem) => anstream::eprintln!("warning: `rdma` will not show the device: {problem}"),
     }
     instruments::attach(&args.instruments, &mut command)?;
+    if let Err(problem) = watcher::stay_beside(&mut command) {
+        anstream::eprintln!(
+            "warning: should the program be killed, its peers on other hosts will not be told: {problem}"
+        );
+    }
     if let Err(problem) = show_files(&name, &mut command) {
         // Few programs need them.
         anstream::eprintln!(

@@ -19,6 +19,7 @@ fn transom(arguments: &[&str]) -> Command {
         "TRANSOM_LINK",
         "TRANSOM_FAULT",
         "TRANSOM_FAULT_RUN",
+        "TRANSOM_WATCHER",
         "TRANSOM_CAPTURE",
         "TRANSOM_DEVICE_NAME",
         "LD_LIBRARY_PATH",

@@ -7,6 +7,7 @@
 //! | `exchange` | where messages go: to this process, another one of this host, or the network |
 //! | `complaints` | what `transom explain` tells of connections that did not come about |
 //! | `faults` | messages that a user wants to be refused, lost or late |
+//! | `last_words` | what one says for processes that have ended, and has no device itself |
 //! | `files` | what programs have of it: files with ids, and the events that wait there |
 //! | [`manager`] | the engine among them: every call, message and deadline |
 //!
@@ -20,6 +21,7 @@ mod complaints;
 mod exchange;
 mod faults;
 mod files;
+mod last_words;
 pub mod manager;
 mod ports;
 mod routes;
@@ -41,6 +43,7 @@ use transom_wire::cm::MAD_BYTES;
 
 use crate::device::Device;
 pub use files::Delivered;
+pub use last_words::LastWords;
 use manager::Manager;
 
 /// How long a call may hold up the end of the device.

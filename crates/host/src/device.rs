@@ -73,6 +73,8 @@ pub struct Options {
     /// The run in which devices that share the seed of faults are counted. Without one their slots tell
     /// them apart, which are others each time.
     pub run: Option<Run>,
+    /// Who watches this process, to speak for it should it die: the number of a watcher.
+    pub watcher: Option<u64>,
     /// The file to write down what crosses the links to.
     pub capture: Option<&'static Path>,
     /// When the connection manager gives up a peer that does not answer, in milliseconds, if not when

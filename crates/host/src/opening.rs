@@ -85,6 +85,9 @@ impl Adapter {
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
         let claim =
             registry.claim(segment.descriptor()).map_err(step("taking a slot in the registry"))?;
+        if let Some(watcher) = options.watcher {
+            registry.tell_watcher(watcher, claim.announcer());
+        }
         let slot = claim.announcer().slot;
         let process = Arc::new(ThisProcess::new(claim, segment, copier));
         let capture = capture.map(|capture| Arc::new(CaptureObserver { capture, registry, slot }));

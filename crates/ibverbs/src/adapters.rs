@@ -12,7 +12,7 @@ use transom_host::device::Device;
 use transom_host::{Adapter, Copying, Memory, OpenError, Options};
 use transom_net::faults::{self, FaultError, Faults};
 use transom_system::environment;
-use transom_system::registry::Run;
+use transom_system::registry::{self, Run};
 
 use crate::device_name::DeviceName;
 
@@ -56,6 +56,7 @@ fn options() -> Result<Options, OpenError> {
         memory: memory()?,
         faults: faults()?,
         run: run(),
+        watcher: watcher(),
         capture: capture(),
         connect_timeout: connect_timeout()?,
     })
@@ -114,6 +115,11 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
 /// The run of `transom run --fault` that this process belongs to.
 fn run() -> Option<Run> {
     environment::variable(faults::RUN)?.to_str()?.parse().ok()
+}
+
+/// The process that `transom run` has beside this one.
+fn watcher() -> Option<u64> {
+    u64::from_str_radix(environment::variable(registry::WATCHER)?.to_str()?, 16).ok()
 }
 
 /// Remembers a device that a context is made on.

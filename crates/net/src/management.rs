@@ -94,6 +94,27 @@ enum Written {
     Nowhere,
 }
 
+/// Writes a note to the pipe of the process in a slot.
+fn write(registry: &Registry, slot: u8, note: &Note) -> Written {
+    let pipe = match registry.management_pipe_of(slot) {
+        Ok(pipe) => pipe,
+        Err(error) if is_nowhere(&error) => return Written::Nowhere,
+        // As where this process has no descriptor left.
+        Err(_) => return Written::NoRoom,
+    };
+    // Shorter than what a pipe takes in one piece: all of it or nothing.
+    match rustix::io::write(&pipe, &note.to_bytes()) {
+        Err(rustix::io::Errno::AGAIN) => Written::NoRoom,
+        _ => Written::Whole,
+    }
+}
+
+/// Gives a datagram to the process in a slot, from one that has no pipe of its own; false if that takes none, or has
+/// no room.
+pub fn give(registry: &Registry, slot: u8, datagram: ManagementDatagram) -> bool {
+    write(registry, slot, &Note::Datagram(datagram)) == Written::Whole
+}
+
 /// The pipe at which a process gets management datagrams of others, and what it has for theirs.
 pub struct ManagementPipe {
     pipe: OwnedFd,
@@ -170,17 +191,7 @@ impl ManagementPipe {
     }
 
     fn write(&self, slot: u8, note: &Note) -> Written {
-        let pipe = match self.registry.management_pipe_of(slot) {
-            Ok(pipe) => pipe,
-            Err(error) if is_nowhere(&error) => return Written::Nowhere,
-            // As where this process has no descriptor left.
-            Err(_) => return Written::NoRoom,
-        };
-        // Shorter than what a pipe takes in one piece: all of it or nothing.
-        match rustix::io::write(&pipe, &note.to_bytes()) {
-            Err(rustix::io::Errno::AGAIN) => Written::NoRoom,
-            _ => Written::Whole,
-        }
+        write(self.registry, slot, note)
     }
 }
 

@@ -41,7 +41,7 @@ use self::forward::Forward;
 #[cfg(fuzzing)]
 pub(crate) use self::forward::{head, parse};
 pub use self::others::Others;
-use self::sending::Sending;
+pub(crate) use self::sending::Sending;
 pub use self::sending::{SendError, Way};
 pub use self::socket::{PortError, ROOM, path_mtu};
 #[cfg(fuzzing)]

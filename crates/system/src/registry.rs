@@ -13,6 +13,7 @@
 //! | `life` | how one learns that another has ended |
 //! | `presence` | what tells others that a process is there, and when it goes |
 //! | `runs` | how many devices each run of a program has opened |
+//! | `watcher` | who watches the processes of a run |
 //! | `namespaces` | who reaches whom by the local link |
 //! | `holders` | what holds an object that was to be destroyed |
 //! | `noted` | what each process has noted for `transom explain`: the last records |
@@ -38,6 +39,7 @@ mod presence;
 pub(crate) mod record;
 mod runs;
 mod unconnected;
+mod watcher;
 mod work;
 
 use std::io;
@@ -52,6 +54,7 @@ pub use noted::Record;
 pub use record::{RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord};
+pub use watcher::{VARIABLE as WATCHER, Watcher};
 pub use work::{Fate, Found, Unheard, Work, WorkRecord};
 
 /// The number of this process's network namespace; of all that exist at a time, no two have the same.

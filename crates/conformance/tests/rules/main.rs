@@ -187,6 +187,7 @@ mod processes {
     mod threads;
     mod threads_ending;
     mod want_of_memory;
+    mod watcher;
 }
 
 /// What C programs find.

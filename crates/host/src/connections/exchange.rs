@@ -227,8 +227,7 @@ impl Exchange {
 
     /// The packet that a message travels in (rule CM-01), without it.
     fn packet(&self) -> Packet<'static> {
-        let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
-        Packet::new(transport, Operation::SendOnly(Ending::Plain), GSI_QPN, self.psn)
+        packet(self.psn)
     }
 
     /// Sends a message to the network; false if there was no room in the socket. What finds no way is
@@ -249,8 +248,14 @@ impl Exchange {
     }
 }
 
+/// The packet that a message travels in (rule CM-01), without it.
+pub(super) fn packet(psn: Psn) -> Packet<'static> {
+    let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
+    Packet::new(transport, Operation::SendOnly(Ending::Plain), GSI_QPN, psn)
+}
+
 /// The way of a message's packet.
-fn path(transmit: &Transmit) -> Path {
+pub(super) fn path(transmit: &Transmit) -> Path {
     let address = Address {
         gid: gid(transmit.destination),
         source: gid(transmit.source),

@@ -434,7 +434,8 @@ impl Manager {
     /// Ends the connections of processes that have died.
     pub(super) fn reap(&mut self, ended: &[Announcer]) {
         let Ok(mut table) = self.ports.table.lock() else { return };
-        let left = table.reap(ended);
+        let mut left = Vec::new();
+        table.reap(ended, |connection| left.push(connection));
         drop(table);
         for connection in left {
             debug!(?connection, "its process has died");

@@ -71,7 +71,7 @@ struct Flow {
 }
 
 /// The sockets that send.
-pub(super) struct Sending {
+pub(crate) struct Sending {
     ipv4: [OnceLock<Flow>; FLOWS],
     ipv6: [OnceLock<Flow>; FLOWS],
     /// Readable when one of them was told of something that has come to nobody.
@@ -81,7 +81,7 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             ipv4: [const { OnceLock::new() }; FLOWS],
             ipv6: [const { OnceLock::new() }; FLOWS],
@@ -110,7 +110,7 @@ impl Sending {
     }
 
     /// How many datagrams of `segment` bytes go into one call.
-    pub(super) fn most(&self, segment: usize) -> usize {
+    pub(crate) fn most(&self, segment: usize) -> usize {
         match self.cuts.load(Relaxed) {
             true => (MOST_BYTES / segment.max(1)).clamp(1, MOST_SEGMENTS),
             false => ONE_BY_ONE,
@@ -120,11 +120,11 @@ impl Sending {
     /// The IPv4 identification that a datagram will have, by its number in the call.
     ///
     /// A GSO batch is one packet with identification 0 until it is cut; then they count up.
-    pub(super) fn identification(&self, index: usize) -> u16 {
+    pub(crate) fn identification(&self, index: usize) -> u16 {
         if self.cuts.load(Relaxed) { index as u16 } else { 0 }
     }
 
-    pub(super) fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
+    pub(crate) fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
         let segment = segment.max(1);
         let bytes = &bytes[..bytes.len().min(segment * self.most(segment))];
         let count = bytes.len().div_ceil(segment);
@@ -177,7 +177,7 @@ impl Sending {
     }
 
     /// The UDP port that datagrams of this way come from.
-    pub(super) fn source_port(&self, way: &Way) -> io::Result<u16> {
+    pub(crate) fn source_port(&self, way: &Way) -> io::Result<u16> {
         Ok(self.flow(way)?.port)
     }
 

@@ -322,13 +322,10 @@ impl Locked<'_> {
         self.free(index);
     }
 
-    /// Takes away all that dead processes have left, and answers their connections. Of those in `ended` the
+    /// Takes away all that dead processes have left, and hands out their connections. Of those in `ended` the
     /// caller knows it, though they may hold locks for another moment.
-    pub fn reap(&mut self, ended: &[Announcer]) -> Vec<Connection> {
-        for bucket in 0..BUCKETS {
-            self.walk(bucket, |it, _| ended.contains(&it.owner));
-        }
-        let mut left = Vec::new();
+    pub fn reap(&mut self, ended: &[Announcer], mut each: impl FnMut(Connection)) {
+        // First what others wait for.
         let mut checked: Option<(Announcer, bool)> = None;
         for index in 0..self.of.high() {
             let Some(entry) = self.of.entry(index) else { break };
@@ -338,14 +335,17 @@ impl Locked<'_> {
                 _ => !ended.contains(&owner) && self.of.lives(owner),
             };
             checked = Some((owner, lives));
-            // A port is in a chain, which whoever walks it takes it out of: its process has died since it was walked.
+            // A port is in a chain, which whoever walks it takes it out of.
             if lives || !entry.is(Kind::Connection) {
                 continue;
             }
-            left.extend(connection(&entry.words()));
+            let left = connection(&entry.words());
             self.free(index);
+            left.into_iter().for_each(&mut each);
         }
-        left
+        for bucket in 0..BUCKETS {
+            self.walk(bucket, |it, _| ended.contains(&it.owner));
+        }
     }
 
     /// Whether a dead process has left a connection. Of those in `ended` the caller knows it.

@@ -8,6 +8,7 @@ use transom_conformance::connections::*;
 use transom_conformance::harness::{bring_up, usual_attr};
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_conformance::programs::command;
 use transom_conformance::spaces::{Family, Side, VethPair};
 
 /// What a puppet is told to do.
@@ -40,6 +41,8 @@ mod order {
     pub(super) const LEAVE: u64 = 13;
     /// Listens at this port.
     pub(super) const RETURN: u64 = 14;
+    /// Ends by this signal, or without one at once.
+    pub(super) const DIE: u64 = 15;
 }
 
 /// What the children run; on its own it does nothing.
@@ -117,6 +120,13 @@ fn puppet(channel: &mut Channel) {
             Some(&order::REJECT) => file.reject(last, b"no").expect("refused"),
             Some(&order::ESTABLISH) => file.establish(last).expect("established"),
             Some(&order::DISCONNECT) => file.disconnect(last).expect("disconnected"),
+            // SAFETY: ends this process, in either way.
+            Some(&order::DIE) => unsafe {
+                match order[1] as i32 {
+                    0 => libc::_exit(0),
+                    signal => libc::raise(signal),
+                };
+            },
             Some(&order::HOST) => host = Ipv4Addr::from_bits(order[1] as u32),
             Some(order) => panic!("what is {order}?"),
         }
@@ -133,8 +143,14 @@ impl Puppet {
 
     /// One in a namespace of its own, which meets others at an address there.
     fn start_in(pair: &VethPair, side: Side) -> Self {
+        Self::start_under_in(pair, side, &[])
+    }
+
+    /// The same, started by a command.
+    fn start_under_in(pair: &VethPair, side: Side, command: &[&str]) -> Self {
         let net = format!("--net={}", pair.space(side).path());
-        let mut puppet = Self(Child::start_under(path_of!("puppet"), &["nsenter", &net]));
+        let wrapper = [&["nsenter", &net], command].concat();
+        let mut puppet = Self(Child::start_under(path_of!("puppet"), &wrapper));
         let IpAddr::V4(far) = pair.address(Side::Far, Family::V4) else { panic!("of IPv4") };
         puppet.order(&[order::HOST, far.to_bits().into()]);
         puppet
@@ -437,6 +453,31 @@ fn hosts_connect_and_part() {
     active.expect(event::DISCONNECTED);
     stranger.tell(&[]);
     stranger.finish();
+    active.finish();
+}
+
+/// Nobody else is on its host, but for what `transom run` has left beside it.
+///
+/// Rules: CM-50
+#[test]
+fn a_program_of_transom_run_is_spoken_for_however_it_ends() {
+    let pair = match VethPair::new(1500) {
+        Ok(pair) if is_root() => pair,
+        Ok(_) => return eprintln!("skipped: only root enters the namespaces by nsenter"),
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let [transom, ..] = command();
+    let run = [transom.to_str().expect("text"), "run", "--"];
+    let mut active = Puppet::start_in(&pair, Side::Near);
+    for how in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT, 0] {
+        let mut passive = Puppet::start_under_in(&pair, Side::Far, &run);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        passive.order(&[order::DIE, how as u64]);
+        active.expect(event::DISCONNECTED);
+        active.order(&[order::DISCONNECT]);
+        active.expect(event::TIMEWAIT_EXIT);
+    }
     active.finish();
 }
 

@@ -19,6 +19,7 @@ const KIND_2A: Options = Options {
     congestion: false,
     faults: None,
     run: None,
+    watcher: None,
     capture: None,
     connect_timeout: None,
     memory: transom_host::Memory::Private,

@@ -1,0 +1,205 @@
+//! A process beside the program, which speaks for it should it die.
+//!
+//! When a program that has connections of RDMA ends, the kernel of a host with an adapter tells its peers. Here it
+//! does itself if it exits, else another process of the host with a device does (rule CM-50). So that one is left, this
+//! one stays: it sleeps until a process of the run has ended without a word, and goes with the last of them.
+//!
+//! It is to change nothing for the program, which takes the place of this command. So it is a child that no `wait` of
+//! the program's finds: the kernel shows a child that has no signal for its end to whoever asks for such children
+//! (`__WCLONE`, see `wait(2)`) alone, and it sends none. It has a session of its own, for what is sent to the program's,
+//! from a terminal or `kill`, is not for it; nothing that the program has open; no directory that could not be unmounted;
+//! and another name in the list of processes, for whoever looks for the program there.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
+use transom_host::connections::LastWords;
+use transom_system::registry::{Life, Registry, WATCHER, Watcher};
+
+/// What it is called, in the list of processes too.
+const NAME: &str = "transom: speaks for";
+
+/// How often it looks whether the program still runs where the system does not tell.
+const SELDOM: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Starts it, for the program that takes this process's place. The error says why nobody will speak for that.
+pub(super) fn stay_beside(command: &mut Command) -> io::Result<()> {
+    // Without a registry the program opens no device, and says why.
+    let Ok(registry) = Registry::open() else { return Ok(()) };
+    let number = getrandom::u64().map_err(io::Error::other)?;
+    let watcher = registry.make_watcher(number)?;
+    let program = Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
+    if split()? {
+        let _ = catch_unwind(AssertUnwindSafe(|| watch(registry, &watcher, &program)));
+        drop(watcher);
+        // SAFETY: ends this process. What this command would do at its end is not this one's to do.
+        unsafe { libc::_exit(0) };
+    }
+    // Its name is there as long as the other process is.
+    std::mem::forget(watcher);
+    command.env(WATCHER, format!("{number:x}"));
+    Ok(())
+}
+
+/// Makes a second process of this one, which has one thread; true in the new one. That has no signal for its end.
+fn split() -> io::Result<bool> {
+    let none: libc::c_ulong = 0;
+    // SAFETY: as `fork`, without flags and on a copy of this stack. This process has one thread, so nothing is locked.
+    // What the C library keeps of a thread's number stays that of the parent, which no thread of the child has.
+    match unsafe { libc::syscall(libc::SYS_clone, none, none, none, none, none) } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(pid == 0),
+    }
+}
+
+/// The process that the program is.
+struct Program {
+    pid: Pid,
+    /// Readable when it has ended; none on systems that do not tell.
+    end: Option<OwnedFd>,
+}
+
+impl Program {
+    fn has_ended(&self) -> bool {
+        match &self.end {
+            Some(end) => is_readable(end.as_fd()),
+            None => getppid() != Some(self.pid),
+        }
+    }
+}
+
+fn watch(registry: &'static Registry, watcher: &Watcher, program: &Program) {
+    if step_aside(program.pid).is_err() {
+        return;
+    }
+    // Those that have made themselves known, and what is at hand for them.
+    let mut members: Vec<Life> = Vec::new();
+    let mut words: Option<LastWords> = None;
+    loop {
+        // Before the pipe is read: who has made himself known last is in it then.
+        let is_over = program.has_ended();
+        let mut ended = Vec::new();
+        while let Some(process) = watcher.next() {
+            match registry.watch(process) {
+                Ok(life) => members.push(life),
+                Err(_) if registry.is_alive(process) => {}
+                Err(_) => ended.push(process),
+            }
+            if words.is_none() {
+                words = LastWords::new(registry).ok();
+            }
+        }
+        ended.extend(members.extract_if(.., |life| life.has_ended()).map(|life| life.process()));
+        if let (false, Some(words)) = (ended.is_empty(), &mut words) {
+            let _ = words.say_for(&ended);
+        }
+        if is_over && members.is_empty() {
+            return;
+        }
+        let addresses = words.as_ref().map(|words| words.descriptor());
+        if sleep(watcher, program, is_over, &members, addresses)
+            && let Some(words) = &mut words
+        {
+            words.refresh();
+        }
+    }
+}
+
+/// Sleeps until something has happened; whether the addresses of the host have changed.
+fn sleep(
+    watcher: &Watcher,
+    program: &Program,
+    is_over: bool,
+    members: &[Life],
+    addresses: Option<BorrowedFd<'_>>,
+) -> bool {
+    let end = program.end.as_ref().filter(|_| !is_over).map(|end| end.as_fd());
+    let lives = members.iter().map(|life| life.descriptor().as_fd());
+    let all = addresses.into_iter().chain([watcher.descriptor()]).chain(end).chain(lives);
+    let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let looks = program.end.is_none() && !is_over;
+    let _ = poll(&mut fds, looks.then_some(&SELDOM));
+    addresses.is_some() && !fds[0].revents().is_empty()
+}
+
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Lets go of all that is the program's.
+fn step_aside(program: Pid) -> io::Result<()> {
+    rustix::process::setsid()?;
+    for signal in 1..=libc::SIGRTMAX() {
+        let is_mistake = matches!(
+            signal,
+            libc::SIGSEGV
+                | libc::SIGBUS
+                | libc::SIGILL
+                | libc::SIGFPE
+                | libc::SIGABRT
+                | libc::SIGTRAP
+        );
+        if !is_mistake {
+            // SAFETY: no handler is put anywhere; of some the system does not let it be changed.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
+    std::env::set_current_dir("/")?;
+    close_what_is_the_programs()?;
+    // It need not be told from the others of its name.
+    let _ = rustix::thread::set_name(c"transom");
+    rename(&format!("{NAME} {}", program.as_raw_nonzero()));
+    Ok(())
+}
+
+/// Closes what a program would have open too; all else is this command's own.
+fn close_what_is_the_programs() -> io::Result<()> {
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mut inherited = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        // SAFETY: asks for flags, of a number that may be no descriptor's any more.
+        let is_inherited = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == 0;
+        inherited.extend(number.filter(is_inherited));
+    }
+    for fd in inherited {
+        // SAFETY: nothing of ours uses it: what this command opens is closed by `exec`.
+        unsafe {
+            match fd {
+                0..=2 => libc::dup2(nothing.as_raw_fd(), fd),
+                _ => libc::close(fd),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Has this process listed by another name: over the words that it was started with, as far as there is room.
+fn rename(name: &str) {
+    let Some((begin, end)) = place_of_arguments() else { return };
+    let room = end.saturating_sub(begin);
+    // SAFETY: the kernel says that the words are there, on the first stack of this process, and nothing refers to
+    // them any more: the standard library hands out copies.
+    unsafe {
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(begin);
+        at.write_bytes(0, room);
+        at.copy_from_nonoverlapping(name.as_ptr(), name.len().min(room.saturating_sub(1)));
+    }
+}
+
+/// Where the words lie that this process was started with.
+fn place_of_arguments() -> Option<(usize, usize)> {
+    let status = fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name, which is in parentheses and may have any in it, the third field comes first.
+    let mut fields = status.rsplit_once(')')?.1.split_whitespace().skip(48 - 3);
+    let mut number = || fields.next()?.parse::<usize>().ok().filter(|number| *number != 0);
+    Some((number()?, number()?))
+}

@@ -1,0 +1,76 @@
+//! The process that `transom run` leaves beside its program: it changes nothing for that, and goes with it.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use transom_conformance::harness::until;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
+use transom_conformance::programs::command;
+
+/// What the child runs; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("program", program)]);
+}
+
+/// The children of this process, whether it can wait for them or not.
+fn children() -> Vec<u32> {
+    let path = format!("/proc/self/task/{}/children", std::process::id());
+    let listed = fs::read_to_string(path).expect("the kernel lists them");
+    listed.split_whitespace().map(|pid| pid.parse().expect("a PID")).collect()
+}
+
+fn file_of(pid: u32, name: &str) -> PathBuf {
+    format!("/proc/{pid}/{name}").into()
+}
+
+fn session_of(pid: u32) -> i32 {
+    // SAFETY: takes a plain number.
+    unsafe { libc::getsid(pid as i32) }
+}
+
+/// Looks for what is beside it.
+fn program(channel: &mut Channel) {
+    let (mut status, all) = (0, -1);
+    // SAFETY: the status is this call's own.
+    let found = unsafe { libc::waitpid(all, &mut status, 0) };
+    let error = io::Error::last_os_error().raw_os_error();
+    assert_eq!((found, error), (-1, Some(libc::ECHILD)), "it would wait for somebody");
+    let [beside] = children()[..] else { panic!("{:?}", children()) };
+    let is_ready = || session_of(beside) == beside as i32 && is_renamed(beside);
+    until("it to step aside", || is_ready().then_some(()));
+    assert_ne!(session_of(0), beside as i32);
+    for descriptor in ["fd/0", "fd/1", "fd/2"] {
+        let leads_to = fs::read_link(file_of(beside, descriptor)).expect("it is open");
+        assert_eq!(leads_to, PathBuf::from("/dev/null"), "{descriptor}");
+    }
+    assert_eq!(fs::read_link(file_of(beside, "cwd")).expect("there is one"), PathBuf::from("/"));
+    // What a terminal or an administrator sends to all is not the end of it.
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
+        // SAFETY: the process is this one's child, which nobody waits for.
+        assert_eq!(unsafe { libc::kill(beside as i32, signal) }, 0);
+    }
+    channel.tell(&[beside.into()]);
+    let [] = channel.hear();
+    assert_eq!(children(), [beside]);
+}
+
+fn is_renamed(pid: u32) -> bool {
+    let words = fs::read(file_of(pid, "cmdline")).unwrap_or_default();
+    words.starts_with(format!("transom: speaks for {}\0", std::process::id()).as_bytes())
+}
+
+/// Rules: CM-50
+#[test]
+fn a_program_of_transom_run_does_not_see_what_is_beside_it() {
+    let [transom, ..] = command();
+    let transom = transom.to_str().expect("text");
+    let mut program = Child::start_under(path_of!("program"), &[transom, "run", "--"]);
+    let [beside] = program.hear();
+    program.tell(&[]);
+    program.finish();
+    let beside = file_of(beside as u32, "");
+    until("it to go with its program", || (!beside.exists()).then_some(()));
+}
