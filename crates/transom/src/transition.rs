@@ -5,7 +5,9 @@ use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
 use crate::post::post_send;
 use crate::region::Registered;
-use crate::window::{AllocatedWindow, Bound, Free, Type1, Type2, Window, WindowState, WindowType};
+use crate::window::{
+    AllocatedWindow, Bound, Free, OwnWindow, Type1, Type2, Window, WindowState, WindowType,
+};
 use crate::{
     Completion, Error, Grant, Operation, Posted, QueuePair, Refused, Result, Rights, Slice,
 };
@@ -35,6 +37,26 @@ pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Wi
 /// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. It gives the window in its new
 /// state or, if the request failed, in the old one. Dropping it drops the window, which revokes it: when
 /// the request has completed, or with the queue pair.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// # use transom::{Access, MemoryRegion, Rights, Type2, Window};
+/// # let region = MemoryRegion::register(&pd, vec![0; 8], Access::MW_BIND)?;
+/// # let inbox = MemoryRegion::register(&pd, vec![0; 24], Access::LOCAL_WRITE)?;
+/// # let received = b.receive(&[inbox.all()])?;
+/// let binding = Window::<Type2>::alloc(&pd)?.bind(&a, &region.all(), Rights::READ)?;
+/// // The message goes behind the bind, which need not be waited for before.
+/// a.send(&binding.grant().to_bytes())?.wait()?;
+/// let window = binding.wait()?;
+/// # received.wait()?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[must_use = "the window is lost, and revoked, unless you wait for it"]
 pub struct Transition<T: WindowType, From: WindowState, To: WindowState> {
     posted: Posted,
@@ -71,11 +93,12 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
             self.change.take().expect("a transition is not polled after it is done");
         let window_type = PhantomData;
         match outcome {
-            Ok(_) => Ok(Window { mw, state: to, window_type }),
+            Ok(_) => Ok(Window { mw: OwnWindow::new(mw), state: to, window_type }),
             Err(error @ Error::Work(_)) => {
                 // The device still has the old key; so shall the struct (rule KEY-08).
                 mw.set_rkey(rkey);
-                Err(Refused { returned: Some(Window { mw, state: from, window_type }), error })
+                let returned = Window { mw: OwnWindow::new(mw), state: from, window_type };
+                Err(Refused { returned: Some(returned), error })
             }
             // It may have been carried out all the same.
             Err(error) => Err(Refused { returned: None, error }),
@@ -162,7 +185,8 @@ impl<T: WindowType> Window<T, Bound> {
     /// more, not even one that had begun (rules INV-23, ORD-14).
     ///
     /// A window of type 2 is invalidated by the queue pair that bound it, one of type 1 is unbound
-    /// by any of its domain (rules INV-01, T1-45).
+    /// by any of its domain (rules INV-01, T1-45). If that queue pair has failed, this does too, and
+    /// [`revoke`](Window::revoke) ends the grant.
     ///
     /// # Errors
     /// Gives the window back, still bound, with [`Error::OtherQueuePair`];
@@ -225,7 +249,7 @@ fn bind<T: WindowType, From: WindowState + Holds>(
     let (rkey, length) = (mw.rkey(), memory.len() as u64);
     let grant = Grant { addr, rkey, length, rights: Rights::from_access_flags(flags) };
     let to = Bound::new(grant, queue_pair, memory.region.clone());
-    let change = Some(Change { mw, rkey: saved, from, to });
+    let change = Some(Change { mw: mw.named(), rkey: saved, from, to });
     Ok(Transition { posted, change, window_type: PhantomData })
 }
 
@@ -254,7 +278,8 @@ fn invalidate<T: WindowType>(
     });
     match posted {
         Ok(posted) => {
-            let change = Some(Change { mw, rkey: saved, from, to: Free::new() });
+            let to = Free::new();
+            let change = Some(Change { mw: mw.named(), rkey: saved, from, to });
             Ok(Transition { posted, change, window_type: PhantomData })
         }
         Err(error) => {

@@ -2,13 +2,16 @@
 
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::domain::AllocatedDomain;
-use crate::error::{non_null, unsupported};
+use crate::error::{check, non_null, unsupported};
 use crate::keep::Held;
 use crate::moment::Moment;
 use crate::region::Registered;
 use crate::{Completion, Error, Grant, ProtectionDomain, Refused, Result};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use transom_abi::*;
 
@@ -19,7 +22,16 @@ use transom_abi::*;
 /// then there is a [`grant`](Window::grant) for the peer. [`invalidate`](Window::invalidate) on
 /// this side, or a peer's send with invalidate ([`revoked_by`](Window::revoked_by)), makes it free
 /// again; from then on the old key opens nothing. Each step takes the window and gives it back in
-/// its new state, or, if it failed, in the old one. Dropping a window revokes it as well.
+/// its new state, or, if it failed, in the old one.
+///
+/// A grant ends in one of four ways:
+///
+/// | | needs | leaves |
+/// |---|---|---|
+/// | [`invalidate`](Window::invalidate) | a queue pair that works | a free window |
+/// | the peer, then [`revoked_by`](Window::revoked_by) | the peer's will | a free window |
+/// | [`revoke`](Window::revoke) | nothing | nothing, or an error if the device refuses |
+/// | dropping it | nothing | nothing |
 ///
 /// The two types differ in who may use the key and in how it is taken back:
 ///
@@ -73,7 +85,7 @@ use transom_abi::*;
 /// ```
 pub struct Window<T: WindowType, S: WindowState = Free> {
     /// Before the state, so that the window is freed before its region is let go.
-    pub(crate) mw: Arc<AllocatedWindow>,
+    pub(crate) mw: OwnWindow,
     pub(crate) state: S,
     pub(crate) window_type: PhantomData<T>,
 }
@@ -141,8 +153,9 @@ impl<T: WindowType> Window<T, Free> {
         let mw = unsafe { alloc_mw(domain.pd, T::TYPE) };
         let subject = format_args!("allocating a window of type {}", T::TYPE);
         let mw = non_null("ibv_alloc_mw", subject, mw)?.as_ptr();
-        let mw = Arc::new(AllocatedWindow { mw, before_bind: Mutex::default(), domain });
-        Ok(Self { mw, state: Free(()), window_type: PhantomData })
+        let (freed, before_bind) = (AtomicBool::new(false), Mutex::default());
+        let mw = AllocatedWindow { mw, freed, before_bind, domain };
+        Ok(Self { mw: OwnWindow::new(Arc::new(mw)), state: Free(()), window_type: PhantomData })
     }
 }
 
@@ -151,6 +164,50 @@ impl<T: WindowType> Window<T, Bound> {
     /// dropping the window revokes it.
     pub fn grant(&self) -> Grant {
         self.state.grant()
+    }
+
+    /// Ends the grant by freeing the window, whatever the state of the queue pair that bound it. When this
+    /// returns, no access through the key touches memory any more, not even one that had begun (rules
+    /// MWA-13, MWA-14).
+    ///
+    /// [`invalidate`](Window::invalidate) leaves a window that can be bound again, but is a request like others:
+    /// once the queue pair has failed, and a peer that oversteps its grant sees to that, it ends with
+    /// [`Status::Flushed`](crate::Status::Flushed) and the grant is still there. A window of type 1 is then usable
+    /// through the other queue pairs of its domain, and a window of either type keeps its region from being
+    /// deregistered. This ends the grant all the same; so does dropping the window, which does not tell whether the
+    /// device has agreed.
+    ///
+    /// ```
+    /// # use transom::{CompletionQueue, Provider, QueuePair};
+    /// use transom::{Access, MemoryRegion, ProtectionDomain, Rights, Status, Type2, Window};
+    ///
+    /// # let context = transom::devices(&Provider::software())?[0].open()?;
+    /// # let pd = ProtectionDomain::new(&context)?;
+    /// # let cq = CompletionQueue::new(&context, 16)?;
+    /// # let builder = QueuePair::builder(&pd, &cq);
+    /// # let (owner, peer) = (builder.build()?, builder.build()?);
+    /// # let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
+    /// # let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
+    /// let region = MemoryRegion::register(&pd, vec![0; 8], Access::LOCAL_WRITE | Access::MW_BIND)?;
+    /// let window = Window::<Type2>::alloc(&pd)?;
+    /// let window = window.bind(&owner, &region.all(), Rights::READ)?.wait()?;
+    ///
+    /// // The peer oversteps, and both queue pairs fail.
+    /// assert!(peer.write(b"mine now", window.grant())?.wait().is_err());
+    ///
+    /// // The request that would take the grant back is not carried out any more.
+    /// let refused = window.invalidate(&owner)?.wait().unwrap_err();
+    /// let window = refused.returned.expect("it is as it was");
+    /// window.revoke()?;
+    /// assert_eq!(region.deregister()?, [0; 8]);
+    /// # Ok::<(), transom::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Gives the window back, still bound, with [`Error::Verb`] if the device refuses, which it does only if it has
+    /// failed itself.
+    pub fn revoke(self) -> Result<(), Refused<Self>> {
+        self.mw.free().map_err(|error| Refused { returned: self, error })
     }
 }
 
@@ -211,9 +268,46 @@ impl fmt::Debug for Bound {
     }
 }
 
+/// A window that no outstanding request names: it is freed when this is dropped, even if whoever takes the completion
+/// of its last request has not let go of it yet.
+pub(crate) struct OwnWindow(Option<Arc<AllocatedWindow>>);
+
+const OWN: &str = "it is had until a request names it";
+
+impl OwnWindow {
+    /// The requests that named it are done.
+    pub(crate) fn new(window: Arc<AllocatedWindow>) -> Self {
+        Self(Some(window))
+    }
+
+    /// A request names it, and it is freed no sooner than that is done.
+    pub(crate) fn named(mut self) -> Arc<AllocatedWindow> {
+        self.0.take().expect(OWN)
+    }
+}
+
+impl Deref for OwnWindow {
+    type Target = Arc<AllocatedWindow>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect(OWN)
+    }
+}
+
+impl Drop for OwnWindow {
+    fn drop(&mut self) {
+        if let Some(window) = &self.0 {
+            // If the device refuses, it is asked once more when nobody has the window any more.
+            let _ = window.free();
+        }
+    }
+}
+
 /// The window itself. Outstanding requests that name it hold it.
 pub(crate) struct AllocatedWindow {
     pub(crate) mw: *mut ibv_mw,
+    /// The verbs do not have it any more.
+    freed: AtomicBool,
     /// Before its last bind, in the life of the queue where the receives of the queue pair that bound
     /// it complete; none if that has none, and for a window that no peer can invalidate.
     before_bind: Mutex<Option<Moment>>,
@@ -253,16 +347,57 @@ impl AllocatedWindow {
     }
 }
 
-impl Drop for AllocatedWindow {
-    fn drop(&mut self) {
+impl AllocatedWindow {
+    /// Frees it, once. If it is bound, this unbinds it (rule MWA-13). Whoever asks owns the window, and asks nothing
+    /// else of it afterwards.
+    fn free(&self) -> Result<()> {
+        if self.freed.load(Relaxed) {
+            return Ok(());
+        }
         // SAFETY: the context is open.
         let dealloc_mw = unsafe { (*self.domain.device.context).ops.dealloc_mw };
-        // SAFETY: nobody else has the window. If it is bound, this unbinds it (rule MWA-13).
-        let freed = dealloc_mw.is_some_and(|dealloc_mw| unsafe { dealloc_mw(self.mw) } == 0);
-        if !freed {
+        let dealloc_mw = dealloc_mw.ok_or_else(|| unsupported("ibv_dealloc_mw"))?;
+        // SAFETY: the window is allocated, and no outstanding request names it.
+        check("ibv_dealloc_mw", "freeing a window", unsafe { dealloc_mw(self.mw) })?;
+        self.freed.store(true, Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for AllocatedWindow {
+    fn drop(&mut self) {
+        if self.free().is_err() {
             // The window stays, so its domain must stay; its region will find itself busy and
             // stay as well.
             std::mem::forget(self.domain.clone());
         }
+    }
+}
+
+#[cfg(all(test, feature = "software"))]
+mod tests {
+    use crate::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair};
+    use crate::{Rights, Type2, Window};
+    use std::sync::Arc;
+
+    /// Another thread has delivered the completion of its bind, and is slow to let go of what that held.
+    #[test]
+    fn a_window_that_is_dropped_is_revoked_at_once() {
+        let context = crate::devices(&Provider::software()).unwrap()[0].open().unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let builder_queue = CompletionQueue::new(&context, 16).unwrap();
+        let builder = QueuePair::builder(&pd, &builder_queue);
+        let (owner, peer) = (builder.build().unwrap(), builder.build().unwrap());
+        let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
+        let (owner, _peer) = (owner.connect(&at_peer).unwrap(), peer.connect(&at_owner).unwrap());
+        let region = MemoryRegion::register(&pd, vec![0; 8], Access::MW_BIND).unwrap();
+        let window = Window::<Type2>::alloc(&pd).unwrap();
+        let binding = window.bind(&owner, &region.all(), Rights::READ).unwrap();
+        let window = binding.wait().unwrap();
+        let held = Arc::clone(&window.mw);
+        drop(window);
+        // The verbs refuse this while a window is bound to it (rule DR-04).
+        region.deregister().unwrap();
+        drop(held);
     }
 }

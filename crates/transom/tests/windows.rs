@@ -175,6 +175,31 @@ on_each_type! {
         assert_eq!(region.deregister().unwrap(), vec![0; 16]);
     }
 
+    /// Rules: MWA-13, MWA-14, DR-08
+    fn a_grant_is_ended_though_the_queue_pair_that_bound_it_has_failed<T>() {
+        let Pair { owner, peer } = Pair::new();
+        let (_other, other_peer) = Pair::within(&owner.pd);
+        let region = owner.bindable(&[b'x'; 16]);
+        let window = bound::<T>(&owner, &region, 0..16, Rights::READ);
+        let grant = window.grant();
+        let past = RemoteSlice { addr: grant.addr + 16, ..grant.into() };
+        if departs(&owner.context, Departure::WindowBounds) {
+            owner.qp.fail().unwrap();
+        } else {
+            assert_eq!(failure(peer.qp.read(&[peer.local(16).all()], past)), Status::RemoteAccess);
+        }
+
+        let refused = window.invalidate(&owner.qp).unwrap().wait().unwrap_err();
+        assert_eq!(status(refused.error), Status::Flushed);
+        let window = refused.returned.unwrap();
+        assert_eq!(window.grant(), grant);
+        window.revoke().unwrap();
+        // Another queue pair of the domain works still, and a window of type 1 would be open by it.
+        let local = other_peer.local(16);
+        assert_eq!(failure(other_peer.qp.read(&[local.all()], grant)), Status::RemoteAccess);
+        region.deregister().unwrap();
+    }
+
     /// Rules: T1-20, T2-16
     fn a_failed_bind_gives_the_window_back<T>() {
         let Pair { owner, peer: _peer } = Pair::new();
