@@ -9,7 +9,6 @@ use crate::{
     Connection, ConnectionError, ConnectionProblem, Error, Initialized, Pending, PrivateData,
     Provider, QueuePair, QueuePairBuilder, Rejection, Result,
 };
-use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,9 +18,6 @@ use transom_abi::*;
 
 /// The bytes that a request for a connection carries for programs.
 const REQUEST: usize = 56;
-
-/// The bytes that an acceptance carries for programs.
-const ACCEPTANCE: usize = 196;
 
 /// Connects queue pairs to who [listens](crate::Listener) on an address.
 ///
@@ -141,44 +137,25 @@ impl QueuePairBuilder<Initialized> {
     }
 }
 
-/// Accepts a request by its id, with a queue pair. `reads` are what the peer asks for: how often it wants to
-/// read at once, and lets this end.
-pub(crate) fn accept(
+/// A request whose acceptance was sent, until the peer has it.
+pub(crate) fn until_confirmed(
     id: Id,
-    queue_pair: QueuePair<Initialized>,
+    queue_pair: Unconnected,
     peer: SocketAddr,
-    (from_peer, private_data): (PrivateData, &[u8]),
-    reads: (u8, u8),
-) -> Result<Pending<'static, Connection>> {
-    let queue_pair = Unconnected::new(queue_pair.inner);
-    let private_data = marked(private_data, ACCEPTANCE)?;
-    check_service(&queue_pair)?;
-    check_device(&id, &queue_pair, peer)?;
-    let able = queue_pair.reads_at_once()?;
-    let reads = (reads.0.min(able.0), reads.1.min(able.1));
-    bring_up(&id, &queue_pair, Some(reads))
-        .and_then(|()| id.accept(&offer(&queue_pair, &private_data, reads)))
-        .map_err(|error| match &error {
-            // The id is not in the state of a request any more.
-            Error::Verb { verb: "rdma_init_qp_attr" | "rdma_accept", errno, .. }
-                if *errno == Errno::INVAL.raw_os_error() =>
-            {
-                no_connection(peer, ConnectionProblem::GaveUp)
-            }
-            _ => error,
-        })?;
-    let since = Instant::now();
+    from_peer: PrivateData,
+) -> Pending<'static, Connection> {
+    let (since, private_data) = (Instant::now(), Vec::new());
     let step = Step::Confirmation;
-    Ok(Establishing { step, id, queue_pair, peer, since, private_data, from_peer }.pending())
+    Establishing { step, id, queue_pair, peer, since, private_data, from_peer }.pending()
 }
 
-fn check_device(id: &Id, queue_pair: &CreatedQueuePair, peer: SocketAddr) -> Result<()> {
+pub(crate) fn check_device(id: &Id, queue_pair: &CreatedQueuePair, peer: SocketAddr) -> Result<()> {
     let port = queue_pair.creation.port;
     id.check_device(queue_pair.device(), Some(port)).map_err(|problem| no_connection(peer, problem))
 }
 
 /// The connection manager's transport for TCP's port space is the reliable connection.
-fn check_service(queue_pair: &CreatedQueuePair) -> Result<()> {
+pub(crate) fn check_service(queue_pair: &CreatedQueuePair) -> Result<()> {
     match queue_pair.creation.service {
         IBV_QPT_RC => Ok(()),
         _ => Err(Error::UnreliableConnection),
@@ -193,7 +170,7 @@ pub(crate) fn marked(data: &[u8], carried: usize) -> Result<Vec<u8>> {
     })
 }
 
-fn offer<'a>(
+pub(crate) fn offer<'a>(
     queue_pair: &'a CreatedQueuePair,
     private_data: &'a [u8],
     reads: (u8, u8),
@@ -209,7 +186,11 @@ fn offer<'a>(
 }
 
 /// Brings the queue pair from INIT to RTS, as the id says; `reads` is what this end has settled on.
-fn bring_up(id: &Id, queue_pair: &CreatedQueuePair, reads: Option<(u8, u8)>) -> Result<()> {
+pub(crate) fn bring_up(
+    id: &Id,
+    queue_pair: &CreatedQueuePair,
+    reads: Option<(u8, u8)>,
+) -> Result<()> {
     // INIT once more, for now it is known what the peer may do.
     for (state, step) in
         [(IBV_QPS_INIT, "preparing"), (IBV_QPS_RTR, "connecting"), (IBV_QPS_RTS, "moving to RTS")]

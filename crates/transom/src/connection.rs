@@ -6,16 +6,50 @@ use crate::{Connected, Pending, PrivateData, QueuePair, Result};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use transom_abi::*;
 
 /// A connection with a peer, found by its address; from [`Connector::connect`](crate::Connector::connect)
 /// or [`ConnectionRequest::accept`](crate::ConnectionRequest::accept).
 ///
-/// It dereferences to its [`QueuePair`]. It ends when it is dropped, whoever has clones of the queue pair: the
-/// peer is told, and what is outstanding here ends with
-/// [`Status::Flushed`](crate::Status::Flushed). So wait for the completion of what the peer
-/// is to have.
+/// It dereferences to its [`QueuePair`].
+///
+/// # Its end
+/// It ends when it is dropped, whoever has clones of the queue pair: the peer is told, and what is outstanding
+/// here ends with [`Status::Flushed`](crate::Status::Flushed). So wait for the completion of what the peer is to have.
+///
+/// It ends too when the peer disconnects or dies. Nothing tells this end of it but the
+/// [`disconnection`](Self::disconnection): until somebody waits for that, asks or awaits, the queue pair
+/// works on toward nobody, receives stay outstanding for ever, and the peer is not answered, which asks for the end
+/// again and again and waits for more than a minute. **A client must await the end of its connection** beside all
+/// else that it awaits, as a server must:
+///
+/// ```
+/// use std::thread;
+/// use transom::{CompletionQueue, Listener, ProtectionDomain, Provider, QueuePair};
+///
+/// let provider = Provider::software();
+/// let context = transom::devices(&provider)?[0].open()?;
+/// let pd = ProtectionDomain::new(&context)?;
+/// let cq = CompletionQueue::new(&context, 64)?;
+/// let builder = QueuePair::builder(&pd, &cq);
+/// let listener = Listener::bind(&provider, "127.0.0.1:0".parse().unwrap())?;
+/// let address = listener.local_address();
+/// let at_server = builder.build()?;
+/// let server = thread::spawn(move || {
+///     let mut connection = listener.accept().wait()?.accept(at_server, b"")?.wait()?;
+///     connection.disconnect()?;
+///     // It is over once the client has seen it.
+///     connection.disconnection().wait()
+/// });
+///
+/// let mut connection = builder.connect_to(address)?;
+/// let message = connection.receive(&[])?;
+/// connection.disconnection().wait()?;
+/// assert!(message.wait().is_err());
+/// server.join().unwrap()?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 pub struct Connection {
     /// Gone before the id.
     queue_pair: QueuePair<Connected>,
@@ -58,7 +92,7 @@ impl Connection {
     /// The end of the connection: that the peer has disconnected or died, or has confirmed a
     /// [`disconnect`](Self::disconnect), or that the device has gone. The queue pair is in error then.
     ///
-    /// The connection's own descriptor ([`AsFd`]) is readable when there is something to see, too.
+    /// The connection's own descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is something to see, too.
     pub fn disconnection(&mut self) -> Pending<'_, ()> {
         Pending::new(Disconnection { connection: self })
     }
@@ -85,6 +119,12 @@ impl Deref for Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.id.as_fd()
+    }
+}
+
+impl AsRawFd for Connection {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

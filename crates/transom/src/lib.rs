@@ -62,6 +62,7 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod accepting;
 mod address;
 mod allocation;
 mod attributes;
@@ -116,6 +117,7 @@ mod window;
 mod xrc;
 mod xrc_domain;
 
+pub use accepting::Accepting;
 pub use address::{Address, AddressHandle, Destination};
 pub use attributes::{DeviceAttributes, PortAttributes, Type2Check};
 pub use batch::Batch;

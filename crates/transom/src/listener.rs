@@ -1,17 +1,18 @@
 //! Listeners, and the requests that arrive at them.
 
+use crate::accepting::prepare;
 use crate::cm::{Id, Signal};
-use crate::connecting::{accept, marked};
+use crate::connecting::marked;
 use crate::pending::Arrival;
 use crate::{
-    Connected, Connection, Error, Initialized, Pending, PrivateData, Provider, QueuePair,
-    QueuePairState, Result,
+    Accepting, Connected, Connection, Error, Initialized, Pending, PrivateData, Provider,
+    QueuePair, QueuePairState, Result,
 };
 use rustix::io::Errno;
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use transom_abi::*;
 
@@ -156,6 +157,12 @@ impl<S: QueuePairState> AsFd for Listener<S> {
     }
 }
 
+impl<S: QueuePairState> AsRawFd for Listener<S> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 impl<S: QueuePairState> fmt::Debug for Listener<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Listener").field(&self.id.local_address()).finish()
@@ -231,7 +238,8 @@ impl<S: QueuePairState> ConnectionRequest<S> {
 impl ConnectionRequest {
     /// Accepts it with a queue pair, and up to 194 bytes for the peer's program
     /// ([why not more](PrivateData)). Receives that are to be there when the peer sends are
-    /// posted before. The connection is there once it was [waited for](Pending).
+    /// posted before. The connection is there once it was [waited for](Pending). For an acceptance that carries
+    /// the grant of a window, see [`prepare`](Self::prepare).
     ///
     /// If this or the connection fails or is given up, the request is refused, and what was posted to the
     /// queue pair ends with [`Status::Flushed`](crate::Status::Flushed).
@@ -245,8 +253,20 @@ impl ConnectionRequest {
         queue_pair: QueuePair<Initialized>,
         private_data: &[u8],
     ) -> Result<Pending<'static, Connection>> {
-        let Self { private_data: from_peer, reads, peer, id, .. } = self;
-        accept(id, queue_pair, peer, (from_peer, private_data), reads)
+        self.prepare(queue_pair)?.accept(private_data)
+    }
+
+    /// Connects a queue pair to the peer, which is not told before it is [accepted](Accepting::accept). What needs a
+    /// connected queue pair can be done meanwhile, such as to bind the window whose grant the acceptance carries.
+    ///
+    /// If this fails or is given up, the request is refused, and what was posted to the queue pair ends with
+    /// [`Status::Flushed`](crate::Status::Flushed).
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), but for the private data.
+    pub fn prepare(self, queue_pair: QueuePair<Initialized>) -> Result<Accepting> {
+        let Self { private_data, reads, peer, id, .. } = self;
+        prepare(id, queue_pair, peer, private_data, reads)
     }
 }
 
