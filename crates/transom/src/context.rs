@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +18,14 @@ use transom_abi::*;
 ///
 /// Clones refer to the same opened device. It is closed when the last of them and the last object
 /// made from it are gone.
+///
+/// ```
+/// use transom::Provider;
+///
+/// let context = transom::devices(&Provider::software())?[0].open()?;
+/// println!("{} is {} at its port 1", context.name(), context.gid(1, 0)?);
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) inner: Arc<OpenDevice>,
@@ -109,7 +117,7 @@ impl Context {
     ///
     /// A refused access, for example, raises one at the side whose memory was asked for. Any number of threads can
     /// wait; each event goes to one of them.
-    /// The context's descriptor ([`AsFd`]) is readable when there is one; it does not block any more after this.
+    /// The context's descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is one; it does not block any more after this.
     ///
     /// # Errors
     /// [`crate::Error::Verb`] if the device is gone, EIO once
@@ -190,6 +198,12 @@ impl AsFd for Context {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context keeps its descriptor open as long as it is open itself.
         unsafe { BorrowedFd::borrow_raw((*self.inner.context).async_fd) }
+    }
+}
+
+impl AsRawFd for Context {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::cm::{Waiter, wait_until_readable};
 use std::fmt;
 use std::future::Future;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it is a
 /// future that any executor can poll. What wakes the task is a thread of this crate, one for the
 /// process, that starts when the first is awaited. With a reactor of your own, or `poll(2)`, watch its
-/// descriptor ([`AsFd`]) instead, and ask whenever that is readable. It is open for as long as this value lives,
+/// descriptor ([`AsFd`], [`AsRawFd`]) instead, and ask whenever that is readable. It is open for as long as this value lives,
 /// so it can be watched no more when what it stands for has come.
 ///
 /// Making a connection goes on only while somebody waits, asks or awaits. To drop this gives up what it
@@ -23,6 +23,20 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics
 /// If it is asked again when it has come, or has failed.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// use std::time::Duration;
+/// use transom::{Listener, Provider};
+///
+/// let listener = Listener::bind(&Provider::software(), "127.0.0.1:0".parse().unwrap())?;
+/// let mut next = listener.accept();
+/// assert!(next.try_wait()?.is_none()); // nobody has come
+/// assert!(next.wait_timeout(Duration::from_millis(1))?.is_none());
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[must_use = "nothing is made unless somebody waits for it"]
 pub struct Pending<'a, T> {
     waiter: Waiter,
@@ -118,6 +132,12 @@ impl<T> Future for Pending<'_, T> {
 impl<T> AsFd for Pending<'_, T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.arrival.descriptor()
+    }
+}
+
+impl<T> AsRawFd for Pending<'_, T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::delivery::CreatedQueue;
 use crate::{Context, Result};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 ///
 /// Completions reach the tickets of their requests when the queue is polled: by
 /// [`poll`](Self::poll), by anything that waits, by a [`Driver`](crate::Driver), or by
-/// [`handle_events`](Self::handle_events) when a reactor finds its descriptor ([`AsFd`]) readable.
+/// [`handle_events`](Self::handle_events) when a reactor finds its descriptor ([`AsFd`], [`AsRawFd`]) readable,
+/// which is the same one for as long as the queue exists.
 /// If the waker of a task panics there, or a buffer that is dropped, the panic goes no further. If the device
 /// fails, whoever waits for a completion or awaits one has the error.
 #[derive(Clone, Debug)]
@@ -107,5 +108,11 @@ impl CompletionQueue {
 impl AsFd for CompletionQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
+    }
+}
+
+impl AsRawFd for CompletionQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
