@@ -225,8 +225,53 @@ impl std::error::Error for Error {
 
 /// A call that took something, failed, and gives it back.
 ///
-/// With `?` in a function that returns [`Error`] it becomes its error, and what it holds is
-/// dropped.
+/// With `?` in a function that returns [`Error`] it becomes its error, and what it holds is dropped. A program
+/// with an error type of its own says the same once, for everything that can be given back:
+///
+/// ```
+/// use transom::{Access, MemoryRegion, ProtectionDomain, Refused};
+///
+/// #[derive(Debug, thiserror::Error)]
+/// enum StoreError {
+///     #[error("the store is full")]
+///     Full,
+///     #[error(transparent)]
+///     Device(#[from] transom::Error),
+/// }
+///
+/// // What `#[from]` cannot derive, for it is of any `T`.
+/// impl<T> From<Refused<T>> for StoreError {
+///     fn from(refused: Refused<T>) -> Self {
+///         Self::Device(refused.error)
+///     }
+/// }
+///
+/// fn register(pd: &ProtectionDomain, bytes: Vec<u8>) -> Result<MemoryRegion<Vec<u8>>, StoreError> {
+///     if bytes.len() > 1 << 20 {
+///         return Err(StoreError::Full);
+///     }
+///     Ok(MemoryRegion::register(pd, bytes, Access::LOCAL_WRITE)?)
+/// }
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # assert!(register(&ProtectionDomain::new(&context)?, vec![0; 8]).is_ok());
+/// # Ok::<(), transom::Error>(())
+/// ```
+///
+/// Where such a conversion is not worth it, there is `map_err(transom::Error::from)`. Who wants back what was taken
+/// looks at [`returned`](Self::returned):
+///
+/// ```
+/// use transom::{Access, MemoryRegion, ProtectionDomain, Provider};
+///
+/// let context = transom::devices(&Provider::software())?[0].open()?;
+/// let pd = ProtectionDomain::new(&context)?;
+/// // The peer may not write what this side may not.
+/// let refused = MemoryRegion::register(&pd, b"bytes".to_vec(), Access::REMOTE_WRITE).unwrap_err();
+/// assert_eq!(refused.error.errno(), Some(22)); // EINVAL
+/// let region = MemoryRegion::register(&pd, refused.returned, Access::LOCAL_WRITE)?;
+/// assert_eq!(region.deregister()?, b"bytes");
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused<T> {

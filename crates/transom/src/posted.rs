@@ -15,11 +15,31 @@ use std::time::{Duration, Instant};
 ///
 /// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it
 /// is a future that any executor can poll, provided that a [`Driver`](crate::Driver), a reactor or
-/// a waiting thread delivers the queue's completions.
+/// a waiting thread delivers the queue's completions. What is done already is ready at once, as most is between
+/// queue pairs of one process: a task that awaits nothing else gives way to no other.
 ///
 /// Dropping it only means that nobody wants to know: the request goes on, and keeps its memory
 /// registered until it is done. As long as it exists, the queue pair or shared receive queue it was
 /// posted to is not destroyed.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// use std::time::Duration;
+///
+/// let mut received = b.receive(&[])?;
+/// assert!(received.try_wait()?.is_none());
+/// a.send(b"")?.wait()?;
+/// while received.wait_timeout(Duration::from_secs(1))?.is_none() {
+///     println!("not yet");
+/// }
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[must_use = "the completion says whether the request succeeded"]
 pub struct Posted {
     ticket: Ticket,
