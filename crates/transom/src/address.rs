@@ -43,6 +43,20 @@ impl From<Endpoint> for Address {
 ///
 /// It belongs to a protection domain, as the queue pairs do that can send to it. Clones refer to the
 /// same handle; posted datagrams hold it too, and it is destroyed when the last of them is gone.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// use transom::{Address, AddressHandle, Gid};
+///
+/// // A port by its GID: here the device's own.
+/// let gid: Gid = context.gid(1, 0)?;
+/// let handle = AddressHandle::new(&pd, gid)?;
+///
+/// // The same with all that can be said.
+/// let handle = AddressHandle::new(&pd, Address { traffic_class: 32, ..Address::from(gid) })?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct AddressHandle {
     inner: Arc<CreatedAddress>,
@@ -105,6 +119,20 @@ impl fmt::Debug for AddressHandle {
 }
 
 /// Whom a datagram goes to.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// use transom::{AddressHandle, Destination, QueuePair};
+///
+/// let builder = QueuePair::datagram(&pd, &cq).qkey(7);
+/// let (a, b) = (builder.build()?, builder.build()?);
+/// let address = AddressHandle::new(&pd, b.endpoint())?;
+/// let to_b = Destination { address, queue_pair: b.number(), qkey: 7 };
+/// a.send(&to_b, b"to whom it may concern")?.wait()?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Destination {
     /// The port, or the multicast group.

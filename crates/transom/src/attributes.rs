@@ -4,6 +4,16 @@ use std::ffi::{CStr, c_int};
 use transom_abi::*;
 
 /// What a device can do; see `ibv_query_device(3)`.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// let attributes = context.attributes()?;
+/// if attributes.windows_type_2.is_none() {
+///     println!("{} has no windows of type 2", context.name());
+/// }
+/// # assert!(attributes.windows_type_2.is_some());
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttributes {
@@ -111,6 +121,14 @@ impl DeviceAttributes {
 }
 
 /// The state of a port; see `ibv_query_port(3)`.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// let port = context.port(1)?;
+/// println!("packets carry {} bytes, and there are {} GIDs", port.active_mtu, port.gids);
+/// # assert!(port.gids > 0);
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttributes {

@@ -23,6 +23,18 @@ pub enum Service {
 ///
 /// Unless told otherwise, it is on port 1 with GID 0, with room for 64 sends and 64 receives of 4
 /// slices each, and 64 bytes of inline data.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// use transom::{QueuePair, Service};
+///
+/// let builder = QueuePair::builder(&pd, &cq).max_sends(8).max_receives(8).max_inline(128);
+/// let reliable = builder.build()?;
+/// let unreliable = builder.clone().service(Service::UnreliableConnection).build()?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct QueuePairBuilder<S: QueuePairState = Initialized> {
     parts: Parts,

@@ -22,6 +22,23 @@ use transom_abi::*;
 /// # genuine
 /// # }
 /// ```
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// use transom::Operation;
+///
+/// let received = b.receive(&[])?;
+/// a.send_immediate(b"", 42)?.wait()?;
+/// let completion = received.wait()?;
+/// assert_eq!((completion.operation(), completion.immediate()), (Operation::Receive, Some(42)));
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     operation: Operation,
@@ -95,6 +112,27 @@ pub struct Source {
 }
 
 /// A work request that failed.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// use transom::{Error, RemoteSlice, Status};
+///
+/// let nowhere = RemoteSlice { addr: 0, rkey: 0x1234, length: 4 };
+/// match a.write(b"lost", nowhere)?.wait() {
+///     Err(Error::Work(error)) => {
+///         assert_eq!(error.status, Status::RemoteAccess);
+///         println!("{error}"); // what was to be done, what came of it, and what to do about it
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{operation} on queue pair {queue_pair:#x} ended with {status:?}: {} (vendor error {vendor_error:#x}); \

@@ -6,6 +6,26 @@ use std::time::Duration;
 use std::{fmt, io};
 
 /// Why a connection could not be made.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// use transom::{ConnectionProblem, Error, Listener, Provider, QueuePair};
+///
+/// let listener = Listener::bind(&Provider::software(), "127.0.0.1:0".parse().unwrap())?;
+/// let nobody = listener.local_address();
+/// drop(listener);
+/// match QueuePair::builder(&pd, &cq).connect_to(nobody) {
+///     Err(Error::Connection(error)) => match error.problem {
+///         ConnectionProblem::Rejected(rejection) => assert!(rejection.is_no_listener()),
+///         ConnectionProblem::Unreachable { after } => println!("no answer after {after:?}"),
+///         other => println!("{other:?}"),
+///     },
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
     /// Whom it was to be with.

@@ -169,6 +169,20 @@ impl QueuePair<Datagram> {
 ///
 /// Dropping it leaves the group, unless the queue pair has joined it more than once. Until then the
 /// queue pair is not destroyed.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// use transom::{Gid, QueuePair};
+///
+/// let queue_pair = QueuePair::datagram(&pd, &cq).qkey(7).build()?;
+/// let mut group = Gid([0; 16]);
+/// (group.0[0], group.0[1], group.0[15]) = (0xff, 0x01, 0x77); // ff01::77
+/// let membership = queue_pair.join(group)?;
+/// drop(membership); // what is sent to the group does not come any more
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[must_use = "the queue pair leaves the group when this is dropped"]
 pub struct Membership {
     group: Gid,

@@ -11,6 +11,16 @@ use transom_abi::ibv_pd;
 /// Queue pairs reach only regions and windows of their own domain. Clones refer to the same
 /// domain; it is freed when the last of them and the last object in it are gone (rules PD-02 to
 /// PD-04).
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// use transom::{Access, MemoryRegion, ProtectionDomain};
+///
+/// // What is of one domain can be used together.
+/// let pd = ProtectionDomain::new(&context)?;
+/// let region = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(crate) inner: Arc<AllocatedDomain>,

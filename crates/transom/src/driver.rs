@@ -11,6 +11,27 @@ use std::thread::{Builder, JoinHandle};
 ///
 /// It is needed only where futures are awaited and neither a reactor watches the queue's
 /// descriptor nor a thread waits. It sleeps while nothing completes, and ends when dropped.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// use std::future::Future;
+/// use transom::{Driver, QueuePair, Result};
+///
+/// let driver = Driver::new(&cq)?;
+/// // To be given to any executor.
+/// async fn tell(queue_pair: QueuePair) -> Result<()> {
+///     queue_pair.send(b"awaited")?.await?;
+///     Ok(())
+/// }
+/// # let _ = (tell(a), b, driver);
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Driver {
     thread: Option<JoinHandle<()>>,

@@ -3,6 +3,29 @@
 use transom_abi::*;
 
 /// Something that happened outside of any work request; see `ibv_get_async_event(3)`.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// use std::time::Duration;
+/// use transom::{AsyncEventKind, RemoteSlice};
+///
+/// // Whoever is asked for memory that it has not granted hears of it.
+/// let nowhere = RemoteSlice { addr: 0, rkey: 0x1234, length: 4 };
+/// a.write(b"lost", nowhere)?.wait().unwrap_err();
+/// while let Some(event) = context.async_event(Duration::from_secs(1))? {
+///     if event.kind == AsyncEventKind::AccessRefused {
+///         assert_eq!(event.queue_pair, Some(b.number()));
+///         break;
+///     }
+/// }
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
     /// What happened.

@@ -18,6 +18,19 @@ const MARKING: usize = 2;
 /// What comes from another program has no such marking, and is all that the connection manager
 /// carried, zeros behind it included ([`is_padded`](Self::is_padded)): such programs know how much of it
 /// to look at.
+///
+/// ```
+/// use transom::PrivateData;
+///
+/// /// What a server makes of a request.
+/// fn greet(data: &PrivateData) -> String {
+///     match data.is_padded() {
+///         true => "a program that does not use this crate".to_owned(),
+///         false => String::from_utf8_lossy(data).into_owned(),
+///     }
+/// }
+/// assert_eq!(greet(&PrivateData::default()), "");
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PrivateData {
     bytes: Vec<u8>,

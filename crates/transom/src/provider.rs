@@ -14,6 +14,19 @@ use transom_abi::*;
 ///
 /// Objects of different providers do not mix; the compiler does not see that, but this crate
 /// checks it and answers [`Error::OtherContext`].
+///
+/// ```
+/// use transom::{Provider, devices};
+///
+/// // An adapter of this machine, if there is one, else the device that is part of this crate.
+/// let adapters = Provider::system().and_then(|provider| devices(&provider)).unwrap_or_default();
+/// let device = match adapters.into_iter().next() {
+///     Some(adapter) => adapter,
+///     None => devices(&Provider::software())?.remove(0),
+/// };
+/// println!("{}", device.name());
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Provider {
     pub(crate) verbs: &'static Verbs,

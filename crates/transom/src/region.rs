@@ -194,6 +194,21 @@ impl<B: Buffer> fmt::Debug for MemoryRegion<B> {
 }
 
 /// A part of a memory region. It holds the region, as do the requests it is posted with.
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// use transom::{Access, MemoryRegion};
+///
+/// let region = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
+/// let page = region.slice(16..48)?;
+/// page.slice(8..16)?.write_at(0, b"8 bytes.")?;
+/// let mut bytes = [0; 8];
+/// region.read_at(24, &mut bytes)?;
+/// assert_eq!(&bytes, b"8 bytes.");
+/// assert!(page.slice(30..40).is_err());
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Slice {
     pub(crate) address: u64,

@@ -59,6 +59,29 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
 ///
 /// The methods of [`QueuePair`](crate::QueuePair) make and post one; make it yourself to fence it,
 /// and give it to [`QueuePair::post`](crate::QueuePair::post).
+///
+/// ```
+/// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
+/// # let pd = transom::ProtectionDomain::new(&context)?;
+/// # let cq = transom::CompletionQueue::new(&context, 16)?;
+/// # let builder = transom::QueuePair::builder(&pd, &cq);
+/// # let (a, b) = (builder.build()?, builder.build()?);
+/// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+/// use transom::{Access, MemoryRegion, Request};
+///
+/// # let local = MemoryRegion::register(&pd, vec![0; 4], Access::LOCAL_WRITE)?;
+/// # let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+/// # let region = MemoryRegion::register(&pd, vec![0; 4], access)?;
+/// # let grant = region.grant();
+/// // Written only once the read before has brought its bytes.
+/// let here = [local.all()];
+/// let read = a.post(Request::read(&here, grant))?;
+/// let written = a.post(Request::write(b"next", grant).fence())?;
+/// read.wait()?;
+/// written.wait()?;
+/// # Ok::<(), transom::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     pub(crate) operation: Operation,
