@@ -8,6 +8,8 @@ mod datagram_protocol;
 mod destination;
 mod flow;
 mod fork;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod iovec;
 mod listener;
 mod mapping;

@@ -1,7 +1,9 @@
 //! What other processes and the kernel write and this crate reads, as the fuzz targets reach it. In
 //! builds with `--cfg fuzzing` only.
 
+use crate::addresses;
 use crate::memory::parse_maps_line;
+use crate::registry::connections;
 use crate::registry::record::RECORD_WORDS;
 use crate::registry::{CallRecord, RefusalRecord};
 
@@ -20,4 +22,14 @@ pub fn registry_record(words: &[u64; RECORD_WORDS]) {
 /// A line of `/proc/self/maps`.
 pub fn maps_line(line: &[u8]) {
     parse_maps_line(line);
+}
+
+/// An entry of the file of ports, which another process wrote: a port, a connection, or neither.
+pub fn ports_entry(words: &[u64; 8]) {
+    connections::fuzz(words);
+}
+
+/// What the kernel answers about interfaces and addresses.
+pub fn netlink_answer(part: &[u8]) {
+    addresses::fuzz_netlink(part);
 }

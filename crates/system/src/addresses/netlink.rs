@@ -110,19 +110,38 @@ fn dump(socket: &OwnedFd, kind: u16, mut each: impl FnMut(&[u8])) -> io::Result<
             Err(Errno::INTR) => continue,
             received => received?,
         };
-        let mut rest = &answer[..length];
-        while let Some((kind, body, after)) = message(rest) {
-            match i32::from(kind) {
-                libc::NLMSG_DONE => return Ok(()),
-                libc::NLMSG_ERROR => {
-                    let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                    return Err(io::Error::from_raw_os_error(-code));
-                }
-                _ => each(body),
-            }
-            rest = after;
+        if is_last(&answer[..length], &mut each)? {
+            return Ok(());
         }
     }
+}
+
+/// Hands out the bodies of the messages in a part of an answer; whether it is the last part.
+fn is_last(mut part: &[u8], each: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+    while let Some((kind, body, after)) = message(part) {
+        match i32::from(kind) {
+            libc::NLMSG_DONE => return Ok(true),
+            libc::NLMSG_ERROR => {
+                let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+                return Err(io::Error::from_raw_os_error(code.saturating_neg()));
+            }
+            _ => each(body),
+        }
+        part = after;
+    }
+    Ok(false)
+}
+
+/// A part of an answer, as the fuzz target has it: whatever it says, no more comes of it than it has bytes for.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(part: &[u8]) {
+    let mut count = 0;
+    let _ = is_last(part, &mut |body| {
+        count += 1;
+        let _ = interface(body);
+        let _ = assigned(body);
+    });
+    assert!(count <= part.len() / HEADER);
 }
 
 /// The type and body of the first message, and what follows it.
@@ -191,4 +210,24 @@ fn assigned(body: &[u8]) -> Option<Assigned> {
         _ => return None,
     };
     Some(Assigned { interface: number(body.get(4..)?)?, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel has none below -4095, but the number's own range ends elsewhere.
+    #[test]
+    fn an_error_of_any_number_is_an_error() {
+        for code in [-libc::EPERM, 0, i32::MAX, i32::MIN] {
+            let length = (HEADER + 4) as u32;
+            let kind = libc::NLMSG_ERROR as u16;
+            let mut part = [0; HEADER + 4];
+            part[..4].copy_from_slice(&length.to_ne_bytes());
+            part[4..6].copy_from_slice(&kind.to_ne_bytes());
+            part[HEADER..].copy_from_slice(&code.to_ne_bytes());
+            let told = is_last(&part, &mut |_| ()).unwrap_err();
+            assert_eq!(told.raw_os_error(), Some(code.saturating_neg()));
+        }
+    }
 }

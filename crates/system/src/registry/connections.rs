@@ -25,6 +25,8 @@ use super::file::Registry;
 use super::lock::{self, Part};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
+#[cfg(fuzzing)]
+pub(crate) use words::fuzz;
 use words::{LISTENS, claimed, connection, connection_words, port_words};
 
 /// The file's name in the registry's directory.

@@ -85,6 +85,19 @@ pub(super) fn connection(words: &[u64; WORDS]) -> Option<Connection> {
     Some(Connection { record, ports: (ports as u16, (ports >> 16) as u16) })
 }
 
+/// The words of an entry, as the fuzz target has them: what is read is written as the same.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(words: &[u64; WORDS]) {
+    let owner = Announcer { slot: 1, generation: 1 };
+    if let Some(port) = claimed(owner, words) {
+        let again = port_words(&port.claim, port.listens);
+        assert_eq!(claimed(owner, &again), Some(port));
+    }
+    if let Some(kept) = connection(words) {
+        assert_eq!(connection(&connection_words(&kept)), Some(kept));
+    }
+}
+
 fn halves(ip: IpAddr) -> [u64; 2] {
     let bits = match ip {
         IpAddr::V4(ip) => ip.to_bits().into(),
