@@ -345,7 +345,10 @@ fn connection_advice(errno: i32) -> &'static str {
     use rustix::io::Errno;
     match Errno::from_raw_os_error(errno) {
         Errno::ADDRINUSE => "choose another port, or 0 for any free one",
-        Errno::ADDRNOTAVAIL => "choose an address of this host, or the wildcard",
+        Errno::ADDRNOTAVAIL => {
+            "choose an address of this host; or another port, for somebody has this one at the wildcard \
+             or a loopback address"
+        }
         Errno::ACCESS => "ports below 1024 need a privilege: choose a higher one, or 0",
         Errno::NODEV => {
             "no RDMA device has that address, or it is gone: `ip addr` and `ibv_devices` \

@@ -82,8 +82,8 @@ impl Listener {
     /// with TCP's.
     ///
     /// # Errors
-    /// [`Error::Verb`]: EADDRINUSE if somebody listens there already, EADDRNOTAVAIL or ENODEV if no
-    /// device has the address, EACCES for a port below 1024 without the privilege;
+    /// [`Error::Verb`]: EADDRINUSE if somebody listens there already, or EADDRNOTAVAIL where either listens on the
+    /// wildcard or a loopback address; EADDRNOTAVAIL or ENODEV if no device has the address, EACCES for a port below 1024 without the privilege;
     /// [`Error::Library`] if the system has no librdmacm.
     pub fn bind(provider: &Provider, address: SocketAddr) -> Result<Self> {
         Self::listen(provider, RDMA_PS_TCP, address)
