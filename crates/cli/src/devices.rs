@@ -1,5 +1,6 @@
 //! `transom devices`: the built-in device, and who uses one.
 
+use crate::clock;
 use crate::failure::{Failure, Result};
 use crate::packets;
 use crate::registered;
@@ -9,7 +10,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use transom::{Context, DeviceAttributes, Gid, PortAttributes, Provider, Type2Check};
 use transom_device::protection::Announcer;
-use transom_system::registry::connections::{ClaimedPort, Connection, Connections};
+use transom_system::registry::connections::{ClaimedPort, Connection, Connections, Waiting};
 use transom_system::registry::{Process, Registry};
 
 const HELP: &str = "\
@@ -106,6 +107,7 @@ const SHOWN: usize = 8;
 struct Ports {
     claimed: Vec<ClaimedPort>,
     connections: Vec<(Announcer, Connection)>,
+    waiting: Vec<(Announcer, Waiting)>,
 }
 
 impl Ports {
@@ -116,7 +118,13 @@ impl Ports {
         locked.map_or_else(Self::default, |mut locked| Self {
             claimed: locked.all_ports(),
             connections: locked.all_connections(),
+            waiting: locked.all_waiting(),
         })
+    }
+
+    /// Its requests that wait for an answer.
+    fn waiting_of(&self, process: &Process) -> impl Iterator<Item = &Waiting> {
+        waiting_of(&self.waiting, process)
     }
 
     fn listeners_of(&self, process: &Process) -> impl Iterator<Item = &ClaimedPort> {
@@ -131,6 +139,22 @@ impl Ports {
         let of_process = self.connections.iter().filter(move |(owner, _)| *owner == of);
         of_process.map(|(_, connection)| connection).filter(stands)
     }
+}
+
+/// Of requests that wait for an answer those of a process.
+fn waiting_of<'a>(
+    all: &'a [(Announcer, Waiting)],
+    process: &Process,
+) -> impl Iterator<Item = &'a Waiting> {
+    let of = process.announcer;
+    all.iter().filter(move |(owner, _)| *owner == of).map(|(_, waiting)| waiting)
+}
+
+/// What a process waits for that has asked for connections, for a person.
+pub(crate) fn unanswered(registry: &'static Registry, process: &Process) -> Vec<String> {
+    let table = Connections::look(registry).ok().flatten();
+    let all = table.and_then(|table| Some(table.lock().ok()?.all_waiting())).unwrap_or_default();
+    waiting_of(&all, process).map(|waiting| waiting.sentence(clock::now())).collect()
 }
 
 /// The addresses and ports of a connection: the process's own and its peer's.
@@ -211,6 +235,15 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
         let [local, peer] = ends(it);
         json!({ "local": local.to_string(), "peer": peer.to_string() })
     });
+    let requests = ports.waiting_of(process).map(|it| {
+        json!({
+            "local": it.source.to_string(),
+            "peer": it.destination.to_string(),
+            "since_ns": it.since,
+            "sent": it.sent,
+            "in_vain": it.in_vain,
+        })
+    });
     json!({
         "pid": process.pid,
         "other_pid_namespace": !process.shares_pids,
@@ -220,6 +253,7 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
         "registered": registered::json(process),
         "listeners": listeners.collect::<Vec<_>>(),
         "connections": connections.collect::<Vec<_>>(),
+        "requests": requests.collect::<Vec<_>>(),
         "packets": packets::json(registry.counters(process.announcer.slot)),
     })
 }
@@ -294,6 +328,9 @@ fn print_text(
         }
         if connections > SHOWN {
             writeln!(out, "    and {} connections more", connections - SHOWN)?;
+        }
+        for it in ports.waiting_of(process).take(SHOWN) {
+            writeln!(out, "    {}", it.sentence(clock::now()))?;
         }
         for line in packets::lines(registry.counters(process.announcer.slot)) {
             writeln!(out, "    {line}")?;

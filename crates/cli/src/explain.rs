@@ -3,7 +3,7 @@
 mod json;
 
 use crate::clock::{self, Ago};
-use crate::devices::registry;
+use crate::devices::{self, registry};
 use crate::failure::{Failure, Result};
 use crate::packets;
 use anstyle::{AnsiColor, Style};
@@ -268,11 +268,14 @@ fn print_dropped(registry: &Registry, only: Option<u32>) -> Result {
 }
 
 /// Says whom a revocation waits for.
-fn print_waiting(registry: &Registry, only: Option<u32>) -> Result {
+fn print_waiting(registry: &'static Registry, only: Option<u32>) -> Result {
     let processes = registry.processes();
     let waiting = processes.iter().filter(|process| process.alive);
     let waiting = waiting.filter(|process| only.is_none_or(|pid| process.pid == pid));
     for process in waiting {
+        for sentence in devices::unanswered(registry, process) {
+            writeln!(anstream::stdout(), "{}: {sentence}", who(process))?;
+        }
         let Some(pid) = process.waits_for else { continue };
         // It is a PID in the namespace of the one that waits.
         let is_other =

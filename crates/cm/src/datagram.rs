@@ -15,7 +15,7 @@ use transom_wire::cm::{Ece, Mad, Message, Qpn, ServiceId, SidrRep, SidrReq, Sidr
 use crate::attributes::AddressVector;
 use crate::event::{Happened, Nobody};
 use crate::refused::Refused;
-use crate::retransmission::{InVain, Retransmission};
+use crate::retransmission::{InVain, Retransmission, Unanswered};
 use crate::shared::{Shared, padded};
 
 /// The resolution of a service, at either end.
@@ -157,6 +157,14 @@ impl Resolution {
     pub(crate) fn waits_for_answer(&self, to: IpAddr, mad: &Mad) -> bool {
         self.requests_from(to)
             && matches!(&self.state, State::Asking(retransmission) if retransmission.is(mad))
+    }
+
+    /// Its request, if that waits for an answer and had to be sent again.
+    pub(crate) fn unanswered(&self) -> Option<Unanswered> {
+        match &self.state {
+            State::Asking(retransmission) => retransmission.unanswered(),
+            _ => None,
+        }
     }
 
     /// Whether it has asked there, and has no answer yet.

@@ -21,6 +21,7 @@ use crate::event::{Event, Group};
 use crate::host::{Claim, Route};
 use crate::options::{Options, Service};
 use crate::refused::Refused;
+use crate::retransmission::Unanswered;
 use crate::shared::{Config, Shared, Transmit};
 use backlog::Backlog;
 pub use early::Answered;
@@ -182,10 +183,12 @@ impl Engine {
         self.shared.first_deadline().into_iter().chain(self.first_early()).min()
     }
 
-    /// Does what the time has come for.
-    pub fn handle_timeout(&mut self, now: u64) {
+    /// Does what the time has come for: the ids that it was about.
+    pub fn handle_timeout(&mut self, now: u64) -> Vec<CommId> {
+        let mut due = Vec::new();
         self.refuse_early(now);
         while let Some(id) = self.shared.due(now) {
+            due.push(id);
             match self.ids.get_mut(&id).map(|entry| &mut entry.state) {
                 Some(State::Connection(connection)) => {
                     connection.on_timeout(now, &mut self.shared);
@@ -202,6 +205,7 @@ impl Engine {
                 }
             }
         }
+        due
     }
 
     /// Whether there is such an id. Events of one that is gone are to be dropped.
@@ -271,6 +275,15 @@ impl Engine {
     pub fn record(&self, id: CommId) -> Option<Record> {
         match &self.ids.get(&id)?.state {
             State::Connection(connection) => connection.record(),
+            _ => None,
+        }
+    }
+
+    /// An id's request, if that waits for an answer and had to be sent again.
+    pub fn unanswered(&self, id: CommId) -> Option<Unanswered> {
+        match &self.ids.get(&id)?.state {
+            State::Connection(connection) => connection.unanswered(),
+            State::Resolution(resolution) => resolution.unanswered(),
             _ => None,
         }
     }

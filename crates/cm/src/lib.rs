@@ -62,5 +62,6 @@ pub use event::{Event, Happened, Nobody};
 pub use host::{Claim, Host, Ports, Route, is_any};
 pub use options::{Kind, Options, Service};
 pub use refused::Refused;
+pub use retransmission::Unanswered;
 pub use shared::{Arrival, Config, Transmit};
 pub use timing::Timing;

@@ -12,6 +12,17 @@ const IN_VAIN: u32 = 5;
 /// How long after the first of them the next one goes, in nanoseconds; each time twice as long.
 const PAUSE: u64 = 100 * MILLISECOND;
 
+/// A request that waits for its answer, and had to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// When it was sent first.
+    pub since: u64,
+    /// How often it was sent.
+    pub sent: u32,
+    /// How often it has come to nobody.
+    pub in_vain: u32,
+}
+
 /// What follows from that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InVain {
@@ -30,6 +41,9 @@ pub(crate) struct Retransmission {
     /// Nanoseconds until it is sent again.
     wait: u64,
     left: u32,
+    begun: u64,
+    /// How often it was sent.
+    sent: u32,
     give_up: Option<u64>,
     /// An MRA has come.
     mra_received: bool,
@@ -45,6 +59,8 @@ impl Retransmission {
             mad: Box::new(mad),
             wait,
             left: left.get(),
+            begun: now,
+            sent: 1,
             give_up,
             mra_received: false,
             in_vain: 0,
@@ -69,7 +85,14 @@ impl Retransmission {
         }
         self.left = self.left.checked_sub(1)?;
         self.is_in_vain = false;
+        self.sent += 1;
         Some(self.mad())
+    }
+
+    /// How long it waits, if it was sent more than once.
+    pub(crate) fn unanswered(&self) -> Option<Unanswered> {
+        let Self { begun: since, sent, in_vain, .. } = *self;
+        (sent > 1).then_some(Unanswered { since, sent, in_vain })
     }
 
     /// Whether this is it.

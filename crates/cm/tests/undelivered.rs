@@ -36,6 +36,9 @@ fn a_request_that_comes_to_nobody_is_tried_again_soon_and_then_given_up() {
                 assert_eq!(undelivered(&mut network, &request, why), Handled::Taken(active));
                 assert_eq!(network.skip(), pause * MILLISECOND);
             }
+            let unanswered = network.ends[0].engine.unanswered(active).expect("it waits");
+            assert_eq!((unanswered.sent, unanswered.in_vain), (5, 4));
+            assert_eq!(network.now - unanswered.since, PAUSES.iter().sum::<u64>() * MILLISECOND);
             let request = only(&mut network);
             undelivered(&mut network, &request, why);
             let happened = match why {
@@ -50,6 +53,7 @@ fn a_request_that_comes_to_nobody_is_tried_again_soon_and_then_given_up() {
             assert_eq!((happened.code(), happened.status()), (code, status));
             let event = network.ends[0].engine.poll_event();
             assert_eq!(event, Some(Event { id: active, happened }));
+            assert_eq!(network.ends[0].engine.unanswered(active), None);
             assert_eq!(undelivered(&mut network, &request, why), Handled::Unknown);
             assert!(network.outgoing(0).is_empty());
             network.finish();

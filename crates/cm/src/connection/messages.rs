@@ -10,7 +10,7 @@ use transom_wire::cm::{
 
 use super::{Connection, Peer, Role, State};
 use crate::event::{Happened, Nobody, Offer};
-use crate::retransmission::InVain;
+use crate::retransmission::{InVain, Unanswered};
 use crate::shared::{Node, Shared};
 use crate::timing::{MILLISECOND, ack_timeout};
 
@@ -196,6 +196,14 @@ impl Connection {
             _ => false,
         };
         waits && self.address.route.destination == to
+    }
+
+    /// Its request, if that waits for an answer and had to be sent again.
+    pub(crate) fn unanswered(&self) -> Option<Unanswered> {
+        match &self.state {
+            State::RequestSent(retransmission) => retransmission.unanswered(),
+            _ => None,
+        }
     }
 
     /// Whether it has asked for the connection there, and has no answer yet.

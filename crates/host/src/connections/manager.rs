@@ -1,6 +1,7 @@
 //! The engine among files, ports and messages: every call, message and deadline.
 
 mod groups;
+mod kept;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -22,7 +23,7 @@ use transom_net::udp::Obstacle;
 use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::ConnectionFault;
-use transom_system::registry::connections::{Connection, Connections, Kept};
+use transom_system::registry::connections::{Connections, Kept};
 use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
 use self::groups::Membership;
@@ -47,6 +48,8 @@ pub struct Manager {
     memberships: HashMap<u32, Membership>,
     /// What other processes find of connections, should this one die.
     kept: HashMap<CommId, Kept>,
+    /// Requests that wait for an answer, for whoever asks.
+    waiting: HashMap<CommId, Kept>,
     /// Ids that something may have happened to.
     touched: Vec<CommId>,
     /// When the background thread is to call.
@@ -79,6 +82,7 @@ impl Manager {
             files: Files::default(),
             memberships: HashMap::new(),
             kept: HashMap::new(),
+            waiting: HashMap::new(),
             touched: Vec::new(),
             deadline: None,
             complaints: Complaints::new(device.clone()),
@@ -362,7 +366,8 @@ impl Manager {
         for late in self.exchange.faults.take_due(now) {
             self.handle_in_time(&late, now);
         }
-        self.engine.handle_timeout(now);
+        let due = self.engine.handle_timeout(now);
+        self.touched.extend(due);
     }
 
     /// The device goes: whoever is to hear of it does, before nothing can be sent any more.
@@ -513,37 +518,6 @@ impl Manager {
         if let Some((number, uid)) = counted {
             self.files.raise(id, Delivered { id: number, uid, gid_index, happened });
         }
-    }
-
-    /// Keeps what other processes are to say for this one, should it die.
-    fn keep_records(&mut self) {
-        if self.touched.is_empty() {
-            return;
-        }
-        self.touched.sort_unstable();
-        self.touched.dedup();
-        let mut touched = std::mem::take(&mut self.touched);
-        for id in touched.drain(..) {
-            let record = self.engine.record(id);
-            if record.is_none() && !self.kept.contains_key(&id) {
-                continue;
-            }
-            // Without it the peer hears nothing, as where nobody is left to tell.
-            let Ok(mut table) = self.ports.table.lock() else { continue };
-            match record {
-                Some(record) => {
-                    let port = |it: Option<SocketAddr>| it.map_or(0, |it| it.port());
-                    let ends = (self.engine.source(id), self.engine.destination(id));
-                    let connection = Connection { record, ports: (port(ends.0), port(ends.1)) };
-                    match self.kept.get(&id) {
-                        Some(kept) => table.change(*kept, &connection),
-                        None => self.kept.extend(table.keep(&connection).map(|kept| (id, kept))),
-                    }
-                }
-                None => self.kept.remove(&id).into_iter().for_each(|kept| table.forget(kept)),
-            }
-        }
-        self.touched = touched;
     }
 
     /// Ends all ids, and tells their peers.

@@ -7,6 +7,7 @@
 //! (`lock`); the kernel lets go of that when a process dies, and what it was at is one of two
 //! things then: an entry without an owner, or one of a dead owner.
 
+mod waiting;
 mod words;
 
 use std::io;
@@ -25,6 +26,7 @@ use super::file::Registry;
 use super::lock::{self, Part};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
+pub use waiting::Waiting;
 #[cfg(fuzzing)]
 pub(crate) use words::fuzz;
 use words::{LISTENS, claimed, connection, connection_words, port_words};
@@ -48,6 +50,7 @@ const OWNED: u64 = 1 << 63;
 enum Kind {
     Port = 1,
     Connection = 2,
+    Request = 3,
 }
 
 #[repr(C, align(128))]
@@ -319,7 +322,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Ends what is kept of a connection.
+    /// Ends what is kept of a connection, or of a request.
     pub fn forget(&mut self, Kept(index): Kept) {
         self.free(index);
     }
@@ -338,10 +341,11 @@ impl Locked<'_> {
             };
             checked = Some((owner, lives));
             // A port is in a chain, which whoever walks it takes it out of.
-            if lives || !entry.is(Kind::Connection) {
+            if lives || entry.is(Kind::Port) {
                 continue;
             }
-            let left = connection(&entry.words());
+            let is_connection = entry.is(Kind::Connection);
+            let left = is_connection.then(|| connection(&entry.words())).flatten();
             self.free(index);
             left.into_iter().for_each(&mut each);
         }

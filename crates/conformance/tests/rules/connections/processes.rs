@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use transom_abi::IBV_QPT_UD;
 use transom_conformance::connections::*;
-use transom_conformance::harness::{bring_up, usual_attr};
+use transom_conformance::harness::{bring_up, until, usual_attr};
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::programs::command;
 use transom_conformance::spaces::{Family, Side, VethPair};
+use transom_system::registry::Registry;
+use transom_system::registry::connections::Connections;
 
 /// What a puppet is told to do.
 mod order {
@@ -330,6 +332,33 @@ on_both_ways! {
         assert_eq!(active.expect(event::REJECTED).0, 3);
         // The REQ is sent again, and so is the REP, for which the RTU is.
         active.connect(&mut passive, port);
+        active.finish();
+        passive.finish();
+    }
+
+    /// Whoever asks why a program stands still is told.
+    ///
+    /// Rules: CM-14
+    fn a_request_that_is_not_answered_is_told_while_it_waits(environment) {
+        let environment = [environment, &["TRANSOM_CONNECT_TIMEOUT=800"]].concat();
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(&environment));
+        let port = passive.ask(&[order::LISTEN, 0]);
+        passive.0.stop();
+        let registry = Registry::open().expect("the puppets have one");
+        let seen = || {
+            let table = Connections::look(registry).expect("it can be read")?;
+            let all = table.lock().expect("it is locked").all_waiting();
+            let mut of_it = all.into_iter().map(|(_, waiting)| waiting);
+            of_it.find(|waiting| u64::from(waiting.destination.port()) == port)
+        };
+        active.order(&[order::CONNECT, port]);
+        let waiting = until("it to be told", || seen().filter(|waiting| waiting.sent > 2));
+        assert_eq!(waiting.in_vain, 0);
+        let sentence = waiting.sentence(waiting.since + 9_000_000_000);
+        assert!(sentence.contains(" is not answered for 9 s, sent "), "{sentence}");
+        active.expect(event::UNREACHABLE);
+        assert_eq!(seen(), None);
+        passive.0.resume();
         active.finish();
         passive.finish();
     }

@@ -98,7 +98,7 @@ pub(crate) fn fuzz(words: &[u64; WORDS]) {
     }
 }
 
-fn halves(ip: IpAddr) -> [u64; 2] {
+pub(super) fn halves(ip: IpAddr) -> [u64; 2] {
     let bits = match ip {
         IpAddr::V4(ip) => ip.to_bits().into(),
         IpAddr::V6(ip) => ip.to_bits(),
@@ -106,7 +106,7 @@ fn halves(ip: IpAddr) -> [u64; 2] {
     [(bits >> 64) as u64, bits as u64]
 }
 
-fn ip(is_v6: bool, [high, low]: [u64; 2]) -> IpAddr {
+pub(super) fn ip(is_v6: bool, [high, low]: [u64; 2]) -> IpAddr {
     match is_v6 {
         true => Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into(),
         false => Ipv4Addr::from_bits(low as u32).into(),
