@@ -5,6 +5,7 @@
 //! | `routes` | the way from an address of this host to another |
 //! | `ports` | the ports of the network namespace, which its processes share |
 //! | `exchange` | where messages go: to this process, another one of this host, or the network |
+//! | `starting` | requests that wait, for the program may be starting that is to take them |
 //! | `complaints` | what `transom explain` tells of connections that did not come about |
 //! | `faults` | messages that a user wants to be refused, lost or late |
 //! | `last_words` | what one says for processes that have ended, and has no device itself |
@@ -25,6 +26,7 @@ mod last_words;
 pub mod manager;
 mod ports;
 mod routes;
+mod starting;
 
 use std::io;
 use std::net::IpAddr;

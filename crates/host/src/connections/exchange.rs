@@ -26,6 +26,7 @@ use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::faults::MessageFaults;
 use super::routes::reached_by;
+use super::starting::Starting;
 use crate::device::{Device, Interface};
 
 /// Messages that wait for room in the socket. More are lost, as on a network.
@@ -40,6 +41,8 @@ enum Owner {
     Process(u8),
     /// It may be anybody's.
     All,
+    /// A request for a port that nobody has, which is this process's to refuse.
+    NobodyYet,
     /// Nobody's: it is no message.
     Nobody,
 }
@@ -53,6 +56,7 @@ pub(super) struct Exchange {
     /// Some could not be watched, as where no descriptor was left.
     some_unwatched: bool,
     unsent: VecDeque<Transmit>,
+    starting: Starting,
     /// When what waits is tried again.
     again: Option<u64>,
     /// Numbers of packets, which nobody looks at.
@@ -70,10 +74,20 @@ impl Exchange {
         let (registry, slot) = (process.registry(), process.announcer().slot);
         let pipe = ManagementPipe::open(registry, slot)?;
         let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
-        let (others, some_unwatched, unsent, again, psn) = Default::default();
+        let (others, some_unwatched, unsent, starting, again, psn) = Default::default();
         let faults = MessageFaults::new(device.options().faults);
-        let mut exchange =
-            Self { device, pipe, others, some_unwatched, unsent, again, psn, faults, readable };
+        let mut exchange = Self {
+            device,
+            pipe,
+            others,
+            some_unwatched,
+            unsent,
+            starting,
+            again,
+            psn,
+            faults,
+            readable,
+        };
         exchange.watch();
         for other in &exchange.others {
             exchange.pipe.send(other.process().slot, Note::Newcomer, clock::steady());
@@ -171,7 +185,8 @@ impl Exchange {
     pub(super) fn deadline(&mut self) -> Option<u64> {
         let now = clock::steady();
         let of_unsent = (!self.unsent.is_empty()).then(|| now + AGAIN);
-        let again = of_unsent.into_iter().chain(self.pipe.deadline(now)).min();
+        let of_others = self.pipe.deadline(now).into_iter().chain(self.starting.deadline(now));
+        let again = of_unsent.into_iter().chain(of_others).min();
         self.again = again.map(|again| self.again.unwrap_or(again).min(again));
         self.again.into_iter().chain(self.faults.deadline()).min()
     }
@@ -186,18 +201,37 @@ impl Exchange {
         match self.owner(&datagram, by, ports) {
             Owner::Me => Some(datagram),
             Owner::Nobody => None,
+            Owner::NobodyYet => {
+                let opened = self.device.process().registry().last_opened();
+                self.starting.wait(datagram, by, opened, clock::steady())
+            }
             // Where it has ended meanwhile this one answers for it.
             Owner::Process(slot) => {
                 let sent = self.pipe.send(slot, Note::Datagram(datagram), clock::steady());
                 (!sent).then_some(datagram)
             }
             Owner::All => {
+                self.starting.forget(&datagram);
                 for other in &self.others {
                     self.pipe.send(other.process().slot, Note::Datagram(datagram), clock::steady());
                 }
                 Some(datagram)
             }
         }
+    }
+
+    /// Requests for ports that nobody had: those that are this process's now, or that nobody has come for.
+    pub(super) fn take_started(&mut self, ports: &Connections) -> Vec<ManagementDatagram> {
+        let now = clock::steady();
+        let mut mine = Vec::new();
+        for waiting in self.starting.take() {
+            match self.owner(&waiting.request, waiting.by, ports) {
+                Owner::NobodyYet if now < waiting.until => self.starting.put_back(waiting),
+                Owner::NobodyYet => mine.push(waiting.request),
+                _ => mine.extend(self.hand_on(waiting.request, waiting.by, ports)),
+            }
+        }
+        mine
     }
 
     fn owner(&self, datagram: &ManagementDatagram, by: Interface, ports: &Connections) -> Owner {
@@ -213,7 +247,10 @@ impl Exchange {
                         Interface::Loopback | Interface::Local => connected_at(service, ports),
                         Interface::Wire => None,
                     };
-                    owner.or_else(near).map(|it| it.slot)
+                    match owner.or_else(near) {
+                        Some(owner) => Some(owner.slot),
+                        None => return Owner::NobodyYet,
+                    }
                 }
                 Receiver::Id(CommId(id)) => Some((id >> 24) as u8),
                 Receiver::Peer(..) => return Owner::All,

@@ -363,6 +363,9 @@ impl Manager {
     pub(super) fn on_deadline(&mut self, now: u64) {
         self.deadline = None;
         self.exchange.send_rest();
+        for request in self.exchange.take_started(&self.ports.table) {
+            self.handle(&request);
+        }
         for late in self.exchange.faults.take_due(now) {
             self.handle_in_time(&late, now);
         }

@@ -24,13 +24,14 @@ use super::record::RefusalRecord;
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
 use super::work::WorkRecord;
+use crate::clock;
 use crate::descriptor::{self, Identity};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 20;
+const VERSION: u32 = 21;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -61,12 +62,34 @@ impl Slot {
     }
 }
 
+/// Some of the slots.
+#[repr(C)]
+struct Slots([AtomicU64; PROCESSES / 64]);
+
+impl Slots {
+    fn has(&self, slot: u8) -> bool {
+        self.0[usize::from(slot) / 64].load(Acquire) >> (slot % 64) & 1 == 1
+    }
+
+    fn add(&self, slot: u8) {
+        self.0[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Release);
+    }
+
+    fn remove(&self, slot: u8) {
+        self.0[usize::from(slot) / 64].fetch_and(!(1 << (slot % 64)), Release);
+    }
+}
+
 #[repr(C)]
 struct Layout {
     /// Where the next process begins to look for a slot, so that numbers are not reused soon.
     next: AtomicU64,
     /// Slots that were ever taken; the others are holes in the file and are not touched.
-    used: [AtomicU64; PROCESSES / 64],
+    used: Slots,
+    /// Those of them that may have left names in the directory.
+    named: Slots,
+    /// When a process last began to take one, by the steady clock.
+    opened: AtomicU64,
     runs: Runs,
     slots: [Slot; PROCESSES],
 }
@@ -175,7 +198,7 @@ impl Registry {
     }
 
     fn is_used(&self, slot: u8) -> bool {
-        self.layout().used[usize::from(slot) / 64].load(Acquire) >> (slot % 64) & 1 == 1
+        self.layout().used.has(slot)
     }
 
     fn slot(&self, slot: u8) -> &Slot {
@@ -187,6 +210,7 @@ impl Registry {
         // Slots 0 and 255 are left out: their queue pair numbers include the reserved ones.
         const USABLE: u64 = PROCESSES as u64 - 2;
         // Under a description of its own, which is that of this claim if it becomes one.
+        self.layout().opened.store(clock::steady(), Relaxed);
         let mut file = self.reopen()?;
         self.sweep(&file)?;
         let start = self.layout().next.fetch_add(1, Relaxed);
@@ -219,8 +243,9 @@ impl Registry {
     /// Removes what processes leave in the directory that ended without closing their device. Their
     /// slots keep what they noted until somebody else takes them.
     fn sweep(&self, file: &OwnedFd) -> io::Result<()> {
-        for slot in self.taken() {
-            if self.begin_change(file, slot)? {
+        for slot in (0..=u8::MAX).filter(|slot| self.layout().named.has(*slot)) {
+            // Most of them are there.
+            if !lock::is_locked(file, Part::Stay(slot))? && self.begin_change(file, slot)? {
                 self.remove_names(slot);
                 lock::unlock(file, Part::Change(slot));
             }
@@ -257,7 +282,8 @@ impl Registry {
             return Ok(Err(file));
         };
         self.commit(slot)?;
-        self.layout().used[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Release);
+        self.layout().used.add(slot);
+        self.layout().named.add(slot);
         // Before the lock is taken that would say that whoever was here is alive.
         let it = self.slot(slot);
         it.token.store(0, SeqCst);
@@ -319,6 +345,7 @@ impl Registry {
         for path in names {
             let _ = rustix::fs::unlink(path(self, slot));
         }
+        self.layout().named.remove(slot);
     }
 
     /// Makes the pipe by which the process in a slot gets management datagrams from the others. It is
@@ -403,6 +430,11 @@ impl Registry {
     /// All processes that are or were here, by slot.
     pub fn processes(&self) -> Vec<Process> {
         (0..=u8::MAX).filter_map(|slot| self.process(slot)).collect()
+    }
+
+    /// When a process last began to open a device, by the steady clock.
+    pub fn last_opened(&self) -> u64 {
+        self.layout().opened.load(Relaxed)
     }
 
     /// The slots that are taken, without a look at whether their processes still run.

@@ -377,6 +377,37 @@ on_both_ways! {
     }
 }
 
+/// Both ends are started at once, and the client is ready first.
+///
+/// Rules: CM-56
+#[test]
+fn a_client_that_is_started_with_its_server_finds_it() {
+    let begun = Instant::now();
+    loop {
+        let mut passive = Puppet::start(&[]);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        passive.ask(&[order::LEAVE]);
+        let started = Instant::now();
+        let mut active = Puppet::start(&[]);
+        active.order(&[order::CONNECT, port]);
+        // It has been asked for by then.
+        active.ask(&[order::TELL]);
+        passive.ask(&[order::RETURN, port]);
+        // On a machine that had others run meanwhile the request may have waited long enough.
+        if started.elapsed() < Duration::from_millis(100) {
+            passive.expect(event::CONNECT_REQUEST);
+            passive.order(&[order::REJECT]);
+            active.ask(&[]);
+            assert_eq!(active.expect(event::REJECTED).0, 28);
+            active.finish();
+            return passive.finish();
+        }
+        assert!(begun.elapsed() < LIMIT, "this machine is too slow");
+        active.0.kill();
+        passive.0.kill();
+    }
+}
+
 /// A server that makes a listener for each connection, as `perftest -R` does: the request goes to it though nobody
 /// has the port.
 ///
