@@ -247,6 +247,27 @@ impl Connection {
         self.peer_id
     }
 
+    /// What its id is or does.
+    pub(crate) fn is(&self) -> &'static str {
+        match self.state {
+            State::RequestSent(_) => "has asked its peer, which has not answered yet",
+            State::RequestReceived => "is that of a request which is not answered yet",
+            State::ReplySent(_) => "has accepted, and its peer has not confirmed yet",
+            State::ReplyReceived => "has its peer's answer, which is not confirmed yet",
+            State::Established => "is connected",
+            State::DisconnectSent(_) => "has ended its connection",
+            State::DisconnectReceived => "has a connection that its peer has ended",
+            State::TimeWait | State::Lingering(_) | State::Over => {
+                "has a connection that has ended"
+            }
+        }
+    }
+
+    /// Refuses a call, which takes what `takes` says.
+    fn not_now(&self, takes: &'static str) -> Refused {
+        Refused::State { is: self.is(), takes }
+    }
+
     /// The attributes for a state of the queue pair.
     pub(crate) fn attributes(&self, state: QpState, flush: bool) -> Result<Attributes, Refused> {
         let exchanging = match self.state {
@@ -256,7 +277,9 @@ impl Connection {
             _ => false,
         };
         if !exchanging {
-            return Err(Refused::State);
+            return Err(
+                self.not_now("RTR and RTS need the peer's answer, and a connection not ended")
+            );
         }
         let receives = self.transport == Transport::Rc
             || self.transport == Transport::Xrc && self.role == Role::Passive;

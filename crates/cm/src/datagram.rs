@@ -91,7 +91,11 @@ impl Resolution {
         private_data: &[u8],
         shared: &mut Shared,
     ) -> Result<(), Refused> {
-        let State::Asked(asked) = &self.state else { return Err(Refused::State) };
+        let State::Asked(asked) = &self.state else {
+            let is = "is the one that asks, or has answered already";
+            let takes = "rdma_accept and rdma_reject take the id of a CONNECT_REQUEST, once";
+            return Err(Refused::State { is, takes });
+        };
         let private_data = padded(private_data)?;
         let reply = SidrRep {
             request_id: asked.request.request_id,

@@ -84,6 +84,23 @@ enum State {
     Removed,
 }
 
+impl State {
+    /// Refuses a call, which takes what `takes` says.
+    fn not_now(&self, takes: &'static str) -> Refused {
+        let is = match self {
+            Self::Idle => "has no address resolved and does not listen",
+            Self::ResolvingAddress => "is resolving its address",
+            Self::AddressResolved(_) => "has its address resolved, and no route yet",
+            Self::RouteResolved(_) => "has its route resolved, and is not connected",
+            Self::Listening(_) => "listens",
+            Self::Connection(connection) => connection.is(),
+            Self::Resolution(_) => "is one of datagrams that asks or is asked already",
+            Self::Removed => "has no device any more",
+        };
+        Refused::State { is, takes }
+    }
+}
+
 /// What a program says of a connection that it asks for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Connect<'a> {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, SidrStatus};
 
 use crate::attributes::AddressVector;
+use crate::cause::Cause;
 use crate::refused::Errno;
 
 /// Something that happened to an id.
@@ -57,6 +58,8 @@ pub enum Happened {
     Rejected {
         /// Why.
         reason: RejectReason,
+        /// Which of the ways it was by which a consumer refuses, if that is known.
+        cause: Option<Cause>,
         /// The peer's private data with zeroes behind.
         private_data: Box<[u8]>,
     },

@@ -67,7 +67,7 @@ impl Claim {
             return None;
         }
         if is_any(own.ip()) || is_any(theirs.ip()) {
-            return Some(Refused::NotAvailable);
+            return Some(Refused::Overlaps);
         }
         (own.ip() == theirs.ip()).then_some(Refused::InUse)
     }
@@ -172,7 +172,7 @@ impl Host for Ports {
         }
         match claim.address.port() {
             0 => {
-                let port = self.any_port(claim.space).ok_or(Refused::NotAvailable)?;
+                let port = self.any_port(claim.space).ok_or(Refused::NoPort)?;
                 claim.address.set_port(port);
             }
             1..1024 if !self.privileged => return Err(Refused::Privileged),
@@ -251,8 +251,8 @@ mod tests {
         let mut host = host();
         assert_eq!(host.claim(claim(1, "10.0.0.1:5000")), Ok(5000));
         assert_eq!(host.claim(claim(2, "10.0.0.1:5000")), Err(Refused::InUse));
-        assert_eq!(host.claim(claim(2, "0.0.0.0:5000")), Err(Refused::NotAvailable));
-        assert_eq!(host.claim(claim(2, "[::]:5000")), Err(Refused::NotAvailable));
+        assert_eq!(host.claim(claim(2, "0.0.0.0:5000")), Err(Refused::Overlaps));
+        assert_eq!(host.claim(claim(2, "[::]:5000")), Err(Refused::Overlaps));
         assert_eq!(host.claim(Claim { v6_only: true, ..claim(3, "[::]:5000") }), Ok(5000));
         assert_eq!(host.claim(claim(4, "10.0.0.2:5000")), Ok(5000));
         assert_eq!(
@@ -264,7 +264,7 @@ mod tests {
             host.release(claim);
         }
         assert_eq!(host.claim(claim(2, "[::]:5000")), Ok(5000));
-        assert_eq!(host.claim(claim(1, "10.0.0.1:5000")), Err(Refused::NotAvailable));
+        assert_eq!(host.claim(claim(1, "10.0.0.1:5000")), Err(Refused::Overlaps));
         host.release(claim(2, "[::]:5000"));
         host.release(Claim { space: PortSpace::Udp, ..claim(5, "0.0.0.0:5000") });
         assert!(host.is_empty());
@@ -309,7 +309,7 @@ mod tests {
             (1..=3).map(|id| host.claim(claim(id, "0.0.0.0:0")).unwrap()).collect();
         ports.sort_unstable();
         assert_eq!(ports, [50_000, 50_001, 50_002]);
-        assert_eq!(host.claim(claim(4, "0.0.0.0:0")), Err(Refused::NotAvailable));
+        assert_eq!(host.claim(claim(4, "0.0.0.0:0")), Err(Refused::NoPort));
         host.release(claim(2, "0.0.0.0:50001"));
         assert_eq!(host.claim(claim(4, "10.0.0.1:0")), Ok(50_001));
         assert_eq!(host.claim(claim(5, "10.0.0.1:80")), Err(Refused::Privileged));

@@ -30,6 +30,7 @@
 //! | [`timing`] | how long is waited, and how often sent again |
 //! | [`refused`] | why a call is refused |
 //! | [`host`] | what the engine asks of the host: ports, ways; and a registry of ports |
+//! | `cause` | which of the ways it was by which a consumer refuses |
 //! | [`options`] | what can be set for an id |
 //! | [`event`] | what happens |
 //! | [`attributes`] | what a queue pair is to be set to |
@@ -43,6 +44,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod attributes;
+mod cause;
 pub mod connection;
 pub mod datagram;
 pub mod engine;
@@ -56,6 +58,7 @@ pub mod shared;
 pub mod timing;
 
 pub use attributes::{Attributes, QpState};
+pub use cause::Cause;
 pub use connection::{ConnectionState, Record};
 pub use engine::{Accept, Answered, Connect, Engine, Handled};
 pub use event::{Event, Happened, Nobody};

@@ -25,6 +25,12 @@ impl Errno {
     pub const ENOENT: Self = Self(2);
     /// There is no such device any more.
     pub const ENXIO: Self = Self(6);
+    /// There is no such descriptor.
+    pub const EBADF: Self = Self(9);
+    /// No descriptor is left.
+    pub const EMFILE: Self = Self(24);
+    /// The device does not answer this process.
+    pub const EIO: Self = Self(5);
 }
 
 /// Why a call is refused. Nothing has changed then.
@@ -34,13 +40,21 @@ pub enum Refused {
     #[error("there is no such id")]
     NoSuchId,
     /// Not in this state of the id.
-    #[error("the id is in a state that does not allow it")]
-    State,
+    #[error("the id {is}; {takes}")]
+    State {
+        /// What the id is or does, as the rest of a sentence.
+        is: &'static str,
+        /// What the call takes, as a sentence.
+        takes: &'static str,
+    },
     /// Not for ids of this service or kind of queue pair.
-    #[error("the id is of a service that does not have it")]
-    Service,
+    #[error("{0}")]
+    Service(&'static str),
+    /// Not for this address.
+    #[error("{0}")]
+    Address(&'static str),
     /// More private data than the message has room for.
-    #[error("{given} bytes of private data, and there is room for {room}")]
+    #[error("{given} bytes of private data are given, and the message has room for {room}")]
     PrivateData {
         /// Bytes given.
         given: usize,
@@ -48,40 +62,90 @@ pub enum Refused {
         room: usize,
     },
     /// Source and destination are of different families.
-    #[error("source and destination are of different families")]
+    #[error("source and destination are of different families: one is IPv4, the other IPv6")]
     Family,
     /// Another id has this address and port.
-    #[error("another id has this address and port")]
+    #[error("another id, of this or another process, has this address and port already")]
     InUse,
-    /// The address is not of this host, or another id's address includes it, or no port is left.
-    #[error("the address or port cannot be had")]
+    /// Another id's address includes this one.
+    #[error(
+        "another id has this port already; 0.0.0.0, :: and loopback addresses stand for all others"
+    )]
+    Overlaps,
+    /// The address is not of this host.
+    #[error("the address is none of this host's: see `ip address`")]
     NotAvailable,
+    /// No port is left.
+    #[error("no port is left in net.ipv4.ip_local_port_range")]
+    NoPort,
     /// No device has this address.
-    #[error("no device has this address")]
+    #[error("the address is this host's, but none that the device has: see `transom devices`")]
     NoDevice,
     /// A port below 1024 takes a privilege.
-    #[error("a port below 1024 takes a privilege")]
+    #[error("a port below net.ipv4.ip_unprivileged_port_start takes CAP_NET_BIND_SERVICE")]
     Privileged,
     /// It is connected already.
-    #[error("it is connected already")]
+    #[error("the connection is established already")]
     Connected,
     /// All communication ids are in use.
-    #[error("all communication ids are in use")]
+    #[error("there are as many ids as there may be")]
     NoIds,
+    /// The table of ports, which all processes share, is full or cannot be locked.
+    #[error("the table of ports that all processes share is full, or cannot be had")]
+    NoTable,
+    /// The id is not of the file that the call came by.
+    #[error("the id belongs to another event channel")]
+    OtherFile,
+    /// There is no such file.
+    #[error("the event channel has been closed")]
+    NoFile,
+    /// No descriptor is left.
+    #[error("no file descriptor is left: see `ulimit -n`")]
+    NoDescriptor,
+    /// The id was told that its device goes.
+    #[error("the device of the id is gone: it has had RDMA_CM_EVENT_DEVICE_REMOVAL")]
+    Removed,
+    /// The device has failed.
+    #[error("the device has failed; what failed was said on standard error")]
+    DeviceFailed,
+    /// The device is that of the process that this one was forked from.
+    #[error("the device is that of the process that this one was forked from; open one here")]
+    Inherited,
+    /// The connection manager could not be made.
+    #[error("the connection manager cannot be had: {}", std::io::Error::from_raw_os_error(.0.0))]
+    NoManager(Errno),
+    /// There is no such membership of a group.
+    #[error("there is no such membership of a group, or it is another event channel's")]
+    NoGroup,
+    /// The id does not belong to the group of this address.
+    #[error("the id has not joined the group of this address")]
+    NotJoined,
 }
 
 impl Refused {
     /// The error that the call ends with.
     pub const fn errno(self) -> Errno {
         match self {
-            Self::NoSuchId => Errno::ENOENT,
-            Self::State | Self::Service | Self::PrivateData { .. } | Self::Family => Errno::EINVAL,
+            Self::NoSuchId | Self::NoGroup => Errno::ENOENT,
+            Self::State { .. }
+            | Self::Service(_)
+            | Self::Address(_)
+            | Self::PrivateData { .. }
+            | Self::Family
+            | Self::OtherFile => Errno::EINVAL,
             Self::InUse => Errno::EADDRINUSE,
-            Self::NotAvailable => Errno::EADDRNOTAVAIL,
-            Self::NoDevice => Errno::ENODEV,
+            Self::Overlaps | Self::NotAvailable | Self::NoPort | Self::NotJoined => {
+                Errno::EADDRNOTAVAIL
+            }
+            Self::NoDevice | Self::DeviceFailed => Errno::ENODEV,
             Self::Privileged => Errno::EACCES,
             Self::Connected => Errno::EISCONN,
-            Self::NoIds => Errno::ENOMEM,
+            Self::NoIds | Self::NoTable => Errno::ENOMEM,
+            Self::NoManager(errno) => errno,
+            Self::NoFile => Errno::EBADF,
+            Self::NoDescriptor => Errno::EMFILE,
+            Self::Removed => Errno::ENXIO,
+            Self::Inherited => Errno::EIO,
         }
     }
 }

@@ -10,6 +10,7 @@ use transom_wire::cm::{
 };
 
 use crate::attributes::{AddressVector, HOP_LIMIT};
+use crate::cause::Cause;
 use crate::event::{Event, Happened};
 use crate::secret::Secret;
 use crate::timing::Timing;
@@ -232,6 +233,8 @@ impl Shared {
     ) {
         let information = match reason {
             RejectReason::InvalidGid => Information::new(&gid(arrival.destination)),
+            // No id has it: no listener has taken it.
+            RejectReason::Consumer => Some(Cause::NotTaken.information()),
             _ => None,
         };
         let information = information.unwrap_or(Information::NONE);

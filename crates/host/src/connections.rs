@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tracing::warn;
+use transom_cm::Refused;
+use transom_cm::refused::Errno;
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
 use transom_net::udp::Obstacle;
@@ -71,14 +73,17 @@ impl Connections {
     ///
     /// That of the call; `EIO` where the device is the process's that this one was forked from; what the
     /// system says if the connection manager cannot be had.
-    pub fn call<T>(&self, call: impl FnOnce(&mut Manager) -> Result<T, i32>) -> Result<T, i32> {
+    pub fn call<T, E: From<Refused>>(
+        &self,
+        call: impl FnOnce(&mut Manager) -> Result<T, E>,
+    ) -> Result<T, E> {
         if self.device.process().is_inherited() {
-            return Err(libc::EIO);
+            return Err(Refused::Inherited.into());
         }
         let mut manager = self.manager.lock();
         let made = self.made(&mut manager).map_err(|error| {
             warn!(%error, "no connection manager");
-            error.raw_os_error().unwrap_or(libc::ENOMEM)
+            Refused::NoManager(Errno(error.raw_os_error().unwrap_or(libc::ENOMEM)))
         })?;
         let answer = call(made);
         made.settle();
@@ -108,7 +113,7 @@ impl Connections {
         }
         let _ = self.call(|manager| {
             datagrams.iter().for_each(|datagram| manager.deliver(*datagram));
-            Ok(())
+            Ok::<_, Refused>(())
         });
     }
 
@@ -125,7 +130,7 @@ impl Connections {
         if table.lock().is_ok_and(|table| table.has_connections_left(dead)) {
             let _ = self.call(|manager| {
                 manager.reap(dead);
-                Ok(())
+                Ok::<_, Refused>(())
             });
         }
     }

@@ -177,7 +177,7 @@ mod tests {
         let told = Arc::new(EventQueue::new().expect("a queue"));
         let _source = adapter.device().port_events().tell(&told).expect("room");
         let connections = adapter.connections();
-        let opened = connections.call(|manager| {
+        let opened: Result<_, transom_cm::Refused> = connections.call(|manager| {
             let file = manager.open_file()?;
             let ids = [7, 8].map(|uid| manager.create(file, uid, Service::TCP));
             Ok((file, ids))
@@ -209,7 +209,7 @@ mod tests {
         }
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let connections = adapter.connections();
-        let opened = connections.call(|manager| {
+        let opened: Result<_, transom_cm::Refused> = connections.call(|manager| {
             let file = manager.open_file()?;
             let id = manager.create(file, 7, Service::TCP)?;
             std::thread::spawn(fail).join().expect("it does not panic");

@@ -22,6 +22,13 @@ static DEVICE: Mutex<Option<Weak<Adapter>>> = Mutex::new(None);
 /// The devices that contexts were made on.
 static DEVICES: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
 
+/// The device of this process, if it is open.
+pub(crate) fn opened() -> Option<Arc<Adapter>> {
+    let open = DEVICE.lock().as_ref().and_then(Weak::upgrade);
+    // The parent's is not a forked child's to use.
+    open.filter(|adapter| !adapter.device().process().is_inherited())
+}
+
 /// The device of this process, opened unless it is.
 pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();

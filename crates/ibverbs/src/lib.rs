@@ -100,7 +100,10 @@ pub use pd::{ibv_alloc_pd, ibv_dealloc_pd, ibv_import_pd, ibv_unimport_pd};
 pub use private::ibv_register_driver;
 pub use qp::{ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};
 pub use qp_ex::ibv_qp_to_qp_ex;
-pub use rdma_cm::{transom_rdma_cm_close, transom_rdma_cm_open, transom_rdma_cm_write};
+pub use rdma_cm::{
+    transom_rdma_cm_close, transom_rdma_cm_open, transom_rdma_cm_refused, transom_rdma_cm_why,
+    transom_rdma_cm_write,
+};
 pub use special_mr::ibv_reg_dmabuf_mr;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 pub use strings::{

@@ -12,25 +12,29 @@
 //! | `calls` | commands about ids |
 //! | `queries` | commands that ask |
 //! | `events` | fetching events |
+//! | `why` | why the last command was refused, and calls of librdmacm's for `transom explain` |
 
 mod addresses;
 mod calls;
 mod command;
 mod events;
 mod queries;
+mod why;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_abi::*;
+use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_system::say;
 use transom_thread::set_errno;
 
 use crate::adapters;
 use crate::entry::{errno_always, number_always};
-use command::Command;
+use command::{Command, Refusal};
+pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
 
 /// The devices that open files are of.
 static FILES: Mutex<Vec<(c_int, Arc<Adapter>)>> = Mutex::new(Vec::new());
@@ -64,16 +68,18 @@ const COMMANDS: [Option<Run>; 25] = {
 };
 
 /// Carries a command out.
-type Run = fn(&Command<'_>) -> Result<(), c_int>;
+type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 
 /// Opens a file: its descriptor, or -1.
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(|| {
         let adapter = adapters::open().map_err(|error| {
             say(format_args!("{error}"));
-            error.errno().unwrap_or(libc::ENODEV)
+            let said = "the device cannot be opened; why was said on standard error";
+            why::keep(&Refusal::new(error.errno().unwrap_or(libc::ENODEV), said))
         })?;
-        let file = adapter.connections().call(|manager| manager.open_file())?;
+        let opened = adapter.connections().call(|manager| manager.open_file());
+        let file = opened.map_err(|refused| why::keep(&refused.into()))?;
         let mut files = FILES.lock();
         // The program may have closed the descriptor of another itself.
         files.retain(|(other, _)| *other != file);
@@ -91,7 +97,7 @@ pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
         drop(files);
         let closed = adapter.connections().call(|manager| manager.close_file(file));
         adapter.close();
-        closed.map(|()| 0)
+        closed.map(|()| 0).map_err(|refused: Refused| why::keep(&refused.into()))
     })
 }
 
@@ -107,16 +113,18 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
 ) -> isize {
     let address = command as u64;
     let mut fetches = false;
-    let errno = errno_always(|| {
+    let mut carry_out = || {
         let adapter = adapter_of(file)?;
         let command = Command::read(&adapter, file, address, n)?;
         fetches = command.number() == RDMA_USER_CM_CMD_GET_EVENT;
         if fetches {
             return Ok(());
         }
-        let run = COMMANDS.get(command.number() as usize).ok_or(libc::EINVAL)?;
-        run.ok_or(libc::ENOSYS)?(&command)
-    });
+        let run = COMMANDS.get(command.number() as usize);
+        let run = run.ok_or(Refusal::invalid("there is no command of this number"))?;
+        run.ok_or(Refusal::new(libc::ENOSYS, "this command is not there"))?(&command)
+    };
+    let errno = errno_always(|| carry_out().map_err(|refusal| why::keep(&refusal)));
     let errno = if fetches && errno == 0 { fetch(file, address, n) } else { errno };
     match errno {
         0 => n as isize,
@@ -129,26 +137,28 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
     loop {
         let mut fetched = false;
         // That the device has failed is an event too.
-        let errno = errno_always(|| {
+        let mut look = || {
             let adapter = adapter_of(file)?;
             let command = Command::read(&adapter, file, address, n)?;
             fetched = events::fetch(&command)?;
             Ok(())
-        });
+        };
+        let errno = errno_always(|| look().map_err(|refusal: Refusal| why::keep(&refusal)));
         if errno != 0 || fetched {
             return errno;
         }
         // Not inside a verb's guard, and with nothing to be dropped: a thread that waits here may be
         // cancelled.
-        if let Err(errno) = events::wait(file) {
+        if let Err(refusal) = events::wait(file) {
+            let errno = why::keep(&refusal);
             set_errno(errno);
             return errno;
         }
     }
 }
 
-fn adapter_of(file: c_int) -> Result<Arc<Adapter>, c_int> {
+fn adapter_of(file: c_int) -> Result<Arc<Adapter>, Refusal> {
     let files = FILES.lock();
     let found = files.iter().find(|(other, _)| *other == file);
-    found.map(|(_, adapter)| adapter.clone()).ok_or(libc::EBADF)
+    found.map(|(_, adapter)| adapter.clone()).ok_or(Refused::NoFile.into())
 }

@@ -101,9 +101,9 @@ impl Wrong {
                 field: Name::new(self.field),
                 value: self.value,
                 limit: self.limit,
-                more: [0; 2],
                 rule: Name::new(self.rule),
                 qp,
+                ..CallRefusal::default()
             });
         }
         self.errno

@@ -128,6 +128,8 @@ export! {
     mult_to_ibv_rate
     transom_rdma_cm_close
     transom_rdma_cm_open
+    transom_rdma_cm_refused
+    transom_rdma_cm_why
     transom_rdma_cm_write
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::mem::size_of;
 
+use crate::wrong::Wrong;
 use transom_abi::*;
 
 /// The address family of `<infiniband/ib.h>`.
@@ -10,13 +11,17 @@ pub(crate) const AF_IB: u16 = 27;
 /// Bytes of its `struct sockaddr_ib`.
 const SOCKADDR_IB: usize = 48;
 
+/// An address is of a family that ids do not have.
+const FAMILY: Wrong =
+    Wrong::invalid("the address's family is none of AF_INET, AF_INET6 and AF_IB: is it set?");
+
 /// Bytes of an address of a family that ids may have.
-pub(crate) fn length(family: u16) -> Result<u16, c_int> {
+pub(crate) fn length(family: u16) -> Result<u16, Wrong> {
     match c_int::from(family) {
         libc::AF_INET => Ok(size_of::<sockaddr_in>() as u16),
         libc::AF_INET6 => Ok(size_of::<sockaddr_in6>() as u16),
         _ if family == AF_IB => Ok(SOCKADDR_IB as u16),
-        _ => Err(libc::EINVAL),
+        _ => Err(FAMILY),
     }
 }
 
@@ -24,9 +29,9 @@ pub(crate) fn length(family: u16) -> Result<u16, c_int> {
 ///
 /// # Safety
 /// It is null, or an address as long as its family says.
-pub(crate) unsafe fn read(address: *const sockaddr) -> Result<(sockaddr_storage, u16), c_int> {
+pub(crate) unsafe fn read(address: *const sockaddr) -> Result<(sockaddr_storage, u16), Wrong> {
     // SAFETY: by the contract of this function.
-    let first = unsafe { address.as_ref() }.ok_or(libc::EINVAL)?;
+    let first = unsafe { address.as_ref() }.ok_or(Wrong::invalid("the address is null"))?;
     let length = length(first.sa_family)?;
     let mut copy = sockaddr_storage::default();
     let to = (&raw mut copy).cast::<u8>();
@@ -87,6 +92,6 @@ mod tests {
         address.ss_data[22..30].copy_from_slice(&0x0106_1D2F_u64.to_be_bytes());
         address.ss_data[30..38].copy_from_slice(&u64::MAX.to_be_bytes());
         assert_eq!(port(&address), 7471_u16.to_be());
-        assert_eq!(length(1), Err(libc::EINVAL));
+        assert_eq!(length(1), Err(FAMILY));
     }
 }

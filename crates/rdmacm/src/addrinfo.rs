@@ -2,13 +2,14 @@
 //!
 //! An answer and what it refers to is memory of the C library's, as each of its parts may be null.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use transom_abi::*;
 
 use crate::address::{self, AF_IB};
-use crate::entry::{guarded, last_errno};
+use crate::entry::{answered, attempt};
+use crate::wrong::{Wrong, last_errno};
 
 /// Of a type of queue pair and a port space that do not go together.
 const EAI_QPTYPE: c_int = libc::EAI_SOCKTYPE;
@@ -17,14 +18,14 @@ const EAI_QPTYPE: c_int = libc::EAI_SOCKTYPE;
 ///
 /// # Safety
 /// There are so many bytes.
-unsafe fn copied<T>(from: *const T, length: usize) -> Result<*mut T, c_int> {
+unsafe fn copied<T>(from: *const T, length: usize) -> Result<*mut T, Wrong> {
     if from.is_null() || length == 0 {
         return Ok(null_mut());
     }
     // SAFETY: any size may be asked for.
     let to = unsafe { libc::malloc(length) };
     if to.is_null() {
-        return Err(libc::ENOMEM);
+        return Err(Wrong::no_memory());
     }
     // SAFETY: by the contract of this function; the copy has room for it.
     unsafe { to.copy_from_nonoverlapping(from.cast::<c_void>(), length) };
@@ -39,10 +40,10 @@ pub(crate) struct Answer(*mut rdma_addrinfo);
 unsafe impl Send for Answer {}
 
 impl Answer {
-    fn new() -> Result<Self, c_int> {
+    fn new() -> Result<Self, Wrong> {
         // SAFETY: any size may be asked for.
         let answer = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) };
-        if answer.is_null() { Err(libc::ENOMEM) } else { Ok(Self(answer.cast())) }
+        if answer.is_null() { Err(Wrong::no_memory()) } else { Ok(Self(answer.cast())) }
     }
 
     fn fields(&mut self) -> &mut rdma_addrinfo {
@@ -68,13 +69,21 @@ impl Drop for Answer {
 /// Why there is no answer: a code of `getaddrinfo(3)`, or -1 and an errno.
 pub(crate) enum No {
     Code(c_int),
-    Errno(c_int),
+    Wrong(Wrong),
 }
 
-impl From<c_int> for No {
-    fn from(errno: c_int) -> Self {
-        Self::Errno(errno)
+impl From<Wrong> for No {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
     }
+}
+
+/// What is wrong, by a code of `getaddrinfo(3)`.
+pub(crate) fn not_found(code: c_int) -> Wrong {
+    // SAFETY: it answers a constant string for any number.
+    let text = unsafe { CStr::from_ptr(libc::gai_strerror(code)) }.to_string_lossy();
+    let said = format!("the node or service cannot be found: {text} (code {code} of getaddrinfo)");
+    Wrong::told(last_errno(), said)
 }
 
 /// Whether a node is the text of a GID, to be an address of InfiniBand.
@@ -174,7 +183,7 @@ pub(crate) unsafe fn find(
     hints: Option<&rdma_addrinfo>,
 ) -> Result<Answer, No> {
     if node.is_null() && service.is_null() && hints.is_none() {
-        return Err(No::Errno(libc::EINVAL));
+        return Err(No::Wrong(Wrong::invalid("node, service and hints are all null")));
     }
     let none = rdma_addrinfo { ai_port_space: RDMA_PS_TCP as c_int, ..Default::default() };
     let hints = hints.unwrap_or(&none);
@@ -225,27 +234,27 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
     let mut code = -1;
-    let found = guarded(|| {
+    let found = attempt(|| {
         if res.is_null() {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("res is null"));
         }
         // SAFETY: by the contract of this function.
         match unsafe { find(node, service, hints.as_ref()) } {
             Ok(answer) => Ok(answer.given()),
-            Err(No::Errno(errno)) => Err(errno),
+            Err(No::Wrong(wrong)) => Err(wrong),
             Err(No::Code(theirs)) => {
                 code = theirs;
-                Err(last_errno())
+                Err(not_found(theirs))
             }
         }
     });
-    match found {
-        Ok(answer) => {
+    match answered(c"rdma_getaddrinfo", found) {
+        Some(answer) => {
             // SAFETY: by the contract of this function.
             unsafe { *res = answer };
             0
         }
-        Err(_) => code,
+        None => code,
     }
 }
 
@@ -275,8 +284,6 @@ pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::*;
 
     #[test]

@@ -7,36 +7,35 @@ use std::sync::Arc;
 use transom_abi::*;
 
 use crate::channel::Channel;
-use crate::entry::{guarded, last_errno, restarts, zero_of};
+use crate::entry::{answered, attempt, note, restarts, zero};
 use crate::event::Event;
-use crate::file::{File, Written};
+use crate::event_name::name_of;
+use crate::file::File;
 use crate::id::{Group, Id, New};
 use crate::verbs::done;
+use crate::wrong::Wrong;
 use crate::{qp, query};
 
-/// Fetches events until one is for the program; -1 with `errno` if there is none. A thread that waits
+/// Fetches events until one is for the program, or says why there is none. A thread that waits
 /// may be cancelled, so nothing is held meanwhile.
 ///
 /// # Safety
 /// The file is that of the channel, which stays open.
-unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Option<*mut rdma_cm_event> {
+unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Result<*mut rdma_cm_event, Wrong> {
     loop {
         let mut fetched = rdma_ucm_event_resp::default();
         let response = (&raw mut fetched).expose_provenance() as u64;
         let command = rdma_ucm_get_event { response };
         let room = size_of_val(&fetched);
-        if file.write(&Written::new(RDMA_USER_CM_CMD_GET_EVENT, command, room)) < 0 {
+        match file.tell_with_room(RDMA_USER_CM_CMD_GET_EVENT, command, room) {
+            Ok(()) => {}
             // The kernel's file has the call begin again after such a signal, what stands in for it does not.
-            if last_errno() == libc::EINTR && restarts() {
-                continue;
-            }
-            return None;
+            Err(wrong) if wrong.errno() == libc::EINTR && restarts() => continue,
+            Err(wrong) => return Err(wrong),
         }
         // SAFETY: by the contract of this function.
-        match guarded(|| Ok(unsafe { arrived(channel, &fetched) })) {
-            Ok(Some(event)) => return Some(event.given()),
-            Ok(None) => {}
-            Err(_) => return None,
+        if let Some(event) = attempt(|| Ok(unsafe { arrived(channel, &fetched) }))? {
+            return Ok(event.given());
         }
     }
 }
@@ -103,10 +102,20 @@ unsafe fn arrived(
 
 /// Another event, if what has to be done before this one failed.
 fn or(
-    result: Result<(), c_int>,
+    result: Result<(), Wrong>,
     instead: rdma_cm_event_type,
 ) -> Option<(rdma_cm_event_type, c_int)> {
-    result.err().map(|errno| (instead, -errno))
+    result.err().map(|wrong| {
+        say(instead, &wrong);
+        (instead, -wrong.errno())
+    })
+}
+
+/// Keeps why an event comes in place of another.
+fn say(event: rdma_cm_event_type, wrong: &Wrong) {
+    let name = name_of(event);
+    let said = format!("{name} comes, for {}", wrong.said().unwrap_or("it was interrupted"));
+    note(c"rdma_get_cm_event", &Wrong::told(wrong.errno(), said));
 }
 
 /// The peer has accepted: a queue pair of the library's is brought up, and the peer is told
@@ -136,7 +145,7 @@ fn respond(id: &Id, event: &mut Event) -> Option<(rdma_cm_event_type, c_int)> {
 }
 
 /// Tells the peer that its answer has come, and the connection is there.
-pub(crate) fn confirm(id: &Id) -> Result<(), c_int> {
+pub(crate) fn confirm(id: &Id) -> Result<(), Wrong> {
     let confirmed = rdma_ucm_accept { id: id.handle, ..Default::default() };
     id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, confirmed)
 }
@@ -159,7 +168,9 @@ fn request(
     let id = Box::into_raw(Id::of_request(listener.provider, new, handle));
     // SAFETY: it was just made.
     let this = unsafe { &*id };
-    if query::addresses(this).and_then(|()| query::paths(this)).is_err() {
+    if let Err(wrong) = query::addresses(this).and_then(|()| query::paths(this)) {
+        let said = format!("a request was refused, for {}", wrong.said().unwrap_or_default());
+        note(c"rdma_get_cm_event", &Wrong::told(wrong.errno(), said));
         // SAFETY: nobody has it.
         let _ = unsafe { Id::destroy(id.cast()) };
         event.acknowledge();
@@ -191,12 +202,14 @@ pub(crate) fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) ->
     let joined = fetched.event == RDMA_CM_EVENT_MULTICAST_JOIN && !state.left;
     if joined && !group.send_only && !qp.is_null() {
         // SAFETY: the queue pair is the id's, and live.
-        match done(unsafe { (id.provider.verbs.ibv_attach_mcast)(qp, &grh.dgid, lid) }) {
+        let attached = unsafe { (id.provider.verbs.ibv_attach_mcast)(qp, &grh.dgid, lid) };
+        match done("ibv_attach_mcast", attached) {
             // SAFETY: every GID may be read as bytes.
             Ok(()) => state.attached = Some((unsafe { grh.dgid.raw }, lid)),
-            Err(errno) => {
+            Err(wrong) => {
+                say(RDMA_CM_EVENT_MULTICAST_ERROR, &wrong);
                 event.public.event = RDMA_CM_EVENT_MULTICAST_ERROR;
-                event.public.status = -errno;
+                event.public.status = -wrong.errno();
             }
         }
     }
@@ -211,17 +224,11 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: by the contract of this function.
-    let Some(known) = unsafe { Channel::of(channel) }.ok().filter(|_| !event.is_null()) else {
-        return zero_of(|| Err(libc::EINVAL));
-    };
-    // SAFETY: the file is the channel's.
-    let next = unsafe { next(channel, known.file()) };
-    while next.is_none() && known.is_closed() {
-        // A moment earlier it would wait for what nobody tells any more. SAFETY: nothing is held.
-        unsafe { libc::pause() };
+    if event.is_null() {
+        return zero(c"rdma_get_cm_event", Err(Wrong::invalid("event is null")));
     }
-    match next {
+    // SAFETY: by the contract of this function.
+    match answered(c"rdma_get_cm_event", unsafe { fetch(channel) }) {
         Some(next) => {
             // SAFETY: by the contract of this function.
             unsafe { *event = next };
@@ -231,63 +238,42 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     }
 }
 
+/// The next event of a channel.
+///
+/// # Safety
+/// The channel is null or live.
+pub(crate) unsafe fn fetch(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Wrong> {
+    // SAFETY: by the contract of this function.
+    let known = unsafe { Channel::of(channel) }?;
+    // SAFETY: the file is the channel's.
+    let next = unsafe { next(channel, known.file()) };
+    while next.is_err() && known.is_closed() {
+        // A moment earlier it would wait for what nobody tells any more. SAFETY: nothing is held.
+        unsafe { libc::pause() };
+    }
+    next
+}
+
 /// Has a synchronous id wait for the event that its call brings about, and show it. What an asynchronous
 /// one has begun is reported by its channel.
 ///
 /// # Safety
 /// The id is live.
-pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> c_int {
+pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
-    let Ok(this) = (unsafe { Id::of(id) }) else { return -1 };
+    let this = unsafe { Id::of(id) }?;
     if !this.own(|own| own.synchronous) {
-        return 0;
+        return Ok(());
     }
     let channel = this.seen().channel;
     this.acknowledge_shown();
-    let mut event = std::ptr::null_mut();
     // SAFETY: the channel is the id's.
-    if unsafe { rdma_get_cm_event(channel, &mut event) } != 0 {
-        return -1;
-    }
+    let event = unsafe { fetch(channel) }?;
     this.change(|seen| seen.event = event);
-    zero_of(|| {
-        // SAFETY: the event is shown until the next call.
-        let rdma_cm_event { event, status, .. } = unsafe { *event };
-        match status {
-            // It has no status, and is not what the call is to bring about.
-            0 if event == RDMA_CM_EVENT_DEVICE_REMOVAL => Err(libc::ENODEV),
-            0 => Ok(()),
-            // The peer's reason is in the event.
-            _ if event == RDMA_CM_EVENT_REJECTED => Err(libc::ECONNREFUSED),
-            1.. => Err(libc::ECONNREFUSED),
-            errno => Err(errno.saturating_neg()),
-        }
-    })
-}
-
-/// What an event is called.
-pub extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const std::ffi::c_char {
-    let name = match event {
-        RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
-        RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
-        RDMA_CM_EVENT_ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
-        RDMA_CM_EVENT_ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
-        RDMA_CM_EVENT_CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
-        RDMA_CM_EVENT_CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
-        RDMA_CM_EVENT_CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
-        RDMA_CM_EVENT_UNREACHABLE => c"RDMA_CM_EVENT_UNREACHABLE",
-        RDMA_CM_EVENT_REJECTED => c"RDMA_CM_EVENT_REJECTED",
-        RDMA_CM_EVENT_ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
-        RDMA_CM_EVENT_DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
-        RDMA_CM_EVENT_DEVICE_REMOVAL => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
-        RDMA_CM_EVENT_MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
-        RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
-        RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
-        RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
-        RDMA_CM_EVENT_ADDRINFO_RESOLVED => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
-        RDMA_CM_EVENT_ADDRINFO_ERROR => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
-        RDMA_CM_EVENT_USER => c"RDMA_CM_EVENT_USER",
-        _ => c"UNKNOWN EVENT",
-    };
-    name.as_ptr()
+    // SAFETY: the event is shown until the next call.
+    let rdma_cm_event { event, status, .. } = unsafe { *event };
+    match status {
+        0 if event != RDMA_CM_EVENT_DEVICE_REMOVAL => Ok(()),
+        _ => Err(Wrong::of_event(event, status)),
+    }
 }

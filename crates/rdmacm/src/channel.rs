@@ -8,7 +8,8 @@ use transom_abi::rdma_event_channel;
 
 use crate::entry::{effect_of, pointer_of};
 use crate::file::File;
-use crate::provider::{Provider, Source};
+use crate::provider::{Provider, Source, provider};
+use crate::wrong::Wrong;
 
 /// An event channel: an open file.
 #[repr(C)]
@@ -21,7 +22,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Opens one.
-    pub(crate) fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, i32> {
+    pub(crate) fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, Wrong> {
         let fd = provider.calls.open()?;
         let channel = Self { public: rdma_event_channel { fd }, provider };
         Ok(Box::into_raw(Box::new(channel)).cast())
@@ -31,9 +32,9 @@ impl Channel {
     ///
     /// # Safety
     /// It is null, or a channel that is not destroyed as long as the answer is used.
-    pub(crate) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> Result<&'a Self, i32> {
+    pub(crate) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> Result<&'a Self, Wrong> {
         // SAFETY: by the contract of this function.
-        unsafe { channel.cast::<Self>().as_ref() }.ok_or(libc::EINVAL)
+        unsafe { channel.cast::<Self>().as_ref() }.ok_or(Wrong::invalid("channel is null"))
     }
 
     /// The file.
@@ -78,7 +79,7 @@ impl Channel {
 
 /// Makes a channel whose descriptor is readable while an event waits.
 pub extern "C" fn rdma_create_event_channel<S: Source>() -> *mut rdma_event_channel {
-    pointer_of(|| Channel::open(S::provider()?))
+    pointer_of(c"rdma_create_event_channel", || Channel::open(provider::<S>()?))
 }
 
 /// Closes a channel.
@@ -86,7 +87,7 @@ pub extern "C" fn rdma_create_event_channel<S: Source>() -> *mut rdma_event_chan
 /// # Safety
 /// It is null, or a channel that no id and no other call uses any more.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    effect_of(|| {
+    effect_of(c"rdma_destroy_event_channel", || {
         // SAFETY: by the contract of this function.
         unsafe { Channel::close(channel) };
         Ok(())

@@ -6,8 +6,9 @@ use std::ffi::{c_int, c_void};
 
 use transom_abi::*;
 
-use crate::entry::zero_of;
+use crate::entry::{attempt, zero, zero_of};
 use crate::id::Id;
+use crate::wrong::Wrong;
 use crate::{arrival, qp};
 
 /// The peer's offer of enhanced connection establishment is not taken.
@@ -17,8 +18,12 @@ const MOST: u8 = u8::MAX;
 /// How often a request is sent again, unless the program says otherwise.
 const RETRIES: u8 = 7;
 
+const NO_ECE: Wrong = Wrong::invalid("ece is null");
+const OWN_ECE: Wrong =
+    Wrong::invalid("the id has a queue pair, for which the library exchanges the options itself");
+
 /// Whether a program may ask for these parameters.
-fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
+fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     let seen = id.seen();
     let limits = id.device()?.limits;
     if seen.ps != RDMA_PS_TCP {
@@ -26,12 +31,21 @@ fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
     }
     match given {
         // Nothing says which queue pair is meant.
-        None if seen.qp.is_null() => Err(libc::EINVAL),
+        None if seen.qp.is_null() => Err(Wrong::invalid(
+            "conn_param is null, and the id has no queue pair: rdma_create_qp, or give qp_num",
+        )),
         Some(given)
             if given.responder_resources != MOST && given.responder_resources > limits.0
                 || given.initiator_depth != MOST && given.initiator_depth > limits.1 =>
         {
-            Err(libc::EINVAL)
+            Err(Wrong::told(
+                libc::EINVAL,
+                format!(
+                    "responder_resources is {} and initiator_depth {}: they may be at most {} and {}, \
+                     or RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH",
+                    given.responder_resources, given.initiator_depth, limits.0, limits.1
+                ),
+            ))
         }
         _ => Ok(()),
     }
@@ -44,11 +58,11 @@ fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
 unsafe fn private_data(
     from: *const c_void,
     length: u8,
-) -> Result<[u8; RDMA_MAX_PRIVATE_DATA], c_int> {
+) -> Result<[u8; RDMA_MAX_PRIVATE_DATA], Wrong> {
     let mut copy = [0; RDMA_MAX_PRIVATE_DATA];
     if length > 0 {
         if from.is_null() {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("private_data is null, and its length is not 0"));
         }
         // SAFETY: by the contract of this function.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length.into()) };
@@ -65,7 +79,7 @@ unsafe fn parameters(
     id: &Id,
     given: Option<&rdma_conn_param>,
     (responder_resources, initiator_depth): (u8, u8),
-) -> Result<rdma_ucm_conn_param, c_int> {
+) -> Result<rdma_ucm_conn_param, Wrong> {
     let seen = id.seen();
     let mut to = rdma_ucm_conn_param {
         responder_resources,
@@ -94,7 +108,7 @@ unsafe fn parameters(
 }
 
 /// What this end offers of enhanced connection establishment.
-fn offer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
+fn offer(id: &Id) -> Result<rdma_ucm_ece, Wrong> {
     let qp = id.seen().qp;
     let ece = if qp.is_null() {
         id.own(|own| own.local_ece)
@@ -107,7 +121,7 @@ fn offer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
 
 /// What this end agrees to of what the peer has offered: under the peer's vendor number, for a peer that
 /// has offered nothing takes any other for a mistake.
-fn answer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
+fn answer(id: &Id) -> Result<rdma_ucm_ece, Wrong> {
     match id.own(|own| own.remote_ece.vendor_id) {
         0 => Ok(rdma_ucm_ece::default()),
         vendor_id => Ok(rdma_ucm_ece { vendor_id, ..offer(id)? }),
@@ -116,7 +130,7 @@ fn answer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
 
 /// # Safety
 /// The program's private data is as long as it says.
-unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
+pub(crate) unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     check(id, given)?;
     let limits = id.device()?.limits;
     let depth = |given: Option<u8>, most| given.filter(|depth| *depth != MOST).unwrap_or(most);
@@ -148,14 +162,14 @@ pub unsafe extern "C-unwind" fn rdma_connect(
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let begun = zero_of(|| unsafe { connect(Id::of(id)?, conn_param.as_ref()) });
+    let begun = attempt(|| unsafe { connect(Id::of(id)?, conn_param.as_ref()) });
     // SAFETY: the id is live.
-    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+    zero(c"rdma_connect", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
 /// # Safety
 /// The program's private data is as long as it says.
-unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
+unsafe fn accept_with(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     check(id, given)?;
     let (asked, limits) = (id.own(|own| own.asked), id.device()?.limits);
     // What the peer asks for, as far as the device has it, unless the program says otherwise.
@@ -201,19 +215,26 @@ pub unsafe extern "C-unwind" fn rdma_accept(
     id: *mut rdma_cm_id,
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
-    let begun = zero_of(|| {
+    let begun = attempt(|| {
         // SAFETY: by the contract of this function.
         let (id, given) = unsafe { (Id::of(id)?, conn_param.as_ref()) };
         // SAFETY: by the contract of this function.
-        unsafe { accept(id, given) }.inspect_err(|_| _ = qp::fail(id))
+        unsafe { accept(id, given) }.map(|()| id.is_datagram())
     });
-    // Nobody confirms that datagrams may be sent.
-    // SAFETY: the id is live.
-    if begun == 0 && unsafe { Id::of(id) }.is_ok_and(|id| !id.is_datagram()) {
+    let accepted = begun.and_then(|is_datagram| match is_datagram {
+        // Nobody confirms that datagrams may be sent.
+        true => Ok(()),
         // SAFETY: the id is live.
-        return unsafe { arrival::complete(id) };
-    }
-    begun
+        false => unsafe { arrival::complete(id) },
+    });
+    zero(c"rdma_accept", accepted)
+}
+
+/// # Safety
+/// The program's private data is as long as it says.
+pub(crate) unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
+    // SAFETY: by the contract of this function.
+    unsafe { accept_with(id, given) }.inspect_err(|_| _ = qp::fail(id))
 }
 
 /// Confirms the peer's answer, for a program that has a queue pair of its own.
@@ -221,21 +242,25 @@ pub unsafe extern "C-unwind" fn rdma_accept(
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_establish", || {
         // SAFETY: by the contract of this function.
         let id = unsafe { Id::of(id) }?;
-        if id.seen().qp.is_null() { arrival::confirm(id) } else { Err(libc::EINVAL) }
+        if id.seen().qp.is_null() {
+            arrival::confirm(id)
+        } else {
+            Err(Wrong::invalid("the id has a queue pair, which the library brings up itself"))
+        }
     })
 }
 
 /// # Safety
 /// The id is null or live, and there are so many bytes.
-unsafe fn reject(
+pub(crate) unsafe fn reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
     length: u8,
     reason: u8,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     let (id, private_data) = unsafe { (Id::of(id)?, private_data(data, length)?) };
     let reject = rdma_ucm_reject {
@@ -258,7 +283,7 @@ pub unsafe extern "C" fn rdma_reject(
     private_data_len: u8,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    zero_of(|| unsafe { reject(id, private_data, private_data_len, 0) })
+    zero_of(c"rdma_reject", || unsafe { reject(id, private_data, private_data_len, 0) })
 }
 
 /// Refuses a request, or an answer, for what it offers of enhanced connection establishment.
@@ -272,7 +297,7 @@ pub unsafe extern "C" fn rdma_reject_ece(
 ) -> c_int {
     let reason = VENDOR_OPTION_NOT_SUPPORTED;
     // SAFETY: by the contract of this function.
-    zero_of(|| unsafe { reject(id, private_data, private_data_len, reason) })
+    zero_of(c"rdma_reject_ece", || unsafe { reject(id, private_data, private_data_len, reason) })
 }
 
 /// Ends a connection, or confirms that the peer has ended it. A queue pair of the id's is in error
@@ -281,7 +306,7 @@ pub unsafe extern "C" fn rdma_reject_ece(
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    let begun = zero_of(|| {
+    let begun = attempt(|| {
         // SAFETY: by the contract of this function.
         let id = unsafe { Id::of(id) }?;
         id.device()?;
@@ -290,7 +315,7 @@ pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         id.file()?.tell(RDMA_USER_CM_CMD_DISCONNECT, disconnect)
     });
     // SAFETY: the id is live.
-    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+    zero(c"rdma_disconnect", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
 /// Tells of an event that the program has had of the queue pair (rule CM-47).
@@ -298,7 +323,7 @@ pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_notify", || {
         // SAFETY: by the contract of this function.
         let id = unsafe { Id::of(id) }?;
         id.file()?.tell(RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify { id: id.handle, event })
@@ -310,11 +335,14 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type)
 /// # Safety
 /// All pointers are null or valid.
 pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_set_local_ece", || {
         // SAFETY: by the contract of this function.
-        let (id, ece) = unsafe { (Id::of(id)?, ece.as_ref().ok_or(libc::EINVAL)?) };
-        if !id.seen().qp.is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
-            return Err(libc::EINVAL);
+        let (id, ece) = unsafe { (Id::of(id)?, ece.as_ref().ok_or(NO_ECE)?) };
+        if !id.seen().qp.is_null() {
+            return Err(OWN_ECE);
+        }
+        if ece.vendor_id == 0 || ece.comp_mask != 0 {
+            return Err(Wrong::invalid("ece.vendor_id is 0, or ece.comp_mask is not"));
         }
         id.own(|own| own.local_ece = *ece);
         Ok(())
@@ -326,11 +354,11 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
 /// # Safety
 /// All pointers are null or valid.
 pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_get_remote_ece", || {
         // SAFETY: by the contract of this function.
-        let (id, ece) = unsafe { (Id::of(id)?, ece.as_mut().ok_or(libc::EINVAL)?) };
+        let (id, ece) = unsafe { (Id::of(id)?, ece.as_mut().ok_or(NO_ECE)?) };
         if !id.seen().qp.is_null() {
-            return Err(libc::EINVAL);
+            return Err(OWN_ECE);
         }
         *ece = id.own(|own| own.remote_ece);
         Ok(())

@@ -10,6 +10,7 @@ use transom_abi::*;
 
 use crate::fork;
 use crate::verbs::{Verbs, done, made};
+use crate::wrong::Wrong;
 
 /// A device, opened.
 #[derive(Debug)]
@@ -40,13 +41,13 @@ struct Shared {
 }
 
 impl Device {
-    fn open(verbs: &'static Verbs, device: *mut ibv_device) -> Result<Self, c_int> {
+    fn open(verbs: &'static Verbs, device: *mut ibv_device) -> Result<Self, Wrong> {
         // SAFETY: the device is in a list that is not yet freed.
-        let context = made(unsafe { (verbs.ibv_open_device)(device) })?;
+        let context = made("ibv_open_device", unsafe { (verbs.ibv_open_device)(device) })?;
         // SAFETY: all zeroes are attributes.
         let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the context was just opened.
-        done(unsafe { (verbs.ibv_query_device)(context, &mut attr) })?;
+        done("ibv_query_device", unsafe { (verbs.ibv_query_device)(context, &mut attr) })?;
         let few = |count: c_int| u8::try_from(count.max(0)).unwrap_or(u8::MAX);
         let shared = Shared { users: 0, pd: null_mut(), xrcd: null_mut() };
         let (guid, index, name) = identity(verbs, device);
@@ -62,17 +63,17 @@ impl Device {
     }
 
     /// The protection domain of ids that bring none.
-    pub(crate) fn pd(&self) -> Result<*mut ibv_pd, c_int> {
+    pub(crate) fn pd(&self) -> Result<*mut ibv_pd, Wrong> {
         let mut shared = self.shared.lock();
         if shared.pd.is_null() {
             // SAFETY: the context is open.
-            shared.pd = made(unsafe { (self.verbs.ibv_alloc_pd)(self.context) })?;
+            shared.pd = made("ibv_alloc_pd", unsafe { (self.verbs.ibv_alloc_pd)(self.context) })?;
         }
         Ok(shared.pd)
     }
 
     /// The XRC domain of ids that bring none.
-    pub(crate) fn xrcd(&self) -> Result<*mut ibv_xrcd, c_int> {
+    pub(crate) fn xrcd(&self) -> Result<*mut ibv_xrcd, Wrong> {
         let mut shared = self.shared.lock();
         if shared.xrcd.is_null() {
             // SAFETY: the context is open.
@@ -160,7 +161,7 @@ impl Devices {
         verbs: &'static Verbs,
         guid: u64,
         index: u32,
-    ) -> Result<&'static Device, c_int> {
+    ) -> Result<&'static Device, Wrong> {
         let of = |open: &[&'static Device]| {
             let mut same = open.iter().copied().filter(|device| device.guid == guid);
             let first = same.next()?;
@@ -172,11 +173,14 @@ impl Devices {
             return Ok(found);
         }
         open_all(verbs, &mut open, |(theirs, ..)| *theirs == guid)?;
-        of(&open).ok_or(libc::ENODEV)
+        of(&open).ok_or(Wrong::new(
+            libc::ENODEV,
+            "no device that libibverbs lists has the GUID that rdma_cm names",
+        ))
     }
 
     /// All devices there are.
-    pub(crate) fn all(&self, verbs: &'static Verbs) -> Result<Vec<&'static Device>, c_int> {
+    pub(crate) fn all(&self, verbs: &'static Verbs) -> Result<Vec<&'static Device>, Wrong> {
         let mut open = self.of_this_process().lock();
         open_all(verbs, &mut open, |_| true)?;
         Ok(open.clone())
@@ -188,10 +192,10 @@ fn open_all(
     verbs: &'static Verbs,
     open: &mut Vec<&'static Device>,
     wanted: impl Fn(&(u64, c_int, Vec<u8>)) -> bool,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let mut count = 0;
     // SAFETY: a place for their number.
-    let list = made(unsafe { (verbs.ibv_get_device_list)(&mut count) })?;
+    let list = made("ibv_get_device_list", unsafe { (verbs.ibv_get_device_list)(&mut count) })?;
     let mut result = Ok(());
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the list has so many.

@@ -5,28 +5,24 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 
-use crate::arrival::{self, rdma_get_cm_event};
-use crate::entry::{effect_of, guarded, zero_of};
+use crate::arrival;
+use crate::entry::{attempt, effect_of, pointer_of, zero};
 use crate::event::Event;
 use crate::id::Id;
-use crate::provider::Source;
+use crate::provider::{Source, provider};
+use crate::wrong::Wrong;
 use crate::{address, migrate, qp, resolve, srq};
 
 /// How long addresses and routes may take, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 2000;
 
-/// Ends an id that did not come to be, and keeps `errno`.
-fn undone(id: *mut rdma_cm_id, result: c_int) -> c_int {
-    if result != 0 {
-        let errno = crate::entry::last_errno();
-        // SAFETY: the id was just made, and nobody has it.
-        let _ = guarded(|| unsafe {
-            qp::destroy(Id::of(id)?);
-            Id::destroy(id)
-        });
-        return zero_of(|| Err(errno));
-    }
-    0
+/// Ends an id that did not come to be.
+fn undo(id: *mut rdma_cm_id) {
+    // SAFETY: the id was just made, and nobody has it.
+    let _ = attempt(|| unsafe {
+        qp::destroy(Id::of(id)?);
+        Id::destroy(id)
+    });
 }
 
 /// Makes a synchronous id of what `rdma_getaddrinfo` has found: bound, or resolved and with a queue
@@ -40,31 +36,34 @@ pub unsafe extern "C-unwind" fn rdma_create_ep<S: Source>(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    let mut made = null_mut();
-    let created = zero_of(|| {
-        // SAFETY: by the contract of this function.
-        let res = unsafe { res.as_ref() }.filter(|_| !id.is_null()).ok_or(libc::EINVAL)?;
-        let port_space = res.ai_port_space as rdma_port_space;
-        made = Id::synchronous(S::provider()?, null_mut(), port_space, res.ai_qp_type as u32)?;
-        Ok(())
+    // SAFETY: by the contract of this function.
+    let created = attempt(|| unsafe { create::<S>(res, id.is_null()) });
+    let made = created.and_then(|made| {
+        // SAFETY: both are valid, and the id was just made.
+        let set_up = unsafe {
+            if (*res).ai_flags & RAI_PASSIVE != 0 {
+                attempt(|| passive(Id::of(made)?, &*res, pd, qp_init_attr.as_mut()))
+            } else {
+                active(made, &*res, pd, qp_init_attr)
+            }
+        };
+        set_up.inspect_err(|_| undo(made)).map(|()| made)
     });
-    if created != 0 {
-        return created;
-    }
-    // SAFETY: both are valid, and the id was just made.
-    let result = unsafe {
-        if (*res).ai_flags & RAI_PASSIVE != 0 {
-            zero_of(|| passive(Id::of(made)?, &*res, pd, qp_init_attr.as_mut()))
-        } else {
-            active(made, &*res, pd, qp_init_attr)
-        }
-    };
-    let result = undone(made, result);
-    if result == 0 {
-        // SAFETY: by the contract of this function.
-        unsafe { *id = made };
-    }
-    result
+    // SAFETY: by the contract of this function.
+    zero(c"rdma_create_ep", made.map(|made| unsafe { *id = made }))
+}
+
+/// # Safety
+/// What was found is null or valid.
+unsafe fn create<S: Source>(
+    res: *const rdma_addrinfo,
+    no_place: bool,
+) -> Result<*mut rdma_cm_id, Wrong> {
+    // SAFETY: by the contract of this function.
+    let res = unsafe { res.as_ref() }.filter(|_| !no_place);
+    let res = res.ok_or(Wrong::invalid("id or res is null"))?;
+    let port_space = res.ai_port_space as rdma_port_space;
+    Id::synchronous(provider::<S>()?, null_mut(), port_space, res.ai_qp_type as u32)
 }
 
 /// # Safety
@@ -74,7 +73,7 @@ unsafe fn passive(
     res: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     resolve::bind(id, unsafe { address::read(res.ai_src_addr) }?)?;
     if !pd.is_null() {
@@ -94,18 +93,16 @@ unsafe fn active(
     res: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
-) -> c_int {
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
-    let begun = zero_of(|| unsafe {
+    attempt(|| unsafe {
         let source = if res.ai_src_len > 0 { Some(address::read(res.ai_src_addr)?) } else { None };
         let destination = address::read(res.ai_dst_addr)?;
         resolve::resolve_address(Id::of(made)?, source, destination, RESOLVE_TIMEOUT)
-    });
+    })?;
     // SAFETY: the id is live.
-    if begun != 0 || unsafe { arrival::complete(made) } != 0 {
-        return -1;
-    }
-    let begun = zero_of(|| {
+    unsafe { arrival::complete(made) }?;
+    attempt(|| {
         // SAFETY: the id is live.
         let id = unsafe { Id::of(made) }?;
         if res.ai_route_len == 0 {
@@ -113,12 +110,10 @@ unsafe fn active(
         }
         let (level, name) = (RDMA_OPTION_IB as c_int, RDMA_OPTION_IB_PATH as c_int);
         migrate::set_option(id, level, name, res.ai_route, res.ai_route_len)
-    });
+    })?;
     // SAFETY: the id is live.
-    if begun != 0 || unsafe { arrival::complete(made) } != 0 {
-        return -1;
-    }
-    zero_of(|| {
+    unsafe { arrival::complete(made) }?;
+    attempt(|| {
         // SAFETY: by the contract of this function.
         let (id, attr) = unsafe { (Id::of(made)?, attr.as_mut()) };
         if let Some(attr) = attr {
@@ -141,7 +136,7 @@ unsafe fn active(
 /// # Safety
 /// The id is null or live, and nobody uses it.
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    effect_of(|| {
+    effect_of(c"rdma_destroy_ep", || {
         // SAFETY: by the contract of this function.
         let this = unsafe { Id::of(id) }?;
         qp::destroy(this);
@@ -160,51 +155,52 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
     listen: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
-    let mut channel = null_mut();
-    let ready = zero_of(|| {
+    let ready = attempt(|| {
         // SAFETY: by the contract of this function.
         let listener = unsafe { Id::of(listen) }?;
-        if id.is_null() || !listener.own(|own| own.synchronous) {
-            return Err(libc::EINVAL);
+        if id.is_null() {
+            return Err(Wrong::invalid("id is null"));
+        }
+        if !listener.own(|own| own.synchronous) {
+            return Err(Wrong::invalid(
+                "the listener has a channel: rdma_get_cm_event gets its requests",
+            ));
         }
         if listener.own(|own| own.removed) {
-            return Err(libc::ENODEV);
+            return Err(Wrong::new(libc::ENODEV, "the listener's device is gone"));
         }
         listener.acknowledge_shown();
-        channel = listener.seen().channel;
-        Ok(())
+        Ok(listener.seen().channel)
     });
-    let mut event = null_mut();
     // SAFETY: the channel is the listener's.
-    if ready != 0 || unsafe { rdma_get_cm_event(channel, &mut event) } != 0 {
-        return -1;
-    }
-    zero_of(|| {
-        // SAFETY: the event was just given.
-        let rdma_cm_event { event: what, status, id: made, .. } = unsafe { *event };
-        let request = if status != 0 {
-            Err(status.saturating_neg().max(1))
-        } else if what == RDMA_CM_EVENT_DEVICE_REMOVAL {
-            Err(libc::ENODEV)
-        } else if what != RDMA_CM_EVENT_CONNECT_REQUEST {
-            Err(libc::EINVAL)
-        } else {
-            // SAFETY: both are live.
-            unsafe { requested(listen, made, event) }
-        };
-        match request {
-            // SAFETY: by the contract of this function.
-            Ok(()) => unsafe { *id = made },
-            Err(errno) => {
-                // SAFETY: the event is acknowledged once.
-                if let Some(event) = unsafe { Event::back(event) } {
-                    event.acknowledge();
+    let event = ready.and_then(|channel| unsafe { arrival::fetch(channel) });
+    let request = event.and_then(|event| {
+        attempt(|| {
+            // SAFETY: the event was just given.
+            let rdma_cm_event { event: what, status, id: made, .. } = unsafe { *event };
+            let request = if status != 0 || what == RDMA_CM_EVENT_DEVICE_REMOVAL {
+                Err(Wrong::of_event(what, status))
+            } else if what != RDMA_CM_EVENT_CONNECT_REQUEST {
+                Err(Wrong::invalid("what has come is no request"))
+            } else {
+                // SAFETY: both are live.
+                unsafe { requested(listen, made, event) }
+            };
+            match request {
+                // SAFETY: by the contract of this function.
+                Ok(()) => unsafe { *id = made },
+                Err(wrong) => {
+                    // SAFETY: the event is acknowledged once.
+                    if let Some(event) = unsafe { Event::back(event) } {
+                        event.acknowledge();
+                    }
+                    return Err(wrong);
                 }
-                return Err(errno);
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        })
+    });
+    zero(c"rdma_get_request", request)
 }
 
 /// # Safety
@@ -213,7 +209,7 @@ unsafe fn requested(
     listen: *mut rdma_cm_id,
     made: *mut rdma_cm_id,
     event: *mut rdma_cm_event,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     let (listener, id) = unsafe { (Id::of(listen)?, Id::of(made)?) };
     let with_queue_pair = match listener.own(|own| own.endpoint) {
@@ -238,13 +234,13 @@ unsafe fn requested(
 pub unsafe extern "C" fn rdma_get_devices<S: Source>(
     num_devices: *mut c_int,
 ) -> *mut *mut ibv_context {
-    crate::entry::pointer_of(|| {
-        let devices = S::provider()?.all_devices()?;
+    pointer_of(c"rdma_get_devices", || {
+        let devices = provider::<S>()?.all_devices()?;
         let size = size_of::<*mut ibv_context>();
         // SAFETY: any size may be asked for.
         let list = unsafe { libc::calloc(devices.len() + 1, size) }.cast::<*mut ibv_context>();
         if list.is_null() {
-            return Err(libc::ENOMEM);
+            return Err(Wrong::no_memory());
         }
         for (at, device) in devices.iter().enumerate() {
             // SAFETY: the list has room for them all.

@@ -1,47 +1,73 @@
 //! How a call from C comes in, and what it answers.
 //!
-//! A function is a closure that answers a value or an errno, which goes where C looks for it. A panic, a
-//! mistake of this library, ends as `EIO` and not in a stranger's program. What waits for an event
-//! does so between two such closures: a thread that waits may be cancelled, which unwinds too.
+//! A function is a closure that answers a value or what is wrong. The errno of that goes where C looks for it,
+//! and its sentence, with the function's name, to where `transom explain` finds it. A panic, a mistake of this
+//! library, ends as `EIO` and not in a stranger's program. What waits for an event does so between two such
+//! closures: a thread that waits may be cancelled, which unwinds too.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
-use transom_thread::{errno, set_errno, uncancelled};
+use transom_thread::{set_errno, uncancelled};
 
-/// Runs a part of a function; an error is in `errno` afterwards.
-pub(crate) fn guarded<T>(part: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+use crate::provider;
+use crate::wrong::Wrong;
+
+/// Runs a part of a function.
+pub(crate) fn attempt<T>(part: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
     let answer = catch_unwind(AssertUnwindSafe(|| uncancelled(part)));
-    let answer = answer.unwrap_or_else(|panic| {
+    answer.unwrap_or_else(|panic| {
         // What a panic carries may panic when it is dropped.
         std::mem::forget(panic);
-        Err(libc::EIO)
+        Err(Wrong::new(
+            libc::EIO,
+            "a mistake in librdmacm, which whoever maintains it wants to hear of",
+        ))
+    })
+}
+
+/// What a function has come to: what is wrong is kept, and its errno in `errno` afterwards.
+pub(crate) fn answered<T>(function: &'static CStr, result: Result<T, Wrong>) -> Option<T> {
+    result
+        .inspect_err(|wrong| {
+            note(function, wrong);
+            set_errno(wrong.errno());
+        })
+        .ok()
+}
+
+/// Keeps what is wrong for `transom explain`.
+#[cold]
+pub(crate) fn note(function: &'static CStr, wrong: &Wrong) {
+    let Some(said) = wrong.said() else { return };
+    let _ = attempt(|| {
+        let said = CString::new(said.replace('\0', " ")).unwrap_or_default();
+        provider::current().map(|current| current.calls.note(function, wrong.errno(), &said))
     });
-    answer.inspect_err(|errno| set_errno(*errno))
+}
+
+/// Zero, or -1, of what a function has come to.
+pub(crate) fn zero(function: &'static CStr, result: Result<(), Wrong>) -> c_int {
+    answered(function, result).map_or(-1, |()| 0)
 }
 
 /// Zero, or -1.
-pub(crate) fn zero_of(function: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    if guarded(function).is_ok() { 0 } else { -1 }
+pub(crate) fn zero_of(function: &'static CStr, body: impl FnOnce() -> Result<(), Wrong>) -> c_int {
+    zero(function, attempt(body))
 }
 
 /// A pointer, or null.
-pub(crate) fn pointer_of<T>(function: impl FnOnce() -> Result<*mut T, c_int>) -> *mut T {
-    guarded(function).unwrap_or(null_mut())
+pub(crate) fn pointer_of<T>(
+    function: &'static CStr,
+    body: impl FnOnce() -> Result<*mut T, Wrong>,
+) -> *mut T {
+    answered(function, attempt(body)).unwrap_or(null_mut())
 }
 
 /// Nothing.
-pub(crate) fn effect_of(function: impl FnOnce() -> Result<(), c_int>) {
-    let _ = guarded(function);
-}
-
-/// The errno that a call of C's has just left.
-pub(crate) fn last_errno() -> c_int {
-    match errno() {
-        0 => libc::EIO,
-        errno => errno,
-    }
+pub(crate) fn effect_of(function: &'static CStr, body: impl FnOnce() -> Result<(), Wrong>) {
+    let _ = answered(function, attempt(body));
 }
 
 /// Whether a call that a signal has interrupted goes on (`SA_RESTART`). Which signal it was, nobody tells: it
@@ -65,13 +91,15 @@ pub(crate) fn restarts() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wrong::last_errno;
 
     #[test]
     fn an_error_is_in_errno_and_so_is_a_panic() {
-        assert_eq!(zero_of(|| Err(libc::EADDRINUSE)), -1);
+        let taken = || Err(Wrong::new(libc::EADDRINUSE, "it is taken"));
+        assert_eq!(zero_of(c"a_function", taken), -1);
         assert_eq!(last_errno(), libc::EADDRINUSE);
-        assert!(pointer_of::<u8>(|| panic!("a mistake")).is_null());
+        assert!(pointer_of::<u8>(c"a_function", || panic!("a mistake")).is_null());
         assert_eq!(last_errno(), libc::EIO);
-        assert_eq!(zero_of(|| Ok(())), 0);
+        assert_eq!(zero_of(c"a_function", || Ok(())), 0);
     }
 }

@@ -1,12 +1,17 @@
 //! Events as programs hold them, and how many of an id's were acknowledged.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use transom_abi::*;
 
-use crate::entry::zero_of;
+use crate::entry::{note, zero_of};
+use crate::wrong::Wrong;
+
+/// How long nothing is said of waiting for acknowledgements.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many events of an id, or of a group, the program has acknowledged: whoever ends it waits for all
 /// that were fetched.
@@ -23,11 +28,20 @@ impl Acknowledged {
         self.more.notify_all();
     }
 
-    pub(crate) fn wait_for(&self, fetched: u32) {
+    /// Waits until so many are. Who waits for long says so once: many a program forgets to acknowledge, and stands
+    /// still here.
+    pub(crate) fn wait_for(&self, fetched: u32, function: &'static CStr) {
         let mut count = self.count.lock();
+        let mut is_told = false;
         // They are counts modulo 2^32, and no more are acknowledged than fetched.
         while *count != fetched && fetched.wrapping_sub(*count) as i32 > 0 {
-            self.more.wait(&mut count);
+            if is_told {
+                self.more.wait(&mut count);
+            } else if self.more.wait_for(&mut count, PATIENCE).timed_out() {
+                let missing = fetched.wrapping_sub(*count);
+                MutexGuard::unlocked(&mut count, || note(function, &Wrong::waits_for(missing)));
+                is_told = true;
+            }
         }
     }
 }
@@ -152,9 +166,9 @@ pub(crate) fn address_vector(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
 /// # Safety
 /// The event is null, or `rdma_get_cm_event` gave it and it was not acknowledged.
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_ack_cm_event", || {
         // SAFETY: by the contract of this function.
-        unsafe { Event::back(event) }.ok_or(libc::EINVAL)?.acknowledge();
+        unsafe { Event::back(event) }.ok_or(Wrong::invalid("event is null"))?.acknowledge();
         Ok(())
     })
 }
@@ -179,7 +193,7 @@ mod tests {
         assert_eq!(data, b"abc");
         let waiting = std::thread::spawn({
             let owner = owner.clone();
-            move || owner.wait_for(1)
+            move || owner.wait_for(1, c"a_function")
         });
         // SAFETY: it was given, and is acknowledged once.
         assert_eq!(unsafe { rdma_ack_cm_event(given) }, 0);

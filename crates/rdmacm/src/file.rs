@@ -1,12 +1,12 @@
 //! The file that connections are made by: `/dev/infiniband/rdma_cm`, or what stands in for it.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::size_of;
 
 use libloading::Library;
 use transom_abi::rdma_ucm_cmd_hdr;
 
-use crate::entry::last_errno;
+use crate::wrong::{Wrong, last_errno};
 
 /// The kernel's file.
 const KERNELS: &CStr = c"/dev/infiniband/rdma_cm";
@@ -22,6 +22,17 @@ pub struct FileCalls {
     pub write: unsafe extern "C-unwind" fn(c_int, *const c_void, usize) -> isize,
     /// Closes the file.
     pub close: unsafe extern "C" fn(c_int) -> c_int,
+    /// Where the file is Transom's: why, for `transom explain`.
+    pub explain: Option<ExplainCalls>,
+}
+
+/// The calls of Transom's libibverbs that say why.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainCalls {
+    /// Writes why this thread's last command was refused to so much room: its bytes.
+    pub why: unsafe extern "C" fn(*mut c_char, usize) -> usize,
+    /// Keeps what a function has answered, and why.
+    pub refused: unsafe extern "C" fn(*const c_char, c_int, *const c_char),
 }
 
 impl FileCalls {
@@ -34,7 +45,7 @@ impl FileCalls {
         unsafe extern "C-unwind" {
             fn write(fd: c_int, bytes: *const c_void, count: usize) -> isize;
         }
-        Self { open, write, close: libc::close }
+        Self { open, write, close: libc::close, explain: None }
     };
 
     /// Those that a libibverbs has for its own device, if it has such.
@@ -48,16 +59,41 @@ impl FileCalls {
                 open: *library.get("transom_rdma_cm_open\0").ok()?,
                 write: *library.get("transom_rdma_cm_write\0").ok()?,
                 close: *library.get("transom_rdma_cm_close\0").ok()?,
+                explain: Some(ExplainCalls {
+                    why: *library.get("transom_rdma_cm_why\0").ok()?,
+                    refused: *library.get("transom_rdma_cm_refused\0").ok()?,
+                }),
             })
         }
     }
 
     /// Opens the file.
-    pub(crate) fn open(&self) -> Result<c_int, c_int> {
+    pub(crate) fn open(&self) -> Result<c_int, Wrong> {
         // SAFETY: it has no arguments.
         match unsafe { (self.open)() } {
-            ..0 => Err(last_errno()),
+            ..0 => Err(self.why(last_errno())),
             descriptor => Ok(descriptor),
+        }
+    }
+
+    /// What is wrong with what was just asked for, with this errno.
+    fn why(&self, errno: c_int) -> Wrong {
+        let kernels = || Wrong::of_system("the kernel's rdma_cm", errno);
+        let Some(explain) = self.explain else { return kernels() };
+        if matches!(errno, libc::EAGAIN | libc::EINTR) {
+            return kernels();
+        }
+        let mut room = [0_u8; 256];
+        // SAFETY: there is so much room.
+        let length = unsafe { (explain.why)(room.as_mut_ptr().cast(), room.len()) };
+        Wrong::told(errno, String::from_utf8_lossy(&room[..length.min(room.len())]).into_owned())
+    }
+
+    /// Keeps what a function has answered, if there is anybody to keep it.
+    pub(crate) fn note(&self, function: &CStr, errno: c_int, said: &CStr) {
+        if let Some(explain) = self.explain {
+            // SAFETY: both are strings.
+            unsafe { (explain.refused)(function.as_ptr(), errno, said.as_ptr()) };
         }
     }
 }
@@ -71,14 +107,14 @@ pub(crate) struct File {
 
 /// A command as it is written.
 #[repr(C)]
-pub(crate) struct Written<C> {
+struct Written<C> {
     header: rdma_ucm_cmd_hdr,
     command: C,
 }
 
 impl<C> Written<C> {
     /// `room` is that for the answer.
-    pub(crate) fn new(number: u32, command: C, room: usize) -> Self {
+    fn new(number: u32, command: C, room: usize) -> Self {
         const { assert!(size_of::<Self>() == size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>()) };
         const { assert!(size_of::<C>() <= u16::MAX as usize) };
         let (in_, out) = (size_of::<C>() as u16, room.min(u16::MAX.into()) as u16);
@@ -88,8 +124,18 @@ impl<C> Written<C> {
 
 impl File {
     /// Writes a command that has no answer.
-    pub(crate) fn tell<C>(&self, number: u32, command: C) -> Result<(), c_int> {
-        self.written(&Written::new(number, command, 0))
+    pub(crate) fn tell<C>(&self, number: u32, command: C) -> Result<(), Wrong> {
+        self.tell_with_room(number, command, 0)
+    }
+
+    /// Writes a command that names where its answer goes itself, with so much room.
+    pub(crate) fn tell_with_room<C>(
+        &self,
+        number: u32,
+        command: C,
+        room: usize,
+    ) -> Result<(), Wrong> {
+        self.write(&Written::new(number, command, room))
     }
 
     /// Writes a command that answers to an address.
@@ -97,29 +143,24 @@ impl File {
         &self,
         number: u32,
         command: impl FnOnce(u64) -> C,
-    ) -> Result<A, c_int> {
+    ) -> Result<A, Wrong> {
         let mut answer = A::default();
         let at = (&raw mut answer).expose_provenance() as u64;
-        self.written(&Written::new(number, command(at), size_of::<A>()))?;
+        self.tell_with_room(number, command(at), size_of::<A>())?;
         Ok(answer)
     }
 
-    fn written<C>(&self, command: &Written<C>) -> Result<(), c_int> {
-        let answer = self.write(command);
-        if usize::try_from(answer) == Ok(size_of::<Written<C>>()) {
-            Ok(())
-        } else if answer < 0 {
-            Err(last_errno())
-        } else {
-            // No part of a command means anything.
-            Err(libc::ENODATA)
-        }
-    }
-
     /// Writes a command, and may be cancelled in it: nothing here would be left undone.
-    pub(crate) fn write<C>(&self, command: &Written<C>) -> isize {
+    fn write<C>(&self, command: &Written<C>) -> Result<(), Wrong> {
         let (bytes, count) = ((&raw const *command).cast(), size_of::<Written<C>>());
         // SAFETY: the command lies there, and where its answer goes is that of its type.
-        unsafe { (self.calls.write)(self.descriptor, bytes, count) }
+        let answer = unsafe { (self.calls.write)(self.descriptor, bytes, count) };
+        if usize::try_from(answer) == Ok(count) {
+            Ok(())
+        } else if answer < 0 {
+            Err(self.calls.why(last_errno()))
+        } else {
+            Err(Wrong::new(libc::ENODATA, "the file has taken a part of a command only"))
+        }
     }
 }

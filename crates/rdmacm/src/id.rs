@@ -13,7 +13,8 @@ use crate::device::Device;
 use crate::entry::zero_of;
 use crate::event::{Acknowledged, Event};
 use crate::file::File;
-use crate::provider::{Provider, Source};
+use crate::provider::{Provider, Source, provider};
+use crate::wrong::Wrong;
 
 /// An id.
 #[repr(C)]
@@ -148,12 +149,13 @@ impl Id {
     pub(crate) unsafe fn create(
         provider: &'static Provider,
         new: New,
-    ) -> Result<*mut rdma_cm_id, c_int> {
+    ) -> Result<*mut rdma_cm_id, Wrong> {
         let mut id = Self::of_request(provider, new, 0);
         let uid = (&raw const *id).expose_provenance() as u64;
         // SAFETY: by the contract of this function.
         let file = unsafe { Channel::of(new.channel) }?.file();
-        let port_space = u16::try_from(new.ps).map_err(|_| libc::EINVAL)?;
+        let port_space = u16::try_from(new.ps);
+        let port_space = port_space.map_err(|_| Wrong::invalid("ps is no port space"))?;
         let made: rdma_ucm_create_id_resp =
             file.ask(RDMA_USER_CM_CMD_CREATE_ID, |response| rdma_ucm_create_id {
                 uid,
@@ -172,7 +174,7 @@ impl Id {
         context: *mut c_void,
         ps: rdma_port_space,
         qp_type: ibv_qp_type,
-    ) -> Result<*mut rdma_cm_id, c_int> {
+    ) -> Result<*mut rdma_cm_id, Wrong> {
         let channel = Channel::open(provider)?;
         let new = New { channel, context, ps, qp_type, synchronous: true };
         // SAFETY: the channel was just made, and nobody else has it.
@@ -183,9 +185,9 @@ impl Id {
     ///
     /// # Safety
     /// It is null, or an id that is not destroyed as long as the answer is used.
-    pub(crate) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, c_int> {
+    pub(crate) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Wrong> {
         // SAFETY: by the contract of this function.
-        unsafe { id.cast::<Self>().as_ref() }.ok_or(libc::EINVAL)
+        unsafe { id.cast::<Self>().as_ref() }.ok_or(Wrong::invalid("id is null"))
     }
 
     /// What stands for it in the file.
@@ -218,14 +220,16 @@ impl Id {
     }
 
     /// The file of its channel.
-    pub(crate) fn file(&self) -> Result<File, c_int> {
+    pub(crate) fn file(&self) -> Result<File, Wrong> {
         // SAFETY: the channel of an id lives as long as the id.
         Ok(unsafe { Channel::of(self.seen().channel) }?.file())
     }
 
     /// The device that it is bound to.
-    pub(crate) fn device(&self) -> Result<&'static Device, c_int> {
-        self.own(|own| own.device).ok_or(libc::EINVAL)
+    pub(crate) fn device(&self) -> Result<&'static Device, Wrong> {
+        self.own(|own| own.device).ok_or(Wrong::invalid(
+            "the id has no device yet: rdma_resolve_addr, or rdma_bind_addr to an address of a device",
+        ))
     }
 
     /// Datagrams are what it is for.
@@ -234,7 +238,7 @@ impl Id {
     }
 
     /// Binds it to a device. It has a protection domain from then on, for programs make objects in it.
-    pub(crate) fn bind_to(&self, device: &'static Device, port: u8) -> Result<(), c_int> {
+    pub(crate) fn bind_to(&self, device: &'static Device, port: u8) -> Result<(), Wrong> {
         if self.own(|own| own.device.replace(device).is_none()) {
             device.taken();
         }
@@ -274,7 +278,7 @@ impl Id {
     ///
     /// # Safety
     /// No other call on the id is under way, and none follows if this is a success.
-    pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), c_int> {
+    pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Wrong> {
         // SAFETY: by the contract of this function.
         let this = unsafe { Self::of(id) }?;
         let handle = this.handle;
@@ -288,7 +292,7 @@ impl Id {
         *lookup = Lookup::None;
         drop(lookup);
         this.acknowledge_shown();
-        this.acknowledged.wait_for(gone.events_reported);
+        this.acknowledged.wait_for(gone.events_reported, c"rdma_destroy_id");
         // SAFETY: the file has forgotten it, and so has the program.
         let this = unsafe { Box::from_raw(id.cast::<Self>()) };
         if let Some(device) = this.own(|own| own.device.take()) {
@@ -312,14 +316,14 @@ pub unsafe extern "C" fn rdma_create_id<S: Source>(
     context: *mut c_void,
     ps: rdma_port_space,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_create_id", || {
         if id.is_null() {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("id is null"));
         }
         let datagrams = matches!(ps, RDMA_PS_UDP | RDMA_PS_IPOIB);
         let qp_type = if datagrams { IBV_QPT_UD } else { IBV_QPT_RC };
         let made = if channel.is_null() {
-            Id::synchronous(S::provider()?, context, ps, qp_type)?
+            Id::synchronous(provider::<S>()?, context, ps, qp_type)?
         } else {
             let new = New { channel, context, ps, qp_type, synchronous: false };
             // SAFETY: by the contract of this function.
@@ -337,5 +341,5 @@ pub unsafe extern "C" fn rdma_create_id<S: Source>(
 /// The id is null or live, and no other call on it is under way.
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: by the contract of this function.
-    zero_of(|| unsafe { Id::destroy(id) })
+    zero_of(c"rdma_destroy_id", || unsafe { Id::destroy(id) })
 }

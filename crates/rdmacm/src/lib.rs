@@ -20,6 +20,7 @@ mod device;
 mod endpoint;
 mod entry;
 mod event;
+mod event_name;
 mod file;
 mod fork;
 mod id;
@@ -34,9 +35,10 @@ mod resolve;
 mod rsocket;
 mod srq;
 mod verbs;
+mod wrong;
 
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
-pub use arrival::{rdma_event_str, rdma_get_cm_event};
+pub use arrival::rdma_get_cm_event;
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
 pub use connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_get_remote_ece, rdma_notify,
@@ -46,7 +48,8 @@ pub use endpoint::{
     rdma_create_ep, rdma_destroy_ep, rdma_free_devices, rdma_get_devices, rdma_get_request,
 };
 pub use event::rdma_ack_cm_event;
-pub use file::FileCalls;
+pub use event_name::rdma_event_str;
+pub use file::{ExplainCalls, FileCalls};
 pub use id::{rdma_create_id, rdma_destroy_id};
 pub use lookup::{rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event};
 pub use migrate::{rdma_migrate_id, rdma_set_option};

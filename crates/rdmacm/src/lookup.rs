@@ -7,10 +7,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use transom_abi::*;
 
-use crate::addrinfo::{No, find};
-use crate::entry::zero_of;
+use crate::addrinfo::{No, find, not_found};
+use crate::entry::{note, zero_of};
 use crate::file::File;
 use crate::id::{Id, Lookup};
+use crate::wrong::Wrong;
 
 /// What a thread looks up, and for whom.
 struct Work {
@@ -41,10 +42,12 @@ impl Work {
             }
             Err(no) => {
                 *lookup = Lookup::None;
-                match no {
-                    No::Code(code) => code,
-                    No::Errno(errno) => -errno,
-                }
+                let (status, wrong) = match no {
+                    No::Code(code) => (code, not_found(code)),
+                    No::Wrong(wrong) => (-wrong.errno(), wrong),
+                };
+                note(c"rdma_resolve_addrinfo", &wrong);
+                status
             }
         };
         let _ = write_event(file, self.handle, RDMA_CM_EVENT_INTERNAL, status, 0);
@@ -62,16 +65,20 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
     service: *const c_char,
     hints: *const rdma_addrinfo,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_resolve_addrinfo", || {
         // SAFETY: by the contract of this function.
         let (this, hints) = unsafe { (Id::of(id)?, hints.as_ref()) };
         let flags = hints.map_or(0, |hints| hints.ai_flags);
         if flags & RAI_SA != 0 {
             // There is no subnet administrator over Ethernet.
-            return Err(if flags & RAI_DNS != 0 { libc::EINVAL } else { libc::EOPNOTSUPP });
+            let errno = if flags & RAI_DNS != 0 { libc::EINVAL } else { libc::EOPNOTSUPP };
+            return Err(Wrong::new(
+                errno,
+                "RAI_SA: over Ethernet there is no subnet administrator",
+            ));
         }
         if node.is_null() && service.is_null() {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("node and service are both null"));
         }
         let text = |text: *const c_char| {
             // SAFETY: by the contract of this function.
@@ -95,12 +102,16 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
         let mut lookup = this.lookup.lock();
         if !matches!(*lookup, Lookup::None) {
             // One is under way, or nobody has asked what it has found.
-            return Err(libc::EBUSY);
+            let said = "a look-up is under way, or rdma_query_addrinfo has not taken what it found";
+            return Err(Wrong::new(libc::EBUSY, said));
         }
         let file = this.file()?;
         let thread = std::thread::Builder::new().name("transom-lookup".to_owned());
         let started = thread.spawn(move || work.carry_out());
-        started.map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
+        started.map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+            Wrong::new(errno, "no thread can be started: see `ulimit -u`")
+        })?;
         *lookup = Lookup::UnderWay(file);
         Ok(())
     })
@@ -114,13 +125,17 @@ pub unsafe extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_query_addrinfo", || {
         // SAFETY: by the contract of this function.
         let id = unsafe { Id::of(id) }?;
         if info.is_null() {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("info is null"));
         }
-        let answer = id.lookup.lock().take_found().ok_or(libc::ENODATA)?;
+        let answer = id.lookup.lock().take_found();
+        let answer = answer.ok_or(Wrong::new(
+            libc::ENODATA,
+            "nothing was found, or it was taken: wait for RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        ))?;
         // SAFETY: by the contract of this function.
         unsafe { *info = answer.given() };
         Ok(())
@@ -133,7 +148,7 @@ fn write_event(
     event: rdma_cm_event_type,
     status: c_int,
     argument: u64,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let write = rdma_ucm_write_cm_event {
         id: handle,
         reserved: 0,
@@ -155,13 +170,13 @@ pub unsafe extern "C" fn rdma_write_cm_event(
     status: c_int,
     arg: u64,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_write_cm_event", || {
         // SAFETY: by the contract of this function.
         let id = unsafe { Id::of(id) }?;
         if event == RDMA_CM_EVENT_USER {
             write_event(id.file()?, id.handle, event, status, arg)
         } else {
-            Err(libc::EINVAL)
+            Err(Wrong::invalid("event is not RDMA_CM_EVENT_USER, the only one that programs write"))
         }
     })
 }

@@ -7,6 +7,7 @@ use transom_abi::*;
 use crate::channel::Channel;
 use crate::entry::zero_of;
 use crate::id::{Id, Lookup};
+use crate::wrong::Wrong;
 
 /// Moves an id to a channel, or to one of its own, once its events of the old one are acknowledged.
 ///
@@ -15,13 +16,13 @@ use crate::id::{Id, Lookup};
 pub(crate) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     let id = unsafe { Id::of(id) }?;
     let was_synchronous = id.own(|own| own.synchronous);
     let synchronous = channel.is_null();
     if synchronous && was_synchronous {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("channel is null, and the id has a channel of its own already"));
     }
     let to = if synchronous { Channel::open(id.provider)? } else { channel };
     let old = id.seen().channel;
@@ -50,7 +51,7 @@ pub(crate) unsafe fn migrate(
         // SAFETY: the channel was this id's own.
         unsafe { Channel::close(old) };
     }
-    id.acknowledged.wait_for(moved.events_reported);
+    id.acknowledged.wait_for(moved.events_reported, c"rdma_migrate_id");
     Ok(())
 }
 
@@ -63,7 +64,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    zero_of(|| unsafe { migrate(id, channel) })
+    zero_of(c"rdma_migrate_id", || unsafe { migrate(id, channel) })
 }
 
 /// Sets an option.
@@ -73,13 +74,13 @@ pub(crate) fn set_option(
     name: c_int,
     value: *const c_void,
     length: usize,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let set = rdma_ucm_set_option {
         optval: value.expose_provenance() as u64,
         id: id.handle,
         level: level as u32,
         optname: name as u32,
-        optlen: u32::try_from(length).map_err(|_| libc::EINVAL)?,
+        optlen: u32::try_from(length).map_err(|_| Wrong::invalid("optlen is too long"))?,
     };
     id.file()?.tell(RDMA_USER_CM_CMD_SET_OPTION, set)
 }
@@ -95,6 +96,8 @@ pub unsafe extern "C" fn rdma_set_option(
     optval: *mut c_void,
     optlen: usize,
 ) -> c_int {
-    // SAFETY: by the contract of this function.
-    zero_of(|| set_option(unsafe { Id::of(id) }?, level, optname, optval, optlen))
+    zero_of(c"rdma_set_option", || {
+        // SAFETY: by the contract of this function.
+        set_option(unsafe { Id::of(id) }?, level, optname, optval, optlen)
+    })
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use transom_abi::*;
 
-use crate::entry::zero_of;
+use crate::entry::{attempt, zero, zero_of};
 use crate::id::{Group, Id};
+use crate::wrong::Wrong;
 use crate::{address, arrival};
 
 fn join(
@@ -14,7 +15,7 @@ fn join(
     (addr, addr_size): (sockaddr_storage, u16),
     flags: rdma_cm_mc_join_flags,
     context: *mut c_void,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     id.device()?;
     let group = Arc::new(Group {
         id: id.pointer().cast(),
@@ -37,7 +38,7 @@ fn join(
             addr,
         })
     });
-    let forget = |_: &c_int| id.own(|own| own.groups.retain(|other| !Arc::ptr_eq(other, &group)));
+    let forget = |_: &Wrong| id.own(|own| own.groups.retain(|other| !Arc::ptr_eq(other, &group)));
     let made: rdma_ucm_create_id_resp = made.inspect_err(forget)?;
     group.state.lock().handle = made.id;
     Ok(())
@@ -52,13 +53,13 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast(
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    let begun = zero_of(|| {
+    let begun = attempt(|| {
         // SAFETY: by the contract of this function.
         let (id, address) = unsafe { (Id::of(id)?, address::read(addr)?) };
         join(id, address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context)
     });
     // SAFETY: the id is live.
-    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+    zero(c"rdma_join_multicast", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
 /// As [`rdma_join_multicast`], perhaps to send only.
@@ -70,14 +71,15 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     mc_join_attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
-    let begun = zero_of(|| {
+    let begun = attempt(|| {
         // SAFETY: by the contract of this function.
-        let (id, attr) = unsafe { (Id::of(id)?, mc_join_attr.as_ref().ok_or(libc::EINVAL)?) };
+        let (id, attr) = unsafe { (Id::of(id)?, mc_join_attr.as_ref()) };
+        let attr = attr.ok_or(Wrong::invalid("mc_join_attr is null"))?;
         if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
-            return Err(libc::ENOTSUP);
+            return Err(Wrong::new(libc::ENOTSUP, "comp_mask has a bit that is not known"));
         }
         if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("comp_mask lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS"));
         }
         let flags = if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS == 0 {
             RDMA_MC_JOIN_FLAG_FULLMEMBER
@@ -85,13 +87,13 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
             attr.join_flags
         };
         if flags >= RDMA_MC_JOIN_FLAG_RESERVED {
-            return Err(libc::ENOTSUP);
+            return Err(Wrong::new(libc::ENOTSUP, "join_flags has a value that is not known"));
         }
         // SAFETY: by the contract of this function.
         join(id, unsafe { address::read(attr.addr) }?, flags, context)
     });
     // SAFETY: the id is live.
-    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+    zero(c"rdma_join_multicast_ex", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
 /// Leaves a group, once its events are acknowledged.
@@ -99,14 +101,17 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
 /// # Safety
 /// The pointers are null or valid, the address as long as its family says.
 pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_leave_multicast", || {
         // SAFETY: by the contract of this function.
         let (id, (address, _)) = unsafe { (Id::of(id)?, address::read(addr)?) };
         let found = id.own(|own| {
             let at = own.groups.iter().position(|group| group.address == address)?;
             Some(own.groups.swap_remove(at))
         });
-        let group = found.ok_or(libc::EADDRNOTAVAIL)?;
+        let group = found.ok_or(Wrong::new(
+            libc::EADDRNOTAVAIL,
+            "the id has not joined the group of this address",
+        ))?;
         let (handle, attached) = {
             let mut state = group.state.lock();
             state.left = true;
@@ -126,7 +131,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
         if id.own(|own| own.synchronous) {
             id.acknowledge_shown();
         }
-        group.acknowledged.wait_for(left.events_reported);
+        group.acknowledged.wait_for(left.events_reported, c"rdma_leave_multicast");
         Ok(())
     })
 }
@@ -196,7 +201,10 @@ mod tests {
     #[test]
     fn who_leaves_while_the_event_is_fetched_is_attached_no_more() {
         let verbs = Verbs { ibv_attach_mcast: attach, ibv_detach_mcast: detach, ..Verbs::none() };
-        let provider = Box::leak(Box::new(Provider::new(verbs, FileCalls { open, write, close })));
+        let provider = Box::leak(Box::new(Provider::new(
+            verbs,
+            FileCalls { open, write, close, explain: None },
+        )));
         let channel = Channel::open(provider).unwrap();
         let new = New {
             channel,

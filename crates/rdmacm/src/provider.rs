@@ -1,6 +1,5 @@
 //! Where verbs, the file and devices come from.
 
-use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -8,6 +7,7 @@ use libloading::Library;
 use crate::device::{Device, Devices};
 use crate::file::FileCalls;
 use crate::verbs::Verbs;
+use crate::wrong::Wrong;
 
 /// The verbs and the file that ids are made with, and the devices that they are bound to.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ impl Provider {
         Self { verbs, calls, devices: Devices::new() }
     }
 
-    pub(crate) fn device(&'static self, guid: u64, index: u32) -> Result<&'static Device, c_int> {
+    pub(crate) fn device(&'static self, guid: u64, index: u32) -> Result<&'static Device, Wrong> {
         self.devices.find(&self.verbs, guid, index)
     }
 
-    pub(crate) fn all_devices(&'static self) -> Result<Vec<&'static Device>, c_int> {
+    pub(crate) fn all_devices(&'static self) -> Result<Vec<&'static Device>, Wrong> {
         self.devices.all(&self.verbs)
     }
 }
@@ -37,8 +37,8 @@ pub trait Source {
     /// The provider, one for the process.
     ///
     /// # Errors
-    /// An errno, if it is not to be had.
-    fn provider() -> Result<&'static Provider, c_int>;
+    /// A sentence, if it is not to be had.
+    fn provider() -> Result<&'static Provider, &'static str>;
 }
 
 /// The `libibverbs.so.1` of this process, as the loader finds it.
@@ -46,21 +46,37 @@ pub trait Source {
 pub enum Loaded {}
 
 impl Source for Loaded {
-    fn provider() -> Result<&'static Provider, c_int> {
-        static PROVIDER: OnceLock<Result<Provider, c_int>> = OnceLock::new();
-        PROVIDER.get_or_init(load).as_ref().map_err(|errno| *errno)
+    fn provider() -> Result<&'static Provider, &'static str> {
+        static PROVIDER: OnceLock<Result<Provider, &'static str>> = OnceLock::new();
+        PROVIDER.get_or_init(load).as_ref().map_err(|said| *said)
     }
 }
 
-fn load() -> Result<Provider, c_int> {
+fn load() -> Result<Provider, &'static str> {
     // SAFETY: by this name the loader finds a libibverbs; what else it could find is up to who runs
     // the program, as with every dynamic linking.
-    let library = unsafe { Library::new("libibverbs.so.1") }.map_err(|_| libc::ENOSYS)?;
+    let library = unsafe { Library::new("libibverbs.so.1") };
+    let library = library.map_err(|_| "libibverbs.so.1 cannot be loaded: see `transom doctor`")?;
     // SAFETY: it is a libibverbs.
-    let verbs = unsafe { Verbs::load(&library) }.map_err(|_| libc::ENOSYS)?;
+    let verbs = unsafe { Verbs::load(&library) };
+    let verbs = verbs.map_err(|_| "libibverbs.so.1 lacks a verb: is it older than version 34?")?;
     // SAFETY: it is a libibverbs.
     let calls = unsafe { FileCalls::of(&library) }.unwrap_or(FileCalls::KERNEL);
     // It has threads and keeps pointers to its code, so it stays.
     std::mem::forget(library);
     Ok(Provider::new(verbs, calls))
+}
+
+/// The provider that was asked for first: why functions are refused is kept there.
+static CURRENT: OnceLock<&'static Provider> = OnceLock::new();
+
+/// The provider of a source.
+pub(crate) fn provider<S: Source>() -> Result<&'static Provider, Wrong> {
+    let provider = S::provider().map_err(|said| Wrong::new(libc::ENOSYS, said))?;
+    Ok(CURRENT.get_or_init(|| provider))
+}
+
+/// The provider of this process: of one that has asked for none yet, what it would get.
+pub(crate) fn current() -> Result<&'static Provider, Wrong> {
+    CURRENT.get().copied().map_or_else(provider::<Loaded>, Ok)
 }

@@ -11,9 +11,12 @@ use crate::event::address_vector;
 use crate::id::Id;
 use crate::queues;
 use crate::verbs::done;
+use crate::wrong::Wrong;
+
+const NO_ATTRIBUTES: Wrong = Wrong::invalid("qp_init_attr is null");
 
 /// Asks the file how a queue pair goes to the state that the attributes name.
-fn attributes(id: &Id, attr: &mut ibv_qp_attr) -> Result<c_int, c_int> {
+fn attributes(id: &Id, attr: &mut ibv_qp_attr) -> Result<c_int, Wrong> {
     let (handle, qp_state) = (id.handle, attr.qp_state);
     let from: ib_uverbs_qp_attr = id.file()?.ask(RDMA_USER_CM_CMD_INIT_QP_ATTR, |response| {
         rdma_ucm_init_qp_attr { response, id: handle, qp_state }
@@ -44,12 +47,12 @@ fn move_to(
     qp: *mut ibv_qp,
     state: ibv_qp_state,
     change: impl FnOnce(&mut ibv_qp_attr),
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
     let mask = attributes(id, &mut attr)?;
     change(&mut attr);
     // SAFETY: the queue pair is the id's, and live.
-    done(unsafe { (id.provider.verbs.ibv_modify_qp)(qp, &mut attr, mask) })
+    done("ibv_modify_qp", unsafe { (id.provider.verbs.ibv_modify_qp)(qp, &mut attr, mask) })
 }
 
 /// The queue pair can receive; `resources` are responder resources, if not what the exchange says.
@@ -57,7 +60,7 @@ pub(crate) fn ready_to_receive(
     id: &Id,
     qp: *mut ibv_qp,
     resources: Option<u8>,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     // Once more, for now it is known what the peer may do.
     move_to(id, qp, IBV_QPS_INIT, |_| ())?;
     move_to(id, qp, IBV_QPS_RTR, |attr| {
@@ -66,30 +69,31 @@ pub(crate) fn ready_to_receive(
 }
 
 /// The queue pair can send; `depth` is its initiator depth, if not what the exchange says.
-pub(crate) fn ready_to_send(id: &Id, qp: *mut ibv_qp, depth: Option<u8>) -> Result<(), c_int> {
+pub(crate) fn ready_to_send(id: &Id, qp: *mut ibv_qp, depth: Option<u8>) -> Result<(), Wrong> {
     move_to(id, qp, IBV_QPS_RTS, |attr| attr.max_rd_atomic = depth.unwrap_or(attr.max_rd_atomic))
 }
 
 /// The queue pair of an id, if it has one, does nothing any more.
-pub(crate) fn fail(id: &Id) -> Result<(), c_int> {
+pub(crate) fn fail(id: &Id) -> Result<(), Wrong> {
     let qp = id.seen().qp;
     if qp.is_null() {
         return Ok(());
     }
     let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() };
+    let modify = id.provider.verbs.ibv_modify_qp;
     // SAFETY: the queue pair is the id's, and live.
-    done(unsafe { (id.provider.verbs.ibv_modify_qp)(qp, &mut attr, IBV_QP_STATE as c_int) })
+    done("ibv_modify_qp", unsafe { modify(qp, &mut attr, IBV_QP_STATE as c_int) })
 }
 
 /// Brings a new queue pair as far as it goes without a peer: datagrams can be sent (rule CM-34).
-fn begin(id: &Id, qp: *mut ibv_qp) -> Result<(), c_int> {
+fn begin(id: &Id, qp: *mut ibv_qp) -> Result<(), Wrong> {
     move_to(id, qp, IBV_QPS_INIT, |_| ())?;
     if !id.is_datagram() {
         return Ok(());
     }
     let modify = |attr: &mut ibv_qp_attr, mask: ibv_qp_attr_mask| {
         // SAFETY: the queue pair is live.
-        done(unsafe { (id.provider.verbs.ibv_modify_qp)(qp, attr, mask as c_int) })
+        done("ibv_modify_qp", unsafe { (id.provider.verbs.ibv_modify_qp)(qp, attr, mask as c_int) })
     };
     let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTR, ..Default::default() };
     modify(&mut attr, IBV_QP_STATE)?;
@@ -98,24 +102,26 @@ fn begin(id: &Id, qp: *mut ibv_qp) -> Result<(), c_int> {
 }
 
 /// Makes the queue pair of an id.
-pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int> {
+pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Wrong> {
     let seen = id.seen();
     let device = id.device()?;
     if !seen.qp.is_null() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("the id has a queue pair already"));
     }
     let conflict = |theirs: *mut ibv_cq, ours: *mut ibv_cq| {
         !theirs.is_null() && !ours.is_null() && theirs != ours
     };
     if conflict(attr.send_cq, seen.send_cq) || conflict(attr.recv_cq, seen.recv_cq) {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("send_cq or recv_cq is not the one that the id has already"));
     }
     if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr.pd = seen.pd;
     // SAFETY: a protection domain of the program's is live.
     } else if unsafe { (*attr.pd).context } != seen.verbs {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid(
+            "pd is of another context than id->verbs: allocate it of that one",
+        ));
     }
     if attr.comp_mask & IBV_QP_INIT_ATTR_XRCD != 0 && attr.xrcd.is_null() {
         attr.xrcd = device.xrcd()?;
@@ -137,7 +143,7 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_in
     let made = unsafe { id.provider.verbs.create_qp_ex(seen.verbs, attr) };
     let made = made.and_then(|qp| {
         // SAFETY: the queue pair was just made, and nobody has it.
-        let undo = |_: &c_int| unsafe { _ = (id.provider.verbs.ibv_destroy_qp)(qp) };
+        let undo = |_: &Wrong| unsafe { _ = (id.provider.verbs.ibv_destroy_qp)(qp) };
         begin(id, qp).map(|()| qp).inspect_err(undo)
     });
     let qp = made.inspect_err(|_| queues::destroy(id, !had_send, !had_receive))?;
@@ -153,7 +159,7 @@ pub(crate) fn create_plain(
     id: &Id,
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let mut extended = ibv_qp_init_attr_ex {
         qp_context: attr.qp_context,
         send_cq: attr.send_cq,
@@ -186,9 +192,9 @@ pub unsafe extern "C" fn rdma_create_qp(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_create_qp", || {
         // SAFETY: by the contract of this function.
-        let (id, attr) = unsafe { (Id::of(id)?, qp_init_attr.as_mut().ok_or(libc::EINVAL)?) };
+        let (id, attr) = unsafe { (Id::of(id)?, qp_init_attr.as_mut().ok_or(NO_ATTRIBUTES)?) };
         create_plain(id, pd, attr)
     })
 }
@@ -201,9 +207,9 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     qp_init_attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_create_qp_ex", || {
         // SAFETY: by the contract of this function.
-        let (id, attr) = unsafe { (Id::of(id)?, qp_init_attr.as_mut().ok_or(libc::EINVAL)?) };
+        let (id, attr) = unsafe { (Id::of(id)?, qp_init_attr.as_mut().ok_or(NO_ATTRIBUTES)?) };
         create(id, attr)
     })
 }
@@ -228,7 +234,7 @@ pub(crate) fn destroy(id: &Id) {
 /// # Safety
 /// The id is null or live, and nobody uses its queue pair.
 pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    effect_of(|| {
+    effect_of(c"rdma_destroy_qp", || {
         // SAFETY: by the contract of this function.
         destroy(unsafe { Id::of(id) }?);
         Ok(())
@@ -244,10 +250,12 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
     qp_attr: *mut ibv_qp_attr,
     qp_attr_mask: *mut c_int,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_init_qp_attr", || {
         // SAFETY: by the contract of this function.
         let (id, attr, mask) = unsafe { (Id::of(id)?, qp_attr.as_mut(), qp_attr_mask.as_mut()) };
-        let (Some(attr), Some(mask)) = (attr, mask) else { return Err(libc::EINVAL) };
+        let (Some(attr), Some(mask)) = (attr, mask) else {
+            return Err(Wrong::invalid("qp_attr or qp_attr_mask is null"));
+        };
         *mask = attributes(id, attr)?;
         Ok(())
     })

@@ -1,11 +1,10 @@
 //! What the file knows of an id: its addresses, device and paths, which the program sees in it.
 
-use std::ffi::c_int;
-
 use transom_abi::*;
 
 use crate::address;
 use crate::id::Id;
+use crate::wrong::Wrong;
 
 /// The paths of an answer; more than these no fabric gives.
 #[repr(C)]
@@ -26,13 +25,13 @@ struct Path {
 
 const _: () = assert!(size_of::<Path>() == size_of::<ib_path_rec_data>());
 
-fn ask<A: Default>(id: &Id, option: u32) -> Result<A, c_int> {
+fn ask<A: Default>(id: &Id, option: u32) -> Result<A, Wrong> {
     let query = |response| rdma_ucm_query { response, id: id.handle, option };
     id.file()?.ask(RDMA_USER_CM_CMD_QUERY, query)
 }
 
 /// Shows addresses and device, as they are now.
-pub(crate) fn addresses(id: &Id) -> Result<(), c_int> {
+pub(crate) fn addresses(id: &Id) -> Result<(), Wrong> {
     let found: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_ADDR)?;
     let gids: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_GID)?;
     if found.node_guid != 0 {
@@ -55,7 +54,7 @@ pub(crate) fn addresses(id: &Id) -> Result<(), c_int> {
 }
 
 /// Shows the paths, as they are now.
-pub(crate) fn paths(id: &Id) -> Result<(), c_int> {
+pub(crate) fn paths(id: &Id) -> Result<(), Wrong> {
     let found: Paths = ask(id, RDMA_USER_CM_QUERY_PATH)?;
     let count = usize::try_from(found.head.num_paths).unwrap_or(usize::MAX);
     id.show_paths(found.paths.iter().take(count).map(|path| record(&path.record)).collect());
@@ -63,7 +62,7 @@ pub(crate) fn paths(id: &Id) -> Result<(), c_int> {
 }
 
 /// The first path, if there is one.
-pub(crate) fn first_path(id: &Id) -> Result<Option<ibv_path_data>, c_int> {
+pub(crate) fn first_path(id: &Id) -> Result<Option<ibv_path_data>, Wrong> {
     let found: Paths = ask(id, RDMA_USER_CM_QUERY_PATH)?;
     let Path { flags, reserved, record } = found.paths[0];
     let path = ibv_path_data { flags, reserved, path: record };

@@ -7,29 +7,32 @@ use transom_abi::*;
 
 use crate::id::Id;
 use crate::verbs::made;
+use crate::wrong::Wrong;
 
 /// Makes those of so many requests that are not 0.
-pub(crate) fn create(id: &Id, sends: u32, receives: u32) -> Result<(), c_int> {
+pub(crate) fn create(id: &Id, sends: u32, receives: u32) -> Result<(), Wrong> {
     if receives > 0 {
         let (cq, channel) = pair(id, receives)?;
         id.change(|seen| (seen.recv_cq, seen.recv_cq_channel) = (cq, channel));
     }
     if sends > 0 {
-        let undo = |_: &c_int| destroy(id, false, receives > 0);
+        let undo = |_: &Wrong| destroy(id, false, receives > 0);
         let (cq, channel) = pair(id, sends).inspect_err(undo)?;
         id.change(|seen| (seen.send_cq, seen.send_cq_channel) = (cq, channel));
     }
     Ok(())
 }
 
-fn pair(id: &Id, requests: u32) -> Result<(*mut ibv_cq, *mut ibv_comp_channel), c_int> {
+fn pair(id: &Id, requests: u32) -> Result<(*mut ibv_cq, *mut ibv_comp_channel), Wrong> {
     let (verbs, context) = (&id.provider.verbs, id.seen().verbs);
-    let cqe = c_int::try_from(requests).map_err(|_| libc::EINVAL)?;
+    let cqe = c_int::try_from(requests);
+    let cqe = cqe.map_err(|_| Wrong::invalid("max_send_wr or max_recv_wr is above 2^31"))?;
     // SAFETY: the device of an id is open.
-    let channel = made(unsafe { (verbs.ibv_create_comp_channel)(context) })?;
+    let channel = unsafe { (verbs.ibv_create_comp_channel)(context) };
+    let channel = made("ibv_create_comp_channel", channel)?;
     // SAFETY: device and channel are open; the queue's context is for the program to read.
     let cq = unsafe { (verbs.ibv_create_cq)(context, cqe, id.pointer().cast(), channel, 0) };
-    match made(cq) {
+    match made("ibv_create_cq", cq) {
         Ok(cq) => Ok((cq, channel)),
         Err(errno) => {
             // SAFETY: the channel was just made, and nobody has it.

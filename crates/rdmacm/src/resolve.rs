@@ -5,12 +5,13 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 
-use crate::entry::zero_of;
+use crate::entry::{attempt, zero, zero_of};
 use crate::id::Id;
+use crate::wrong::Wrong;
 use crate::{address, arrival, query};
 
 /// Binds an id to an address.
-pub(crate) fn bind(id: &Id, (addr, addr_size): (sockaddr_storage, u16)) -> Result<(), c_int> {
+pub(crate) fn bind(id: &Id, (addr, addr_size): (sockaddr_storage, u16)) -> Result<(), Wrong> {
     let bind = rdma_ucm_bind { id: id.handle, addr_size, reserved: 0, addr };
     id.file()?.tell(RDMA_USER_CM_CMD_BIND, bind)?;
     query::addresses(id)
@@ -22,7 +23,7 @@ pub(crate) fn resolve_address(
     source: Option<(sockaddr_storage, u16)>,
     (dst_addr, dst_size): (sockaddr_storage, u16),
     timeout_ms: c_int,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let (src_addr, src_size) = source.unwrap_or_default();
     id.change(|seen| seen.route.addr.dst.dst_storage = dst_addr);
     let resolve = rdma_ucm_resolve_addr {
@@ -38,7 +39,7 @@ pub(crate) fn resolve_address(
 }
 
 /// Begins to resolve a route.
-pub(crate) fn resolve_route(id: &Id, timeout_ms: c_int) -> Result<(), c_int> {
+pub(crate) fn resolve_route(id: &Id, timeout_ms: c_int) -> Result<(), Wrong> {
     let resolve = rdma_ucm_resolve_route { id: id.handle, timeout_ms: timeout_ms as u32 };
     id.file()?.tell(RDMA_USER_CM_CMD_RESOLVE_ROUTE, resolve)
 }
@@ -49,7 +50,7 @@ pub(crate) fn resolve_route(id: &Id, timeout_ms: c_int) -> Result<(), c_int> {
 /// The pointers are null or valid, the address as long as its family says.
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: by the contract of this function.
-    zero_of(|| unsafe { bind(Id::of(id)?, address::read(addr)?) })
+    zero_of(c"rdma_bind_addr", || unsafe { bind(Id::of(id)?, address::read(addr)?) })
 }
 
 /// Finds the device and the local address by which a destination is reached.
@@ -63,13 +64,13 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     timeout_ms: c_int,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let begun = zero_of(|| unsafe {
+    let begun = attempt(|| unsafe {
         let (id, destination) = (Id::of(id)?, address::read(dst_addr)?);
         let source = if src_addr.is_null() { None } else { Some(address::read(src_addr)?) };
         resolve_address(id, source, destination, timeout_ms)
     });
     // SAFETY: the id is live.
-    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+    zero(c"rdma_resolve_addr", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
 /// Finds the path to the destination.
@@ -81,13 +82,13 @@ pub unsafe extern "C-unwind" fn rdma_resolve_route(
     timeout_ms: c_int,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let begun = zero_of(|| resolve_route(unsafe { Id::of(id) }?, timeout_ms));
+    let begun = attempt(|| resolve_route(unsafe { Id::of(id) }?, timeout_ms));
     // SAFETY: the id is live.
-    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+    zero(c"rdma_resolve_route", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
 /// Has requests for the address arrive.
-pub(crate) fn listen(id: &Id, backlog: c_int) -> Result<(), c_int> {
+pub(crate) fn listen(id: &Id, backlog: c_int) -> Result<(), Wrong> {
     let listen = rdma_ucm_listen { id: id.handle, backlog: backlog as u32 };
     id.file()?.tell(RDMA_USER_CM_CMD_LISTEN, listen)?;
     query::addresses(id)
@@ -99,7 +100,7 @@ pub(crate) fn listen(id: &Id, backlog: c_int) -> Result<(), c_int> {
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: by the contract of this function.
-    zero_of(|| listen(unsafe { Id::of(id) }?, backlog))
+    zero_of(c"rdma_listen", || listen(unsafe { Id::of(id) }?, backlog))
 }
 
 /// The port of the local address, network byte order.

@@ -8,11 +8,14 @@ use transom_abi::*;
 use crate::entry::{effect_of, zero_of};
 use crate::id::Id;
 use crate::queues;
+use crate::wrong::Wrong;
 
-fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), c_int> {
+const NO_ATTRIBUTES: Wrong = Wrong::invalid("attr is null");
+
+fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Wrong> {
     let (seen, device) = (id.seen(), id.device()?);
     if !seen.srq.is_null() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("the id has a shared receive queue already"));
     }
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE;
@@ -55,9 +58,9 @@ pub unsafe extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_create_srq", || {
         // SAFETY: by the contract of this function.
-        let (id, attr) = unsafe { (Id::of(id)?, attr.as_mut().ok_or(libc::EINVAL)?) };
+        let (id, attr) = unsafe { (Id::of(id)?, attr.as_mut().ok_or(NO_ATTRIBUTES)?) };
         let xrc = matches!(id.seen().qp_type, IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV);
         let mut extended = ibv_srq_init_attr_ex {
             srq_context: attr.srq_context,
@@ -81,9 +84,9 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rdma_create_srq_ex", || {
         // SAFETY: by the contract of this function.
-        let (id, attr) = unsafe { (Id::of(id)?, attr.as_mut().ok_or(libc::EINVAL)?) };
+        let (id, attr) = unsafe { (Id::of(id)?, attr.as_mut().ok_or(NO_ATTRIBUTES)?) };
         create(id, attr)
     })
 }
@@ -105,7 +108,7 @@ pub(crate) fn destroy(id: &Id) {
 /// # Safety
 /// The id is null or live, and nobody uses its queue.
 pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    effect_of(|| {
+    effect_of(c"rdma_destroy_srq", || {
         // SAFETY: by the contract of this function.
         destroy(unsafe { Id::of(id) }?);
         Ok(())

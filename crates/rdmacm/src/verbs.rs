@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 use libloading::Library;
 use transom_abi::*;
 
-use crate::entry::last_errno;
+use crate::wrong::{Wrong, last_errno};
 
 /// Declares the table of exported verbs and how it is filled from a library.
 macro_rules! verbs {
@@ -103,17 +103,23 @@ verbs! {
     ) -> c_int;
 }
 
-/// What a verb has made, or why it has not.
-pub(crate) fn made<T>(object: *mut T) -> Result<*mut T, c_int> {
-    if object.is_null() { Err(last_errno()) } else { Ok(object) }
+/// The libibverbs has no such verb.
+const NOT_THERE: Wrong = Wrong::new(
+    libc::EOPNOTSUPP,
+    "the libibverbs of this process, or its provider, does not have the verb for it",
+);
+
+/// What a verb has made, or that it has not.
+pub(crate) fn made<T>(verb: &str, object: *mut T) -> Result<*mut T, Wrong> {
+    if object.is_null() { Err(Wrong::of_verb(verb, last_errno())) } else { Ok(object) }
 }
 
 /// What a verb answers that answers an errno. Some providers answer -1 and set it.
-pub(crate) fn done(answer: c_int) -> Result<(), c_int> {
+pub(crate) fn done(verb: &str, answer: c_int) -> Result<(), Wrong> {
     match answer {
         0 => Ok(()),
-        ..0 => Err(last_errno()),
-        errno => Err(errno),
+        ..0 => Err(Wrong::of_verb(verb, last_errno())),
+        errno => Err(Wrong::of_verb(verb, errno)),
     }
 }
 
@@ -124,17 +130,17 @@ pub(crate) fn done(answer: c_int) -> Result<(), c_int> {
 unsafe fn extended(
     context: *mut ibv_context,
     offset: usize,
-) -> Result<*const verbs_context, c_int> {
+) -> Result<*const verbs_context, Wrong> {
     // SAFETY: by the contract of this function.
     if unsafe { (*context).abi_compat } != __VERBS_ABI_IS_EXTENDED {
-        return Err(libc::EOPNOTSUPP);
+        return Err(NOT_THERE);
     }
     let table = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast();
     let table: *const verbs_context = table;
     // SAFETY: the mark says that the context is the last part of a `verbs_context`.
     let size = unsafe { (*table).sz };
     let known = size >= size_of::<verbs_context>() - offset;
-    if known { Ok(table) } else { Err(libc::EOPNOTSUPP) }
+    if known { Ok(table) } else { Err(NOT_THERE) }
 }
 
 impl Verbs {
@@ -146,17 +152,19 @@ impl Verbs {
         &self,
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
-    ) -> Result<*mut ibv_qp, c_int> {
+    ) -> Result<*mut ibv_qp, Wrong> {
         if attr.comp_mask == IBV_QP_INIT_ATTR_PD {
             // SAFETY: the extended struct begins with the other's fields.
-            return made(unsafe { (self.ibv_create_qp)(attr.pd, (&raw mut *attr).cast()) });
+            return made("ibv_create_qp", unsafe {
+                (self.ibv_create_qp)(attr.pd, (&raw mut *attr).cast())
+            });
         }
         // SAFETY: by the contract of this function.
         let table = unsafe { extended(context, offset_of!(verbs_context, create_qp_ex)) }?;
         // SAFETY: the table reaches this far.
-        let create = unsafe { (*table).create_qp_ex }.ok_or(libc::EOPNOTSUPP)?;
+        let create = unsafe { (*table).create_qp_ex }.ok_or(NOT_THERE)?;
         // SAFETY: by the contract of this function.
-        made(unsafe { create(context, attr) })
+        made("ibv_create_qp_ex", unsafe { create(context, attr) })
     }
 
     /// `ibv_create_srq_ex(3)`.
@@ -167,18 +175,20 @@ impl Verbs {
         &self,
         context: *mut ibv_context,
         attr: &mut ibv_srq_init_attr_ex,
-    ) -> Result<*mut ibv_srq, c_int> {
+    ) -> Result<*mut ibv_srq, Wrong> {
         let typed = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
         if !typed || attr.srq_type == IBV_SRQT_BASIC {
             // SAFETY: the extended struct begins with the other's fields.
-            return made(unsafe { (self.ibv_create_srq)(attr.pd, (&raw mut *attr).cast()) });
+            return made("ibv_create_srq", unsafe {
+                (self.ibv_create_srq)(attr.pd, (&raw mut *attr).cast())
+            });
         }
         // SAFETY: by the contract of this function.
         let table = unsafe { extended(context, offset_of!(verbs_context, create_srq_ex)) }?;
         // SAFETY: the table reaches this far.
-        let create = unsafe { (*table).create_srq_ex }.ok_or(libc::EOPNOTSUPP)?;
+        let create = unsafe { (*table).create_srq_ex }.ok_or(NOT_THERE)?;
         // SAFETY: by the contract of this function.
-        made(unsafe { create(context, attr) })
+        made("ibv_create_srq_ex", unsafe { create(context, attr) })
     }
 
     /// `ibv_open_xrcd(3)`, of a domain that is not shared by a file.
@@ -188,41 +198,41 @@ impl Verbs {
     pub(crate) unsafe fn open_xrcd(
         &self,
         context: *mut ibv_context,
-    ) -> Result<*mut ibv_xrcd, c_int> {
+    ) -> Result<*mut ibv_xrcd, Wrong> {
         // SAFETY: by the contract of this function.
         let table = unsafe { extended(context, offset_of!(verbs_context, open_xrcd)) }?;
         // SAFETY: the table reaches this far.
-        let open = unsafe { (*table).open_xrcd }.ok_or(libc::EOPNOTSUPP)?;
+        let open = unsafe { (*table).open_xrcd }.ok_or(NOT_THERE)?;
         let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let mut attr = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
         // SAFETY: by the contract of this function.
-        made(unsafe { open(context, &mut attr) })
+        made("ibv_open_xrcd", unsafe { open(context, &mut attr) })
     }
 
     /// `ibv_close_xrcd(3)`.
     ///
     /// # Safety
     /// The domain is open.
-    pub(crate) unsafe fn close_xrcd(&self, xrcd: *mut ibv_xrcd) -> Result<(), c_int> {
+    pub(crate) unsafe fn close_xrcd(&self, xrcd: *mut ibv_xrcd) -> Result<(), Wrong> {
         // SAFETY: by the contract of this function.
         let context = unsafe { (*xrcd).context };
         // SAFETY: the context of an open domain is open.
         let table = unsafe { extended(context, offset_of!(verbs_context, close_xrcd)) }?;
         // SAFETY: the table reaches this far.
-        let close = unsafe { (*table).close_xrcd }.ok_or(libc::EOPNOTSUPP)?;
+        let close = unsafe { (*table).close_xrcd }.ok_or(NOT_THERE)?;
         // SAFETY: by the contract of this function.
-        done(unsafe { close(xrcd) })
+        done("ibv_close_xrcd", unsafe { close(xrcd) })
     }
 
     /// What a queue pair offers in enhanced connection establishment: nothing, if it knows of none.
     ///
     /// # Safety
     /// The queue pair is live.
-    pub(crate) unsafe fn ece_of(&self, qp: *mut ibv_qp) -> Result<ibv_ece, c_int> {
+    pub(crate) unsafe fn ece_of(&self, qp: *mut ibv_qp) -> Result<ibv_ece, Wrong> {
         let mut ece = ibv_ece::default();
         // SAFETY: by the contract of this function.
-        match done(unsafe { (self.ibv_query_ece)(qp, &mut ece) }) {
-            Err(libc::EOPNOTSUPP) => Ok(ibv_ece::default()),
+        match done("ibv_query_ece", unsafe { (self.ibv_query_ece)(qp, &mut ece) }) {
+            Err(wrong) if wrong.errno() == libc::EOPNOTSUPP => Ok(ibv_ece::default()),
             answer => answer.map(|()| ece),
         }
     }
@@ -231,13 +241,13 @@ impl Verbs {
     ///
     /// # Safety
     /// The queue pair is live.
-    pub(crate) unsafe fn set_ece(&self, qp: *mut ibv_qp, mut ece: ibv_ece) -> Result<(), c_int> {
+    pub(crate) unsafe fn set_ece(&self, qp: *mut ibv_qp, mut ece: ibv_ece) -> Result<(), Wrong> {
         if ece.vendor_id == 0 {
             return Ok(());
         }
         // SAFETY: by the contract of this function.
-        match done(unsafe { (self.ibv_set_ece)(qp, &mut ece) }) {
-            Err(libc::EOPNOTSUPP) => Ok(()),
+        match done("ibv_set_ece", unsafe { (self.ibv_set_ece)(qp, &mut ece) }) {
+            Err(wrong) if wrong.errno() == libc::EOPNOTSUPP => Ok(()),
             answer => answer,
         }
     }

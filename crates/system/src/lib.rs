@@ -56,4 +56,4 @@ mod valgrind;
 
 pub use guid::{node_guid, system_image_guid};
 pub use process::{ThisProcess, Unchanged};
-pub use say::say;
+pub use say::{say, say_to_whoever_reads};

@@ -53,7 +53,7 @@ pub use life::Life;
 pub use noted::Record;
 pub use record::{RefusalRecord, Role};
 pub use runs::{NotARun, Run};
-pub use unconnected::{ConnectionFault, ConnectionRecord};
+pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
 pub use watcher::{VARIABLE as WATCHER, Watcher};
 pub use work::{Fate, Found, Unheard, Work, WorkRecord};
 

@@ -43,12 +43,17 @@ pub(crate) fn hint() {
     if SAID.swap(true, Relaxed) {
         return;
     }
+    let pid = std::process::id();
+    let said = "something was refused or failed; `transom explain --pid";
+    say_to_whoever_reads(format_args!("{said} {pid}` says why"));
+}
+
+/// Says a sentence where a person reads along, or a CI keeps what is written.
+#[cold]
+pub fn say_to_whoever_reads(sentence: fmt::Arguments<'_>) {
     let collected = !tracing::dispatcher::get_default(|collector| collector.is::<NoSubscriber>());
     if !collected && (is_read_by_a_person() || is_ci()) {
-        let pid = std::process::id();
-        write_line(format_args!(
-            "transom: something was refused or failed; `transom explain --pid {pid}` says why"
-        ));
+        write_line(format_args!("transom: {sentence}"));
     }
 }
 

@@ -5,6 +5,7 @@ use transom_wire::cm::{
 };
 
 use super::{Connection, Retransmission, Role, State};
+use crate::cause::Cause;
 use crate::refused::Refused;
 use crate::shared::{Shared, padded};
 
@@ -30,7 +31,7 @@ impl Connection {
         shared: &mut Shared,
     ) -> Result<(), Refused> {
         if !matches!(self.state, State::RequestReceived) {
-            return Err(Refused::State);
+            return Err(self.not_now("rdma_accept takes the id of a CONNECT_REQUEST, once"));
         }
         let private_data = padded(parameters.private_data)?;
         let receives_only = self.transport == Transport::Xrc;
@@ -73,10 +74,14 @@ impl Connection {
             State::RequestReceived => Rejected::Req,
             State::ReplyReceived => Rejected::Rep,
             State::RequestSent(_) | State::ReplySent(_) => Rejected::Other,
-            _ => return Err(Refused::State),
+            _ => return Err(self.not_now("rdma_reject takes one that is not connected yet")),
         };
         let private_data = padded(private_data)?;
-        self.send_rej(rejected, reason, Information::NONE, private_data, shared);
+        let information = match reason {
+            RejectReason::Consumer => Cause::Program.information(),
+            _ => Information::NONE,
+        };
+        self.send_rej(rejected, reason, information, private_data, shared);
         match self.state {
             State::ReplySent(_) => self.enter_time_wait(now, shared),
             _ => self.end(shared),
@@ -87,7 +92,7 @@ impl Connection {
     /// Sends an RTU: the queue pair is up.
     pub(crate) fn establish(&mut self, shared: &mut Shared) -> Result<(), Refused> {
         if !matches!(self.state, State::ReplyReceived) {
-            return Err(Refused::State);
+            return Err(self.not_now("rdma_establish takes one that has had CONNECT_RESPONSE"));
         }
         self.state = State::Established;
         self.send_rtu(shared);
@@ -99,7 +104,7 @@ impl Connection {
         match self.state {
             State::ReplySent(_) => self.established(shared),
             State::Established => return Err(Refused::Connected),
-            _ => return Err(Refused::State),
+            _ => return Err(self.not_now("rdma_notify takes one that has accepted")),
         }
         Ok(())
     }
@@ -149,8 +154,8 @@ impl Connection {
             State::TimeWait | State::Lingering(_) | State::Over => None,
         };
         if let Some(rejected) = rejected {
-            let reason = RejectReason::Consumer;
-            self.send_rej(rejected, reason, Information::NONE, [0; _], shared);
+            let (reason, cause) = (RejectReason::Consumer, Cause::Destroyed.information());
+            self.send_rej(rejected, reason, cause, [0; _], shared);
         }
         self.end(shared);
     }

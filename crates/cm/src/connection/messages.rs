@@ -9,6 +9,7 @@ use transom_wire::cm::{
 };
 
 use super::{Connection, Peer, Role, State};
+use crate::cause::Cause;
 use crate::event::{Happened, Nobody, Offer};
 use crate::retransmission::{InVain, Unanswered};
 use crate::shared::{Node, Shared};
@@ -140,7 +141,8 @@ impl Connection {
             State::DisconnectReceived | State::TimeWait | State::Over => return Ignored,
         }
         let private_data = Box::new(rej.private_data);
-        shared.happened(self.id, Happened::Rejected { reason: rej.reason, private_data });
+        let (reason, cause) = (rej.reason, Cause::of(rej));
+        shared.happened(self.id, Happened::Rejected { reason, cause, private_data });
         Taken
     }
 

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use transom_wire::cm::{CommId, Dreq, Information, Mad, Message, Qpn, Rej, RejectReason, Rejected};
+use transom_wire::cm::{CommId, Dreq, Mad, Message, Qpn, Rej, RejectReason, Rejected};
 
 use super::{Connection, State};
 use crate::attributes::{AddressVector, HOP_LIMIT};
+use crate::cause::Cause;
 use crate::shared::Transmit;
 
 /// What is left of a connection whose process has died, for whoever notices to tell the peer, which would
@@ -41,7 +42,7 @@ impl Record {
                 remote_id,
                 rejected,
                 reason: RejectReason::Consumer,
-                information: Information::NONE,
+                information: Cause::Ended.information(),
                 private_data: [0; _],
             }),
             None => {

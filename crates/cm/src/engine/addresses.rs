@@ -33,7 +33,8 @@ impl Engine {
         let entry = self.entry(id)?;
         let idle = matches!(entry.state, State::Idle) && entry.claim.is_none();
         if !idle && (!reuse || matches!(entry.state, State::Listening { .. })) {
-            return Err(Refused::State);
+            let takes = "RDMA_OPTION_ID_REUSEADDR is set before rdma_bind_addr and rdma_listen";
+            return Err(entry.not_now(takes));
         }
         entry.options.reuse_address = reuse;
         Ok(())
@@ -43,7 +44,7 @@ impl Engine {
     pub fn set_v6_only(&mut self, id: CommId, only: bool) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
-            return Err(Refused::State);
+            return Err(entry.not_now("RDMA_OPTION_ID_AFONLY is set before rdma_listen"));
         }
         entry.options.v6_only = only;
         Ok(())
@@ -53,7 +54,9 @@ impl Engine {
     pub fn set_ack_timeout(&mut self, id: CommId, timeout: TimeCode) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.service.kind(), Kind::Rc | Kind::Xrc) {
-            return Err(Refused::Service);
+            return Err(Refused::Service(
+                "RDMA_OPTION_ID_ACK_TIMEOUT is for connections, not for datagrams",
+            ));
         }
         entry.options.ack_timeout = Some(timeout);
         Ok(())
@@ -76,7 +79,7 @@ impl Engine {
     ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) || entry.claim.is_some() {
-            return Err(Refused::State);
+            return Err(entry.not_now("rdma_bind_addr takes one that has no address, once"));
         }
         entry.bind(id, address, host)
     }
@@ -92,7 +95,7 @@ impl Engine {
     ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
-            return Err(Refused::State);
+            return Err(entry.not_now("rdma_resolve_addr takes one that is new or bound only"));
         }
         let bound = entry.source.or(source);
         if bound.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
@@ -118,7 +121,7 @@ impl Engine {
     ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::ResolvingAddress) {
-            return Err(Refused::State);
+            return Err(entry.not_now("an address is resolved once"));
         }
         let happened = match found {
             Ok(route) => {
@@ -140,7 +143,9 @@ impl Engine {
     /// What a connection needs of the way was found, or why not.
     pub fn resolve_route(&mut self, id: CommId, found: Result<(), Errno>) -> Result<(), Refused> {
         let entry = self.entry(id)?;
-        let State::AddressResolved(route) = entry.state else { return Err(Refused::State) };
+        let State::AddressResolved(route) = entry.state else {
+            return Err(entry.not_now("rdma_resolve_route comes behind ADDR_RESOLVED, once"));
+        };
         let happened = match found {
             Ok(()) => {
                 entry.state = State::RouteResolved(route);
@@ -177,6 +182,14 @@ impl Entry {
             waits_for: None,
             groups: Vec::new(),
             state: State::Idle,
+        }
+    }
+
+    /// Refuses a call, which takes what `takes` says.
+    fn not_now(&self, takes: &'static str) -> Refused {
+        match self.state {
+            State::Idle if self.claim.is_some() => Refused::State { is: "is bound", takes },
+            _ => self.state.not_now(takes),
         }
     }
 

@@ -36,14 +36,16 @@ impl Engine {
         let max = self.shared.config.max_backlog;
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
-            return Err(Refused::State);
+            return Err(entry.state.not_now("an id listens once, and instead of connecting"));
         }
         let was_bound = entry.claim.is_some();
         if !was_bound {
             let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
             entry.bind(id, any, host)?;
         }
-        let Some(claim) = entry.claim else { return Err(Refused::State) };
+        let Some(claim) = entry.claim else {
+            return Err(entry.state.not_now("rdma_listen takes one that has a port"));
+        };
         if let Err(refused) = host.listen(claim) {
             if !was_bound {
                 entry.unbind(host);
@@ -93,7 +95,7 @@ impl Engine {
                 let (valid, ece) = (SidrStatus::Valid, entry.ece);
                 resolution.answer(valid, qp, ece, with.private_data, &mut self.shared)
             }
-            _ => Err(Refused::State),
+            state => Err(state.not_now("rdma_accept takes the id of a CONNECT_REQUEST")),
         }
     }
 
@@ -114,7 +116,7 @@ impl Engine {
                 let (status, none) = (SidrStatus::Rejected, (Qpn::default(), 0));
                 resolution.answer(status, none, Ece::default(), private_data, &mut self.shared)
             }
-            _ => Err(Refused::State),
+            state => Err(state.not_now("rdma_reject takes the id of a CONNECT_REQUEST")),
         }
     }
 
@@ -129,9 +131,12 @@ impl Engine {
     pub fn connect(&mut self, id: CommId, with: &Connect<'_>, now: u64) -> Result<(), Refused> {
         let shared = &mut self.shared;
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
-        let State::RouteResolved(route) = entry.state else { return Err(Refused::State) };
+        let takes = "rdma_connect comes behind rdma_resolve_addr and rdma_resolve_route, once each";
+        let State::RouteResolved(route) = entry.state else {
+            return Err(entry.state.not_now(takes));
+        };
         let (Some(source), Some(destination)) = (entry.source, entry.destination) else {
-            return Err(Refused::State);
+            return Err(entry.state.not_now(takes));
         };
         let addresses = Addresses::new(source.ip(), destination.ip()).ok_or(Refused::Family)?;
         let header = IpHeader { source_port: source.port(), addresses }.write();
@@ -204,7 +209,7 @@ impl Engine {
             State::Connection(connection) => connection.disconnect(now, &mut self.shared),
             // There is nothing to be said of datagrams.
             State::Resolution(_) => {}
-            _ => return Err(Refused::State),
+            state => return Err(state.not_now("rdma_disconnect takes one that was connected")),
         }
         Ok(())
     }
@@ -214,7 +219,7 @@ impl Engine {
         let entry = self.ids.get(&id).ok_or(Refused::NoSuchId)?;
         let datagrams = entry.service.kind() == Kind::Ud;
         match (&entry.state, state) {
-            (State::Removed, _) => Err(Refused::State),
+            (State::Removed, _) => Err(Refused::Removed),
             (_, QpState::Init) if datagrams => Ok(Attributes::InitDatagram { qkey: DEFAULT_QKEY }),
             (_, QpState::ReadyToReceive) if datagrams => Ok(Attributes::ReadyToReceiveDatagram),
             (_, QpState::ReadyToSend) if datagrams => {
@@ -224,7 +229,7 @@ impl Engine {
                 connection.attributes(state, self.shared.config.flush)
             }
             (_, QpState::Init) => Ok(Attributes::Init { access: Access::default() }),
-            _ => Err(Refused::State),
+            (state, _) => Err(state.not_now("RTR and RTS need the peer's answer or request")),
         }
     }
 
@@ -236,7 +241,7 @@ impl Engine {
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
         match &mut entry.state {
             State::Connection(connection) => call(connection, &mut self.shared),
-            _ => Err(Refused::State),
+            state => Err(state.not_now("the call takes one whose connection is being made")),
         }
     }
 }

@@ -21,11 +21,19 @@ impl Engine {
     ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if entry.service.kind() != Kind::Ud {
-            return Err(Refused::Service);
+            return Err(Refused::Service("groups are for datagrams: RDMA_PS_UDP or RDMA_PS_IPOIB"));
         }
-        let bound = entry.source.is_some_and(|source| source.is_ipv4() == address.is_ipv4());
-        if !bound || !address.is_multicast() || matches!(entry.state, State::Removed) {
-            return Err(Refused::State);
+        if matches!(entry.state, State::Removed) {
+            return Err(Refused::Removed);
+        }
+        let Some(source) = entry.source else {
+            return Err(entry.state.not_now("groups are joined behind rdma_bind_addr"));
+        };
+        if source.is_ipv4() != address.is_ipv4() {
+            return Err(Refused::Address("the id's address and the group's are IPv4 and IPv6"));
+        }
+        if !address.is_multicast() {
+            return Err(Refused::Address("the address is none of a multicast group"));
         }
         let group = Group { address, send_only, qkey: DEFAULT_QKEY };
         let happened = match joined {
@@ -43,7 +51,7 @@ impl Engine {
     pub fn leave(&mut self, id: CommId, address: IpAddr) -> Result<Group, Refused> {
         let entry = self.entry(id)?;
         let place = entry.groups.iter().position(|group| group.address == address);
-        let group = entry.groups.swap_remove(place.ok_or(Refused::NotAvailable)?);
+        let group = entry.groups.swap_remove(place.ok_or(Refused::NotJoined)?);
         let of_group = |happened: &Happened| matches!(happened, Happened::MulticastJoin(other) if *other == group);
         self.shared.events.retain(|event| event.id != id || !of_group(&event.happened));
         Ok(group)

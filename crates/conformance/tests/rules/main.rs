@@ -167,6 +167,7 @@ mod connections {
     mod processes;
     mod refused;
     mod sockets;
+    mod why;
 }
 
 /// Many processes and threads, and what the system may do to them.

@@ -1,15 +1,17 @@
 //! What `transom explain` tells of connections that did not come about.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use transom_cm::Happened;
+use transom_cm::{Claim, Happened};
 use transom_net::management::ManagementDatagram;
+use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::{ConnectionFault, ConnectionRecord, Name};
-use transom_wire::cm::{IpHeader, Mad, Message, ServiceId};
+use transom_wire::cm::{IpHeader, Mad, Message, PortSpace};
 
 use super::ports::SharedPorts;
+use super::routes;
 use crate::device::Device;
 
 /// Requests that are refused are noted no more often than this, in nanoseconds: whoever sends many is not
@@ -32,7 +34,9 @@ impl Complaints {
     pub(super) fn of_event(
         &self,
         (source, destination): (Option<SocketAddr>, Option<SocketAddr>),
+        space: Option<PortSpace>,
         happened: &Happened,
+        ports: &SharedPorts,
     ) {
         let (fault, code) = match happened {
             Happened::Rejected { reason, .. } => (ConnectionFault::Rejected, reason.code().into()),
@@ -42,27 +46,48 @@ impl Complaints {
             Happened::AddressError(errno) | Happened::RouteError(errno) => {
                 (ConnectionFault::NoRoute, errno.0 as u32)
             }
-            _ => return,
+            Happened::MulticastError(_, errno) => (ConnectionFault::NotJoined, errno.0 as u32),
+            Happened::Disconnected { timed_out: true } => (ConnectionFault::NotConfirmed, 0),
+            Happened::DeviceRemoval => (ConnectionFault::DeviceRemoved, 0),
+            Happened::AddressChange => (ConnectionFault::AddressChanged, 0),
+            // As they should be, or the program's own.
+            Happened::AddressResolved
+            | Happened::RouteResolved
+            | Happened::ConnectRequest { .. }
+            | Happened::ConnectResponse { .. }
+            | Happened::Established
+            | Happened::Resolved { .. }
+            | Happened::Disconnected { timed_out: false }
+            | Happened::TimewaitExit
+            | Happened::MulticastJoin(_)
+            | Happened::Written { .. } => return,
+        };
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let (source, destination) = (source.unwrap_or(nowhere), destination.unwrap_or(nowhere));
+        // A group has no port.
+        let destination = match happened {
+            Happened::MulticastError(group, _) => SocketAddr::new(group.address, 0),
+            _ => destination,
         };
         let text = happened.private_data().split(|byte| *byte == 0).next().unwrap_or_default();
-        let said = Name::new(str::from_utf8(text).unwrap_or_default());
-        self.note_between((source, destination), fault, code, said);
+        // What others listen on is known of this host.
+        let is_rejected = matches!(fault, ConnectionFault::Rejected | ConnectionFault::NotServed);
+        let space = space.filter(|_| is_rejected && self.is_of_this_host(destination.ip()));
+        let listening = Listening::beside(space, destination, ports);
+        let cause = if let Happened::Rejected { cause, .. } = happened { *cause } else { None };
+        self.note(&ConnectionRecord {
+            nearest: listening.nearest,
+            listens_at: listening.listens_at,
+            cause,
+            said: Name::new(str::from_utf8(text).unwrap_or_default()),
+            ..record(fault, code, (source, destination))
+        });
     }
 
     /// Notes that a message of an id with these addresses has found no way, for this errno. It goes again.
     pub(super) fn of_way(&self, ends: (Option<SocketAddr>, Option<SocketAddr>), errno: i32) {
-        self.note_between(ends, ConnectionFault::NoRoute, errno as u32, Name::new(""));
-    }
-
-    fn note_between(
-        &self,
-        ends: (Option<SocketAddr>, Option<SocketAddr>),
-        fault: ConnectionFault,
-        code: u32,
-        said: Name<32>,
-    ) {
         if let (Some(source), Some(destination)) = ends {
-            self.note(fault, code, (source, destination), 0, said);
+            self.note(&record(ConnectionFault::NoRoute, errno as u32, (source, destination)));
         }
     }
 
@@ -88,31 +113,70 @@ impl Complaints {
         let header = private_data.first_chunk().and_then(IpHeader::read);
         let from = header.map_or(0, |header| header.source_port);
         let to = service.port().map_or(0, |(_, port)| port);
-        let ends =
-            (SocketAddr::new(datagram.source, from), SocketAddr::new(datagram.destination, to));
-        self.note(fault, code, ends, nearest(service, ports), Name::new(""));
+        let destination = SocketAddr::new(datagram.destination, to);
+        let space = service.port().map(|(space, _)| space);
+        let listening = Listening::beside(space, destination, ports);
+        let source = SocketAddr::new(datagram.source, from);
+        self.note(&ConnectionRecord {
+            nearest: listening.nearest,
+            listens_at: listening.listens_at,
+            ..record(fault, code, (source, destination))
+        });
     }
 
-    fn note(
-        &self,
-        fault: ConnectionFault,
-        code: u32,
-        (source, destination): (SocketAddr, SocketAddr),
-        nearest: u16,
-        said: Name<32>,
-    ) {
-        let time = clock::wall();
-        let record = ConnectionRecord { time, fault, code, source, destination, nearest, said };
-        self.device.process().note_unconnected(&record);
+    fn is_of_this_host(&self, ip: IpAddr) -> bool {
+        self.device.port().is_here(&gid(ip)) || routes::is_local(ip)
+    }
+
+    fn note(&self, record: &ConnectionRecord) {
+        self.device.process().note_unconnected(record);
     }
 }
 
-/// The port of the same port space that is nearest to a service's and that somebody listens on; zero if
-/// there is none.
-fn nearest(service: ServiceId, ports: &SharedPorts) -> u16 {
-    let Some((space, port)) = service.port() else { return 0 };
-    let all = ports.table.lock().map(|mut table| table.all_ports()).unwrap_or_default();
-    let listens = all.iter().filter(|it| it.listens && it.claim.space == space);
-    let ports = listens.map(|it| it.claim.address.port());
-    ports.min_by_key(|other| other.abs_diff(port)).unwrap_or(0)
+/// What there is to note of any connection that does not come about now.
+fn record(
+    fault: ConnectionFault,
+    code: u32,
+    (source, destination): (SocketAddr, SocketAddr),
+) -> ConnectionRecord {
+    ConnectionRecord {
+        time: clock::wall(),
+        fault,
+        code,
+        source,
+        destination,
+        nearest: 0,
+        listens_at: None,
+        cause: None,
+        said: Name::new(""),
+    }
+}
+
+/// Who listens beside an address and port.
+#[derive(Default)]
+struct Listening {
+    /// Where nobody listens on the port: that with its bytes swapped if somebody listens there, else the nearest;
+    /// zero if there is none.
+    nearest: u16,
+    /// Where somebody listens on the port: an address of theirs, if nobody listens at the one asked for.
+    listens_at: Option<IpAddr>,
+}
+
+impl Listening {
+    /// Of the same port space.
+    fn beside(space: Option<PortSpace>, asked: SocketAddr, ports: &SharedPorts) -> Self {
+        let Some(space) = space else { return Self::default() };
+        let all = ports.table.lock().map(|mut table| table.all_ports()).unwrap_or_default();
+        let listens = all.iter().filter(|it| it.listens && it.claim.space == space);
+        let listens: Vec<Claim> = listens.map(|it| it.claim).collect();
+        let (port, swapped) = (asked.port(), asked.port().swap_bytes());
+        let mut on_port = listens.iter().filter(|it| it.address.port() == port).peekable();
+        if let Some(first) = on_port.peek().map(|it| it.address.ip()) {
+            let nobody = !on_port.any(|it| it.takes(asked.ip(), true));
+            return Self { nearest: 0, listens_at: nobody.then_some(first) };
+        }
+        let others = listens.iter().map(|it| it.address.port());
+        let nearest = others.min_by_key(|it| (*it != swapped, it.abs_diff(port)));
+        Self { nearest: nearest.unwrap_or(0), listens_at: None }
+    }
 }

@@ -102,9 +102,8 @@ impl Manager {
     /// # Errors
     ///
     /// `EMFILE` if no descriptor is left.
-    pub fn open_file(&mut self) -> Result<RawFd, i32> {
-        let opened = self.files.open();
-        let (file, ids) = opened.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+    pub fn open_file(&mut self) -> Result<RawFd, Refused> {
+        let (file, ids) = self.files.open().map_err(|_| Refused::NoDescriptor)?;
         // With the kernel's file they had ended when its program closed the descriptor.
         for id in ids {
             let _ = self.destroy(file, id);
@@ -117,12 +116,12 @@ impl Manager {
     /// # Errors
     ///
     /// `EBADF` if there is none.
-    pub fn close_file(&mut self, file: RawFd) -> Result<(), i32> {
+    pub fn close_file(&mut self, file: RawFd) -> Result<(), Refused> {
         for id in self.files.ids_of(file) {
             // A request may have gone with its listener.
             let _ = self.destroy(file, id);
         }
-        if self.files.close(file) { Ok(()) } else { Err(libc::EBADF) }
+        if self.files.close(file) { Ok(()) } else { Err(Refused::NoFile) }
     }
 
     /// Takes the oldest event of a file.
@@ -130,9 +129,9 @@ impl Manager {
     /// # Errors
     ///
     /// `EBADF` if there is no such file.
-    pub fn next_event(&mut self, file: RawFd) -> Result<Option<Delivered>, i32> {
+    pub fn next_event(&mut self, file: RawFd) -> Result<Option<Delivered>, Refused> {
         if !self.files.has(file) {
-            return Err(libc::EBADF);
+            return Err(Refused::NoFile);
         }
         let event = self.files.take(file);
         match &event {
@@ -161,11 +160,11 @@ impl Manager {
     /// # Errors
     ///
     /// `EBADF` if there is no such file, `ENOMEM` if no id is left.
-    pub fn create(&mut self, file: RawFd, uid: u64, service: Service) -> Result<CommId, i32> {
+    pub fn create(&mut self, file: RawFd, uid: u64, service: Service) -> Result<CommId, Refused> {
         if !self.files.has(file) {
-            return Err(libc::EBADF);
+            return Err(Refused::NoFile);
         }
-        let id = self.engine.create(service).map_err(errno)?;
+        let id = self.engine.create(service)?;
         self.files.add(id, file, uid);
         Ok(id)
     }
@@ -175,9 +174,9 @@ impl Manager {
     /// # Errors
     ///
     /// `ENOENT` if there is no such id, `EINVAL` if it is another file's.
-    pub fn destroy(&mut self, file: RawFd, id: CommId) -> Result<u32, i32> {
+    pub fn destroy(&mut self, file: RawFd, id: CommId) -> Result<u32, Refused> {
         self.check_file(file, id)?;
-        let groups = self.engine.destroy(id, clock::steady(), &mut self.ports).map_err(errno)?;
+        let groups = self.engine.destroy(id, clock::steady(), &mut self.ports)?;
         if !groups.is_empty() {
             self.memberships.retain(|_, it| it.of != id);
         }
@@ -192,9 +191,9 @@ impl Manager {
     /// # Errors
     ///
     /// As [`Manager::with_id`], `EBADF` if there is no such file.
-    pub fn migrate(&mut self, file: RawFd, id: CommId, to: RawFd) -> Result<u32, i32> {
+    pub fn migrate(&mut self, file: RawFd, id: CommId, to: RawFd) -> Result<u32, Refused> {
         self.check(file, id)?;
-        self.files.migrate(id, to).ok_or(libc::EBADF)
+        self.files.migrate(id, to).ok_or(Refused::NoFile)
     }
 
     /// What a program calls an id from now on: of a request for a connection, from when it accepts it.
@@ -213,10 +212,10 @@ impl Manager {
         file: RawFd,
         id: CommId,
         call: impl FnOnce(&mut Engine, u64) -> Result<T, Refused>,
-    ) -> Result<T, i32> {
+    ) -> Result<T, Refused> {
         self.check(file, id)?;
         self.touched.push(id);
-        call(&mut self.engine, clock::steady()).map_err(errno)
+        call(&mut self.engine, clock::steady())
     }
 
     /// Gives an id an address and a port.
@@ -224,9 +223,9 @@ impl Manager {
     /// # Errors
     ///
     /// As [`Manager::with_id`].
-    pub fn bind(&mut self, file: RawFd, id: CommId, address: SocketAddr) -> Result<(), i32> {
+    pub fn bind(&mut self, file: RawFd, id: CommId, address: SocketAddr) -> Result<(), Refused> {
         self.check(file, id)?;
-        self.engine.bind(id, address, &mut self.ports).map_err(errno)
+        self.engine.bind(id, address, &mut self.ports)
     }
 
     /// Lets an id listen, also for requests from other hosts.
@@ -234,9 +233,9 @@ impl Manager {
     /// # Errors
     ///
     /// As [`Manager::with_id`].
-    pub fn listen(&mut self, file: RawFd, id: CommId, backlog: i32) -> Result<(), i32> {
+    pub fn listen(&mut self, file: RawFd, id: CommId, backlog: i32) -> Result<(), Refused> {
         self.check(file, id)?;
-        self.engine.listen(id, backlog, clock::steady(), &mut self.ports).map_err(errno)?;
+        self.engine.listen(id, backlog, clock::steady(), &mut self.ports)?;
         let bound = self.engine.source(id);
         if bound.is_some_and(|source| !source.ip().is_loopback()) {
             self.device.port().expect_datagrams();
@@ -255,7 +254,7 @@ impl Manager {
         id: CommId,
         source: Option<SocketAddr>,
         mut destination: SocketAddr,
-    ) -> Result<(), i32> {
+    ) -> Result<(), Refused> {
         self.check(file, id)?;
         let bound = self.engine.source(id).or(source).map(|source| source.ip());
         let bound = bound.filter(|bound| !bound.is_unspecified());
@@ -263,7 +262,7 @@ impl Manager {
             destination.set_ip(bound.unwrap_or(routes::reached_by(destination.ip())));
         }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
-        engine.resolve_address(id, source, destination, ports).map_err(errno)?;
+        engine.resolve_address(id, source, destination, ports)?;
         let port = self.device.port();
         let found = routes::find(port, bound, destination.ip()).and_then(|route| {
             let here = port.is_here(&gid(route.destination));
@@ -272,7 +271,7 @@ impl Manager {
                 false => port.open_wire().map(|()| route).map_err(Errno),
             }
         });
-        self.engine.address_resolved(id, found).map_err(errno)
+        self.engine.address_resolved(id, found)
     }
 
     /// Has an event of the program's own wait among those of an id.
@@ -287,7 +286,7 @@ impl Manager {
         code: u32,
         status: i32,
         argument: u64,
-    ) -> Result<(), i32> {
+    ) -> Result<(), Refused> {
         self.check(file, id)?;
         self.raise(id, Happened::Written { code, status, argument });
         Ok(())
@@ -299,20 +298,20 @@ impl Manager {
     }
 
     /// Refuses an id that is another file's, or whose device is gone, or that would look for one when it has gone.
-    fn check(&self, file: RawFd, id: CommId) -> Result<(), i32> {
+    fn check(&self, file: RawFd, id: CommId) -> Result<(), Refused> {
         self.check_file(file, id)?;
         if self.engine.is_removed(id) {
-            return Err(Errno::ENXIO.0);
+            return Err(Refused::Removed);
         }
         // One that was made since then is never told, and nothing else would happen to it.
-        self.device.check().map_err(|_| libc::ENODEV)
+        self.device.check().map_err(|_| Refused::DeviceFailed)
     }
 
-    fn check_file(&self, file: RawFd, id: CommId) -> Result<(), i32> {
+    fn check_file(&self, file: RawFd, id: CommId) -> Result<(), Refused> {
         match self.files.file_of(id) {
             Some((of, _)) if of == file => Ok(()),
-            Some(_) => Err(libc::EINVAL),
-            None => Err(libc::ENOENT),
+            Some(_) => Err(Refused::OtherFile),
+            None => Err(Refused::NoSuchId),
         }
     }
 
@@ -494,7 +493,8 @@ impl Manager {
 
     fn raise(&mut self, id: CommId, happened: Happened) {
         let ends = (self.engine.source(id), self.engine.destination(id));
-        self.complaints.of_event(ends, &happened);
+        let space = self.engine.service(id).map(|service| service.space());
+        self.complaints.of_event(ends, space, &happened, &self.ports);
         let source = self.engine.source(id).map(|source| gid(source.ip()));
         let index = source.and_then(|gid| self.device.port().addresses().index_of(&gid));
         let gid_index = index.and_then(|index| u8::try_from(index).ok()).unwrap_or(0);
@@ -533,8 +533,4 @@ impl Manager {
         self.settle();
         self.exchange.finish();
     }
-}
-
-fn errno(refused: Refused) -> i32 {
-    refused.errno().0
 }

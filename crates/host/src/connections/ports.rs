@@ -72,11 +72,11 @@ fn conflict(table: &mut Locked<'_>, claim: &Claim, to_listen: bool) -> Option<Re
 impl Host for SharedPorts {
     fn claim(&mut self, mut claim: Claim) -> Result<u16, Refused> {
         self.check_address(claim.address.ip())?;
-        let mut table = self.table.lock().map_err(|_| Refused::NoIds)?;
+        let mut table = self.table.lock().map_err(|_| Refused::NoTable)?;
         match claim.address.port() {
             0 => {
                 let port = self.any_port(&mut table, claim.space);
-                claim.address.set_port(port.ok_or(Refused::NotAvailable)?);
+                claim.address.set_port(port.ok_or(Refused::NoPort)?);
             }
             port if port < self.unprivileged && !has_capability(BIND_SERVICE) => {
                 return Err(Refused::Privileged);
@@ -87,12 +87,12 @@ impl Host for SharedPorts {
                 }
             }
         }
-        table.add_port(&claim).map_err(|_| Refused::NoIds)?;
+        table.add_port(&claim).map_err(|_| Refused::NoTable)?;
         Ok(claim.address.port())
     }
 
     fn listen(&mut self, claim: Claim) -> Result<(), Refused> {
-        let mut table = self.table.lock().map_err(|_| Refused::NoIds)?;
+        let mut table = self.table.lock().map_err(|_| Refused::NoTable)?;
         if let Some(refused) = conflict(&mut table, &claim, true) {
             return Err(refused);
         }

@@ -1,9 +1,10 @@
 //! Addresses as C has them.
 
-use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use transom_abi::{sockaddr_in6, sockaddr_storage};
+
+use super::command::Refusal;
 
 const AF_INET: u16 = libc::AF_INET as u16;
 const AF_INET6: u16 = libc::AF_INET6 as u16;
@@ -14,6 +15,13 @@ pub(super) const AF_IB: u16 = 27;
 const IN: usize = 16;
 const IN6: usize = 28;
 pub(super) const IB: usize = 48;
+
+/// An address is of a family that has no place here.
+const FAMILY: Refusal = Refusal::invalid(
+    "the address is neither AF_INET nor AF_INET6: its family is not set, or another",
+);
+/// It is not as long as one of its family.
+const LENGTH: Refusal = Refusal::invalid("the address is not as long as one of its family");
 
 /// The bytes of an address in the room that is for all.
 fn bytes(address: &sockaddr_storage) -> [u8; IB] {
@@ -35,32 +43,35 @@ fn bytes_of_ip(address: &sockaddr_in6) -> [u8; IB] {
 }
 
 /// An address by its family; `None` if none is there.
-fn parse(bytes: &[u8; IB]) -> Result<Option<SocketAddr>, c_int> {
+fn parse(bytes: &[u8; IB]) -> Result<Option<SocketAddr>, Refusal> {
     let [f0, f1, p0, p1, rest @ ..] = bytes;
     let port = u16::from_be_bytes([*p0, *p1]);
     let address: IpAddr = match u16::from_ne_bytes([*f0, *f1]) {
         0 => return Ok(None),
         AF_INET => {
-            let (octets, _) = rest.split_first_chunk::<4>().ok_or(libc::EINVAL)?;
+            let (octets, _) = rest.split_first_chunk::<4>().ok_or(LENGTH)?;
             Ipv4Addr::from(*octets).into()
         }
         AF_INET6 => {
             let octets = rest.get(4..20).and_then(|octets| octets.first_chunk::<16>());
-            Ipv6Addr::from(*octets.ok_or(libc::EINVAL)?).into()
+            Ipv6Addr::from(*octets.ok_or(LENGTH)?).into()
         }
-        AF_IB => return Err(libc::ENODEV),
-        _ => return Err(libc::EINVAL),
+        AF_IB => {
+            let said = "the address is AF_IB, which no adapter of RoCE has: give one of IP";
+            return Err(Refusal::new(libc::ENODEV, said));
+        }
+        _ => return Err(FAMILY),
     };
     Ok(Some(SocketAddr::new(address, port)))
 }
 
 /// An address of IP, if one is there: `EINVAL` if it is of another family.
-pub(super) fn of_ip(address: &sockaddr_in6) -> Result<Option<SocketAddr>, c_int> {
+pub(super) fn of_ip(address: &sockaddr_in6) -> Result<Option<SocketAddr>, Refusal> {
     parse(&bytes_of_ip(address))
 }
 
 /// An address that is said to be `size` bytes long: `EINVAL` if one of its family is not.
-pub(super) fn of(address: &sockaddr_storage, size: u16) -> Result<Option<SocketAddr>, c_int> {
+pub(super) fn of(address: &sockaddr_storage, size: u16) -> Result<Option<SocketAddr>, Refusal> {
     if size == 0 {
         return Ok(None);
     }
@@ -68,10 +79,10 @@ pub(super) fn of(address: &sockaddr_storage, size: u16) -> Result<Option<SocketA
         AF_INET => IN,
         AF_INET6 => IN6,
         AF_IB => IB,
-        _ => return Err(libc::EINVAL),
+        _ => return Err(FAMILY),
     };
     if usize::from(size) != right {
-        return Err(libc::EINVAL);
+        return Err(LENGTH);
     }
     parse(&bytes(address))
 }
@@ -120,11 +131,11 @@ mod tests {
             let address = Some(text.parse().unwrap());
             let (storage, size) = to_storage(address);
             assert_eq!(of(&storage, size), Ok(address));
-            assert_eq!(of(&storage, size + 1), Err(libc::EINVAL));
+            assert_eq!(of(&storage, size + 1), Err(LENGTH));
             assert_eq!(of_ip(&to_ip(address)), Ok(address));
         }
         assert_eq!((of(&sockaddr_storage::default(), 0), to_storage(None).1), (Ok(None), 0));
-        assert_eq!(of(&sockaddr_storage::default(), 16), Err(libc::EINVAL));
-        assert_eq!(of_ip(&sockaddr_in6 { sin6_family: 99, ..to_ip(None) }), Err(libc::EINVAL));
+        assert_eq!(of(&sockaddr_storage::default(), 16), Err(FAMILY));
+        assert_eq!(of_ip(&sockaddr_in6 { sin6_family: 99, ..to_ip(None) }), Err(FAMILY));
     }
 }

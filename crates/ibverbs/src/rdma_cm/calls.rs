@@ -6,14 +6,23 @@ use std::net::SocketAddr;
 
 use transom_abi::*;
 use transom_cm::options::Kind;
-use transom_cm::{Accept, Connect, Service};
+use transom_cm::{Accept, Connect, Refused, Service};
 use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 
 use super::addresses;
-use super::command::Command;
+use super::command::{Command, Refusal};
+
+/// A field that is not used yet is set.
+const RESERVED: Refusal = Refusal::invalid("a reserved field of the command is not zero");
+/// No address is given where there must be one.
+const NO_ADDRESS: Refusal = Refusal::invalid("no address is given: its family is 0");
+/// An option's value has another length.
+const OPTION_LENGTH: Refusal = Refusal::invalid(
+    "optlen is not that of the option: 1 for TOS and ACK_TIMEOUT, 4 for the others",
+);
 
 /// Makes an id.
-pub(super) fn create_id(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn create_id(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_create_id_resp>())?;
     let body: rdma_ucm_create_id = command.body()?;
     let service = match rdma_port_space::from(body.ps) {
@@ -25,9 +34,9 @@ pub(super) fn create_id(command: &Command<'_>) -> Result<(), c_int> {
             IBV_QPT_UC => Kind::Uc,
             IBV_QPT_UD => Kind::Ud,
             IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Kind::Xrc,
-            _ => return Err(libc::EINVAL),
+            _ => return Err(Refusal::invalid("RDMA_PS_IB takes the QP types RC, UC, UD and XRC")),
         }),
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Refusal::invalid("ps is none of RDMA_PS_TCP, _UDP, _IPOIB and _IB")),
     };
     command.call(|manager| {
         let id = manager.create(command.file, body.uid, service)?;
@@ -40,7 +49,7 @@ pub(super) fn create_id(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Ends an id.
-pub(super) fn destroy_id(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn destroy_id(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
     let body: rdma_ucm_destroy_id = command.body()?;
     let events_reported = command.call(|manager| manager.destroy(command.file, CommId(body.id)))?;
@@ -48,37 +57,37 @@ pub(super) fn destroy_id(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Binds an id to an IP address.
-pub(super) fn bind_ip(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn bind_ip(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_bind_ip = command.body_of(offset_of!(rdma_ucm_bind_ip, id) + 4)?;
     bind_to(command, body.id, addresses::of_ip(&body.addr)?)
 }
 
 /// Binds an id to an address.
-pub(super) fn bind(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn bind(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_bind = command.body()?;
     if body.reserved != 0 {
-        return Err(libc::EINVAL);
+        return Err(RESERVED);
     }
     bind_to(command, body.id, addresses::of(&body.addr, body.addr_size)?)
 }
 
-fn bind_to(command: &Command<'_>, id: u32, address: Option<SocketAddr>) -> Result<(), c_int> {
-    let address = address.ok_or(libc::EINVAL)?;
+fn bind_to(command: &Command<'_>, id: u32, address: Option<SocketAddr>) -> Result<(), Refusal> {
+    let address = address.ok_or(NO_ADDRESS)?;
     command.call(|manager| manager.bind(command.file, CommId(id), address))
 }
 
 /// Resolves an IP address.
-pub(super) fn resolve_ip(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn resolve_ip(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_resolve_ip = command.body()?;
     let source = addresses::of_ip(&body.src_addr)?;
     resolve(command, body.id, source, addresses::of_ip(&body.dst_addr)?)
 }
 
 /// Resolves an address.
-pub(super) fn resolve_addr(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn resolve_addr(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_resolve_addr = command.body()?;
     if body.reserved != 0 {
-        return Err(libc::EINVAL);
+        return Err(RESERVED);
     }
     let source = addresses::of(&body.src_addr, body.src_size)?;
     resolve(command, body.id, source, addresses::of(&body.dst_addr, body.dst_size)?)
@@ -90,16 +99,16 @@ fn resolve(
     id: u32,
     source: Option<SocketAddr>,
     destination: Option<SocketAddr>,
-) -> Result<(), c_int> {
-    let destination = destination.ok_or(libc::EINVAL)?;
+) -> Result<(), Refusal> {
+    let destination = destination.ok_or(NO_ADDRESS)?;
     command.call(|manager| manager.resolve_address(command.file, CommId(id), source, destination))
 }
 
 /// Looks for a path: on RoCE the address says all.
-pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_resolve_route = command.body()?;
     if body.timeout_ms == 0 {
-        return Err(libc::EINVAL);
+        return Err(Refusal::invalid("timeout_ms is 0: it takes the milliseconds to wait"));
     }
     command.call(|manager| {
         manager.with_id(command.file, CommId(body.id), |engine, _| {
@@ -109,7 +118,7 @@ pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Lets an id listen.
-pub(super) fn listen(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn listen(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_listen = command.body()?;
     command.call(|manager| manager.listen(command.file, CommId(body.id), body.backlog as i32))
 }
@@ -129,11 +138,11 @@ fn ece(of: &rdma_ucm_ece) -> Ece {
 }
 
 /// Asks for a connection.
-pub(super) fn connect(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn connect(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_connect = command.body_of(offset_of!(rdma_ucm_connect, ece))?;
     let (id, with) = (CommId(body.id), &body.conn_param);
     if with.valid == 0 {
-        return Err(libc::EINVAL);
+        return Err(Refusal::invalid("the command has no connection parameters"));
     }
     let connect = Connect {
         qpn: Qpn::low(with.qp_num),
@@ -154,7 +163,7 @@ pub(super) fn connect(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Accepts a request; without parameters, confirms that a connection is accepted.
-pub(super) fn accept(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn accept(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_accept = command.body_of(offset_of!(rdma_ucm_accept, ece))?;
     let (id, with) = (CommId(body.id), &body.conn_param);
     let accept = Accept {
@@ -181,7 +190,7 @@ pub(super) fn accept(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Refuses a request.
-pub(super) fn reject(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn reject(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_reject = command.body()?;
     let reason = match body.reason {
         0 => RejectReason::Consumer,
@@ -189,7 +198,7 @@ pub(super) fn reject(command: &Command<'_>) -> Result<(), c_int> {
         reason if u16::from(reason) == RejectReason::VendorOption.code() => {
             RejectReason::VendorOption
         }
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Refusal::invalid("a program rejects for reason 28 or 35 only")),
     };
     let private_data = &body.private_data[..usize::from(body.private_data_len)];
     let id = CommId(body.id);
@@ -200,7 +209,7 @@ pub(super) fn reject(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Ends a connection.
-pub(super) fn disconnect(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn disconnect(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_disconnect = command.body()?;
     let id = CommId(body.id);
     command
@@ -208,20 +217,20 @@ pub(super) fn disconnect(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Tells of an event of the queue pair.
-pub(super) fn notify(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn notify(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_notify = command.body()?;
     if body.event != IBV_EVENT_COMM_EST {
-        return Err(libc::EINVAL);
+        return Err(Refusal::invalid("rdma_notify takes IBV_EVENT_COMM_EST only"));
     }
     let id = CommId(body.id);
     command.call(|manager| manager.with_id(command.file, id, |engine, _| engine.notify(id)))
 }
 
 /// Sets an option.
-pub(super) fn set_option(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn set_option(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_set_option = command.body_of(offset_of!(rdma_ucm_set_option, optlen) + 4)?;
     let (id, length) = (CommId(body.id), body.optlen as usize);
-    let of_length = |right: usize| if length == right { Ok(()) } else { Err(libc::EINVAL) };
+    let of_length = |right: usize| if length == right { Ok(()) } else { Err(OPTION_LENGTH) };
     let byte = || of_length(1).and_then(|()| command.get::<u8>(body.optval));
     let flag = || of_length(4).and_then(|()| command.get::<u32>(body.optval)).map(|it| it != 0);
     let path = size_of::<ib_path_rec_data>();
@@ -242,7 +251,8 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), c_int> {
                 .call(|it| it.with_id(command.file, id, |engine, _| engine.set_v6_only(id, only)))
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
-            let timeout = TimeCode::new(byte()?).ok_or(libc::EINVAL)?;
+            let timeout = TimeCode::new(byte()?);
+            let timeout = timeout.ok_or(Refusal::invalid("an ACK timeout is at most 31"))?;
             command.call(|it| {
                 it.with_id(command.file, id, |engine, _| engine.set_ack_timeout(id, timeout))
             })
@@ -254,13 +264,15 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), c_int> {
                 it.with_id(command.file, id, |engine, _| engine.resolve_route(id, Ok(())))
             })
         }
-        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => Err(libc::EINVAL),
-        _ => Err(libc::ENOSYS),
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => {
+            Err(Refusal::invalid("optlen is no multiple of an ibv_path_data, or 0"))
+        }
+        _ => Err(Refusal::new(libc::ENOSYS, "there is no such option of this level")),
     }
 }
 
 /// Joins a group by its IP address.
-pub(super) fn join_ip_mcast(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn join_ip_mcast(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_join_ip_mcast =
         command.body_of(offset_of!(rdma_ucm_join_ip_mcast, id) + 4)?;
     let group = addresses::of_ip(&body.addr)?;
@@ -268,12 +280,12 @@ pub(super) fn join_ip_mcast(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Joins a group.
-pub(super) fn join_mcast(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn join_mcast(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_join_mcast = command.body()?;
     let send_only = match rdma_cm_mc_join_flags::from(body.join_flags) {
         RDMA_MC_JOIN_FLAG_FULLMEMBER => false,
         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => true,
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Refusal::invalid("join_flags are FULLMEMBER or SENDONLY_FULLMEMBER")),
     };
     let group = addresses::of(&body.addr, body.addr_size)?;
     join(command, (body.id, body.uid, body.response), group, send_only)
@@ -284,9 +296,9 @@ fn join(
     (id, uid, response): (u32, u64, u64),
     group: Option<SocketAddr>,
     send_only: bool,
-) -> Result<(), c_int> {
+) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_create_id_resp>())?;
-    let group = group.ok_or(libc::EINVAL)?.ip();
+    let group = group.ok_or(NO_ADDRESS)?.ip();
     command.call(|manager| {
         let number = manager.join(command.file, CommId(id), uid, group, send_only)?;
         let answered = command.answer(response, &rdma_ucm_create_id_resp { id: number });
@@ -298,7 +310,7 @@ fn join(
 }
 
 /// Leaves a group.
-pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
     let body: rdma_ucm_destroy_id = command.body()?;
     let events_reported = command.call(|manager| manager.leave(command.file, body.id))?;
@@ -306,20 +318,21 @@ pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), c_int> {
 }
 
 /// Moves an id here from another file.
-pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_migrate_resp>())?;
     let body: rdma_ucm_migrate_id = command.body()?;
-    let from = c_int::try_from(body.fd).map_err(|_| libc::ENOENT)?;
+    let from = c_int::try_from(body.fd);
+    let from = from.map_err(|_| Refused::NoFile)?;
     let events_reported =
         command.call(|manager| manager.migrate(from, CommId(body.id), command.file))?;
     command.answer(body.response, &rdma_ucm_migrate_resp { events_reported })
 }
 
 /// Puts an event of the program's own among those of an id.
-pub(super) fn write_cm_event(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn write_cm_event(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_write_cm_event = command.body()?;
     if !matches!(body.event, RDMA_CM_EVENT_USER | RDMA_CM_EVENT_INTERNAL) {
-        return Err(libc::EINVAL);
+        return Err(Refusal::invalid("a program writes RDMA_CM_EVENT_USER only"));
     }
     // SAFETY: any bytes are a number.
     let argument = unsafe { body.param.arg };

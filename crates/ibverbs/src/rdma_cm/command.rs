@@ -1,11 +1,49 @@
 //! A command in the program's memory, and where its answer goes.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
 use transom_abi::*;
+use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_host::connections::manager::Manager;
 use transom_system::memory::{Destination, Readable, Source, Writable};
+
+/// Why a command is refused: the errno, with a sentence that librdmacm's function passes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    errno: c_int,
+    said: Cow<'static, str>,
+}
+
+impl Refusal {
+    pub(super) const fn new(errno: c_int, said: &'static str) -> Self {
+        Self { errno, said: Cow::Borrowed(said) }
+    }
+
+    /// An argument cannot be so.
+    pub(super) const fn invalid(said: &'static str) -> Self {
+        Self::new(libc::EINVAL, said)
+    }
+
+    pub(super) const fn errno(&self) -> c_int {
+        self.errno
+    }
+
+    pub(super) fn said(&self) -> &str {
+        &self.said
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self { errno: refused.errno().0, said: refused.to_string().into() }
+    }
+}
+
+/// An address leads nowhere in the program.
+const FAULT: Refusal =
+    Refusal::new(libc::EFAULT, "a pointer does not point into the program's memory");
 
 /// Structs of plain numbers: any bytes make one.
 ///
@@ -52,18 +90,19 @@ impl<'a> Command<'a> {
         file: c_int,
         address: u64,
         n: usize,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Refusal> {
         let mut command =
             Self { adapter, file, header: rdma_ucm_cmd_hdr::default(), body: address };
         let header = size_of::<rdma_ucm_cmd_hdr>();
+        let short = Refusal::invalid("the command is shorter than its header says");
         if n < header {
-            return Err(libc::EINVAL);
+            return Err(short);
         }
         command.header = command.get(address)?;
         if header + usize::from(command.header.in_) > n {
-            return Err(libc::EINVAL);
+            return Err(short);
         }
-        command.body = address.checked_add(header as u64).ok_or(libc::EFAULT)?;
+        command.body = address.checked_add(header as u64).ok_or(FAULT)?;
         Ok(command)
     }
 
@@ -73,34 +112,34 @@ impl<'a> Command<'a> {
     }
 
     /// Makes a call of the connection manager.
-    pub(super) fn call<T>(
+    pub(super) fn call<T, E: From<Refused> + Into<Refusal>>(
         &self,
-        call: impl FnOnce(&mut Manager) -> Result<T, c_int>,
-    ) -> Result<T, c_int> {
-        self.adapter.connections().call(call)
+        call: impl FnOnce(&mut Manager) -> Result<T, E>,
+    ) -> Result<T, Refusal> {
+        self.adapter.connections().call(call).map_err(Into::into)
     }
 
     /// What is behind the header: `EINVAL` if it is not all there.
-    pub(super) fn body<T: Plain>(&self) -> Result<T, c_int> {
+    pub(super) fn body<T: Plain>(&self) -> Result<T, Refusal> {
         self.body_of(size_of::<T>())
     }
 
     /// The same of a struct that has grown, of which `least` bytes must be there; the rest may be zero.
-    pub(super) fn body_of<T: Plain>(&self, least: usize) -> Result<T, c_int> {
+    pub(super) fn body_of<T: Plain>(&self, least: usize) -> Result<T, Refusal> {
         let there = usize::from(self.header.in_);
         if there < least {
-            return Err(libc::EINVAL);
+            return Err(Refusal::invalid("the command is shorter than one of its number"));
         }
         self.get_part(self.body, there.min(size_of::<T>()))
     }
 
     /// A value in the program's memory.
-    pub(super) fn get<T: Plain>(&self, address: u64) -> Result<T, c_int> {
+    pub(super) fn get<T: Plain>(&self, address: u64) -> Result<T, Refusal> {
         self.get_part(address, size_of::<T>())
     }
 
     /// Its first bytes; the rest is zero.
-    fn get_part<T: Plain>(&self, address: u64, length: usize) -> Result<T, c_int> {
+    fn get_part<T: Plain>(&self, address: u64, length: usize) -> Result<T, Refusal> {
         let mut value = T::default();
         // SAFETY: this function's own, and any bytes make a `T`.
         let to = unsafe { Writable::shared((&raw mut value).cast(), size_of::<T>() as u64) };
@@ -114,12 +153,13 @@ impl<'a> Command<'a> {
     }
 
     /// Answers: `ENOSPC` if there is no room for `least` bytes of it.
-    pub(super) fn check_room(&self, least: usize) -> Result<(), c_int> {
-        if self.room() < least { Err(libc::ENOSPC) } else { Ok(()) }
+    pub(super) fn check_room(&self, least: usize) -> Result<(), Refusal> {
+        let refusal = Refusal::new(libc::ENOSPC, "the command has no room for its answer");
+        if self.room() < least { Err(refusal) } else { Ok(()) }
     }
 
     /// Writes the answer, or as much of it as there is room for.
-    pub(super) fn answer<T: Plain>(&self, response: u64, answer: &T) -> Result<(), c_int> {
+    pub(super) fn answer<T: Plain>(&self, response: u64, answer: &T) -> Result<(), Refusal> {
         self.answer_at(response, 0, answer)
     }
 
@@ -129,21 +169,21 @@ impl<'a> Command<'a> {
         response: u64,
         offset: usize,
         answer: &T,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Refusal> {
         let length = self.room().saturating_sub(offset).min(size_of::<T>());
-        let to = response.checked_add(offset as u64).ok_or(libc::EFAULT)?;
+        let to = response.checked_add(offset as u64).ok_or(FAULT)?;
         let from = std::ptr::from_ref(answer).cast();
         // SAFETY: borrowed for longer than this call.
         let from = unsafe { Readable::shared(from, size_of::<T>() as u64) };
         self.copy(Destination::Program(to), Source::Own(from), length)
     }
 
-    fn copy(&self, to: Destination<'_>, from: Source<'_>, length: usize) -> Result<(), c_int> {
+    fn copy(&self, to: Destination<'_>, from: Source<'_>, length: usize) -> Result<(), Refusal> {
         if length == 0 {
             return Ok(());
         }
         let copier = self.adapter.device().process().copier();
         // No region keeps the program's memory where it is.
-        copier.copy(to, from, length as u64).map_err(|_| libc::EFAULT)
+        copier.copy(to, from, length as u64).map_err(|_| FAULT)
     }
 }

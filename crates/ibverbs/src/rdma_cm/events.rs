@@ -4,15 +4,15 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use transom_abi::*;
-use transom_cm::Happened;
 use transom_cm::attributes::{HOP_LIMIT, PORT};
 use transom_cm::event::{Group, Offer};
 use transom_cm::options::Kind;
+use transom_cm::{Happened, Refused};
 use transom_host::connections::Delivered;
 use transom_system::addresses::gid;
 use transom_wire::cm::{CommId, Ece};
 
-use super::command::Command;
+use super::command::{Command, Refusal};
 use super::queries::ah_attr;
 
 unsafe extern "C-unwind" {
@@ -23,13 +23,15 @@ unsafe extern "C-unwind" {
 }
 
 /// Fetches an event, if there is one.
-pub(super) fn fetch(command: &Command<'_>) -> Result<bool, c_int> {
+pub(super) fn fetch(command: &Command<'_>) -> Result<bool, Refusal> {
     let whole = size_of::<rdma_ucm_event_resp>();
     // Without the last two fields, which are younger.
     command.check_room(offset_of!(rdma_ucm_event_resp, reserved).min(whole))?;
     let body: rdma_ucm_get_event = command.body()?;
     let event = command.call(|manager| {
-        let Some(event) = manager.next_event(command.file)? else { return Ok(None) };
+        let Some(event) = manager.next_event(command.file)? else {
+            return Ok::<_, Refused>(None);
+        };
         // A group's is one of datagrams.
         let of_group =
             matches!(event.happened, Happened::MulticastJoin(_) | Happened::MulticastError(..));
@@ -43,14 +45,14 @@ pub(super) fn fetch(command: &Command<'_>) -> Result<bool, c_int> {
 }
 
 /// Waits for an event, if the descriptor does: else `EAGAIN`.
-pub(super) fn wait(file: c_int) -> Result<(), c_int> {
+pub(super) fn wait(file: c_int) -> Result<(), Refusal> {
     // SAFETY: this only asks the kernel about the number.
     let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
     if flags < 0 {
-        return Err(libc::EBADF);
+        return Err(Refused::NoFile.into());
     }
     if flags & libc::O_NONBLOCK != 0 {
-        return Err(libc::EAGAIN);
+        return Err(Refusal::new(libc::EAGAIN, "no event waits"));
     }
     // Whoever takes the last event makes it unreadable again, under the lock of all: a thread that did
     // so here would leave one that has just seen it readable to wait for ever, with that lock.
@@ -58,9 +60,9 @@ pub(super) fn wait(file: c_int) -> Result<(), c_int> {
     // SAFETY: one descriptor, and room for what becomes of it.
     let count = unsafe { poll(&mut readable, 1, -1) };
     if count < 0 {
-        return Err(transom_thread::errno());
+        return Err(Refusal::new(transom_thread::errno(), "waiting for an event has ended"));
     }
-    if readable.revents & libc::POLLNVAL != 0 { Err(libc::EBADF) } else { Ok(()) }
+    if readable.revents & libc::POLLNVAL != 0 { Err(Refused::NoFile.into()) } else { Ok(()) }
 }
 
 /// An event as C has it.

@@ -1,6 +1,5 @@
 //! Commands that ask: for addresses, device and path, and how a queue pair goes to a state.
 
-use std::ffi::c_int;
 use std::mem::offset_of;
 use std::net::SocketAddr;
 
@@ -13,7 +12,7 @@ use transom_wire::cm::{CommId, ServiceId};
 use transom_wire::packet::DEFAULT_PKEY;
 
 use super::addresses::{self, AF_IB, IB};
-use super::command::Command;
+use super::command::{Command, Refusal};
 
 /// The device has no number in the kernel, as `ibv_get_device_index(3)` says too.
 const NO_INDEX: u32 = u32::MAX;
@@ -60,13 +59,13 @@ impl Told {
     }
 }
 
-fn told(command: &Command<'_>, id: u32) -> Result<Told, c_int> {
+fn told(command: &Command<'_>, id: u32) -> Result<Told, Refusal> {
     let id = CommId(id);
     command.call(|manager| manager.with_id(command.file, id, |engine, _| Ok(Told::of(engine, id))))
 }
 
 /// All of them, IP alone.
-pub(super) fn query_route(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn query_route(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_route_resp, ibdev_index))?;
     let body: rdma_ucm_query = command.body_of(offset_of!(rdma_ucm_query, option))?;
     let told = told(command, body.id)?;
@@ -102,19 +101,19 @@ pub(super) fn query_route(command: &Command<'_>) -> Result<(), c_int> {
 const EXACTLY: u8 = 2;
 
 /// One of them, by what is asked for.
-pub(super) fn query(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn query(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_query = command.body()?;
     let ask = match body.option {
         RDMA_USER_CM_QUERY_ADDR => query_addr,
         RDMA_USER_CM_QUERY_PATH => query_path,
         RDMA_USER_CM_QUERY_GID => query_gid,
-        _ => return Err(libc::ENOSYS),
+        _ => return Err(Refusal::new(libc::ENOSYS, "there is no such query")),
     };
     let told = told(command, body.id)?;
     ask(command, body.response, &told)
 }
 
-fn query_addr(command: &Command<'_>, response: u64, told: &Told) -> Result<(), c_int> {
+fn query_addr(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_addr_resp, ibdev_index))?;
     let (node_guid, port_num) = told.device();
     let (src_addr, src_size) = addresses::to_storage(told.source);
@@ -134,7 +133,7 @@ fn query_addr(command: &Command<'_>, response: u64, told: &Told) -> Result<(), c
     command.answer(response, &answer)
 }
 
-fn query_gid(command: &Command<'_>, response: u64, told: &Told) -> Result<(), c_int> {
+fn query_gid(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_addr_resp, ibdev_index))?;
     let (node_guid, port_num) = told.device();
     let address = |gid: Option<[u8; 16]>, service: u64| {
@@ -163,7 +162,7 @@ fn query_gid(command: &Command<'_>, response: u64, told: &Told) -> Result<(), c_
     command.answer(response, &answer)
 }
 
-fn query_path(command: &Command<'_>, response: u64, told: &Told) -> Result<(), c_int> {
+fn query_path(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Refusal> {
     let head = size_of::<rdma_ucm_query_path_resp>();
     command.check_room(head)?;
     let route = told.route.filter(|_| told.has_path);
@@ -198,7 +197,7 @@ fn path_record(route: &Route) -> ib_path_rec_data {
 }
 
 /// How a queue pair goes to a state.
-pub(super) fn init_qp_attr(command: &Command<'_>) -> Result<(), c_int> {
+pub(super) fn init_qp_attr(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<ib_uverbs_qp_attr>())?;
     let body: rdma_ucm_init_qp_attr = command.body()?;
     let (id, wanted) = (CommId(body.id), body.qp_state);
@@ -206,7 +205,7 @@ pub(super) fn init_qp_attr(command: &Command<'_>) -> Result<(), c_int> {
         IBV_QPS_INIT => QpState::Init,
         IBV_QPS_RTR => QpState::ReadyToReceive,
         IBV_QPS_RTS => QpState::ReadyToSend,
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Refusal::invalid("qp_state is none of INIT, RTR and RTS")),
     };
     let attributes = command.call(|manager| {
         manager.with_id(command.file, id, |engine, _| engine.attributes(id, state))

@@ -4,21 +4,24 @@
 use std::ffi::{c_int, c_void};
 
 use crate::entry::zero_of;
+use crate::wrong::Wrong;
 
 /// Declares functions that fail.
 macro_rules! absent {
-    ($(fn $name:ident($($type:ty),*) -> $result:ty = $errno:ident;)*) => {
+    ($(fn $name:ident($($type:ty),*) -> $result:ty = $function:literal $errno:ident;)*) => {
         $(
             /// Not there yet.
             pub extern "C" fn $name($(_: $type),*) -> $result {
-                zero_of(|| Err(libc::$errno)) as $result
+                const SAID: Wrong =
+                    Wrong::new(libc::$errno, "it is of rdma-core 65, and not there yet");
+                zero_of($function, || Err(SAID)) as $result
             }
         )*
     };
 }
 
 absent! {
-    fn repoll_create(c_int) -> c_int = ENOSYS;
-    fn repoll_ctl(c_int, c_int, c_int, *mut c_void) -> c_int = ENOSYS;
-    fn repoll_wait(c_int, *mut c_void, c_int, c_int) -> c_int = ENOSYS;
+    fn repoll_create(c_int) -> c_int = c"repoll_create" ENOSYS;
+    fn repoll_ctl(c_int, c_int, c_int, *mut c_void) -> c_int = c"repoll_ctl" ENOSYS;
+    fn repoll_wait(c_int, *mut c_void, c_int, c_int) -> c_int = c"repoll_wait" ENOSYS;
 }

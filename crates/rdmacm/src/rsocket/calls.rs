@@ -1,30 +1,31 @@
 //! The functions of `rsocket(7)` by which sockets come to be, get addresses and end.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{CStr, c_int, c_long};
 use std::sync::Once;
 use std::time::Duration;
 
 use transom_abi::*;
 
-use super::socket::{SOCKETS, Socket, State};
+use super::socket::{NOT_CONNECTED, SOCKETS, Socket, State};
 use super::transfer::{deadline, give_peer};
-use super::wait::{Deadline, answered};
+use super::wait::{Deadline, of_call};
 use super::{fork, names};
-use crate::entry::{guarded, zero_of};
-use crate::provider;
+use crate::entry::{answered, attempt, zero_of};
+use crate::provider::{self, provider};
+use crate::wrong::{NotNow, Wrong};
 
 /// How long the end of a program may take for what all its sockets have sent.
 const AT_EXIT: Duration = Duration::from_secs(2);
 
-fn number_of(function: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    guarded(function).unwrap_or(-1)
+fn number_of(function: &'static CStr, body: impl FnOnce() -> Result<c_int, Wrong>) -> c_int {
+    answered(function, attempt(body)).unwrap_or(-1)
 }
 
 /// A program that ends without closing its sockets has sent what it has sent.
 fn finish_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn finish() {
-        let _ = guarded(|| {
+        let _ = attempt(|| {
             let deadline = Deadline::after(Some(AT_EXIT));
             let sockets = SOCKETS.all();
             sockets.iter().for_each(|socket| socket.begin_to_end());
@@ -42,16 +43,25 @@ pub extern "C" fn rsocket<S: provider::Source>(
     kind: c_int,
     protocol: c_int,
 ) -> c_int {
-    number_of(|| {
+    number_of(c"rsocket", || {
         if domain != libc::AF_INET && domain != libc::AF_INET6 {
-            return Err(libc::EAFNOSUPPORT);
+            let said = "domain is neither AF_INET nor AF_INET6";
+            return Err(Wrong::new(libc::EAFNOSUPPORT, said));
         }
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         let socket = match (kind & !flags, protocol) {
-            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::stream(S::provider()?, domain)?,
-            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::datagram(S::provider()?, domain)?,
-            (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => return Err(libc::EPROTONOSUPPORT),
-            _ => return Err(libc::ESOCKTNOSUPPORT),
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::stream(provider::<S>()?, domain)?,
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
+                Socket::datagram(provider::<S>()?, domain)?
+            }
+            (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => {
+                let said = "protocol is neither 0 nor that of the type, IPPROTO_TCP or IPPROTO_UDP";
+                return Err(Wrong::new(libc::EPROTONOSUPPORT, said));
+            }
+            _ => {
+                let said = "type is neither SOCK_STREAM nor SOCK_DGRAM";
+                return Err(Wrong::new(libc::ESOCKTNOSUPPORT, said));
+            }
         };
         socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
         fork::watch();
@@ -65,7 +75,7 @@ pub extern "C" fn rsocket<S: provider::Source>(
 /// # Safety
 /// The address is as long as it says.
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
-    zero_of(|| {
+    zero_of(c"rbind", || {
         let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
         let address = unsafe { names::read(addr, addrlen, socket.family) }?;
@@ -82,7 +92,7 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: u3
 
 /// Has peers connect to a socket.
 pub extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
-    zero_of(|| {
+    zero_of(c"rlisten", || {
         let socket = SOCKETS.get(socket)?;
         socket.with(|state| state.stream()?.listen(backlog, &socket.waiting))
     })
@@ -93,7 +103,7 @@ pub extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 /// # Safety
 /// The pointers are null or valid, with as much room as they say.
 pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *mut u32) -> c_int {
-    number_of(|| {
+    number_of(c"raccept", || {
         let listener = SOCKETS.get(socket)?;
         let deadline = deadline(&listener, 0, |state| Ok(state.options()?.1.receive_timeout))?;
         let accepted = listener.until(deadline, |state| state.stream()?.accept())?;
@@ -101,9 +111,9 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *m
         if !addr.is_null() {
             // SAFETY: by the contract of this function.
             let given = unsafe { give_peer(&socket, addr, addrlen) };
-            if let Err(errno) = given {
+            if let Err(wrong) = given {
                 let _ = close(socket.number());
-                return Err(errno);
+                return Err(wrong);
             }
         }
         Ok(socket.number())
@@ -115,7 +125,7 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *m
 /// # Safety
 /// The address is as long as it says.
 pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
-    zero_of(|| {
+    zero_of(c"rconnect", || {
         let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
         if let Some(connected) = unsafe { connect_datagrams(&socket, addr, addrlen) } {
@@ -134,7 +144,9 @@ pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen:
             Ok(stream.is_connected()?.then_some(()))
         };
         match socket.until(deadline, connected) {
-            Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
+            Err(wrong) if wrong == Wrong::not_now(NotNow::Again) => {
+                Err(Wrong::not_now(NotNow::InProgress))
+            }
             answer => answer,
         }
     })
@@ -149,14 +161,14 @@ unsafe fn connect_datagrams(
     socket: &Socket,
     addr: *const sockaddr,
     length: u32,
-) -> Option<Result<(), c_int>> {
+) -> Option<Result<(), Wrong>> {
     socket.with(|state| {
         let State::Datagram(datagrams) = state else { return None };
         // SAFETY: by the contract of this function.
         let to = match unsafe { names::read_as_is(addr, length) } {
             Ok((address, _)) => names::address(&address),
-            Err(libc::EAFNOSUPPORT) => None,
-            Err(errno) => return Some(Err(errno)),
+            Err(wrong) if wrong.errno() == libc::EAFNOSUPPORT => None,
+            Err(wrong) => return Some(Err(wrong)),
         };
         Some(datagrams.connect(to))
     })
@@ -164,13 +176,13 @@ unsafe fn connect_datagrams(
 
 /// Ends one or both directions of a connection.
 pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
-    zero_of(|| {
+    zero_of(c"rshutdown", || {
         let socket = SOCKETS.get(socket)?;
         let (read, write) = match how {
             libc::SHUT_RD => (true, false),
             libc::SHUT_WR => (false, true),
             libc::SHUT_RDWR => (true, true),
-            _ => return Err(libc::EINVAL),
+            _ => return Err(Wrong::invalid("how is none of SHUT_RD, SHUT_WR and SHUT_RDWR")),
         };
         let shut = socket.with(|state| {
             let stream = state.stream()?;
@@ -179,7 +191,7 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
                 return if read { stream.stop_listening(&socket.waiting) } else { Ok(()) };
             }
             stream.advance(&socket.waiting);
-            stream.connected()?.ok_or(libc::ENOTCONN)?.shut(read, write);
+            stream.connected()?.ok_or(NOT_CONNECTED)?.shut(read, write);
             Ok(())
         });
         socket.waiting.nudge();
@@ -197,14 +209,14 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
 
 /// Closes a socket. In a forked child, that of its parent goes on there.
 pub extern "C" fn rclose(socket: c_int) -> c_int {
-    zero_of(|| close(socket))
+    zero_of(c"rclose", || close(socket))
 }
 
-fn close(number: c_int) -> Result<(), c_int> {
+fn close(number: c_int) -> Result<(), Wrong> {
     match SOCKETS.remove(number)? {
         Some(socket) => socket.close(),
         // SAFETY: the parent's socket is not used here, so its descriptor is not either.
-        None => _ = answered(unsafe { libc::close(number) })?,
+        None => _ = of_call("close", unsafe { libc::close(number) })?,
     }
     Ok(())
 }
@@ -219,7 +231,7 @@ pub unsafe extern "C" fn rgetpeername(
     addrlen: *mut u32,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    zero_of(|| unsafe { give_peer(&*SOCKETS.get(socket)?, addr, addrlen) })
+    zero_of(c"rgetpeername", || unsafe { give_peer(&*SOCKETS.get(socket)?, addr, addrlen) })
 }
 
 /// The address of a socket.
@@ -231,11 +243,14 @@ pub unsafe extern "C" fn rgetsockname(
     addr: *mut sockaddr,
     addrlen: *mut u32,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rgetsockname", || {
         let socket = SOCKETS.get(socket)?;
         let address = socket.with(|state| match state {
             State::Datagram(datagrams) => {
-                datagrams.address().map(|address| names::storage(address).0).ok_or(libc::EIO)
+                datagrams.address().map(|address| names::storage(address).0).ok_or(Wrong::new(
+                    libc::EIO,
+                    "the kernel does not tell the address of the UDP socket",
+                ))
             }
             state => Ok(state.stream()?.address()),
         })?;
@@ -246,7 +261,7 @@ pub unsafe extern "C" fn rgetsockname(
 
 /// Flags of a socket and its descriptor. (In C the last argument may be left out.)
 pub extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
-    number_of(|| {
+    number_of(c"rfcntl", || {
         let socket = SOCKETS.get(socket)?;
         match cmd {
             libc::F_GETFL => {
@@ -259,9 +274,9 @@ pub extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
             }
             libc::F_GETFD | libc::F_SETFD => {
                 // SAFETY: flags of an open descriptor.
-                answered(unsafe { libc::fcntl(socket.number(), cmd, arg) })
+                of_call("fcntl", unsafe { libc::fcntl(socket.number(), cmd, arg) })
             }
-            _ => Err(libc::EINVAL),
+            _ => Err(Wrong::invalid("cmd is none of F_GETFL, F_SETFL, F_GETFD and F_SETFD")),
         }
     })
 }

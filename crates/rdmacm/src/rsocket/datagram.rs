@@ -15,8 +15,9 @@ use super::destination::Destination;
 use super::iovec::{Sink, Source};
 use super::names;
 use super::settings::{Options, Settings};
-use super::wait::{self, answered};
+use super::wait::{self, of_call};
 use crate::provider::Provider;
+use crate::wrong::Wrong;
 
 /// Peers that are known at a time.
 const PEERS: usize = 4096;
@@ -26,6 +27,12 @@ const PAIRS: usize = 64;
 const WAITING: usize = 1024;
 /// Bytes of the longest message by UDP.
 const LONGEST: usize = 1 << 16;
+
+/// The UDP socket is not what it was.
+const NO_ADDRESS: Wrong =
+    Wrong::new(libc::EIO, "the kernel does not tell the address of the UDP socket");
+/// Nothing comes any more.
+pub(crate) const DEVICE_GONE: Wrong = Wrong::new(libc::ENODEV, "the device of the socket is gone");
 
 /// A datagram socket.
 #[derive(Debug)]
@@ -61,9 +68,9 @@ pub(crate) struct Read {
     pub(crate) from: SocketAddr,
 }
 
-/// The errno of an error of the system's.
-fn errno(error: &std::io::Error) -> c_int {
-    error.raw_os_error().unwrap_or(libc::EIO)
+/// A call of the UDP socket's has failed.
+fn of_udp(call: &str, error: &std::io::Error) -> Wrong {
+    Wrong::of_system(call, error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 impl DatagramSocket {
@@ -71,10 +78,10 @@ impl DatagramSocket {
         provider: &'static Provider,
         family: c_int,
         waiting: &wait::Waiting,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Wrong> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: any socket may be made.
-        let made = answered(unsafe { libc::socket(family, kind, 0) })?;
+        let made = of_call("socket", unsafe { libc::socket(family, kind, 0) })?;
         // SAFETY: it was just made, and nobody else has it.
         let udp = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(made) });
         waiting.watch(udp.as_raw_fd())?;
@@ -101,7 +108,7 @@ impl DatagramSocket {
         &mut self,
         address: (sockaddr_storage, u16),
         waiting: &wait::Waiting,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Wrong> {
         self.bind_udp(address)?;
         // A device may have the address, or none: then all goes by UDP.
         if let Ok(own) = self.udp.local_addr()
@@ -113,22 +120,22 @@ impl DatagramSocket {
     }
 
     /// Sends to this peer, and receives from no other; or to nobody in particular, and from all.
-    pub(crate) fn connect(&mut self, to: Option<SocketAddr>) -> Result<(), c_int> {
+    pub(crate) fn connect(&mut self, to: Option<SocketAddr>) -> Result<(), Wrong> {
         match to {
-            Some(to) => self.udp.connect(to).map_err(|error| errno(&error))?,
+            Some(to) => self.udp.connect(to).map_err(|error| of_udp("connect", &error))?,
             None => self.disconnect()?,
         }
         self.connected = to;
         Ok(())
     }
 
-    fn disconnect(&mut self) -> Result<(), c_int> {
+    fn disconnect(&mut self) -> Result<(), Wrong> {
         let udp = self.udp.as_raw_fd();
         let before = self.address();
         // SAFETY: all zeros is an address, of no family.
         let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
         // SAFETY: an address as long as it says.
-        answered(unsafe { libc::connect(udp, &nobody, size_of_val(&nobody) as u32) })?;
+        of_call("connect", unsafe { libc::connect(udp, &nobody, size_of_val(&nobody) as u32) })?;
         let Some((before, mut now)) = before.zip(self.address()) else { return Ok(()) };
         if now.port() != before.port() {
             // The kernel takes a port back that it has chosen; others know it.
@@ -148,19 +155,19 @@ impl DatagramSocket {
 
     /// Its address, with a port. The kernel gives a socket one that has none as soon as it sends, and peers are to
     /// know it from the first datagram on.
-    fn bound(&self) -> Result<SocketAddr, c_int> {
-        let own = self.address().ok_or(libc::EIO)?;
+    fn bound(&self) -> Result<SocketAddr, Wrong> {
+        let own = self.address().ok_or(NO_ADDRESS)?;
         if own.port() > 0 {
             return Ok(own);
         }
         self.bind_udp(names::storage(own))?;
-        self.address().ok_or(libc::EIO)
+        self.address().ok_or(NO_ADDRESS)
     }
 
-    fn bind_udp(&self, (address, length): (sockaddr_storage, u16)) -> Result<(), c_int> {
+    fn bind_udp(&self, (address, length): (sockaddr_storage, u16)) -> Result<(), Wrong> {
         let at = (&raw const address).cast();
         // SAFETY: the address is as long as it says.
-        answered(unsafe { libc::bind(self.udp.as_raw_fd(), at, length.into()) })?;
+        of_call("bind", unsafe { libc::bind(self.udp.as_raw_fd(), at, length.into()) })?;
         Ok(())
     }
 
@@ -183,7 +190,7 @@ impl DatagramSocket {
     }
 
     /// Has what comes from now on wake who waits.
-    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+    pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         self.pairs.iter_mut().try_for_each(DatagramPair::arm)
     }
 
@@ -314,10 +321,13 @@ impl DatagramSocket {
         from: &mut Source<'_>,
         to: Option<SocketAddr>,
         waiting: &wait::Waiting,
-    ) -> Result<Option<usize>, c_int> {
-        let to = to.or(self.connected).ok_or(libc::EDESTADDRREQ)?;
+    ) -> Result<Option<usize>, Wrong> {
+        let to = to.or(self.connected).ok_or(Wrong::new(
+            libc::EDESTADDRREQ,
+            "no address is given, and the socket is not connected to any",
+        ))?;
         if self.is_gone() {
-            return Err(libc::ENODEV);
+            return Err(DEVICE_GONE);
         }
         let length = from.left();
         let (pair, reached) = self.reach(to, waiting)?;
@@ -336,7 +346,7 @@ impl DatagramSocket {
             }
         }
         if length > LONGEST {
-            return Err(libc::EMSGSIZE);
+            return Err(Wrong::new(libc::EMSGSIZE, "a datagram has at most 65507 bytes"));
         }
         let mut message = self.introduction(Kind::Data, pair, to.ip());
         // What finds no room is sent again.
@@ -359,7 +369,7 @@ impl DatagramSocket {
                 waiting.watch_room(self.udp.as_raw_fd(), true)?;
                 Ok(None)
             }
-            Err(error) => Err(errno(&error)),
+            Err(error) => Err(of_udp("sendto", &error)),
         }
     }
 
@@ -378,7 +388,7 @@ impl DatagramSocket {
         &mut self,
         to: SocketAddr,
         waiting: &wait::Waiting,
-    ) -> Result<(Option<usize>, Option<((*mut ibv_ah, u32), usize)>), c_int> {
+    ) -> Result<(Option<usize>, Option<((*mut ibv_ah, u32), usize)>), Wrong> {
         if let Some(known) = self.destinations.get(&to)
             && let (Some(Some(at)), Some(reached)) = (known.pair, known.reached())
         {

@@ -16,6 +16,7 @@ use super::settings::Settings;
 use super::wait::{Deadline, wait_for};
 use crate::provider::Provider;
 use crate::resolve;
+use crate::wrong::{NotNow, Wrong};
 
 /// How long it may take to find the device of a loopback address, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 2000;
@@ -64,7 +65,7 @@ impl DatagramPair {
         provider: &'static Provider,
         address: SocketAddr,
         settings: &Settings,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Wrong> {
         let own = OwnId::create(provider, RDMA_PS_UDP, IBV_QPT_UD)?;
         let any_port = names::storage(SocketAddr::new(address.ip(), 0));
         if address.ip().is_loopback() {
@@ -79,7 +80,7 @@ impl DatagramPair {
         // Where there is no device there is no protection domain.
         let device = own.id().seen().pd;
         if device.is_null() {
-            return Err(libc::ENODEV);
+            return Err(Wrong::new(libc::ENODEV, "no device has the address"));
         }
         let slots = (settings.receive_buffer / 1024).clamp(64, settings.receives.max(64).into());
         let sizes = Sizes { sends: SENDS.into(), receives: slots, inline: 0, sges: 1 };
@@ -104,7 +105,7 @@ impl DatagramPair {
         self.pair.descriptor()
     }
 
-    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+    pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         self.pair.arm()
     }
 
@@ -112,7 +113,7 @@ impl DatagramPair {
         self.pair.take_events()
     }
 
-    fn receive_again(&self, slot: u16) -> Result<(), c_int> {
+    fn receive_again(&self, slot: u16) -> Result<(), Wrong> {
         let mut sge = self.receive.sge(usize::from(slot) * SLOT, SLOT as u32);
         let (sg_list, wr_id) = (&raw mut sge, slot.into());
         let request = ibv_recv_wr { wr_id, sg_list, num_sge: 1, ..Default::default() };
@@ -199,8 +200,8 @@ impl DatagramPair {
         (ah, remote_qpn): (*mut ibv_ah, u32),
         header: &[u8],
         from: &mut Source<'_>,
-    ) -> Result<(), c_int> {
-        let slot = self.free.pop().ok_or(libc::EAGAIN)?;
+    ) -> Result<(), Wrong> {
+        let slot = self.free.pop().ok_or(Wrong::not_now(NotNow::Again))?;
         let begin = usize::from(slot) * SLOT;
         let length = from.left();
         // SAFETY: so many bytes.

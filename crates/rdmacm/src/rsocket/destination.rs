@@ -12,6 +12,7 @@ use crate::id::Id;
 use crate::provider::Provider;
 use crate::resolve;
 use crate::verbs::{Verbs, made};
+use crate::wrong::Wrong;
 
 /// How long addresses and routes may take, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 2000;
@@ -110,7 +111,7 @@ impl Destination {
                     resolve::resolve_route(own.id(), RESOLVE_TIMEOUT).map(|()| false)
                 }
                 RDMA_CM_EVENT_ROUTE_RESOLVED => Ok(true),
-                _ => Err(libc::EHOSTUNREACH),
+                event => Err(Wrong::of_event(event, happened.status)),
             };
             match resolved {
                 Ok(false) => {}
@@ -146,7 +147,7 @@ fn begin(
     provider: &'static Provider,
     mut from: SocketAddr,
     mut to: SocketAddr,
-) -> Result<OwnId, c_int> {
+) -> Result<OwnId, Wrong> {
     let own = OwnId::create(provider, RDMA_PS_UDP, IBV_QPT_UD)?;
     from.set_port(0);
     to.set_ip(to.ip().to_canonical());
@@ -156,11 +157,12 @@ fn begin(
 }
 
 /// Makes the handle of an id whose route is resolved.
-fn handle(own: OwnId) -> Result<AddressHandle, c_int> {
+fn handle(own: OwnId) -> Result<AddressHandle, Wrong> {
     let (id, seen) = (own.id(), own.id().seen());
     let verbs = &id.provider.verbs;
     // SAFETY: the paths are shown as long as the id lives.
-    let path = unsafe { seen.route.path_rec.as_ref() }.ok_or(libc::EHOSTUNREACH)?;
+    let path = unsafe { seen.route.path_rec.as_ref() };
+    let path = path.ok_or(Wrong::new(libc::EHOSTUNREACH, "the id has no path"))?;
     let mut attr = ibv_ah_attr {
         grh: ibv_global_route {
             dgid: path.dgid,
@@ -176,13 +178,13 @@ fn handle(own: OwnId) -> Result<AddressHandle, c_int> {
         ..Default::default()
     };
     // SAFETY: the domain of an id is live.
-    let ah = made(unsafe { (verbs.ibv_create_ah)(seen.pd, &mut attr) })?;
+    let ah = made("ibv_create_ah", unsafe { (verbs.ibv_create_ah)(seen.pd, &mut attr) })?;
     let mtu = 128 << path.mtu.clamp(1, 5);
     Ok(AddressHandle { verbs, ah, mtu, _own: own })
 }
 
 /// Where the port has a GID in its table.
-fn gid_index(id: &Id, seen: &rdma_cm_id, wanted: &ibv_gid) -> Result<u8, c_int> {
+fn gid_index(id: &Id, seen: &rdma_cm_id, wanted: &ibv_gid) -> Result<u8, Wrong> {
     for index in 0..=u8::MAX {
         let mut gid = ibv_gid::default();
         let query = id.provider.verbs.ibv_query_gid;
@@ -195,5 +197,5 @@ fn gid_index(id: &Id, seen: &rdma_cm_id, wanted: &ibv_gid) -> Result<u8, c_int> 
             return Ok(index);
         }
     }
-    Err(libc::EADDRNOTAVAIL)
+    Err(Wrong::new(libc::EADDRNOTAVAIL, "the port's table has not the GID of the path"))
 }

@@ -1,9 +1,15 @@
 //! The buffers of a program's call, one after the other.
 
-use std::ffi::c_int;
 use std::marker::PhantomData;
 
+use crate::wrong::Wrong;
 use libc::iovec;
+
+/// The buffers are not in memory.
+const NOT_THERE: Wrong = Wrong::new(
+    libc::EFAULT,
+    "a buffer is null and its length is not 0, or they are too long together",
+);
 
 /// Buffers that are taken from, or filled, from the first byte on.
 #[derive(Clone, Debug)]
@@ -15,12 +21,12 @@ struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    fn new(list: &'a [iovec]) -> Result<Self, c_int> {
+    fn new(list: &'a [iovec]) -> Result<Self, Wrong> {
         let left = list.iter().try_fold(0_usize, |sum, buffer| {
             let null = buffer.iov_base.is_null() && buffer.iov_len > 0;
             if null { None } else { sum.checked_add(buffer.iov_len) }
         });
-        let left = left.filter(|left| isize::try_from(*left).is_ok()).ok_or(libc::EFAULT)?;
+        let left = left.filter(|left| isize::try_from(*left).is_ok()).ok_or(NOT_THERE)?;
         Ok(Self { list, done: 0, left })
     }
 
@@ -56,7 +62,7 @@ pub(crate) struct Sink<'a>(Buffers<'a>, PhantomData<&'a mut [u8]>);
 impl<'a> Source<'a> {
     /// # Safety
     /// The buffers may be read as long as this is used.
-    pub(crate) unsafe fn new(list: &'a [iovec]) -> Result<Self, c_int> {
+    pub(crate) unsafe fn new(list: &'a [iovec]) -> Result<Self, Wrong> {
         Buffers::new(list).map(Self)
     }
 
@@ -84,7 +90,7 @@ impl<'a> Source<'a> {
 impl<'a> Sink<'a> {
     /// # Safety
     /// The buffers may be written as long as this is used.
-    pub(crate) unsafe fn new(list: &'a [iovec]) -> Result<Self, c_int> {
+    pub(crate) unsafe fn new(list: &'a [iovec]) -> Result<Self, Wrong> {
         Ok(Self(Buffers::new(list)?, PhantomData))
     }
 
@@ -119,7 +125,7 @@ mod tests {
         assert_eq!(source.left(), 2);
         let null = [iovec { iov_base: std::ptr::null_mut(), iov_len: 1 }];
         // SAFETY: it is refused.
-        assert_eq!(unsafe { Sink::new(&null) }.err(), Some(libc::EFAULT));
+        assert_eq!(unsafe { Sink::new(&null) }.err(), Some(NOT_THERE));
         bytes.clear();
     }
 }

@@ -14,8 +14,10 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use transom_abi::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL};
 
+use super::datagram::DEVICE_GONE;
 use super::own_id::{Happened, OwnId};
 use super::wait::Flag;
+use crate::wrong::Wrong;
 
 /// How long the first request waits for the program to ask, in milliseconds. One that connects to itself before
 /// it accepts waits for so long.
@@ -51,7 +53,7 @@ impl<T: Send + 'static> Listener<T> {
         own: Arc<OwnId>,
         backlog: c_int,
         make: impl Fn(Happened) -> Option<T> + Send + 'static,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Wrong> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             backlog: usize::try_from(backlog).unwrap_or(0).max(1),
@@ -63,7 +65,9 @@ impl<T: Send + 'static> Listener<T> {
         });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("rsocket".to_owned());
-        let thread = thread.spawn(move || serve(&own, &theirs, make)).map_err(|_| libc::EAGAIN)?;
+        let thread = thread
+            .spawn(move || serve(&own, &theirs, make))
+            .map_err(|_| Wrong::new(libc::EAGAIN, "no thread can be started: see `ulimit -u`"))?;
         Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
 
@@ -84,14 +88,14 @@ impl<T: Send + 'static> Listener<T> {
     }
 
     /// Takes the oldest. If none will come any more, everybody who asks hears of it.
-    pub(crate) fn accept(&self) -> Result<Option<T>, c_int> {
+    pub(crate) fn accept(&self) -> Result<Option<T>, Wrong> {
         self.ask();
         let mut queue = self.shared.queue.lock();
         let accepted = queue.pop_front();
         if accepted.is_some() {
             self.shared.asked.set();
         } else if self.is_gone() {
-            return Err(libc::ENODEV);
+            return Err(DEVICE_GONE);
         }
         if queue.is_empty() && !self.is_gone() {
             self.shared.filled.clear();

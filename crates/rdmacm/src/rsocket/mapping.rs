@@ -5,10 +5,13 @@ use std::ffi::{c_int, c_void};
 use super::iovec::Source;
 use super::memory::Registration;
 use super::protocol::{Buffer, Mapping};
-use super::socket::{SOCKETS, State};
+use super::socket::{NOT_CONNECTED, SOCKETS, State};
 use super::stream_socket::Mapped;
 use super::transfer::{buffer, deadline, length_of};
-use crate::entry::{guarded, zero_of};
+use crate::entry::{answered, attempt, zero_of};
+use crate::wrong::Wrong;
+
+const BELOW: Wrong = Wrong::invalid("offset is below 0, and not -1");
 
 /// Lets the peer write to memory (`PROT_WRITE`) by an offset, the memory's address if none (-1) is given;
 /// or registers it for this end's own use (`PROT_NONE`). Answers the offset.
@@ -23,20 +26,21 @@ pub unsafe extern "C" fn riomap(
     _flags: c_int,
     offset: i64,
 ) -> i64 {
-    guarded(|| {
+    let mapped = attempt(|| {
         let socket = SOCKETS.get(socket)?;
-        let length = u32::try_from(len).map_err(|_| libc::EINVAL)?;
+        let length = u32::try_from(len).map_err(|_| Wrong::invalid("len is 2^32 or more"))?;
         if buf.is_null() || length == 0 || prot & !libc::PROT_WRITE != 0 {
-            return Err(libc::EINVAL);
+            let said = "buf is null, len is 0, or prot is neither PROT_WRITE nor PROT_NONE";
+            return Err(Wrong::invalid(said));
         }
         let offset = match offset {
-            -1 => i64::try_from(buf.addr()).map_err(|_| libc::EINVAL)?,
+            -1 => i64::try_from(buf.addr()).map_err(|_| BELOW)?,
             0.. => offset,
-            _ => return Err(libc::EINVAL),
+            _ => return Err(BELOW),
         };
         socket.with(|state| {
             let stream = state.stream()?;
-            stream.connected()?.ok_or(libc::ENOTCONN)?;
+            stream.connected()?.ok_or(NOT_CONNECTED)?;
             let writable = prot & libc::PROT_WRITE != 0;
             let index = writable.then(|| stream.free_mapping()).transpose()?;
             let (verbs, pd) = (&stream.id().provider.verbs, stream.id().seen().pd);
@@ -51,8 +55,8 @@ pub unsafe extern "C" fn riomap(
             stream.mapped.push(Mapped { address: buf.addr(), length: len, index, _registration });
             Ok(offset)
         })
-    })
-    .unwrap_or(-1)
+    });
+    answered(c"riomap", mapped).unwrap_or(-1)
 }
 
 /// Takes memory back from the peer.
@@ -60,12 +64,13 @@ pub unsafe extern "C" fn riomap(
 /// # Safety
 /// None: the memory is only named.
 pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
-    zero_of(|| {
+    zero_of(c"riounmap", || {
         let socket = SOCKETS.get(socket)?;
         socket.with(|state| {
             let stream = state.stream()?;
             let is_it = |mapped: &Mapped| (mapped.address, mapped.length) == (buf.addr(), len);
-            let at = stream.mapped.iter().position(is_it).ok_or(libc::EINVAL)?;
+            let at = stream.mapped.iter().position(is_it);
+            let at = at.ok_or(Wrong::invalid("nothing is mapped at buf with this length"))?;
             if let Some(index) = stream.mapped[at].index {
                 stream.map(index, Mapping::default());
             }
@@ -87,9 +92,9 @@ pub unsafe extern "C" fn riowrite(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    length_of(|| {
+    length_of(c"riowrite", || {
         let socket = SOCKETS.get(socket)?;
-        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+        let offset = u64::try_from(offset).map_err(|_| BELOW)?;
         let list = buffer(buf, count);
         // SAFETY: by the contract of this function.
         let mut source = unsafe { Source::new(&list) }?;
@@ -109,9 +114,13 @@ pub unsafe extern "C" fn riowrite(
                 Ok(0) => break,
                 Ok(length) => total += length,
                 Err(_) if total > 0 => break,
-                Err(errno) => return Err(errno),
+                Err(wrong) => return Err(wrong),
             }
         }
-        if total == 0 && count > 0 { Err(libc::EINVAL) } else { Ok(total) }
+        if total == 0 && count > 0 {
+            Err(Wrong::invalid("the peer has mapped nothing at this offset"))
+        } else {
+            Ok(total)
+        }
     })
 }

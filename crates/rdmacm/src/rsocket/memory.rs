@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use transom_abi::*;
 
 use crate::verbs::{Verbs, made};
+use crate::wrong::Wrong;
 
 /// Memory of this library's own, registered as long as it lives.
 ///
@@ -44,10 +45,11 @@ impl Registration {
         memory: *mut c_void,
         length: usize,
         remote: bool,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Wrong> {
         let access = IBV_ACCESS_LOCAL_WRITE | if remote { IBV_ACCESS_REMOTE_WRITE } else { 0 };
         // SAFETY: by the contract of this function.
-        let mr = made(unsafe { (verbs.ibv_reg_mr)(pd, memory, length, access as c_int) })?;
+        let mr =
+            made("ibv_reg_mr", unsafe { (verbs.ibv_reg_mr)(pd, memory, length, access as c_int) })?;
         Ok(Self { verbs, mr })
     }
 
@@ -74,22 +76,24 @@ impl Region {
         pd: *mut ibv_pd,
         size: usize,
         access: ibv_access_flags,
-    ) -> Result<Self, c_int> {
-        let size = size.max(1).checked_next_multiple_of(PAGE).ok_or(libc::ENOMEM)?;
-        let layout = Layout::from_size_align(size, PAGE).map_err(|_| libc::ENOMEM)?;
+    ) -> Result<Self, Wrong> {
+        let size = size.max(1).checked_next_multiple_of(PAGE).ok_or(Wrong::no_memory())?;
+        let layout = Layout::from_size_align(size, PAGE).map_err(|_| Wrong::no_memory())?;
         // SAFETY: it is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
         if memory.is_null() {
-            return Err(libc::ENOMEM);
+            return Err(Wrong::no_memory());
         }
         // SAFETY: the memory was just allocated, and the domain is live.
-        let mr = made(unsafe { (verbs.ibv_reg_mr)(pd, memory.cast(), size, access as c_int) });
+        let mr = made("ibv_reg_mr", unsafe {
+            (verbs.ibv_reg_mr)(pd, memory.cast(), size, access as c_int)
+        });
         match mr {
             Ok(mr) => Ok(Self { verbs, memory, layout, mr }),
-            Err(errno) => {
+            Err(wrong) => {
                 // SAFETY: allocated with this layout, and not in use.
                 unsafe { dealloc(memory, layout) };
-                Err(errno)
+                Err(wrong)
             }
         }
     }

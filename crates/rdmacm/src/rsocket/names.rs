@@ -7,6 +7,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use transom_abi::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::address;
+use crate::wrong::Wrong;
 
 /// Bytes in front of the IPv4 address in an IPv6 address that stands for it.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
@@ -20,11 +21,12 @@ pub(crate) unsafe fn read(
     from: *const sockaddr,
     length: u32,
     family: c_int,
-) -> Result<(sockaddr_storage, u16), c_int> {
+) -> Result<(sockaddr_storage, u16), Wrong> {
     // SAFETY: by the contract of this function.
     let (address, length) = unsafe { read_as_is(from, length) }?;
     if c_int::from(address.ss_family) != family {
-        return Err(libc::EAFNOSUPPORT);
+        let said = "the address is of another family than the socket";
+        return Err(Wrong::new(libc::EAFNOSUPPORT, said));
     }
     Ok(unmapped(&address).unwrap_or((address, length)))
 }
@@ -36,15 +38,19 @@ pub(crate) unsafe fn read(
 pub(crate) unsafe fn read_as_is(
     from: *const sockaddr,
     length: u32,
-) -> Result<(sockaddr_storage, u16), c_int> {
+) -> Result<(sockaddr_storage, u16), Wrong> {
     if from.is_null() || (length as usize) < size_of::<u16>() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("the address is null, or its length too short"));
     }
     // SAFETY: by the contract of this function.
     let family = unsafe { (&raw const (*from).sa_family).read_unaligned() };
-    let whole = address::length(family).map_err(|_| libc::EAFNOSUPPORT)?;
+    let whole = address::length(family);
+    let whole = whole.map_err(|_| {
+        let said = "the address's family is none of AF_INET, AF_INET6 and AF_IB: is it set?";
+        Wrong::new(libc::EAFNOSUPPORT, said)
+    })?;
     if length < whole.into() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("addrlen is shorter than an address of its family"));
     }
     // SAFETY: by the contract of this function.
     unsafe { address::read(from) }
@@ -126,9 +132,9 @@ pub(crate) unsafe fn give(
     (address, whole): (sockaddr_storage, usize),
     to: *mut sockaddr,
     length: *mut u32,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     if to.is_null() || length.is_null() {
-        return Err(libc::EFAULT);
+        return Err(Wrong::new(libc::EFAULT, "the address or its length is null"));
     }
     // SAFETY: by the contract of this function.
     unsafe {

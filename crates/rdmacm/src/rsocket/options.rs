@@ -9,11 +9,12 @@ use transom_abi::*;
 
 use super::datagram::DatagramSocket;
 use super::settings::Settings;
-use super::socket::{SOCKETS, Socket, State};
+use super::socket::{CLOSED, NOT_CONNECTED, SOCKETS, Socket, State};
 use super::stream_socket::StreamSocket;
-use super::wait::answered;
+use super::wait::of_call;
 use crate::entry::zero_of;
 use crate::query;
+use crate::wrong::Wrong;
 
 /// Options that are kept and answered, for programs that set what sockets have, and change nothing: data is
 /// never held back here, and the adapter finds a dead peer when it is sent to.
@@ -35,16 +36,20 @@ const KEPT: [(c_int, c_int); 15] = [
     (libc::IPPROTO_IP, libc::IP_TTL),
 ];
 
+const NO_VALUE: Wrong = Wrong::new(libc::EFAULT, "optval or optlen is null");
+const NO_OPTION: Wrong =
+    Wrong::new(libc::ENOPROTOOPT, "stream sockets have no option of this level and name");
+
 /// Reads a value of a program's.
 ///
 /// # Safety
 /// There are so many bytes.
-unsafe fn given<T: Copy>(value: *const c_void, length: u32) -> Result<T, c_int> {
+unsafe fn given<T: Copy>(value: *const c_void, length: u32) -> Result<T, Wrong> {
     if value.is_null() {
-        return Err(libc::EFAULT);
+        return Err(NO_VALUE);
     }
     if (length as usize) < size_of::<T>() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("optlen is shorter than the option's value"));
     }
     // SAFETY: by the contract of this function.
     Ok(unsafe { value.cast::<T>().read_unaligned() })
@@ -54,9 +59,9 @@ unsafe fn given<T: Copy>(value: *const c_void, length: u32) -> Result<T, c_int> 
 ///
 /// # Safety
 /// There is as much room as it says.
-unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), c_int> {
+unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), Wrong> {
     if to.is_null() || length.is_null() {
-        return Err(libc::EFAULT);
+        return Err(NO_VALUE);
     }
     // SAFETY: by the contract of this function.
     unsafe {
@@ -68,12 +73,14 @@ unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), c_
 }
 
 /// A time that a call may take; none is 0.
-fn time(value: timeval) -> Result<Option<Duration>, c_int> {
+fn time(value: timeval) -> Result<Option<Duration>, Wrong> {
     let (seconds, more) = (u64::try_from(value.tv_sec), u32::try_from(value.tv_usec));
     match (seconds, more) {
         (Ok(0), Ok(0)) => Ok(None),
         (Ok(seconds), Ok(more @ ..1_000_000)) => Ok(Some(Duration::new(seconds, more * 1000))),
-        _ => Err(libc::EDOM),
+        _ => {
+            Err(Wrong::new(libc::EDOM, "a timeout has seconds from 0 and microseconds below 10^6"))
+        }
     }
 }
 
@@ -89,7 +96,7 @@ unsafe fn set(
     option: (c_int, c_int),
     value: *const c_void,
     length: u32,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     if option == (SOL_RDMA, RDMA_ROUTE) {
         // SAFETY: by the contract of this function.
         let paths = unsafe {
@@ -101,7 +108,8 @@ unsafe fn set(
     if option == (libc::SOL_SOCKET, libc::SO_LINGER) {
         // SAFETY: by the contract of this function.
         let linger { l_onoff, l_linger } = unsafe { given(value, length) }?;
-        let seconds = Duration::from_secs(u64::try_from(l_linger).map_err(|_| libc::EINVAL)?);
+        let seconds = u64::try_from(l_linger).map_err(|_| Wrong::invalid("l_linger is below 0"))?;
+        let seconds = Duration::from_secs(seconds);
         stream.options.linger = (l_onoff != 0).then_some(seconds);
         return Ok(());
     }
@@ -134,13 +142,13 @@ unsafe fn set(
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {}
         (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) => {
             if stream.stream.is_some() {
-                // The queue pair has its size.
-                return Err(libc::EINVAL);
+                let said = "the queue pair has its sizes: they are set before rconnect or rlisten";
+                return Err(Wrong::invalid(said));
             }
             set_size(settings, option.1, number);
         }
         _ if KEPT.contains(&option) => stream.keep(option, number)?,
-        _ => return Err(libc::ENOPROTOOPT),
+        _ => return Err(NO_OPTION),
     }
     Ok(())
 }
@@ -174,7 +182,7 @@ unsafe fn set_of_datagrams(
     option: (c_int, c_int),
     value: *const c_void,
     length: u32,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     if let (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) = option {
         // SAFETY: by the contract of this function.
         set_size(&mut datagrams.settings, option.1, unsafe { given(value, length) }?);
@@ -182,7 +190,9 @@ unsafe fn set_of_datagrams(
     }
     let (level, name) = option;
     // SAFETY: by the contract of this function.
-    answered(unsafe { libc::setsockopt(datagrams.descriptor(), level, name, value, length) })?;
+    of_call("setsockopt", unsafe {
+        libc::setsockopt(datagrams.descriptor(), level, name, value, length)
+    })?;
     match option {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
             // SAFETY: by the contract of this function.
@@ -205,7 +215,7 @@ fn get_number(
     socket: &Socket,
     stream: &mut StreamSocket,
     option: (c_int, c_int),
-) -> Result<c_int, c_int> {
+) -> Result<c_int, Wrong> {
     let settings = &stream.settings;
     Ok(match option {
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
@@ -224,7 +234,7 @@ fn get_number(
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => stream.kept(option).unwrap_or(1),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => stream.mtu(),
         _ if KEPT.contains(&option) => stream.kept(option).unwrap_or(0),
-        _ => return Err(libc::ENOPROTOOPT),
+        _ => return Err(NO_OPTION),
     })
 }
 
@@ -239,7 +249,7 @@ pub unsafe extern "C" fn rsetsockopt(
     optval: *const c_void,
     optlen: u32,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rsetsockopt", || {
         let socket = SOCKETS.get(socket)?;
         socket.with(|state| match state {
             State::Stream(stream) => {
@@ -252,7 +262,7 @@ pub unsafe extern "C" fn rsetsockopt(
                 // SAFETY: by the contract of this function.
                 unsafe { set_of_datagrams(datagrams, (level, optname), optval, optlen) }
             }
-            State::Closed => Err(libc::EBADF),
+            State::Closed => Err(CLOSED),
         })
     })
 }
@@ -268,7 +278,7 @@ pub unsafe extern "C" fn rgetsockopt(
     optval: *mut c_void,
     optlen: *mut u32,
 ) -> c_int {
-    zero_of(|| {
+    zero_of(c"rgetsockopt", || {
         let socket = SOCKETS.get(socket)?;
         socket.with(|state| {
             if let State::Datagram(datagrams) = state
@@ -276,7 +286,7 @@ pub unsafe extern "C" fn rgetsockopt(
             {
                 let descriptor = datagrams.descriptor();
                 // SAFETY: by the contract of this function.
-                return answered(unsafe {
+                return of_call("getsockopt", unsafe {
                     libc::getsockopt(descriptor, level, optname, optval, optlen)
                 })
                 .map(drop);
@@ -305,7 +315,7 @@ pub unsafe extern "C" fn rgetsockopt(
                         give(&told(stream.options.send_timeout), optval, optlen)
                     }
                     (SOL_RDMA, RDMA_ROUTE) => {
-                        let path = query::first_path(stream.id())?.ok_or(libc::ENOTCONN)?;
+                        let path = query::first_path(stream.id())?.ok_or(NOT_CONNECTED)?;
                         give(&path, optval, optlen)
                     }
                     option => give(&get_number(&socket, stream, option)?, optval, optlen),

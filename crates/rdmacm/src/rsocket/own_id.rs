@@ -5,12 +5,13 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 
-use crate::arrival::rdma_get_cm_event;
+use crate::arrival;
 use crate::channel::Channel;
 use crate::event::Event;
 use crate::id::{Id, New};
 use crate::migrate::migrate;
 use crate::provider::Provider;
+use crate::wrong::Wrong;
 
 /// An id and its channel, which end with it.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl OwnId {
         provider: &'static Provider,
         ps: rdma_port_space,
         qp_type: ibv_qp_type,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Wrong> {
         let channel = open(provider)?;
         let new = New { channel, context: null_mut(), ps, qp_type, synchronous: false };
         // SAFETY: the channel was just made, and nobody else has it.
@@ -56,7 +57,7 @@ impl OwnId {
     pub(crate) unsafe fn of_request(
         provider: &'static Provider,
         id: *mut rdma_cm_id,
-    ) -> Result<Self, c_int> {
+    ) -> Result<Self, Wrong> {
         let moved = open(provider).and_then(|channel| {
             // SAFETY: by the contract of this function.
             let moved = unsafe { migrate(id, channel) };
@@ -65,10 +66,10 @@ impl OwnId {
         });
         match moved {
             Ok(channel) => Ok(Self { channel, id }),
-            Err(errno) => {
+            Err(wrong) => {
                 // SAFETY: by the contract of this function.
                 let _ = unsafe { Id::destroy(id) };
-                Err(errno)
+                Err(wrong)
             }
         }
     }
@@ -86,11 +87,8 @@ impl OwnId {
 
     /// What has happened next, without a wait.
     pub(crate) fn next(&self) -> Option<Happened> {
-        let mut event = null_mut();
-        // SAFETY: the channel is this value's, and an event has a place to go.
-        if unsafe { rdma_get_cm_event(self.channel, &mut event) } != 0 {
-            return None;
-        }
+        // SAFETY: the channel is this value's.
+        let event = unsafe { arrival::fetch(self.channel) }.ok()?;
         // SAFETY: the event was just given.
         let event = unsafe { Event::back(event) }?;
         let public = &event.public;
@@ -117,7 +115,7 @@ impl OwnId {
     }
 }
 
-fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, c_int> {
+fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, Wrong> {
     let channel = Channel::open(provider)?;
     // SAFETY: the channel was just made.
     let descriptor = unsafe { (*channel).fd };

@@ -8,8 +8,12 @@ use libc::{fd_set, nfds_t, pollfd, timeval};
 
 use super::settings::Settings;
 use super::socket::{SOCKETS, Socket, State};
-use super::wait::{Deadline, Waiter, answered};
-use crate::entry::guarded;
+use super::wait::{Deadline, Waiter, of_call};
+use crate::entry::{answered, attempt};
+use crate::wrong::Wrong;
+
+/// A time to wait is none.
+const PAST: Wrong = Wrong::invalid("timeout is below 0");
 
 /// What is told unasked.
 const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
@@ -63,10 +67,10 @@ impl Polled<'_> {
     }
 
     /// Asks the system about all: how many have something, of which sockets are looked at next.
-    fn ask(&mut self, milliseconds: c_int) -> Result<c_int, c_int> {
+    fn ask(&mut self, milliseconds: c_int) -> Result<c_int, Wrong> {
         let count = self.asked.len() as nfds_t;
         // SAFETY: so many of them.
-        answered(unsafe { libc::poll(self.asked.as_mut_ptr(), count, milliseconds) })
+        of_call("poll", unsafe { libc::poll(self.asked.as_mut_ptr(), count, milliseconds) })
     }
 
     /// Takes what the system has answered of other descriptors: how many have events.
@@ -95,7 +99,7 @@ impl Polled<'_> {
     }
 
     /// Waits for the first event.
-    fn wait(&mut self, deadline: Deadline) -> Result<c_int, c_int> {
+    fn wait(&mut self, deadline: Deadline) -> Result<c_int, Wrong> {
         if self.sockets.is_empty() {
             let milliseconds = match deadline {
                 Deadline::Now => 0,
@@ -163,13 +167,13 @@ fn alias(events: i16) -> i16 {
 }
 
 /// Room for so many: the program says how many.
-fn room<T>(count: usize) -> Result<Vec<T>, c_int> {
+fn room<T>(count: usize) -> Result<Vec<T>, Wrong> {
     let mut room = Vec::new();
-    room.try_reserve_exact(count).map_err(|_| libc::ENOMEM)?;
+    room.try_reserve_exact(count).map_err(|_| Wrong::no_memory())?;
     Ok(room)
 }
 
-fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Result<c_int, c_int> {
+fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Result<c_int, Wrong> {
     asked.extend_from_slice(fds);
     let mut sockets = Vec::new();
     for (at, entry) in fds.iter_mut().enumerate() {
@@ -179,7 +183,7 @@ fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Resul
                 socket.advance();
             }
             asked[at].events = libc::POLLIN;
-            sockets.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+            sockets.try_reserve(1).map_err(|_| Wrong::no_memory())?;
             sockets.push((at, socket));
         }
     }
@@ -192,10 +196,11 @@ fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Resul
 /// # Safety
 /// There are so many entries.
 pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
-    guarded(|| {
-        let count = usize::try_from(nfds).map_err(|_| libc::EINVAL)?;
+    let polled = attempt(|| {
+        let count = usize::try_from(nfds);
+        let count = count.map_err(|_| Wrong::invalid("nfds is too large"))?;
         if fds.is_null() && count > 0 {
-            return Err(libc::EFAULT);
+            return Err(Wrong::new(libc::EFAULT, "fds is null, and nfds is not 0"));
         }
         // No memory can hold more of them than there is room for.
         let asked = room(count)?;
@@ -211,8 +216,8 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
             Err(_) => Deadline::Never,
         };
         poll(fds, asked, deadline)
-    })
-    .unwrap_or(-1)
+    });
+    answered(c"rpoll", polled).unwrap_or(-1)
 }
 
 /// The three sets of `select(2)`, and which events each asks for and tells.
@@ -234,17 +239,17 @@ pub unsafe extern "C" fn rselect(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = [readfds, writefds, exceptfds];
-    guarded(|| {
+    let selected = attempt(|| {
         if !(0..=libc::FD_SETSIZE as c_int).contains(&nfds) {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("nfds is below 0 or above FD_SETSIZE"));
         }
         // SAFETY: by the contract of this function.
         let deadline = match unsafe { timeout.as_ref() } {
             None => Deadline::Never,
             Some(timeval { tv_sec: 0, tv_usec: 0 }) => Deadline::Now,
             Some(time) => {
-                let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
-                let more = u64::try_from(time.tv_usec).map_err(|_| libc::EINVAL)?;
+                let seconds = u64::try_from(time.tv_sec).map_err(|_| PAST)?;
+                let more = u64::try_from(time.tv_usec).map_err(|_| PAST)?;
                 let time = Duration::from_secs(seconds).checked_add(Duration::from_micros(more));
                 Deadline::after(time)
             }
@@ -265,7 +270,7 @@ pub unsafe extern "C" fn rselect(
         let asked = room(fds.len())?;
         poll(&mut fds, asked, deadline)?;
         if fds.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
-            return Err(libc::EBADF);
+            return Err(Wrong::new(libc::EBADF, "a set has a descriptor that is not open"));
         }
         let mut count = 0;
         for (set, (asks, tells)) in sets.into_iter().zip(SETS) {
@@ -280,6 +285,6 @@ pub unsafe extern "C" fn rselect(
             }
         }
         Ok(count)
-    })
-    .unwrap_or(-1)
+    });
+    answered(c"rselect", selected).unwrap_or(-1)
 }

@@ -8,6 +8,7 @@ use transom_abi::*;
 use crate::id::Id;
 use crate::qp;
 use crate::verbs::{Verbs, done, made};
+use crate::wrong::Wrong;
 
 /// How large a queue pair is.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,9 @@ pub(crate) struct QueuePair {
     pub(crate) inline: u32,
 }
 
+/// The provider lacks what every provider has.
+const NO_VERB: Wrong = Wrong::new(libc::EOPNOTSUPP, "the provider does not have a verb for it");
+
 // SAFETY: its objects belong to it, and verbs may be called by any thread.
 unsafe impl Send for QueuePair {}
 // SAFETY: as for `Send`.
@@ -38,20 +42,22 @@ unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Makes that of an id that is bound to a device.
-    pub(crate) fn create(id: &Id, sizes: Sizes) -> Result<Self, c_int> {
+    pub(crate) fn create(id: &Id, sizes: Sizes) -> Result<Self, Wrong> {
         let verbs = &id.provider.verbs;
         let seen = id.seen();
         let entries = sizes.sends.saturating_add(sizes.receives);
-        let entries = c_int::try_from(entries).map_err(|_| libc::EINVAL)?;
+        let entries = c_int::try_from(entries);
+        let entries = entries.map_err(|_| Wrong::invalid("the queues are too long"))?;
         // SAFETY: the device of an id is open.
-        let channel = made(unsafe { (verbs.ibv_create_comp_channel)(seen.verbs) })?;
+        let channel = unsafe { (verbs.ibv_create_comp_channel)(seen.verbs) };
+        let channel = made("ibv_create_comp_channel", channel)?;
         let mut this =
             Self { verbs, qp: null_mut(), cq: null_mut(), channel, taken: 0, inline: sizes.inline };
         this.create_queues(id, sizes, entries).inspect_err(|_| this.end(id))?;
         Ok(this)
     }
 
-    fn create_queues(&mut self, id: &Id, sizes: Sizes, entries: c_int) -> Result<(), c_int> {
+    fn create_queues(&mut self, id: &Id, sizes: Sizes, entries: c_int) -> Result<(), Wrong> {
         let (verbs, seen) = (self.verbs, id.seen());
         // SAFETY: flags of an open descriptor.
         unsafe {
@@ -60,7 +66,7 @@ impl QueuePair {
             libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_NONBLOCK);
         }
         // SAFETY: device and channel are open.
-        self.cq = made(unsafe {
+        self.cq = made("ibv_create_cq", unsafe {
             (verbs.ibv_create_cq)(seen.verbs, entries, null_mut(), self.channel, 0)
         })?;
         let mut attr = ibv_qp_init_attr {
@@ -96,22 +102,22 @@ impl QueuePair {
     }
 
     /// Takes completions: so many have been written.
-    pub(crate) fn poll(&self, to: &mut [ibv_wc]) -> Result<usize, c_int> {
+    pub(crate) fn poll(&self, to: &mut [ibv_wc]) -> Result<usize, Wrong> {
         let room = c_int::try_from(to.len()).unwrap_or(c_int::MAX);
         // SAFETY: the queue is live, and there is room for so many.
         let count = unsafe {
-            let poll = (*(*self.cq).context).ops.poll_cq.ok_or(libc::EOPNOTSUPP)?;
+            let poll = (*(*self.cq).context).ops.poll_cq.ok_or(NO_VERB)?;
             poll(self.cq, room, to.as_mut_ptr())
         };
-        usize::try_from(count).map_err(|_| libc::EIO)
+        usize::try_from(count).map_err(|_| Wrong::of_verb("ibv_poll_cq", libc::EIO))
     }
 
     /// Has the next completion raise an event. What came before must be looked for once more.
-    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+    pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         // SAFETY: the queue is live.
         unsafe {
-            let arm = (*(*self.cq).context).ops.req_notify_cq.ok_or(libc::EOPNOTSUPP)?;
-            done(arm(self.cq, 0))
+            let arm = (*(*self.cq).context).ops.req_notify_cq.ok_or(NO_VERB)?;
+            done("ibv_req_notify_cq", arm(self.cq, 0))
         }
     }
 
@@ -141,7 +147,7 @@ impl QueuePair {
     ///
     /// # Safety
     /// What they name stays as long as they are posted.
-    pub(crate) unsafe fn post_receives(&self, list: &mut [ibv_recv_wr]) -> Result<(), c_int> {
+    pub(crate) unsafe fn post_receives(&self, list: &mut [ibv_recv_wr]) -> Result<(), Wrong> {
         let mut next = null_mut();
         for request in list.iter_mut().rev() {
             request.next = next;
@@ -153,8 +159,8 @@ impl QueuePair {
         let mut bad = null_mut();
         // SAFETY: by the contract of this function; the queue pair is live.
         unsafe {
-            let post = (*(*self.qp).context).ops.post_recv.ok_or(libc::EOPNOTSUPP)?;
-            done(post(self.qp, next, &mut bad))
+            let post = (*(*self.qp).context).ops.post_recv.ok_or(NO_VERB)?;
+            done("ibv_post_recv", post(self.qp, next, &mut bad))
         }
     }
 
@@ -162,12 +168,12 @@ impl QueuePair {
     ///
     /// # Safety
     /// What it names stays as long as it is posted, what is inline until this returns.
-    pub(crate) unsafe fn post(&self, request: &mut ibv_send_wr) -> Result<(), c_int> {
+    pub(crate) unsafe fn post(&self, request: &mut ibv_send_wr) -> Result<(), Wrong> {
         let mut bad = null_mut();
         // SAFETY: by the contract of this function; the queue pair is live.
         unsafe {
-            let post = (*(*self.qp).context).ops.post_send.ok_or(libc::EOPNOTSUPP)?;
-            done(post(self.qp, request, &mut bad))
+            let post = (*(*self.qp).context).ops.post_send.ok_or(NO_VERB)?;
+            done("ibv_post_send", post(self.qp, request, &mut bad))
         }
     }
 

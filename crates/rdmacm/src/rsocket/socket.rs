@@ -15,6 +15,13 @@ use super::table::Table;
 use super::wait::{Deadline, Waiting, wait_for};
 use crate::entry::restarts;
 use crate::provider::Provider;
+use crate::wrong::{NotNow, Wrong};
+
+/// Another thread has closed the socket.
+pub(crate) const CLOSED: Wrong =
+    Wrong::new(libc::EBADF, "another thread has closed the socket while this one used it");
+/// It has no peer.
+pub(crate) const NOT_CONNECTED: Wrong = Wrong::new(libc::ENOTCONN, "the socket is not connected");
 
 /// A socket.
 #[derive(Debug)]
@@ -39,28 +46,30 @@ pub(crate) enum State {
 
 impl State {
     /// A stream socket.
-    pub(crate) fn stream(&mut self) -> Result<&mut StreamSocket, c_int> {
+    pub(crate) fn stream(&mut self) -> Result<&mut StreamSocket, Wrong> {
         match self {
             Self::Stream(stream) => Ok(stream),
-            Self::Datagram(_) => Err(libc::EOPNOTSUPP),
-            Self::Closed => Err(libc::EBADF),
+            Self::Datagram(_) => {
+                Err(Wrong::new(libc::EOPNOTSUPP, "the socket is of datagrams: streams have that"))
+            }
+            Self::Closed => Err(CLOSED),
         }
     }
 
     /// Sizes and times of either.
-    pub(crate) fn options(&mut self) -> Result<(&mut Settings, &mut Options), c_int> {
+    pub(crate) fn options(&mut self) -> Result<(&mut Settings, &mut Options), Wrong> {
         match self {
             Self::Stream(stream) => Ok((&mut stream.settings, &mut stream.options)),
             Self::Datagram(socket) => Ok((&mut socket.settings, &mut socket.options)),
-            Self::Closed => Err(libc::EBADF),
+            Self::Closed => Err(CLOSED),
         }
     }
 
-    fn arm(&mut self) -> Result<(), c_int> {
+    fn arm(&mut self) -> Result<(), Wrong> {
         match self {
             Self::Stream(stream) => stream.arm(),
             Self::Datagram(socket) => socket.arm(),
-            Self::Closed => Err(libc::EBADF),
+            Self::Closed => Err(CLOSED),
         }
     }
 
@@ -78,21 +87,21 @@ pub(crate) static SOCKETS: Table<Socket> = Table::new();
 
 impl Socket {
     /// A stream socket.
-    pub(crate) fn stream(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, c_int> {
+    pub(crate) fn stream(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, Wrong> {
         let waiting = Waiting::new()?;
         let socket = StreamSocket::new(provider, &waiting)?;
         Self::add(provider, family, waiting, State::Stream(Box::new(socket)))
     }
 
     /// A datagram socket.
-    pub(crate) fn datagram(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, c_int> {
+    pub(crate) fn datagram(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, Wrong> {
         let waiting = Waiting::new()?;
         let socket = DatagramSocket::new(provider, family, &waiting)?;
         Self::add(provider, family, waiting, State::Datagram(Box::new(socket)))
     }
 
     /// A socket that was accepted.
-    pub(crate) fn accepted(&self, accepted: Accepted) -> Result<Arc<Self>, c_int> {
+    pub(crate) fn accepted(&self, accepted: Accepted) -> Result<Arc<Self>, Wrong> {
         let Accepted { waiting, socket } = accepted;
         Self::add(self.provider, self.family, waiting, State::Stream(Box::new(socket)))
     }
@@ -102,7 +111,7 @@ impl Socket {
         family: c_int,
         waiting: Waiting,
         mut state: State,
-    ) -> Result<Arc<Self>, c_int> {
+    ) -> Result<Arc<Self>, Wrong> {
         let socket = Arc::new(Self {
             waiting,
             provider,
@@ -140,7 +149,7 @@ impl Socket {
 
     /// Has what happens from now on make the descriptor readable. What has happened must be looked for
     /// once more.
-    pub(crate) fn arm(&self) -> Result<(), c_int> {
+    pub(crate) fn arm(&self) -> Result<(), Wrong> {
         self.state.lock().arm()
     }
 
@@ -149,18 +158,18 @@ impl Socket {
     pub(crate) fn until<T>(
         &self,
         deadline: Deadline,
-        mut attempt: impl FnMut(&mut State) -> Result<Option<T>, c_int>,
-    ) -> Result<T, c_int> {
+        mut attempt: impl FnMut(&mut State) -> Result<Option<T>, Wrong>,
+    ) -> Result<T, Wrong> {
         let mut state = self.state.lock();
         if let Some(answer) = attempt(&mut state)? {
             return Ok(answer);
         }
         if matches!(deadline, Deadline::Now) {
             if !self.waiting.has_happened() {
-                return Err(libc::EAGAIN);
+                return Err(Wrong::not_now(NotNow::Again));
             }
             state.woken(&self.waiting);
-            return attempt(&mut state)?.ok_or(libc::EAGAIN);
+            return attempt(&mut state)?.ok_or(Wrong::not_now(NotNow::Again));
         }
         let begun = Instant::now();
         while begun.elapsed() < self.polling_time {
@@ -185,9 +194,13 @@ impl Socket {
             match (waited, attempt(&mut state)?) {
                 (_, Some(answer)) => return Ok(answer),
                 (Ok(true), None) => {}
-                (Ok(false), None) => return Err(libc::EAGAIN),
-                (Err(libc::EINTR), None) if matches!(deadline, Deadline::Never) && restarts() => {}
-                (Err(errno), None) => return Err(errno),
+                (Ok(false), None) => return Err(Wrong::not_now(NotNow::Again)),
+                (Err(wrong), None) => {
+                    let interrupted = wrong == Wrong::not_now(NotNow::Interrupted);
+                    if !interrupted || !matches!(deadline, Deadline::Never) || !restarts() {
+                        return Err(wrong);
+                    }
+                }
             }
         }
     }
@@ -221,7 +234,7 @@ impl Socket {
         while self.until(deadline, |state| match state {
             State::Stream(stream) => Ok(stream.is_flushed().then_some(())),
             State::Datagram(_) | State::Closed => Ok(Some(())),
-        }) == Err(libc::EINTR)
+        }) == Err(Wrong::not_now(NotNow::Interrupted))
         {}
     }
 }

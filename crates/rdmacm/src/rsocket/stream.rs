@@ -20,10 +20,23 @@ use super::own_id::OwnId;
 use super::protocol::{BUFFER, Buffer, GRANTS, Introduction, MAPPING, Mapping, Message, Order};
 use super::queue_pair::{QueuePair, Sizes};
 use super::settings::{CONTROLS, Settings};
+use crate::wrong::Wrong;
 
 /// Bytes that one request moves at most: the peer reads the first while the next are on their way. With four
 /// times as many, which is half of a usual ring, the two ends wait for each other.
 const PORTION: u32 = 1 << 14;
+/// The connection is gone.
+const RESET: Wrong =
+    Wrong::new(libc::ECONNRESET, "the peer has ended the connection, or died, before it said so");
+/// The peer says what no rsocket says.
+const PROTOCOL: Wrong =
+    Wrong::new(libc::EPROTO, "the peer does not keep to the protocol of rsockets");
+/// Nothing can be written.
+const SHUT: Wrong = Wrong::new(
+    libc::EPIPE,
+    "this end has shut down writing, or the peer has closed the connection",
+);
+
 /// Completions taken at a time.
 const BATCH: usize = 16;
 
@@ -90,7 +103,7 @@ struct Ends {
     unsent: Option<Message>,
     /// The connection is gone, and why if that was no orderly end.
     gone: bool,
-    reason: Option<c_int>,
+    reason: Option<Wrong>,
 }
 
 /// The byte at which a place for what is sent from the lists begins.
@@ -103,7 +116,7 @@ const PLACE: usize = MAPPING;
 
 impl Stream {
     /// One that is to be connected: it can receive as soon as the queue pair can.
-    pub(crate) fn create(own: &OwnId, settings: &Settings) -> Result<Self, c_int> {
+    pub(crate) fn create(own: &OwnId, settings: &Settings) -> Result<Self, Wrong> {
         let id = own.id();
         let receives = settings.receives.saturating_add(CONTROLS);
         let sizes = Sizes {
@@ -141,7 +154,7 @@ impl Stream {
         Ok(this)
     }
 
-    fn memory(own: &OwnId, settings: &Settings) -> Result<[Region; 3], c_int> {
+    fn memory(own: &OwnId, settings: &Settings) -> Result<[Region; 3], Wrong> {
         let id = own.id();
         let (verbs, pd) = (&id.provider.verbs, id.seen().pd);
         let both = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -196,7 +209,7 @@ impl Stream {
         self.pair.descriptor()
     }
 
-    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+    pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         if self.ends.gone { Ok(()) } else { self.pair.arm() }
     }
 
@@ -211,7 +224,7 @@ impl Stream {
         for _ in 0..64 {
             let count = match self.pair.poll(&mut completions) {
                 Ok(count) => count,
-                Err(errno) => return self.fail(errno),
+                Err(wrong) => return self.fail(wrong),
             };
             let mut received = 0;
             for completion in &completions[..count] {
@@ -219,9 +232,9 @@ impl Stream {
             }
             if received > 0
                 && !self.ends.gone
-                && let Err(errno) = self.receive_again(received)
+                && let Err(wrong) = self.receive_again(received)
             {
-                self.fail(errno);
+                self.fail(wrong);
             }
             if count < BATCH {
                 break;
@@ -234,15 +247,17 @@ impl Stream {
     fn completed(&mut self, completion: &ibv_wc) -> bool {
         if completion.status != IBV_WC_SUCCESS {
             self.fail(match completion.status {
-                IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
-                _ => libc::ECONNRESET,
+                IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => {
+                    Wrong::new(libc::ETIMEDOUT, "the peer does not answer any more")
+                }
+                _ => RESET,
             });
             return false;
         }
         if completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
             if completion.opcode & IBV_WC_RECV != 0 {
                 // No message of this protocol.
-                self.fail(libc::EPROTO);
+                self.fail(PROTOCOL);
                 return false;
             }
             self.sending.requests -= 1;
@@ -253,7 +268,7 @@ impl Stream {
         match Message::of(completion) {
             Some(message) if self.arrived(message) => true,
             _ => {
-                self.fail(libc::EPROTO);
+                self.fail(PROTOCOL);
                 false
             }
         }
@@ -288,7 +303,7 @@ impl Stream {
         true
     }
 
-    fn receive_again(&mut self, count: usize) -> Result<(), c_int> {
+    fn receive_again(&mut self, count: usize) -> Result<(), Wrong> {
         let mut list = [ibv_recv_wr::default(); BATCH];
         // SAFETY: they name no memory.
         unsafe { self.pair.post_receives(&mut list[..count]) }
@@ -296,18 +311,18 @@ impl Stream {
 
     /// The connection is gone. It has ended in order if the peer has said so; or if this end has, and all that it
     /// has sent has arrived: the peer then has nothing more to say.
-    pub(crate) fn fail(&mut self, errno: c_int) {
+    pub(crate) fn fail(&mut self, wrong: Wrong) {
         let is_told = self.ends.is_over() && self.ends.unsent.is_none();
         let in_order = self.ends.peer || is_told && self.sending.requests == 0;
         if !std::mem::replace(&mut self.ends.gone, true) && !in_order {
-            self.ends.reason = Some(errno);
+            self.ends.reason = Some(wrong);
         }
     }
 
     /// The peer's end of the connection is gone: what it has written before has come.
     pub(crate) fn disconnected(&mut self) {
         self.progress();
-        self.fail(libc::ECONNRESET);
+        self.fail(RESET);
     }
 
     /// Tells the peer what it should know, as far as there is room.
@@ -323,8 +338,8 @@ impl Stream {
         while self.can_post(0)
             && let Some((index, mapping)) = self.unsent_mappings.pop_front()
         {
-            if let Err(errno) = self.post_mapping(index, &mapping) {
-                return self.fail(errno);
+            if let Err(wrong) = self.post_mapping(index, &mapping) {
+                return self.fail(wrong);
             }
         }
         if self.ends.finished || self.ends.is_over() {
@@ -337,8 +352,8 @@ impl Stream {
             if !self.can_post(0) {
                 break;
             }
-            if let Err(errno) = self.post_grant(grant) {
-                return self.fail(errno);
+            if let Err(wrong) = self.post_grant(grant) {
+                return self.fail(wrong);
             }
         }
     }
@@ -350,7 +365,7 @@ impl Stream {
         to: &mut Sink<'_>,
         peek: bool,
         tells: bool,
-    ) -> Result<Option<usize>, c_int> {
+    ) -> Result<Option<usize>, Wrong> {
         if self.ends.read {
             return Ok(Some(0));
         }
@@ -384,7 +399,7 @@ impl Stream {
         }
         // Told once; then it has ended.
         match self.ends.reason.take_if(|_| tells) {
-            Some(errno) => Err(errno),
+            Some(wrong) => Err(wrong),
             None => Ok(self.ends.gone.then_some(0)),
         }
     }
@@ -397,19 +412,19 @@ impl Stream {
     }
 
     /// Whether anything may be written at all. The reason, if there is one, stays unless the call can tell it.
-    fn may_write(&mut self, tells: bool) -> Result<(), c_int> {
+    fn may_write(&mut self, tells: bool) -> Result<(), Wrong> {
         if self.ends.write || self.ends.peer {
-            return Err(libc::EPIPE);
+            return Err(SHUT);
         }
         if self.ends.gone {
-            return Err(self.ends.reason.take_if(|_| tells).unwrap_or(libc::EPIPE));
+            return Err(self.ends.reason.take_if(|_| tells).unwrap_or(SHUT));
         }
         Ok(())
     }
 
     /// Sends what there is room for. Why the connection is gone is said if the call can tell it: one that has
     /// sent something does not.
-    pub(crate) fn write(&mut self, from: &mut Source<'_>, tells: bool) -> Result<usize, c_int> {
+    pub(crate) fn write(&mut self, from: &mut Source<'_>, tells: bool) -> Result<usize, Wrong> {
         self.may_write(tells)?;
         let mut total = 0;
         while from.left() > 0 {
@@ -428,8 +443,8 @@ impl Stream {
             let length = room.min(PORTION).min(left);
             let Some(peer) = &mut self.peer else { break };
             let to = peer.outgoing.take(length);
-            if let Err(errno) = self.post_data(from, length, Some(Message::Data(length)), to) {
-                self.fail(errno);
+            if let Err(wrong) = self.post_data(from, length, Some(Message::Data(length)), to) {
+                self.fail(wrong);
                 return if total > 0 { Ok(total) } else { self.may_write(tells).map(|()| 0) };
             }
             total += length as usize;

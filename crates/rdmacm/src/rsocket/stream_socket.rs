@@ -12,17 +12,26 @@ use super::memory::Registration;
 use super::own_id::{Happened, OwnId};
 use super::protocol::{Introduction, Mapping};
 use super::settings::{Options, Settings};
+use super::socket::NOT_CONNECTED;
 use super::stream::Stream;
 use super::wait::Waiting;
-use crate::connect::{rdma_accept, rdma_connect, rdma_reject};
+use crate::connect::{accept, connect, reject};
+use crate::entry::note;
 use crate::id::Id;
 use crate::provider::Provider;
+use crate::wrong::Wrong;
 use crate::{migrate, query, resolve};
 
 /// How long addresses and routes may take, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 5000;
 /// As a number of retries: seven, and for ever if the receiver is not ready.
 const RETRIES: u8 = 7;
+
+/// The peer is a program of rdma_cm's, but none of rsockets.
+const STRANGER: Wrong = Wrong::new(
+    libc::EPROTO,
+    "the peer does not speak the protocol of rsockets: is it another program?",
+);
 
 /// A stream socket.
 #[derive(Debug)]
@@ -34,7 +43,7 @@ pub(crate) struct StreamSocket {
     pub(crate) settings: Settings,
     pub(crate) options: Options,
     /// For `SO_ERROR`, or the next call.
-    error: Option<c_int>,
+    error: Option<Wrong>,
     /// The address that the program has bound it to.
     bound: Option<(sockaddr_storage, u16)>,
     /// The paths that the program has chosen.
@@ -75,7 +84,7 @@ enum Phase {
 }
 
 impl StreamSocket {
-    pub(crate) fn new(provider: &'static Provider, waiting: &Waiting) -> Result<Self, c_int> {
+    pub(crate) fn new(provider: &'static Provider, waiting: &Waiting) -> Result<Self, Wrong> {
         let own = OwnId::create(provider, RDMA_PS_TCP, IBV_QPT_RC)?;
         waiting.watch(own.descriptor())?;
         Ok(Self {
@@ -104,9 +113,9 @@ impl StreamSocket {
         }
     }
 
-    pub(crate) fn bind(&mut self, address: (sockaddr_storage, u16)) -> Result<(), c_int> {
+    pub(crate) fn bind(&mut self, address: (sockaddr_storage, u16)) -> Result<(), Wrong> {
         if self.bound.is_some() || !matches!(self.phase, Phase::Idle) {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("the socket is bound already, or connected"));
         }
         resolve::bind(self.id(), address)?;
         // With the port that was chosen for it.
@@ -114,12 +123,12 @@ impl StreamSocket {
         Ok(())
     }
 
-    pub(crate) fn listen(&mut self, backlog: c_int, waiting: &Waiting) -> Result<(), c_int> {
+    pub(crate) fn listen(&mut self, backlog: c_int, waiting: &Waiting) -> Result<(), Wrong> {
         match self.phase {
             Phase::Idle => {}
             // Another backlog is not what anybody waits for.
             Phase::Listening(..) => return Ok(()),
-            _ => return Err(libc::EINVAL),
+            _ => return Err(Wrong::invalid("the socket is connected, or was to be")),
         }
         let backlog = backlog.clamp(1, 4096);
         resolve::listen(self.id(), backlog)?;
@@ -138,15 +147,15 @@ impl StreamSocket {
     }
 
     /// The oldest connection that nobody has accepted.
-    pub(crate) fn accept(&mut self) -> Result<Option<Accepted>, c_int> {
+    pub(crate) fn accept(&mut self) -> Result<Option<Accepted>, Wrong> {
         match &self.phase {
             Phase::Listening(listener, _) => listener.accept(),
-            _ => Err(libc::EINVAL),
+            _ => Err(Wrong::invalid("the socket does not listen: rlisten comes before")),
         }
     }
 
     /// Gives it a new id, which is bound as the old one was and knows the same options.
-    fn begin_anew(&mut self, waiting: &Waiting) -> Result<(), c_int> {
+    fn begin_anew(&mut self, waiting: &Waiting) -> Result<(), Wrong> {
         let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
         for (option, value) in &self.options.kept {
             tell(own.id(), *option, *value)?;
@@ -162,7 +171,7 @@ impl StreamSocket {
     }
 
     /// Listens no more, if it did: who waits to accept finds that there is nothing to wait for.
-    pub(crate) fn stop_listening(&mut self, waiting: &Waiting) -> Result<(), c_int> {
+    pub(crate) fn stop_listening(&mut self, waiting: &Waiting) -> Result<(), Wrong> {
         if self.is_listening() { self.begin_anew(waiting) } else { Ok(()) }
     }
 
@@ -171,18 +180,24 @@ impl StreamSocket {
         &mut self,
         to: (sockaddr_storage, u16),
         waiting: &Waiting,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Wrong> {
         match self.phase {
             Phase::Idle => {}
             Phase::Failed => {
-                if let Some(errno) = self.error.take() {
-                    return Err(errno);
+                if let Some(wrong) = self.error.take() {
+                    return Err(wrong);
                 }
                 self.begin_anew(waiting)?;
             }
-            Phase::Resolving | Phase::Requesting => return Err(libc::EALREADY),
-            Phase::Connected => return Err(libc::EISCONN),
-            Phase::Listening(..) => return Err(libc::EOPNOTSUPP),
+            Phase::Resolving | Phase::Requesting => {
+                return Err(Wrong::new(libc::EALREADY, "the socket is being connected already"));
+            }
+            Phase::Connected => {
+                return Err(Wrong::new(libc::EISCONN, "the socket is connected already"));
+            }
+            Phase::Listening(..) => {
+                return Err(Wrong::new(libc::EOPNOTSUPP, "the socket listens"));
+            }
         }
         resolve::resolve_address(self.id(), None, to, RESOLVE_TIMEOUT)?;
         self.phase = Phase::Resolving;
@@ -191,12 +206,15 @@ impl StreamSocket {
     }
 
     /// Whether it is connected by now; the reason, once, if it cannot be.
-    pub(crate) fn is_connected(&mut self) -> Result<bool, c_int> {
+    pub(crate) fn is_connected(&mut self) -> Result<bool, Wrong> {
         match self.phase {
             Phase::Connected => Ok(true),
             Phase::Resolving | Phase::Requesting => Ok(false),
-            Phase::Failed => Err(self.error.take().unwrap_or(libc::ECONNABORTED)),
-            Phase::Idle | Phase::Listening(..) => Err(libc::ENOTCONN),
+            Phase::Failed => Err(self.error.take().unwrap_or(Wrong::new(
+                libc::ECONNABORTED,
+                "it could not be connected, which was said before",
+            ))),
+            Phase::Idle | Phase::Listening(..) => Err(NOT_CONNECTED),
         }
     }
 
@@ -214,8 +232,8 @@ impl StreamSocket {
         let mut taken = false;
         while let Some(happened) = self.own.next() {
             taken = true;
-            if let Err(errno) = self.happened(&happened, waiting) {
-                self.fail(errno);
+            if let Err(wrong) = self.happened(&happened, waiting) {
+                self.fail(wrong);
             }
         }
         if taken {
@@ -223,7 +241,7 @@ impl StreamSocket {
         }
     }
 
-    fn happened(&mut self, happened: &Happened, waiting: &Waiting) -> Result<(), c_int> {
+    fn happened(&mut self, happened: &Happened, waiting: &Waiting) -> Result<(), Wrong> {
         match (&self.phase, happened.event) {
             (Phase::Resolving, RDMA_CM_EVENT_ADDR_RESOLVED) => {
                 if self.route.is_empty() {
@@ -235,8 +253,8 @@ impl StreamSocket {
             }
             (Phase::Resolving, RDMA_CM_EVENT_ROUTE_RESOLVED) => self.request(waiting),
             (Phase::Requesting, RDMA_CM_EVENT_ESTABLISHED) => {
-                let peer = Introduction::read(&happened.data).ok_or(libc::EPROTO)?;
-                let Some(stream) = &mut self.stream else { return Err(libc::EPROTO) };
+                let peer = Introduction::read(&happened.data).ok_or(STRANGER)?;
+                let Some(stream) = &mut self.stream else { return Err(STRANGER) };
                 stream.met(&peer, true);
                 self.phase = Phase::Connected;
                 stream.progress();
@@ -261,43 +279,41 @@ impl StreamSocket {
                 }
                 Ok(())
             }
-            (_, RDMA_CM_EVENT_REJECTED) => Err(libc::ECONNREFUSED),
-            (_, RDMA_CM_EVENT_UNREACHABLE) => Err(libc::ETIMEDOUT),
-            (_, RDMA_CM_EVENT_DEVICE_REMOVAL) => Err(libc::ENODEV),
-            (_, RDMA_CM_EVENT_DISCONNECTED) => Err(libc::ECONNRESET),
+            (_, RDMA_CM_EVENT_DISCONNECTED) => Err(Wrong::new(
+                libc::ECONNRESET,
+                "the peer has ended the connection before it stood",
+            )),
             (
                 _,
-                RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR | RDMA_CM_EVENT_CONNECT_ERROR,
-            ) => Err(match happened.status {
-                status @ ..0 => status.saturating_neg(),
-                _ => libc::EHOSTUNREACH,
-            }),
+                event @ (RDMA_CM_EVENT_REJECTED
+                | RDMA_CM_EVENT_UNREACHABLE
+                | RDMA_CM_EVENT_DEVICE_REMOVAL
+                | RDMA_CM_EVENT_ADDR_ERROR
+                | RDMA_CM_EVENT_ROUTE_ERROR
+                | RDMA_CM_EVENT_CONNECT_ERROR),
+            ) => Err(Wrong::of_event(event, happened.status)),
             _ => Ok(()),
         }
     }
 
     /// Asks the peer for a connection.
-    fn request(&mut self, waiting: &Waiting) -> Result<(), c_int> {
+    fn request(&mut self, waiting: &Waiting) -> Result<(), Wrong> {
         let stream = Stream::create(&self.own, &self.settings)?;
         let stream = self.stream.insert(Box::new(stream));
         waiting.watch(stream.descriptor())?;
         let data = stream.introduction(&self.settings).bytes();
-        let mut asked = parameters(&data);
-        // SAFETY: the id is this socket's, and the data lives on.
-        let begun = unsafe { rdma_connect(self.own.id().pointer(), &mut asked) };
-        if begun != 0 {
-            return Err(crate::entry::last_errno());
-        }
+        // SAFETY: the data is as long as it says.
+        unsafe { connect(self.own.id(), Some(&parameters(&data))) }?;
         self.phase = Phase::Requesting;
         Ok(())
     }
 
     /// It is not connected, or not any more.
-    fn fail(&mut self, errno: c_int) {
+    fn fail(&mut self, wrong: Wrong) {
         match &mut self.stream {
-            Some(stream) if matches!(self.phase, Phase::Connected) => stream.fail(errno),
+            Some(stream) if matches!(self.phase, Phase::Connected) => stream.fail(wrong),
             _ => {
-                self.error = Some(errno);
+                self.error = Some(wrong);
                 self.phase = Phase::Failed;
                 self.end_stream();
             }
@@ -319,19 +335,22 @@ impl StreamSocket {
     }
 
     /// A place in the peer's list of mappings.
-    pub(crate) fn free_mapping(&self) -> Result<u16, c_int> {
+    pub(crate) fn free_mapping(&self) -> Result<u16, Wrong> {
         let room = self.stream.as_ref().map_or(0, |stream| stream.room_for_mappings());
         let is_free = |index: &u16| !self.mapped.iter().any(|mapped| mapped.index == Some(*index));
-        (0..room).find(is_free).ok_or(libc::ENOMEM)
+        (0..room).find(is_free).ok_or(Wrong::new(
+            libc::ENOMEM,
+            "as many mappings are there as the peer has room for: RDMA_IOMAPSIZE at the peer",
+        ))
     }
 
     /// The stream of a connected socket.
-    pub(crate) fn connected(&mut self) -> Result<Option<&mut Stream>, c_int> {
+    pub(crate) fn connected(&mut self) -> Result<Option<&mut Stream>, Wrong> {
         if self.is_connected()? { Ok(self.stream.as_deref_mut()) } else { Ok(None) }
     }
 
     /// Has what happens from now on wake who waits.
-    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+    pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         self.stream.as_mut().map_or(Ok(()), |stream| stream.arm())
     }
 
@@ -355,12 +374,12 @@ impl StreamSocket {
     }
 
     /// Has it take paths of the program's.
-    pub(crate) fn set_route(&mut self, paths: &[u8]) -> Result<(), c_int> {
+    pub(crate) fn set_route(&mut self, paths: &[u8]) -> Result<(), Wrong> {
         if !matches!(self.phase, Phase::Idle) {
-            return Err(libc::EINVAL);
+            return Err(Wrong::invalid("RDMA_ROUTE is set before the socket is connected"));
         }
         let mut route = Vec::new();
-        route.try_reserve_exact(paths.len()).map_err(|_| libc::ENOMEM)?;
+        route.try_reserve_exact(paths.len()).map_err(|_| Wrong::no_memory())?;
         route.extend_from_slice(paths);
         self.route = route;
         Ok(())
@@ -373,7 +392,7 @@ impl StreamSocket {
     }
 
     /// Keeps the value of an option, of which the id may have to know.
-    pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) -> Result<(), c_int> {
+    pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
         tell(self.id(), option, value)?;
         self.options.kept.retain(|(kept, _)| *kept != option);
         self.options.kept.push((option, value));
@@ -393,7 +412,8 @@ impl StreamSocket {
             return libc::ENODEV;
         }
         let of_stream = |stream: &mut Box<Stream>| stream.take_reason();
-        self.error.take().or_else(|| self.stream.as_mut().and_then(of_stream)).unwrap_or(0)
+        let wrong = self.error.take().or_else(|| self.stream.as_mut().and_then(of_stream));
+        wrong.map_or(0, |wrong| wrong.errno())
     }
 
     /// What `poll(2)` would answer of these events.
@@ -460,7 +480,7 @@ impl Drop for StreamSocket {
 }
 
 /// Has an id know of an option, if that is one of its own.
-fn tell(id: &Id, option: (c_int, c_int), value: c_int) -> Result<(), c_int> {
+fn tell(id: &Id, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
     let (name, length) = match option {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => (RDMA_OPTION_ID_REUSEADDR, 4),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => (RDMA_OPTION_ID_AFONLY, 4),
@@ -491,16 +511,15 @@ fn accepted(
     request: Happened,
     settings: Settings,
     options: Options,
-) -> Result<Accepted, c_int> {
+) -> Result<Accepted, Wrong> {
     let provider = listener.id().provider;
     // SAFETY: it has just come, and nobody else has it.
     let own = unsafe { OwnId::of_request(provider, request.request) }?;
-    let id = own.id().pointer();
-    serve(own, &request.data, settings, options).map_err(|(own, errno)| {
-        // SAFETY: the id is still there.
-        unsafe { rdma_reject(id, std::ptr::null(), 0) };
-        drop(own);
-        errno
+    serve(own, &request.data, settings, options).map_err(|(own, wrong)| {
+        note(c"raccept", &wrong);
+        // SAFETY: the id is live, and no data is given.
+        let _ = unsafe { reject(own.id().pointer(), std::ptr::null(), 0, 0) };
+        wrong
     })
 }
 
@@ -509,9 +528,9 @@ fn serve(
     data: &[u8],
     settings: Settings,
     options: Options,
-) -> Result<Accepted, (OwnId, c_int)> {
+) -> Result<Accepted, (OwnId, Wrong)> {
     let ready = || {
-        let peer = Introduction::read(data).ok_or(libc::EPROTO)?;
+        let peer = Introduction::read(data).ok_or(STRANGER)?;
         let waiting = Waiting::new()?;
         waiting.watch(own.descriptor())?;
         let mut stream = Stream::create(&own, &settings)?;
@@ -519,11 +538,8 @@ fn serve(
             waiting.watch(stream.descriptor())?;
             stream.met(&peer, false);
             let data = stream.introduction(&settings).bytes();
-            // SAFETY: the id is this socket's, and the data lives on.
-            match unsafe { rdma_accept(own.id().pointer(), &mut parameters(&data)) } {
-                0 => Ok(()),
-                _ => Err(crate::entry::last_errno()),
-            }
+            // SAFETY: the data is as long as it says.
+            unsafe { accept(own.id(), Some(&parameters(&data))) }
         };
         accept(&mut stream).inspect_err(|_| stream.end(&own))?;
         Ok((waiting, stream))
@@ -543,6 +559,6 @@ fn serve(
             };
             Ok(Accepted { waiting, socket })
         }
-        Err(errno) => Err((own, errno)),
+        Err(wrong) => Err((own, wrong)),
     }
 }

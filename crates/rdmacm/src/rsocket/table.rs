@@ -1,10 +1,16 @@
 //! The sockets of the process, by their numbers.
 
-use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::wrong::Wrong;
 use parking_lot::RwLock;
+
+/// Nothing has this number.
+const NO_SOCKET: Wrong = Wrong::new(
+    libc::EBADF,
+    "socket is none of this library's: rsocket makes them, socket(2) does not",
+);
 
 /// Values by the descriptors that they have.
 #[derive(Debug)]
@@ -25,8 +31,8 @@ impl<T> Table<T> {
     }
 
     /// What has this number.
-    pub(crate) fn get(&self, number: RawFd) -> Result<Arc<T>, c_int> {
-        self.find(number).ok_or(libc::EBADF)
+    pub(crate) fn get(&self, number: RawFd) -> Result<Arc<T>, Wrong> {
+        self.find(number).ok_or(NO_SOCKET)
     }
 
     /// What has this number, if anything.
@@ -39,12 +45,12 @@ impl<T> Table<T> {
     }
 
     /// Adds what has this number.
-    pub(crate) fn add(&self, number: RawFd, value: Arc<T>) -> Result<(), c_int> {
-        let at = usize::try_from(number).map_err(|_| libc::EBADF)?;
+    pub(crate) fn add(&self, number: RawFd, value: Arc<T>) -> Result<(), Wrong> {
+        let at = usize::try_from(number).map_err(|_| NO_SOCKET)?;
         let mut all = self.0.write();
         if all.len() <= at {
             let more = at + 1 - all.len();
-            all.try_reserve(more).map_err(|_| libc::ENOMEM)?;
+            all.try_reserve(more).map_err(|_| Wrong::no_memory())?;
             all.resize_with(at + 1, || Place::Nothing);
         }
         all[at] = Place::Here(value);
@@ -53,14 +59,14 @@ impl<T> Table<T> {
 
     /// Takes out what has this number; nothing if it is the value of the process that this one was forked
     /// from.
-    pub(crate) fn remove(&self, number: RawFd) -> Result<Option<Arc<T>>, c_int> {
-        let at = usize::try_from(number).map_err(|_| libc::EBADF)?;
+    pub(crate) fn remove(&self, number: RawFd) -> Result<Option<Arc<T>>, Wrong> {
+        let at = usize::try_from(number).map_err(|_| NO_SOCKET)?;
         let mut all = self.0.write();
-        let place = all.get_mut(at).ok_or(libc::EBADF)?;
+        let place = all.get_mut(at).ok_or(NO_SOCKET)?;
         match std::mem::replace(place, Place::Nothing) {
             Place::Here(value) => Ok(Some(value)),
             Place::Parents => Ok(None),
-            Place::Nothing => Err(libc::EBADF),
+            Place::Nothing => Err(NO_SOCKET),
         }
     }
 
@@ -116,7 +122,7 @@ mod tests {
         // SAFETY: held above.
         unsafe { table.leave_to_parent() };
         assert_eq!((table.find(3), table.all()), (None, Vec::new()));
-        assert_eq!((table.remove(3), table.remove(3)), (Ok(None), Err(libc::EBADF)));
+        assert_eq!((table.remove(3), table.remove(3)), (Ok(None), Err(NO_SOCKET)));
         assert_eq!(Arc::strong_count(&value), 2);
 
         table.add(3, value).unwrap();

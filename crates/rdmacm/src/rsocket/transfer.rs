@@ -1,31 +1,38 @@
 //! Sending and receiving: the functions of `rsocket(7)` that move data.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::time::Duration;
 
 use libc::{iovec, msghdr};
 use transom_abi::*;
 
-use super::datagram::Read;
+use super::datagram::{DEVICE_GONE, Read};
 use super::iovec::{Sink, Source};
 use super::names;
-use super::socket::{SOCKETS, Socket, State};
+use super::socket::{CLOSED, NOT_CONNECTED, SOCKETS, Socket, State};
 use super::wait::Deadline;
-use crate::entry::guarded;
+use crate::entry::{answered, attempt};
+use crate::wrong::Wrong;
+
+const NO_MESSAGE: Wrong = Wrong::new(libc::EFAULT, "msg is null");
+const NO_URGENT: Wrong = Wrong::new(libc::EOPNOTSUPP, "MSG_OOB: there is no urgent data here");
 
 /// The most buffers of one call.
 const MOST_BUFFERS: c_int = 1024;
 
-pub(crate) fn length_of(function: impl FnOnce() -> Result<usize, c_int>) -> isize {
-    guarded(function).map_or(-1, |length| length as isize)
+pub(crate) fn length_of(
+    function: &'static CStr,
+    body: impl FnOnce() -> Result<usize, Wrong>,
+) -> isize {
+    answered(function, attempt(body)).map_or(-1, |length| length as isize)
 }
 
 /// Until when a call may wait.
 pub(crate) fn deadline(
     socket: &Socket,
     flags: c_int,
-    timeout: impl FnOnce(&mut State) -> Result<Option<Duration>, c_int>,
-) -> Result<Deadline, c_int> {
+    timeout: impl FnOnce(&mut State) -> Result<Option<Duration>, Wrong>,
+) -> Result<Deadline, Wrong> {
     if flags & libc::MSG_DONTWAIT != 0 || socket.is_nonblocking() {
         return Ok(Deadline::Now);
     }
@@ -44,9 +51,9 @@ struct Received {
 ///
 /// # Safety
 /// The buffers may be written.
-unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Received, c_int> {
+unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Received, Wrong> {
     if flags & libc::MSG_OOB != 0 {
-        return Err(libc::EOPNOTSUPP);
+        return Err(NO_URGENT);
     }
     // SAFETY: by the contract of this function.
     let mut sink = unsafe { Sink::new(list) }?;
@@ -60,7 +67,7 @@ unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Recei
             State::Datagram(datagrams) => {
                 let read = datagrams.read(&mut sink, peek, &socket.waiting);
                 match read.map(|read| (read.length, Some(read))) {
-                    None if datagrams.is_gone() => Err(libc::ENODEV),
+                    None if datagrams.is_gone() => Err(DEVICE_GONE),
                     read => Ok(read),
                 }
             }
@@ -86,7 +93,7 @@ unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Recei
                 }
             }
             Err(_) if received.length > 0 => break,
-            Err(errno) => return Err(errno),
+            Err(wrong) => return Err(wrong),
         }
     }
     Ok(received)
@@ -111,10 +118,10 @@ unsafe fn send(
     list: &[iovec],
     flags: c_int,
     (to, length): (*const sockaddr, u32),
-) -> Result<usize, c_int> {
+) -> Result<usize, Wrong> {
     let socket = SOCKETS.get(socket)?;
     if flags & libc::MSG_OOB != 0 {
-        return Err(libc::EOPNOTSUPP);
+        return Err(NO_URGENT);
     }
     // SAFETY: by the contract of this function.
     let mut source = unsafe { Source::new(list) }?;
@@ -128,11 +135,12 @@ unsafe fn send(
         };
         return socket.until(deadline, |state| match state {
             State::Datagram(datagrams) => datagrams.send(&mut source, to, &socket.waiting),
-            _ => Err(libc::EBADF),
+            _ => Err(CLOSED),
         });
     }
     if !to.is_null() {
-        return Err(libc::EISCONN);
+        let said = "an address is given, and the socket is a stream: it is connected already";
+        return Err(Wrong::new(libc::EISCONN, said));
     }
     let mut total = 0;
     loop {
@@ -144,7 +152,7 @@ unsafe fn send(
         match sent {
             Ok(length) => total += length,
             Err(_) if total > 0 => return Ok(total),
-            Err(errno) => return Err(errno),
+            Err(wrong) => return Err(wrong),
         }
         if source.left() == 0 || matches!(deadline, Deadline::Now) {
             return Ok(total);
@@ -159,21 +167,23 @@ const NOWHERE: (*const sockaddr, u32) = (std::ptr::null(), 0);
 ///
 /// # Safety
 /// There are so many.
-unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], c_int> {
+unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], Wrong> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         // SAFETY: by the contract of this function.
         Ok(length) if count <= MOST_BUFFERS && !list.is_null() => unsafe {
             Ok(std::slice::from_raw_parts(list, length))
         },
-        _ => Err(libc::EINVAL),
+        _ => Err(Wrong::invalid("the buffers are null, or not 0 to 1024")),
     }
 }
 
 /// How many buffers a message has.
-fn count_of(message: &msghdr) -> Result<c_int, c_int> {
+fn count_of(message: &msghdr) -> Result<c_int, Wrong> {
     let count = c_int::try_from(message.msg_iovlen).ok();
-    count.filter(|count| *count <= MOST_BUFFERS).ok_or(libc::EMSGSIZE)
+    count
+        .filter(|count| *count <= MOST_BUFFERS)
+        .ok_or(Wrong::new(libc::EMSGSIZE, "msg_iovlen is above 1024"))
 }
 
 /// One buffer.
@@ -187,7 +197,7 @@ pub(crate) fn buffer(base: *const c_void, iov_len: usize) -> [iovec; 1] {
 /// There is room for so many bytes.
 pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe {
+    length_of(c"rrecv", || unsafe {
         let received = receive(&*SOCKETS.get(socket)?, &buffer(buf, len), flags)?;
         Ok(received.answer(flags))
     })
@@ -205,7 +215,7 @@ pub unsafe extern "C" fn rrecvfrom(
     src_addr: *mut sockaddr,
     addrlen: *mut u32,
 ) -> isize {
-    length_of(|| {
+    length_of(c"rrecvfrom", || {
         let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
         let received = unsafe { receive(&socket, &buffer(buf, len), flags) }?;
@@ -222,9 +232,9 @@ pub unsafe extern "C" fn rrecvfrom(
 /// # Safety
 /// The message and what it points to are valid.
 pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
-    length_of(|| {
+    length_of(c"rrecvmsg", || {
         // SAFETY: by the contract of this function.
-        let message = unsafe { msg.as_mut() }.ok_or(libc::EFAULT)?;
+        let message = unsafe { msg.as_mut() }.ok_or(NO_MESSAGE)?;
         let count = count_of(message)?;
         message.msg_controllen = 0;
         message.msg_flags = 0;
@@ -249,7 +259,9 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
 /// There is room for so many bytes.
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { Ok(receive(&*SOCKETS.get(socket)?, &buffer(buf, count), 0)?.length) })
+    length_of(c"rread", || unsafe {
+        Ok(receive(&*SOCKETS.get(socket)?, &buffer(buf, count), 0)?.length)
+    })
 }
 
 /// Receives into several buffers, as `readv(2)`.
@@ -258,7 +270,9 @@ pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) ->
 /// There are so many buffers, and they may be written.
 pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { Ok(receive(&*SOCKETS.get(socket)?, buffers(iov, iovcnt)?, 0)?.length) })
+    length_of(c"rreadv", || unsafe {
+        Ok(receive(&*SOCKETS.get(socket)?, buffers(iov, iovcnt)?, 0)?.length)
+    })
 }
 
 /// Sends.
@@ -272,7 +286,7 @@ pub unsafe extern "C" fn rsend(
     flags: c_int,
 ) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, &buffer(buf, len), flags, NOWHERE) })
+    length_of(c"rsend", || unsafe { send(socket, &buffer(buf, len), flags, NOWHERE) })
 }
 
 /// Sends to an address, or to where a connected socket is connected to.
@@ -288,7 +302,9 @@ pub unsafe extern "C" fn rsendto(
     addrlen: u32,
 ) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, &buffer(buf, len), flags, (dest_addr, addrlen)) })
+    length_of(c"rsendto", || unsafe {
+        send(socket, &buffer(buf, len), flags, (dest_addr, addrlen))
+    })
 }
 
 /// Sends from several buffers.
@@ -296,11 +312,11 @@ pub unsafe extern "C" fn rsendto(
 /// # Safety
 /// The message and what it points to are valid.
 pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
-    length_of(|| {
+    length_of(c"rsendmsg", || {
         // SAFETY: by the contract of this function.
-        let message = unsafe { msg.as_ref() }.ok_or(libc::EFAULT)?;
+        let message = unsafe { msg.as_ref() }.ok_or(NO_MESSAGE)?;
         if message.msg_controllen > 0 {
-            return Err(libc::EOPNOTSUPP);
+            return Err(Wrong::new(libc::EOPNOTSUPP, "msg_controllen is not 0"));
         }
         let count = count_of(message)?;
         // SAFETY: by the contract of this function.
@@ -317,7 +333,7 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
 /// There are so many bytes.
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, &buffer(buf, count), 0, NOWHERE) })
+    length_of(c"rwrite", || unsafe { send(socket, &buffer(buf, count), 0, NOWHERE) })
 }
 
 /// Sends from several buffers, as `writev(2)`.
@@ -326,7 +342,7 @@ pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize)
 /// There are so many buffers, and they may be read.
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, buffers(iov, iovcnt)?, 0, NOWHERE) })
+    length_of(c"rwritev", || unsafe { send(socket, buffers(iov, iovcnt)?, 0, NOWHERE) })
 }
 
 /// # Safety
@@ -335,16 +351,16 @@ pub(crate) unsafe fn give_peer(
     socket: &Socket,
     to: *mut sockaddr,
     length: *mut u32,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     let address = socket.with(|state| {
         if let State::Datagram(datagrams) = state {
-            let peer = datagrams.peer().ok_or(libc::ENOTCONN)?;
+            let peer = datagrams.peer().ok_or(NOT_CONNECTED)?;
             return Ok(names::storage(peer).0);
         }
         let stream = state.stream()?;
         // A connection that has ended still has its address.
         if stream.stream.is_none() || stream.is_connecting() {
-            return Err(libc::ENOTCONN);
+            return Err(NOT_CONNECTED);
         }
         // SAFETY: every address may be read as bytes.
         Ok(unsafe { stream.id().seen().route.addr.dst.dst_storage })
@@ -362,7 +378,7 @@ unsafe fn give_source(
     received: &Received,
     to: *mut sockaddr,
     length: *mut u32,
-) -> Result<(), c_int> {
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     unsafe {
         match received.datagram {

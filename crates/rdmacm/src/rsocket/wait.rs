@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::entry::last_errno;
+use crate::wrong::{Wrong, last_errno};
 
-/// An answer of the system's, or its errno.
-pub(crate) fn answered(answer: c_int) -> Result<c_int, c_int> {
-    if answer < 0 { Err(last_errno()) } else { Ok(answer) }
+/// An answer of one of the system's calls, or what is wrong with that.
+pub(crate) fn of_call(call: &str, answer: c_int) -> Result<c_int, Wrong> {
+    if answer < 0 { Err(Wrong::of_system(call, last_errno())) } else { Ok(answer) }
 }
 
 /// A descriptor of the system's that is not answered to anybody else.
-fn owned(answer: c_int) -> Result<OwnedFd, c_int> {
+fn owned(call: &str, answer: c_int) -> Result<OwnedFd, Wrong> {
     // SAFETY: it was just made, and nobody else has it.
-    answered(answer).map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) })
+    of_call(call, answer).map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// A descriptor that is readable once it is set.
@@ -30,9 +30,10 @@ fn owned(answer: c_int) -> Result<OwnedFd, c_int> {
 pub(crate) struct Flag(OwnedFd);
 
 impl Flag {
-    pub(crate) fn new() -> Result<Self, c_int> {
+    pub(crate) fn new() -> Result<Self, Wrong> {
         // SAFETY: any such descriptor may be made.
-        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(Self)
+        owned("eventfd", unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+            .map(Self)
     }
 
     pub(crate) fn set(&self) {
@@ -56,7 +57,7 @@ impl AsRawFd for Flag {
 
 /// One that is set for ever. It is made before there is a socket, so that nothing has to be made when a thread is to
 /// be woken: a process may have all its descriptors by then.
-fn set_for_ever() -> Result<&'static Flag, c_int> {
+fn set_for_ever() -> Result<&'static Flag, Wrong> {
     /// With the process that made it: a forked child may have closed what it inherited.
     static SET: AtomicPtr<(u32, Flag)> = AtomicPtr::new(null_mut());
     let process = std::process::id();
@@ -138,9 +139,9 @@ pub(crate) struct Waiter {
 }
 
 impl Waiting {
-    pub(crate) fn new() -> Result<Self, c_int> {
+    pub(crate) fn new() -> Result<Self, Wrong> {
         // SAFETY: any such descriptor may be made.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let epoll = owned("epoll_create1", unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Self { epoll, waiters: Mutex::default(), nudge: set_for_ever()? })
     }
 
@@ -156,21 +157,25 @@ impl Waiting {
     }
 
     /// The descriptor is readable if this one is. It ends with that one.
-    pub(crate) fn watch(&self, descriptor: RawFd) -> Result<(), c_int> {
+    pub(crate) fn watch(&self, descriptor: RawFd) -> Result<(), Wrong> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         let epoll = self.epoll.as_raw_fd();
         // SAFETY: both are open.
-        answered(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, descriptor, &mut event) })?;
+        of_call("epoll_ctl", unsafe {
+            libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, descriptor, &mut event)
+        })?;
         Ok(())
     }
 
     /// The same, also while that one has room to write, or no more so.
-    pub(crate) fn watch_room(&self, descriptor: RawFd, room: bool) -> Result<(), c_int> {
+    pub(crate) fn watch_room(&self, descriptor: RawFd, room: bool) -> Result<(), Wrong> {
         let events = if room { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
         let mut event = libc::epoll_event { events: events as u32, u64: 0 };
         let epoll = self.epoll.as_raw_fd();
         // SAFETY: both are open.
-        answered(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, descriptor, &mut event) })?;
+        of_call("epoll_ctl", unsafe {
+            libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, descriptor, &mut event)
+        })?;
         Ok(())
     }
 
@@ -216,7 +221,7 @@ impl Waiting {
 }
 
 /// Waits for one descriptor; false if the time has passed.
-pub(crate) fn wait_for(descriptor: RawFd, deadline: Deadline) -> Result<bool, c_int> {
+pub(crate) fn wait_for(descriptor: RawFd, deadline: Deadline) -> Result<bool, Wrong> {
     let Some(milliseconds) = deadline.milliseconds() else { return Ok(false) };
     is_readable(descriptor, milliseconds)
 }
@@ -227,14 +232,14 @@ pub(crate) fn is_writable(descriptor: RawFd) -> bool {
 }
 
 /// Whether a descriptor is readable within so many milliseconds.
-fn is_readable(descriptor: RawFd, milliseconds: c_int) -> Result<bool, c_int> {
+fn is_readable(descriptor: RawFd, milliseconds: c_int) -> Result<bool, Wrong> {
     is_ready(descriptor, libc::POLLIN, milliseconds)
 }
 
-fn is_ready(descriptor: RawFd, events: i16, milliseconds: c_int) -> Result<bool, c_int> {
+fn is_ready(descriptor: RawFd, events: i16, milliseconds: c_int) -> Result<bool, Wrong> {
     let mut polled = libc::pollfd { fd: descriptor, events, revents: 0 };
     // SAFETY: one of them.
-    Ok(answered(unsafe { libc::poll(&mut polled, 1, milliseconds) })? > 0)
+    Ok(of_call("poll", unsafe { libc::poll(&mut polled, 1, milliseconds) })? > 0)
 }
 
 #[cfg(test)]

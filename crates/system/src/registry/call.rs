@@ -13,6 +13,9 @@ use crate::addresses::Unreachable;
 pub struct Name<const N: usize>([u8; N]);
 
 impl<const N: usize> Name<N> {
+    /// None.
+    pub const EMPTY: Self = Self([0; N]);
+
     /// As much of the text as there is room for.
     pub fn new(text: &str) -> Self {
         let mut bytes = [0; N];
@@ -25,6 +28,12 @@ impl<const N: usize> Name<N> {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.first().is_none_or(|byte| *byte == 0)
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(N);
+        &self.0[..length]
     }
 
     pub(super) fn from_words(words: &[u64]) -> Self {
@@ -100,6 +109,10 @@ pub enum CallFault {
     WindowsBound = 16,
     /// Others hold it: `value` has how many, by their [`Holder`]s, and `limit` names one of the first kind there is.
     Held = 17,
+    /// What is wrong is said in words.
+    Told = 20,
+    /// Nothing yet: it waits, for what is said in words.
+    Waits = 21,
 }
 
 impl CallFault {
@@ -129,6 +142,26 @@ pub struct CallRefusal {
     pub rule: Name<8>,
     /// The queue pair that was called for, zero if none.
     pub qp: u32,
+    /// What is wrong in words, for [`CallFault::Told`] and [`CallFault::Waits`].
+    pub said: Name<{ Self::SAID }>,
+}
+
+impl Default for CallRefusal {
+    /// Of nothing, for what else there is to be said.
+    fn default() -> Self {
+        Self {
+            verb: Name::EMPTY,
+            errno: 0,
+            fault: CallFault::Unnamed,
+            field: Name::EMPTY,
+            value: 0,
+            limit: 0,
+            more: [0; 2],
+            rule: Name::EMPTY,
+            qp: 0,
+            said: Name::EMPTY,
+        }
+    }
 }
 
 /// A call that was refused, and when.
@@ -153,6 +186,9 @@ impl CallRecord {
 }
 
 impl CallRefusal {
+    /// The bytes that there are for what is wrong in words.
+    pub const SAID: usize = 192;
+
     fn to_words(self) -> [u64; RECORD_WORDS] {
         let mut words = [0; RECORD_WORDS];
         let small = [Kind::Call as u8, self.fault as u8, 0, 0];
@@ -162,7 +198,8 @@ impl CallRefusal {
         self.field.to_words(&mut words[9..12]);
         self.rule.to_words(&mut words[12..13]);
         words[13] = u64::from(self.qp);
-        words[14..].copy_from_slice(&self.more);
+        words[14..16].copy_from_slice(&self.more);
+        self.said.to_words(&mut words[16..]);
         words
     }
 
@@ -181,32 +218,32 @@ impl CallRefusal {
             rule: Name::from_words(&words[12..13]),
             qp: words[13] as u32,
             more: [words[14], words[15]],
+            said: Name::from_words(&words[16..]),
         })
     }
 
     /// Whether a right program may meet it: one that asks what the device can do, or posts until there is no room.
     pub(super) fn is_ordinary(&self) -> bool {
-        let asks = matches!(self.errno, libc::EOPNOTSUPP | libc::EAGAIN);
+        let asks = matches!(self.errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::EAGAIN);
         asks || self.fault == CallFault::Full
     }
 
     /// The name of the errno, or its number.
     pub fn errno_name(&self) -> String {
-        let name = match self.errno {
-            libc::EPERM => "EPERM",
-            libc::ENOENT => "ENOENT",
-            libc::EBADF => "EBADF",
-            libc::ENOMEM => "ENOMEM",
-            libc::EACCES => "EACCES",
-            libc::EFAULT => "EFAULT",
-            libc::EBUSY => "EBUSY",
-            libc::EINVAL => "EINVAL",
-            libc::EMFILE => "EMFILE",
-            libc::EOPNOTSUPP => "EOPNOTSUPP",
-            libc::EADDRINUSE => "EADDRINUSE",
-            libc::ENETUNREACH => "ENETUNREACH",
-            libc::EHOSTUNREACH => "EHOSTUNREACH",
-            number => return format!("errno {number}"),
+        macro_rules! names {
+            ($($name:ident)*) => {
+                match self.errno {
+                    $(libc::$name => stringify!($name),)*
+                    number => return format!("errno {number}"),
+                }
+            };
+        }
+        let name = names! {
+            EPERM ENOENT EINTR EIO ENXIO EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY ENODEV EINVAL
+            EMFILE ENFILE ENOSPC EPIPE EDOM ENOSYS ENODATA EPROTO EMSGSIZE EPROTONOSUPPORT
+            ESOCKTNOSUPPORT ENOPROTOOPT EDESTADDRREQ EOPNOTSUPP EAFNOSUPPORT EADDRINUSE
+            EADDRNOTAVAIL ENETUNREACH ECONNABORTED ECONNRESET EISCONN ENOTCONN ETIMEDOUT
+            ECONNREFUSED EHOSTUNREACH EALREADY EINPROGRESS
         };
         name.to_owned()
     }
@@ -218,6 +255,9 @@ impl fmt::Display for CallRefusal {
         write!(f, "{}", self.verb)?;
         if self.qp != 0 {
             write!(f, " on QP {:#x}", self.qp)?;
+        }
+        if self.fault == CallFault::Waits {
+            return write!(f, " waits for {}", self.said);
         }
         write!(f, " answered {}", self.errno_name())?;
         let (field, value, limit, more) = (&self.field, self.value, self.limit, self.more);
@@ -267,6 +307,7 @@ impl fmt::Display for CallRefusal {
             CallFault::Full => write_full(f, field, value, more)?,
             CallFault::WindowsBound => write_bound(f, value, limit, more)?,
             CallFault::Held => write!(f, ": {}", Holders::from_numbers(value, limit))?,
+            CallFault::Told | CallFault::Waits => write!(f, ": {}", self.said)?,
         }
         if self.rule.is_empty() { Ok(()) } else { write!(f, " (rule {})", self.rule) }
     }
@@ -331,7 +372,9 @@ mod tests {
                 words[2] = u64::from_le_bytes([Kind::Call as u8, fault, 0, 0, 22, 0, 0, 0]);
                 let Some(record) = CallRecord::from_words(&words) else { continue };
                 let sentence = record.call.to_string();
-                assert!(sentence.contains(" answered EINVAL"), "{sentence}");
+                let waits = record.call.fault == CallFault::Waits;
+                let has = if waits { " waits for " } else { " answered EINVAL" };
+                assert!(sentence.contains(has), "{sentence}");
                 assert!(sentence.chars().all(|letter| !letter.is_control()), "{sentence}");
                 assert_eq!(CallRecord::from_words(&record.to_words()), Some(record));
             }

@@ -465,6 +465,11 @@ impl Registry {
         if self.is_used(index) { self.slot(index).noted.all() } else { Vec::new() }
     }
 
+    /// How many records of that process are no longer kept.
+    pub fn lost(&self, index: u8) -> u64 {
+        if self.is_used(index) { self.slot(index).noted.lost() } else { 0 }
+    }
+
     /// The accesses that were refused.
     pub fn refusals(&self, index: u8) -> Vec<RefusalRecord> {
         let refusal = |record| if let Record::Access(it) = record { Some(it) } else { None };

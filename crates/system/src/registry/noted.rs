@@ -102,6 +102,11 @@ impl Noted {
         all
     }
 
+    /// How many are no longer kept: newer ones lie in their places.
+    pub(super) fn lost(&self) -> u64 {
+        self.wrong.lost() + self.ordinary.lost()
+    }
+
     /// Forgets those of whoever had the slot before.
     pub(super) fn clear(&self) {
         self.wrong.clear();
@@ -112,8 +117,9 @@ impl Noted {
 /// The last `N` records of one kind.
 #[repr(C)]
 struct Last<const N: usize> {
-    /// How many there have been.
+    /// How many there have been, and of those before whoever has the slot now.
     count: AtomicU64,
+    before: AtomicU64,
     /// Each begins with its number plus one, zero while it is written.
     records: [[AtomicU64; RECORD_WORDS]; N],
 }
@@ -141,7 +147,13 @@ impl<const N: usize> Last<N> {
         }));
     }
 
+    fn lost(&self) -> u64 {
+        let of_it = self.count.load(Acquire).saturating_sub(self.before.load(Acquire));
+        of_it.saturating_sub(N as u64)
+    }
+
     fn clear(&self) {
+        self.before.store(self.count.load(Relaxed), Relaxed);
         self.records.iter().for_each(|place| place[0].store(0, Relaxed));
     }
 }

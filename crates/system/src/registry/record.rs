@@ -12,7 +12,7 @@ use super::named::{Age, Bytes, Rights};
 
 /// Words of a record in the registry: its number, when it was, and what kind it is ([`Kind`]) beside small things; the
 /// rest is the kind's own.
-pub(crate) const RECORD_WORDS: usize = 16;
+pub(crate) const RECORD_WORDS: usize = 40;
 
 /// What a record is of. It stands in the lowest byte of its third word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl RefusalRecord {
             0,
             0,
         ];
-        [
+        let said = [
             0,
             self.time,
             u64::from_le_bytes(small),
@@ -89,9 +89,10 @@ impl RefusalRecord {
             self.age,
             pair(self.qp_access.bits(), self.peer),
             object.since,
-            0,
-            0,
-        ]
+        ];
+        let mut words = [0; RECORD_WORDS];
+        words[..said.len()].copy_from_slice(&said);
+        words
     }
 
     pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {

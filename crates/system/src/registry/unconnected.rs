@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use transom_cm::Cause;
 
 use super::call::Name;
 use super::record::{Kind, RECORD_WORDS};
@@ -25,6 +27,14 @@ pub enum ConnectionFault {
     BacklogFull = 6,
     /// No process at the peer's host takes any.
     NobodyThere = 7,
+    /// The id does not belong to the multicast group, for this errno.
+    NotJoined = 8,
+    /// The peer has not confirmed that the connection has ended.
+    NotConfirmed = 9,
+    /// The id's device is gone.
+    DeviceRemoved = 10,
+    /// The interface with the id's address is another now.
+    AddressChanged = 11,
 }
 
 /// A connection that did not come about, and when.
@@ -42,6 +52,10 @@ pub struct ConnectionRecord {
     pub destination: SocketAddr,
     /// Of a port that nobody listens on the nearest one that somebody does; zero if there is none.
     pub nearest: u16,
+    /// An address at which somebody listens on the port of the one that was asked, who is not asked by that.
+    pub listens_at: Option<IpAddr>,
+    /// Which of the ways it was by which a program refuses, if the peer says so.
+    pub cause: Option<Cause>,
     /// What the program that refused has said, as far as that is text.
     pub said: Name<32>,
 }
@@ -49,15 +63,19 @@ pub struct ConnectionRecord {
 impl ConnectionRecord {
     pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
         let mut words = [0; RECORD_WORDS];
-        let is_v6 = u8::from(self.destination.is_ipv6());
-        let small = u32::from_le_bytes([Kind::Connection as u8, self.fault as u8, is_v6, 0]);
+        let small = u32::from_le_bytes([Kind::Connection as u8, self.fault as u8, 0, 0]);
         words[1] = self.time;
         words[2] = u64::from(small) | u64::from(self.code) << 32;
-        let ports = [self.source.port(), self.destination.port(), self.nearest, 0];
+        let more = u16::from_le_bytes([
+            self.cause.map_or(0, |cause| cause as u8),
+            u8::from(self.listens_at.is_some()),
+        ]);
+        let ports = [self.source.port(), self.destination.port(), self.nearest, more];
         words[3] = ports.iter().rev().fold(0, |all, port| all << 16 | u64::from(*port));
-        for (at, ip) in [(4, self.source.ip()), (6, self.destination.ip())] {
+        let listens_at = self.listens_at.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+        for (at, ip) in [(4, self.source.ip()), (6, self.destination.ip()), (12, listens_at)] {
             let bits = match ip {
-                IpAddr::V4(ip) => ip.to_bits().into(),
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
                 IpAddr::V6(ip) => ip.to_bits(),
             };
             (words[at], words[at + 1]) = ((bits >> 64) as u64, bits as u64);
@@ -67,18 +85,15 @@ impl ConnectionRecord {
     }
 
     pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
-        let [mark, fault, is_v6, ..] = words[2].to_le_bytes();
+        let [mark, fault, ..] = words[2].to_le_bytes();
         if mark != Kind::Connection as u8 {
             return None;
         }
         let address = |at: usize, port: u64| {
             let bits = u128::from(words[at]) << 64 | u128::from(words[at + 1]);
-            let ip: IpAddr = match is_v6 {
-                0 => Ipv4Addr::from_bits(bits as u32).into(),
-                _ => Ipv6Addr::from_bits(bits).into(),
-            };
-            SocketAddr::new(ip, port as u16)
+            SocketAddr::new(Ipv6Addr::from_bits(bits).to_canonical(), port as u16)
         };
+        let [cause, listens, ..] = (words[3] >> 48).to_le_bytes();
         Some(Self {
             time: words[1],
             fault: ConnectionFault::from_repr(fault)?,
@@ -86,9 +101,16 @@ impl ConnectionRecord {
             source: address(4, words[3]),
             destination: address(6, words[3] >> 16),
             nearest: (words[3] >> 32) as u16,
+            listens_at: (listens != 0).then(|| address(12, 0).ip()),
+            cause: Cause::from_number(cause),
             said: Name::from_words(&words[8..12]),
         })
     }
+}
+
+/// The reasons of refusals that there are words for.
+pub fn rejections() -> impl Iterator<Item = u32> {
+    (0..=u32::from(u16::MAX)).filter(|code| *code == 28 || meaning(*code).is_some())
 }
 
 /// What the reason of a refusal means to a person.
@@ -105,10 +127,55 @@ fn meaning(code: u32) -> Option<&'static str> {
         }
         12 => "it does not have the address, or the request has come by another way than it says",
         26 => "it has no such MTU",
-        28 => "its program refuses (rdma_reject), or has ended",
         35 => "it does not agree to the adapter's options",
         _ => return None,
     })
+}
+
+impl ConnectionRecord {
+    /// Why the peer has refused, for a person; nothing if its reason is not known.
+    fn why(&self) -> Option<String> {
+        Some(match (self.code, self.cause, self.listens_at) {
+            (8, _, _) => format!(
+                "nobody listens on port {} there{}",
+                self.destination.port(),
+                self.where_else()
+            ),
+            (28, _, Some(listens_at)) => format!("it listens at {listens_at} only"),
+            (28, Some(cause), None) => of_cause(cause).to_owned(),
+            (28, None, None) => "its program refuses (rdma_reject), or has ended".to_owned(),
+            (code, _, _) => meaning(code)?.to_owned(),
+        })
+    }
+
+    /// Where somebody listens in place of a port that nobody listens on.
+    fn where_else(&self) -> String {
+        let port = self.destination.port();
+        let swapped = port.swap_bytes();
+        match self.nearest {
+            nearest if nearest == swapped && swapped != port => format!(
+                "; that is {swapped} in the other byte order, on which somebody listens: is htons \
+                 missing?"
+            ),
+            0 => String::new(),
+            nearest => format!("; the nearest port that somebody listens on is {nearest}"),
+        }
+    }
+}
+
+/// What a way to refuse means to a person.
+fn of_cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Program => "its program refuses (rdma_reject)",
+        Cause::Destroyed => {
+            "its program has destroyed the id of the request before the connection stood"
+        }
+        Cause::Ended => "its program has ended before the connection stood",
+        Cause::NotTaken => {
+            "somebody listens on this port there, but not at this address, or for another type of queue \
+             pair"
+        }
+    }
 }
 
 /// The sentence for a person.
@@ -119,8 +186,8 @@ impl fmt::Display for ConnectionRecord {
             ConnectionFault::Rejected => {
                 write!(f, "{destination} refused a connection from {source}")?;
                 write!(f, ", for reason {code}")?;
-                if let Some(meaning) = meaning(code) {
-                    write!(f, ": {meaning}")?;
+                if let Some(why) = self.why() {
+                    write!(f, ": {why}")?;
                 }
                 if !self.said.is_empty() {
                     write!(f, ". It says \"{}\"", self.said)?;
@@ -144,8 +211,11 @@ impl fmt::Display for ConnectionRecord {
             ConnectionFault::NotServed => {
                 write!(f, "{destination} has no datagram service for {source}, status {code}")?;
                 match code {
-                    1 => write!(f, ": nobody listens on this port there"),
-                    2 => write!(f, ": its program refuses"),
+                    1 => write!(f, ": nobody listens on this port there{}", self.where_else()),
+                    2 => match self.listens_at {
+                        Some(listens_at) => write!(f, ": it listens at {listens_at} only"),
+                        None => write!(f, ": its program refuses"),
+                    },
                     _ => Ok(()),
                 }
             }
@@ -165,16 +235,42 @@ impl fmt::Display for ConnectionRecord {
                 )?;
                 match nearest {
                     0 => write!(f, ", nor on any other port of this port space"),
-                    port => write!(f, "; the nearest port that somebody listens on is {port}"),
+                    _ => f.write_str(&self.where_else()),
                 }
             }
             ConnectionFault::Refused => {
+                if let Some(listens_at) = self.listens_at {
+                    return write!(
+                        f,
+                        "{source} asked for {destination}, where nobody listens: whoever listens on that \
+                         port does so at {listens_at} only"
+                    );
+                }
                 write!(f, "a request of {source} for {destination} was refused, for reason {code}")
             }
             ConnectionFault::BacklogFull => write!(
                 f,
                 "a request of {source} for {destination} was dropped: as many wait already as the \
                  listener's backlog lets. It comes again"
+            ),
+            ConnectionFault::NotJoined => {
+                let error = io::Error::from_raw_os_error(code as i32);
+                write!(f, "the group {} cannot be joined: {error}", destination.ip())
+            }
+            ConnectionFault::NotConfirmed => write!(
+                f,
+                "{destination} did not confirm that its connection with {source} has ended: it has \
+                 died or is stopped, or the network has lost it"
+            ),
+            ConnectionFault::DeviceRemoved => write!(
+                f,
+                "the device of the id at {source} is gone (RDMA_CM_EVENT_DEVICE_REMOVAL): the process \
+                 has closed it, it has failed, or `transom run --fault device-removal` takes it away"
+            ),
+            ConnectionFault::AddressChanged => write!(
+                f,
+                "the address of the id at {source} is another interface's now, or has another hardware \
+                 address (RDMA_CM_EVENT_ADDR_CHANGE): what was resolved before may lead nowhere"
             ),
         }
     }
@@ -190,9 +286,7 @@ mod tests {
         for fault in 0..=u8::MAX {
             for fill in [0, 0x4141_4141_4141_4141, u64::MAX] {
                 let mut words = [fill; RECORD_WORDS];
-                let is_v6 = fill as u8 & 1;
-                words[2] =
-                    u64::from_le_bytes([Kind::Connection as u8, fault, is_v6, 0, 8, 0, 0, 0]);
+                words[2] = u64::from_le_bytes([Kind::Connection as u8, fault, 0, 0, 8, 0, 0, 0]);
                 let Some(record) = ConnectionRecord::from_words(&words) else { continue };
                 let sentence = record.to_string();
                 assert!(sentence.chars().all(|letter| !letter.is_control()), "{sentence}");

@@ -1,13 +1,12 @@
 //! The functions of librdmacm over the software device.
 
-use std::ffi::c_int;
-use transom_rdmacm::{FileCalls, Provider, Source, Verbs};
+use transom_rdmacm::{ExplainCalls, FileCalls, Provider, Source, Verbs};
 
 /// The verbs that are linked in, and the connection manager of their device.
 pub(super) enum Linked {}
 
 impl Source for Linked {
-    fn provider() -> Result<&'static Provider, c_int> {
+    fn provider() -> Result<&'static Provider, &'static str> {
         static PROVIDER: Provider = Provider::new(VERBS, CONNECTION_MANAGER);
         Ok(&PROVIDER)
     }
@@ -17,6 +16,10 @@ const CONNECTION_MANAGER: FileCalls = FileCalls {
     open: transom_ibverbs::transom_rdma_cm_open,
     write: transom_ibverbs::transom_rdma_cm_write,
     close: transom_ibverbs::transom_rdma_cm_close,
+    explain: Some(ExplainCalls {
+        why: transom_ibverbs::transom_rdma_cm_why,
+        refused: transom_ibverbs::transom_rdma_cm_refused,
+    }),
 };
 
 /// The verbs that are linked in, as librdmacm's functions want them.

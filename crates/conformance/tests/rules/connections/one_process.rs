@@ -1,6 +1,7 @@
 //! Connections of a process with itself.
 
 use std::mem::ManuallyDrop;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use transom_abi::*;
@@ -235,7 +236,11 @@ fn what_does_not_connect_is_explained() {
     let told = registry.unconnected(owner.slot);
     let of_it = told.iter().find(|record| record.destination == address).expect("it is told");
     assert_eq!((of_it.fault, of_it.code), (ConnectionFault::Rejected, 28));
-    assert!(of_it.to_string().contains("It says \"go away\""), "{of_it}");
+    let sentence = of_it.to_string();
+    assert!(
+        sentence.contains(": its program refuses (rdma_reject). It says \"go away\""),
+        "{of_it}"
+    );
     let active = file.id();
     file.resolve(active, "127.0.0.1:9");
     file.connect(active, qpns()[0], &[]).expect("asked");
@@ -243,6 +248,52 @@ fn what_does_not_connect_is_explained() {
     let told = registry.unconnected(owner.slot);
     let of_it = told.iter().find(|it| it.destination.port() == 9).expect("it is told");
     assert!(of_it.to_string().contains("nobody listens"), "{of_it}");
+}
+
+/// A port in the wrong byte order, an address that the listener does not have, an id that is destroyed: each is told
+/// apart where both ends are on this host, and at both ends.
+/// Rules: CM-21, CM-28
+#[test]
+fn what_is_refused_says_which_usual_mistake_it_is() {
+    // Where nobody else listens.
+    alone(path_of!("what_is_refused_says_which_usual_mistake_it_is"), Way::Network, || {
+        ip("link set lo up");
+        ip("address add 10.77.0.1/32 dev lo");
+        ip("address add 10.77.0.2/32 dev lo");
+        let file = File::open();
+        file.listener("10.77.0.1:7471");
+        let refused = |to: &str| {
+            let active = file.id();
+            file.resolve(active, to);
+            file.connect(active, qpns()[0], &[]).expect("asked");
+            active
+        };
+        let told = |to: &str| {
+            let registry = Registry::open().expect("the registry");
+            let to: SocketAddr = to.parse().expect("an address");
+            let all: Vec<_> = (0..=u8::MAX).flat_map(|slot| registry.unconnected(slot)).collect();
+            let of_it = all.iter().filter(|record| record.destination == to);
+            of_it.map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        let has = |to: &str, words: &[&str]| {
+            let told = told(to);
+            assert!(words.iter().all(|words| told.contains(words)), "{told}");
+        };
+        file.expect(event::REJECTED, refused("10.77.0.1:12061"));
+        let swapped = "; that is 7471 in the other byte order, on which somebody listens";
+        let [at_active, at_passive] =
+            ["nobody listens on port 12061 there", "asked for port 12061"];
+        has("10.77.0.1:12061", &[&format!("{at_active}{swapped}"), at_passive, swapped]);
+        file.expect(event::REJECTED, refused("10.77.0.1:7400"));
+        has("10.77.0.1:7400", &["there; the nearest port that somebody listens on is 7471"]);
+        file.expect(event::REJECTED, refused("10.77.0.2:7471"));
+        // The second of two refusals within a tenth of a second is not told at the listener.
+        has("10.77.0.2:7471", &["for reason 28: it listens at 10.77.0.1 only"]);
+        let active = refused("10.77.0.1:7471");
+        file.destroy(file.request()).expect("destroyed");
+        file.expect(event::REJECTED, active);
+        has("10.77.0.1:7471", &["its program has destroyed the id of the request"]);
+    });
 }
 
 /// What comes next by the number of a file whose program has closed the descriptor itself has none of its ids, and

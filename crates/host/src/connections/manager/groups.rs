@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
+use transom_cm::Refused;
 use transom_cm::attributes::DEFAULT_QKEY;
 use transom_cm::event::Group;
 use transom_wire::cm::CommId;
 
-use super::{Manager, errno};
+use super::Manager;
 
 /// A group that an id belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +36,12 @@ impl Manager {
         uid: u64,
         address: IpAddr,
         send_only: bool,
-    ) -> Result<u32, i32> {
+    ) -> Result<u32, Refused> {
         self.check(file, id)?;
         // Queue pairs join by themselves, and that has the network bring what is sent to the group.
-        self.engine.join(id, address, send_only, Ok(())).map_err(errno)?;
+        self.engine.join(id, address, send_only, Ok(()))?;
         let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
-        let number = number.ok_or(libc::ENOMEM)?;
+        let number = number.ok_or(Refused::NoIds)?;
         let group = Group { address, send_only, qkey: DEFAULT_QKEY };
         let membership = Membership { of: id, group, uid, is_told: false, reported: 0 };
         self.memberships.insert(number, membership);
@@ -52,11 +53,11 @@ impl Manager {
     /// # Errors
     ///
     /// `ENOENT` if there is no such membership of an id of the file.
-    pub fn leave(&mut self, file: RawFd, number: u32) -> Result<u32, i32> {
+    pub fn leave(&mut self, file: RawFd, number: u32) -> Result<u32, Refused> {
         let membership = self.memberships.get(&number).copied();
-        let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(libc::ENOENT)?;
+        let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(Refused::NoGroup)?;
         self.memberships.remove(&number);
-        self.engine.leave(it.of, it.group.address).map_err(errno)?;
+        self.engine.leave(it.of, it.group.address)?;
         self.files.drop_events_of(file, number);
         Ok(it.reported)
     }

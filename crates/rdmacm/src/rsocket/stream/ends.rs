@@ -1,9 +1,8 @@
 //! What has ended of a stream, and what waiting for it would bring.
 
-use std::ffi::c_int;
-
 use super::super::protocol::Message;
 use super::{Ends, Stream};
+use crate::wrong::Wrong;
 
 impl Ends {
     /// Whether this end neither sends nor receives any more, of which the peer is told.
@@ -42,7 +41,7 @@ impl Stream {
     }
 
     /// Takes the reason.
-    pub(crate) fn take_reason(&mut self) -> Option<c_int> {
+    pub(crate) fn take_reason(&mut self) -> Option<Wrong> {
         self.ends.reason.take()
     }
 

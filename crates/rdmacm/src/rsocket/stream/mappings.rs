@@ -1,11 +1,10 @@
 //! Memory of the programs' own that their peers write to.
 
-use std::ffi::c_int;
-
 use super::super::iovec::Source;
 use super::super::protocol::{BUFFER, Buffer, GRANTS, MAPPING, Mapping, Message};
 use super::super::settings::CONTROLS;
 use super::{PORTION, Stream};
+use crate::wrong::Wrong;
 
 impl Stream {
     /// Has the peer told of a mapping, before what is sent next.
@@ -14,7 +13,7 @@ impl Stream {
         self.tell();
     }
 
-    pub(super) fn post_mapping(&mut self, index: u16, mapping: &Mapping) -> Result<(), c_int> {
+    pub(super) fn post_mapping(&mut self, index: u16, mapping: &Mapping) -> Result<(), Wrong> {
         let Some(peer) = &self.peer else { return Ok(()) };
         let bytes = mapping.bytes(peer.order);
         let at = u64::from(peer.grants.length) * BUFFER as u64 + u64::from(index) * MAPPING as u64;
@@ -46,7 +45,7 @@ impl Stream {
         from: &mut Source<'_>,
         to: Buffer,
         tells: bool,
-    ) -> Result<usize, c_int> {
+    ) -> Result<usize, Wrong> {
         self.may_write(tells)?;
         if self.room_to_write_directly() == 0 {
             self.progress();
@@ -55,7 +54,7 @@ impl Stream {
         let left = u32::try_from(from.left()).unwrap_or(u32::MAX);
         let length = self.room_to_write_directly().min(PORTION).min(left).min(to.length);
         if length > 0 {
-            self.post_data(from, length, None, to).inspect_err(|errno| self.fail(*errno))?;
+            self.post_data(from, length, None, to).inspect_err(|wrong| self.fail(wrong.clone()))?;
         }
         Ok(length as usize)
     }

@@ -8,6 +8,7 @@ use super::super::flow::Grant;
 use super::super::iovec::Source;
 use super::super::protocol::{BUFFER, Buffer, Message};
 use super::{PLACE, Sending, Stream, staging};
+use crate::wrong::Wrong;
 
 impl Stream {
     /// Whether a request can be posted that leaves room for so many more.
@@ -16,7 +17,7 @@ impl Stream {
         ready && !self.ends.gone && self.sending.requests.saturating_add(more) < self.sending.most
     }
 
-    pub(super) fn post_grant(&mut self, grant: Grant) -> Result<(), c_int> {
+    pub(super) fn post_grant(&mut self, grant: Grant) -> Result<(), Wrong> {
         let message = Message::Credits(grant.up_to);
         let Some(half) = grant.half else {
             self.post_message(message)?;
@@ -35,7 +36,7 @@ impl Stream {
         Ok(())
     }
 
-    pub(super) fn post_message(&mut self, message: Message) -> Result<(), c_int> {
+    pub(super) fn post_message(&mut self, message: Message) -> Result<(), Wrong> {
         self.post(&mut [], Some(message), Buffer::default(), 0, 0)
     }
 
@@ -45,7 +46,7 @@ impl Stream {
         bytes: &[u8],
         to: Buffer,
         message: Message,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Wrong> {
         let length = bytes.len() as u32;
         if length <= self.pair.inline {
             let addr = bytes.as_ptr().expose_provenance() as u64;
@@ -69,7 +70,7 @@ impl Stream {
         to: Buffer,
         frees: u32,
         flags: ibv_send_flags,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Wrong> {
         let opcode = if message.is_some() { IBV_WR_RDMA_WRITE_WITH_IMM } else { IBV_WR_RDMA_WRITE };
         let imm_data = message.map_or(0, |message| message.number().to_be());
         let mut request = ibv_send_wr {
@@ -95,7 +96,7 @@ impl Stream {
         length: u32,
         message: Option<Message>,
         to: Buffer,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Wrong> {
         if length <= self.pair.inline
             && let Some(bytes) = from.take_together(length as usize)
         {
