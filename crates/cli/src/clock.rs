@@ -1,7 +1,7 @@
 //! Times for people.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -42,6 +42,21 @@ fn broken_down(time: u64) -> Option<libc::tm> {
     Some(unsafe { parts.assume_init() })
 }
 
+/// A length of time as people write it: a number and its unit.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("give a number with s, m, h or d behind it, such as 30s".to_owned()),
+    };
+    let seconds = number.parse::<u32>().map(|number| u64::from(number) * seconds);
+    seconds.map(Duration::from_secs).map_err(|error| error.to_string())
+}
+
 /// How long ago something was: `3.2 s ago`.
 pub(crate) struct Ago(pub(crate) u64);
 
@@ -70,6 +85,15 @@ mod tests {
         assert_eq!(ago(600), "1 min ago");
         assert_eq!(ago(10 * 7200), "2 h ago");
         assert_eq!(ago(10 * 86_400 * 3), "3 days ago");
+    }
+
+    #[test]
+    fn lengths_of_time_have_a_unit() {
+        assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
+        for text in ["", "30", "s", "-1s", "1.5h", "4294967296d", "30 s", "1µ"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,30 +1,47 @@
-//! `transom explain`: why accesses and calls were refused.
+//! `transom explain`: why accesses, calls and connections were refused.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `asked` | whose refusals are asked for, and what there is of them |
+//! | `groups` | refusals for people: the same things once, and how often |
+//! | `follow` | refusals as they come |
+//! | `json` | a refusal as a line of JSON |
+//! | `rule` | the text of a rule |
 
+mod asked;
+mod follow;
+mod groups;
 mod json;
+mod rule;
 
-use crate::clock::{self, Ago};
+use crate::clock;
 use crate::devices::{self, registry};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::packets;
-use anstyle::{AnsiColor, Style};
+use asked::{Asked, Refused};
 use serde::Serialize;
 use std::io::Write;
-use transom_device::qp::QpNumber;
-use transom_system::registry::{Fate, Process, Record, Registry, Role};
+use std::time::Duration;
+use transom_system::registry::{Process, Registry};
 
 const EXAMPLES: &str = "\
 Examples:
   transom explain --limit 1
+  transom explain --follow --process ib_write_bw
+  transom explain --rule RA-33
+  transom run --explain -- make check
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
 With --json, each line is one refusal, an object (numbers are whole, up to 64 bits; null where
-there is nothing to say). Of an access that was refused it has these fields:
+there is nothing to say). The same things come as often as they were, not once with a count. Of an
+access that was refused it has these fields:
   time_ns      when, in nanoseconds since 1970
   pid          the process whose device refused
   process      the name of its program
   alive        whether it runs and has its device open
   device       open; closed, by a process that may still run; or ended, with its process
+  lost         how many older refusals of the process are no longer kept
   role         \"target\": it refused a peer's request; \"origin\": its own work request
   reason       why, such as past_end, below_start, free_window, stale_key, unknown_index,
                right_missing, other_qp, other_pd, memory_gone
@@ -55,11 +72,12 @@ there is nothing to say). Of an access that was refused it has these fields:
   sentence     all that for a person, as it is printed without --json
 
 Of a call that was refused at once, such as of ibv_create_qp, it has these:
-  time_ns, pid, process, alive, device
+  time_ns, pid, process, alive, device, lost
                as above
   role         \"caller\"
   reason       why, such as too_much, unsupported, invalid, unknown, missing, wrong_state,
-               unreachable
+               unreachable; told, if only the sentence says it (functions of librdmacm);
+               waits, of a call that has not come back for a second (errno is 0)
   rule         the rule that refuses; null if there is none of that subject
   verb         the verb that was called
   errno        the number that it answered, or set
@@ -71,7 +89,7 @@ Of a call that was refused at once, such as of ibv_create_qp, it has these:
   sentence     all that for a person
 
 Of work that came to nothing otherwise, such as a request that nobody answered, it has these:
-  time_ns, pid, process, alive, device
+  time_ns, pid, process, alive, device, lost
                as above
   role         \"origin\": its own work request; \"target\": what came for it
   reason       why: unanswered, not_ready, bad_response, refused_there, unfit, flushed, overrun,
@@ -83,28 +101,36 @@ Of work that came to nothing otherwise, such as a request that nobody answered, 
   sentence     all that for a person
 
 Of a connection that did not come about it has these:
-  time_ns, pid, process, alive, device
+  time_ns, pid, process, alive, device, lost
                as above
   role         \"active\": it asked for the connection; \"passive\": it was asked
-  reason       why: rejected, unreachable, nobody_there, not_served, no_route (active); refused,
-               backlog_full (passive)
+  reason       why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
+               not_confirmed (active); refused, backlog_full (passive); device_removed,
+               address_changed (either)
   code         the number of the peer's reason or status, or the errno
   source       the address and port that asked
   destination  the address and port that was asked
-  nearest_port of a port that nobody listens on, the nearest one that somebody listens on
+  nearest_port of a port that nobody listens on, the one that somebody listens on: that with its
+               bytes swapped if it is, else the nearest
+  listens_at   where somebody listens on the port, an address of theirs, if it is not the one asked
+  cause        of reason 28, if the peer says it: program, destroyed, ended, not_taken
   said         what the program that refused has said, if it is text
   sentence     all that for a person
 
 Examples:
   transom explain --limit 1
+  transom explain --follow --process ib_write_bw
+  transom explain --rule RA-33
+  transom run --explain -- make check
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 /// Say why accesses, calls and connections were refused, newest first, and why packets were dropped.
 ///
-/// Each process keeps its last 64 refusals, also for a while after it has closed its device or ended,
-/// and counts the packets that it dropped; those of such processes are told of with --pid. Only
-/// processes of the same user and network namespace are seen. The rules that the sentences name
-/// are those of spec/rules.md in Transom's source.
+/// The same things are told once, with how often they were. Each process keeps its last 64 refusals,
+/// also for a while after it has closed its device or ended, and counts the packets that it dropped;
+/// those of such processes are told of with --pid. Only processes of the same user and network
+/// namespace are seen. What statuses, errnos and events commonly come from, docs/symptoms.md in
+/// Transom's source says.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS, verbatim_doc_comment)]
 pub(crate) struct ExplainArgs {
@@ -112,111 +138,92 @@ pub(crate) struct ExplainArgs {
     #[arg(long)]
     json: bool,
     /// Print at most this many.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "follow")]
     limit: usize,
     /// Print those of one process only.
     #[arg(long)]
     pid: Option<u32>,
-}
-
-/// A refusal, and who refused.
-struct Refused {
-    process: Process,
-    record: Record,
+    /// Print those of programs of this name only.
+    #[arg(long, value_name = "NAME")]
+    process: Option<String>,
+    /// Print those of this time until now only, such as 30s, 5m, 2h, 1d
+    #[arg(long, value_name = "TIME", value_parser = clock::parse_duration)]
+    since: Option<Duration>,
+    /// Print those that come from now on, and of --since, oldest first, until interrupted
+    #[arg(long)]
+    follow: bool,
+    /// Print what a rule says, such as MR-04, and nothing of refusals
+    #[arg(long, value_name = "ID", exclusive = true)]
+    rule: Option<String>,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result {
+    if let Some(id) = &args.rule {
+        return rule::print(id);
+    }
     let registry = registry()?;
-    let refusals = collect(registry, args.pid);
+    let since = args.since.map(|since| clock::now().saturating_sub(since.as_nanos() as u64));
+    let asked = Asked { pid: args.pid, process: args.process.clone(), since: since.unwrap_or(0) };
+    if args.follow {
+        let since = since.unwrap_or_else(clock::now);
+        return follow::print(registry, &Asked { since, ..asked }, args.json);
+    }
+    asked.check(registry)?;
+    let refusals = asked.refusals(registry);
     if args.json {
         let mut out = std::io::stdout().lock();
         for refused in refusals.iter().take(args.limit) {
-            let line = serde_json::to_string(&json::line(refused)).map_err(Failure::new)?;
-            writeln!(out, "{line}")?;
+            json::print(&mut out, refused)?;
         }
         return Ok(());
     }
-    print(&refusals, args)?;
-    print_dropped(registry, args.pid)?;
-    print_waiting(registry, args.pid)
+    let mut out = anstream::stdout().lock();
+    groups::print(&mut out, &refusals, args.limit, &asked)?;
+    print_lost(&mut out, &refusals)?;
+    print_dropped(&mut out, registry, &asked)?;
+    print_waiting(&mut out, registry, &asked)?;
+    print_where(&mut out, registry)
 }
 
-/// What all processes have noted, newest first; of a certain one also what others refused it.
-fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
-    let mut all = Vec::new();
-    for slot in 0..=u8::MAX {
-        let Some(process) = registry.process(slot) else { continue };
-        let records = registry.records(slot);
-        // If another process has taken the slot meanwhile, it is not clear whose they are.
-        let now = registry.process(slot);
-        if now.is_none_or(|now| now.announcer != process.announcer) {
+/// Says on standard error what was refused since a moment, to whoever sees a program fail.
+pub(crate) fn print_since(since: u64) -> Result {
+    const SHOWN: usize = 20;
+    let registry = registry()?;
+    let asked = Asked { since, ..Asked::default() };
+    let refusals = asked.refusals(registry);
+    let mut out = anstream::stderr().lock();
+    groups::print(&mut out, &refusals, SHOWN, &asked)?;
+    print_lost(&mut out, &refusals)?;
+    print_where(&mut out, registry)
+}
+
+/// Says where it was looked, and where else there is something to be read.
+fn print_where(out: &mut dyn Write, registry: &Registry) -> Result {
+    let count = registry.processes().len();
+    let processes = if count == 1 { "1 process" } else { &format!("{count} processes") };
+    writeln!(
+        out,
+        "Looked at {processes} of this user in this network namespace ({}).\n\
+         Statuses, errnos and events, and what they come from: docs/symptoms.md in Transom's source.",
+        registry.directory().display()
+    )?;
+    Ok(())
+}
+
+/// Says whose older refusals are not kept.
+fn print_lost(out: &mut dyn Write, refusals: &[Refused]) -> Result {
+    let mut told = Vec::new();
+    for Refused { process, lost, .. } in refusals.iter().filter(|refused| refused.lost > 0) {
+        if told.contains(&process.announcer) {
             continue;
         }
-        let refused = |record| Refused { process: process.clone(), record };
-        all.extend(records.into_iter().map(refused));
-    }
-    if let Some(pid) = pid {
-        let slots: Vec<_> = registry.processes().into_iter().filter(|it| it.pid == pid).collect();
-        let peers: Vec<_> = all.iter().filter(|it| it.process.pid == pid).map(unanswered).collect();
-        all.retain(|it| {
-            it.process.pid == pid
-                || slots.iter().any(|asker| is_told_to(&it.record, asker.announcer.slot))
-                || peers.iter().flatten().any(|peer| has_dropped(&it.record, *peer))
-        });
-    }
-    all.sort_by_key(|refused| std::cmp::Reverse(refused.record.time()));
-    all
-}
-
-/// Whether a process noted it of a request of the process in a slot.
-fn is_told_to(record: &Record, slot: u8) -> bool {
-    let peer = match record {
-        Record::Access(record) if record.role() == Role::Target => record.peer,
-        Record::Work(record) if record.work.is_none() => record.peer,
-        _ => return false,
-    };
-    QpNumber::from_bits(peer).slot() == slot
-}
-
-/// The queue pair that has not answered.
-fn unanswered(refused: &Refused) -> Option<u32> {
-    let Record::Work(record) = &refused.record else { return None };
-    matches!(record.fate, Fate::Unanswered { .. }).then_some(record.peer)
-}
-
-/// Whether it is a message that was dropped which came to this queue pair by a packet, which does not say of whom.
-fn has_dropped(record: &Record, qp: u32) -> bool {
-    let Record::Work(record) = record else { return false };
-    matches!(record.fate, Fate::Dropped(_)) && (record.qp, record.peer) == (qp, 0)
-}
-
-fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {
-    const TIME: Style = AnsiColor::Cyan.on_default();
-    const DIM: Style = Style::new().dimmed();
-    let mut out = anstream::stdout().lock();
-    if refusals.is_empty() {
-        match args.pid {
-            Some(pid) => writeln!(out, "No refusals of process {pid}.")?,
-            None => writeln!(out, "No refusals: nothing of yours was denied an access.")?,
-        }
+        told.push(process.announcer);
+        let (are, refusals) = if *lost == 1 { ("is", "refusal") } else { ("are", "refusals") };
+        let who = who(process);
         writeln!(
             out,
-            "When the device refuses a READ, WRITE, atomic, bind or invalidation, the reason shows \
-             up here:\nwhich key and range, whose window or region, its bounds and rights, and how \
-             far outside.\nSo does a call that it refuses at once: which argument, and what it may \
-             be.\n`transom demo` has two accesses refused."
+            "{who}: {lost} older {refusals} {are} lost; each process keeps its last 64."
         )?;
-    }
-    let now = clock::now();
-    for Refused { process, record } in refusals.iter().take(args.limit) {
-        let time = clock::local(record.time(), now);
-        let ago = Ago(now.saturating_sub(record.time()));
-        writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process))?;
-        writeln!(out, "  {record}")?;
-    }
-    let left = refusals.len().saturating_sub(args.limit);
-    if left > 0 {
-        writeln!(out, "{left} older; --limit {} shows all.", refusals.len())?;
     }
     Ok(())
 }
@@ -254,10 +261,10 @@ impl Device {
 }
 
 /// Says why packets were dropped: by processes with a device, or by a certain one.
-fn print_dropped(registry: &Registry, only: Option<u32>) -> Result {
-    let mut out = anstream::stdout().lock();
+fn print_dropped(out: &mut dyn Write, registry: &Registry, asked: &Asked) -> Result {
     for process in registry.processes() {
-        if only.map_or(!process.alive, |pid| process.pid != pid) {
+        let wanted = if asked.pid.is_some() { asked.is_of(&process) } else { process.alive };
+        if !wanted || !asked.is_of(&process) {
             continue;
         }
         for line in packets::dropped(registry.counters(process.announcer.slot)) {
@@ -268,13 +275,12 @@ fn print_dropped(registry: &Registry, only: Option<u32>) -> Result {
 }
 
 /// Says whom a revocation waits for.
-fn print_waiting(registry: &'static Registry, only: Option<u32>) -> Result {
+fn print_waiting(out: &mut dyn Write, registry: &'static Registry, asked: &Asked) -> Result {
     let processes = registry.processes();
     let waiting = processes.iter().filter(|process| process.alive);
-    let waiting = waiting.filter(|process| only.is_none_or(|pid| process.pid == pid));
-    for process in waiting {
+    for process in waiting.filter(|process| asked.is_of(process)) {
         for sentence in devices::unanswered(registry, process) {
-            writeln!(anstream::stdout(), "{}: {sentence}", who(process))?;
+            writeln!(out, "{}: {sentence}", who(process))?;
         }
         let Some(pid) = process.waits_for else { continue };
         // It is a PID in the namespace of the one that waits.
@@ -283,7 +289,7 @@ fn print_waiting(registry: &'static Registry, only: Option<u32>) -> Result {
         let other = processes.iter().find(is_other);
         let other = other.map_or_else(|| format!("PID {pid}"), who);
         writeln!(
-            anstream::stdout(),
+            out,
             "{} is revoking a key right now and waits for {other}, which has begun an access with \
              it and does not go on. If it was stopped, let it continue (kill -CONT {pid}) or end \
              it.",

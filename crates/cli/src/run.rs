@@ -1,6 +1,7 @@
-//! `transom run`: becomes a program that finds our libibverbs and librdmacm first.
+//! `transom run`: becomes a program that finds our libibverbs and librdmacm first, or waits for it (`explained`).
 
 mod carried;
+mod explained;
 mod instruments;
 pub(crate) mod library;
 mod loader;
@@ -36,6 +37,8 @@ and librdmacm.so.1 before the system's, and with LD_PRELOAD so that it does even
 brings libraries of its own under other names, as Python packages do. (That has no effect on set-user-ID programs,
 nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
 dlsym.) LD_PRELOAD names libtransom_malloc.so too, by which memory can be shared with peers. The program takes the place of this command: its exit status and signals are its own.
+With --explain this command stays, sends on the signals that it gets, and ends as the program does. It
+tells of all processes of this user in this network namespace since the program was started.
 
 A small process stays beside it, which sleeps, and which `wait` does not find: should the program be killed, it tells
 the peers on other hosts that their connections have ended, as a kernel with an adapter does. It ends with the program.
@@ -103,6 +106,7 @@ Examples:
   transom run -- ibv_rc_pingpong             (in one terminal)
   transom run -- ibv_rc_pingpong localhost   (in another)
   transom run --device-name rxe0 -- ibv_devices
+  transom run --explain -- make check
   transom run --capture ping.pcapng -- ibv_rc_pingpong
   transom run --fault loss=1%,delay=2ms,seed=7 -- \\
     sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost; wait'
@@ -117,6 +121,9 @@ pub(crate) struct RunArgs {
     /// What the device is called, for programs that want an rxe0 or mlx5_0
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
+    /// If the program fails, say on standard error what was refused meanwhile, as `transom explain`
+    #[arg(long)]
+    explain: bool,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -172,6 +179,9 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         );
     }
     broken_pipe::leave_as_it_was(&mut command);
+    if args.explain {
+        return explained::run(program, &mut command);
+    }
     Err(not_run(program, &command.exec()))
 }
 

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 fn transom(arguments: &[&str]) -> Command {
@@ -117,7 +118,7 @@ fn the_demo_works_where_data_goes_through_shared_memory() {
 
 #[test]
 fn the_second_process_of_the_demo_ends_with_its_orders() {
-    let output = output(transom(&["demo-guest"]).stdin(std::process::Stdio::null()));
+    let output = output(transom(&["demo-guest"]).stdin(Stdio::null()));
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -170,11 +171,106 @@ fn explain_is_for_people_too() {
 
 #[test]
 fn explain_says_so_if_there_is_nothing_to_explain() {
-    // No process has this number.
-    let none = said(&["explain", "--pid", "4294967295"]);
-    assert!(none.starts_with("No refusals of process 4294967295."), "{none}");
-    assert!(none.contains("transom demo"), "{none}");
-    assert_eq!(said(&["explain", "--json", "--pid", "4294967295"]), "");
+    let pid = owner_of(&said(&["demo"])).to_owned();
+    // It is over before the moment that is asked for.
+    let none = said(&["explain", "--pid", &pid, "--since", "0s"]);
+    assert!(none.starts_with(&format!("No refusals of process {pid} since then.")), "{none}");
+    assert!(none.contains("transom demo") && none.contains("docs/symptoms.md"), "{none}");
+    assert!(none.contains("of this user in this network namespace (/"), "{none}");
+    assert_eq!(said(&["explain", "--json", "--pid", &pid, "--since", "0s"]), "");
+    let old = said(&["explain", "--pid", &pid, "--since", "1h"]);
+    assert!(old.contains("RA-26") && old.contains("RA-33"), "{old}");
+}
+
+#[test]
+fn explain_does_not_answer_for_processes_that_nobody_knows() {
+    let pid = std::process::id().to_string();
+    for (words, said) in [
+        (["--pid", "4294967295"], "no process 4294967295 has opened a device here"),
+        // It runs, and has no device.
+        (["--pid", &pid], "was it started by `transom run`?"),
+        (["--process", "no such name"], "no process called no such name"),
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let refused = output(transom(&["explain"]).args(words).args(json));
+            assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+            assert!(refused.stdout.is_empty(), "{refused:?}");
+            assert!(complaint(&refused).contains(said), "{refused:?}");
+        }
+    }
+    let pid = owner_of(&said(&["demo"])).to_owned();
+    let both = said(&["explain", "--process", "transom", "--pid", &pid]);
+    assert!(both.contains("RA-33"), "{both}");
+}
+
+#[test]
+fn explain_has_the_rules() {
+    let rule = said(&["explain", "--rule", "ra-33"]);
+    assert!(rule.starts_with("RA-33  (E.2 Key and range checks)\n"), "{rule}");
+    assert!(rule.lines().all(|line| line.chars().count() <= 80), "{rule}");
+    let none = output(&mut transom(&["explain", "--rule", "RA-9999"]));
+    assert_eq!(none.status.code(), Some(2));
+    assert!(complaint(&none).contains("there is no rule RA-9999; those of its kind are RA-01 to"));
+}
+
+#[test]
+fn explain_follows_what_comes() {
+    let mut following = transom(&["explain", "--follow", "--json", "--since", "10s"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let demo = said(&["demo"]);
+    let pid = owner_of(&demo);
+    let mut of_it = || {
+        let refusals = lines.by_ref().map(|line| line.unwrap());
+        let mut refusals = refusals.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        refusals.find(|refusal| refusal["pid"] == pid.parse::<u32>().unwrap()).unwrap()
+    };
+    assert_eq!([of_it(), of_it()].map(|it| it["rule"].clone()), ["RA-33", "RA-26"]);
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+#[test]
+fn a_program_that_fails_is_explained_if_that_is_wanted() {
+    let scratch = with_library();
+    let run = |script: &str| {
+        let command = ["run", "--explain", "--", "sh", "-c", script, env!("CARGO_BIN_EXE_transom")];
+        let mut command = transom(&command);
+        output(command.env("TRANSOM_LIB", &scratch.0).env("XDG_RUNTIME_DIR", &scratch.0))
+    };
+    let failed = run("\"$0\" demo; exit 3");
+    assert_eq!(failed.status.code(), Some(3));
+    let why = complaint(&failed);
+    assert!(why.contains("sh ended with status 3. What was refused meanwhile:"), "{why}");
+    assert!(why.contains("RA-33") && why.contains("RA-26"), "{why}");
+    let ended = run("kill -TERM $$");
+    assert_eq!(ended.status.signal(), Some(15), "{ended:?}");
+    assert!(complaint(&ended).contains("sh was ended by signal 15"), "{ended:?}");
+    let good = run("\"$0\" demo");
+    assert!(good.status.success() && !complaint(&good).contains("refused"), "{good:?}");
+}
+
+/// Whoever sends it one, such as a CI that cancels a job, means the program.
+#[test]
+fn a_program_that_is_to_be_explained_gets_its_signals() {
+    let scratch = with_library();
+    let script = "trap 'exit 7' TERM; echo ready; read line";
+    let mut running = transom(&["run", "--explain", "--", "sh", "-c", script])
+        .env("TRANSOM_LIB", &scratch.0)
+        .env("XDG_RUNTIME_DIR", &scratch.0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let pid = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(7));
 }
 
 #[test]

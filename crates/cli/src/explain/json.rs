@@ -1,8 +1,10 @@
 //! A refusal as a line of JSON. What the fields mean, `transom explain --help` says.
 
 use super::{Device, Refused};
+use crate::failure::{Failure, Result};
 use serde::Serialize;
 use std::fmt::Debug;
+use std::io::Write;
 use transom_device::Access;
 use transom_device::operation::Subject;
 use transom_device::protection::{Kind, Reason, Snapshot, State};
@@ -13,32 +15,39 @@ use transom_system::registry::{
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Line<'a> {
+enum Line<'a> {
     Access(RefusedAccess<'a>),
     Call(RefusedCall<'a>),
     Connection(RefusedConnection<'a>),
     Work(LostWork<'a>),
 }
 
-/// The line of a refusal.
-pub(super) fn line(refused: &Refused) -> Line<'_> {
-    let process = &refused.process;
+/// Prints the line of a refusal.
+pub(super) fn print(out: &mut impl Write, refused: &Refused) -> Result {
+    let line = serde_json::to_string(&line(refused)).map_err(Failure::new)?;
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+fn line(refused: &Refused) -> Line<'_> {
+    let whose = Whose { process: &refused.process, lost: refused.lost };
     match &refused.record {
-        Record::Access(record) => Line::Access(RefusedAccess::new(process, record)),
-        Record::Call(record) => Line::Call(RefusedCall::new(process, record)),
-        Record::Connection(record) => Line::Connection(RefusedConnection::new(process, record)),
-        Record::Work(record) => Line::Work(LostWork::new(process, record)),
+        Record::Access(record) => Line::Access(RefusedAccess::new(whose, record)),
+        Record::Call(record) => Line::Call(RefusedCall::new(whose, record)),
+        Record::Connection(record) => Line::Connection(RefusedConnection::new(whose, record)),
+        Record::Work(record) => Line::Work(LostWork::new(whose, record)),
     }
 }
 
 /// Work that came to nothing.
 #[derive(Serialize)]
-pub(super) struct LostWork<'a> {
+struct LostWork<'a> {
     time_ns: u64,
     pid: u32,
     process: &'a str,
     alive: bool,
     device: Device,
+    lost: u64,
     role: &'static str,
     reason: &'static str,
     status: Option<&'static str>,
@@ -49,7 +58,8 @@ pub(super) struct LostWork<'a> {
 }
 
 impl<'a> LostWork<'a> {
-    fn new(process: &'a Process, record: &WorkRecord) -> Self {
+    fn new(whose: Whose<'a>, record: &WorkRecord) -> Self {
+        let Whose { process, lost } = whose;
         let number = |qp: u32| (qp != 0).then_some(qp);
         Self {
             time_ns: record.time,
@@ -57,6 +67,7 @@ impl<'a> LostWork<'a> {
             process: &process.name,
             alive: process.alive,
             device: Device::of(process),
+            lost,
             role: if matches!(record.fate, Fate::Dropped(_)) { "target" } else { "origin" },
             reason: record.fate.name(),
             status: record.status(),
@@ -68,14 +79,22 @@ impl<'a> LostWork<'a> {
     }
 }
 
+/// The process, and how many older refusals of it are lost.
+#[derive(Clone, Copy)]
+struct Whose<'a> {
+    process: &'a Process,
+    lost: u64,
+}
+
 /// A call that was refused.
 #[derive(Serialize)]
-pub(super) struct RefusedCall<'a> {
+struct RefusedCall<'a> {
     time_ns: u64,
     pid: u32,
     process: &'a str,
     alive: bool,
     device: Device,
+    lost: u64,
     role: &'static str,
     reason: String,
     rule: Option<String>,
@@ -89,7 +108,8 @@ pub(super) struct RefusedCall<'a> {
 }
 
 impl<'a> RefusedCall<'a> {
-    fn new(process: &'a Process, record: &CallRecord) -> Self {
+    fn new(whose: Whose<'a>, record: &CallRecord) -> Self {
+        let Whose { process, lost } = whose;
         let call = &record.call;
         Self {
             time_ns: record.time,
@@ -97,6 +117,7 @@ impl<'a> RefusedCall<'a> {
             process: &process.name,
             alive: process.alive,
             device: Device::of(process),
+            lost,
             role: "caller",
             reason: snake_case(call.fault),
             rule: (!call.rule.is_empty()).then(|| call.rule.to_string()),
@@ -113,17 +134,19 @@ impl<'a> RefusedCall<'a> {
 
 /// A connection that did not come about.
 #[derive(Serialize)]
-pub(super) struct RefusedConnection<'a> {
+struct RefusedConnection<'a> {
     time_ns: u64,
     pid: u32,
     process: &'a str,
     alive: bool,
     device: Device,
+    lost: u64,
     role: &'static str,
     reason: String,
     code: u32,
     #[serde(flatten)]
     ends: Ends,
+    cause: Option<String>,
     said: Option<String>,
     sentence: String,
 }
@@ -134,10 +157,12 @@ struct Ends {
     source: String,
     destination: String,
     nearest_port: Option<u16>,
+    listens_at: Option<String>,
 }
 
 impl<'a> RefusedConnection<'a> {
-    fn new(process: &'a Process, record: &ConnectionRecord) -> Self {
+    fn new(whose: Whose<'a>, record: &ConnectionRecord) -> Self {
+        let Whose { process, lost } = whose;
         let passive =
             matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull);
         Self {
@@ -146,6 +171,7 @@ impl<'a> RefusedConnection<'a> {
             process: &process.name,
             alive: process.alive,
             device: Device::of(process),
+            lost,
             role: if passive { "passive" } else { "active" },
             reason: snake_case(record.fault),
             code: record.code,
@@ -153,7 +179,9 @@ impl<'a> RefusedConnection<'a> {
                 source: record.source.to_string(),
                 destination: record.destination.to_string(),
                 nearest_port: (record.nearest != 0).then_some(record.nearest),
+                listens_at: record.listens_at.map(|address| address.to_string()),
             },
+            cause: record.cause.map(snake_case),
             said: (!record.said.is_empty()).then(|| record.said.to_string()),
             sentence: record.to_string(),
         }
@@ -162,12 +190,13 @@ impl<'a> RefusedConnection<'a> {
 
 /// An access that was refused.
 #[derive(Serialize)]
-pub(super) struct RefusedAccess<'a> {
+struct RefusedAccess<'a> {
     time_ns: u64,
     pid: u32,
     process: &'a str,
     alive: bool,
     device: Device,
+    lost: u64,
     role: &'static str,
     reason: String,
     code: u8,
@@ -200,7 +229,8 @@ struct Object {
 }
 
 impl<'a> RefusedAccess<'a> {
-    fn new(process: &'a Process, record: &RefusalRecord) -> Self {
+    fn new(whose: Whose<'a>, record: &RefusalRecord) -> Self {
+        let Whose { process, lost } = whose;
         let reason = record.refusal.reason;
         let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
         let needs = attempt.operation.needs();
@@ -219,6 +249,7 @@ impl<'a> RefusedAccess<'a> {
             process: &process.name,
             alive: process.alive,
             device: Device::of(process),
+            lost,
             role: match record.role() {
                 Role::Origin => "origin",
                 Role::Target => "target",
@@ -303,14 +334,14 @@ fn snake_case(name: impl Debug) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::{Value, json};
     use transom_device::operation::Operation;
     use transom_device::protection::{Announcer, Attempt, Key, Refusal};
     use transom_system::registry::{CallFault, CallRefusal, Name};
 
-    fn process() -> Process {
+    pub(in crate::explain) fn process() -> Process {
         Process {
             announcer: Announcer { slot: 1, generation: 1 },
             pid: 7,
@@ -331,6 +362,7 @@ mod tests {
         serde_json::to_value(super::line(&Refused {
             process: process(),
             record: Record::Access(record),
+            lost: 0,
         }))
         .unwrap()
     }
@@ -357,7 +389,7 @@ mod tests {
         assert!(line["sentence"].as_str().unwrap().contains("16 bytes"), "{line}");
         line.as_object_mut().unwrap().remove("sentence");
         let expected = json!({
-            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "role": "target",
+            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 0, "role": "target",
             "reason": "past_end", "code": 8, "rule": "RA-33", "operation": "read",
             "address": u64::MAX - 64, "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
             "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
@@ -392,15 +424,15 @@ mod tests {
             field: Name::new("cap.max_send_wr"),
             value: 40_000,
             limit: 32_768,
-            more: [0; 2],
             rule: Name::new("CR-03"),
-            qp: 0,
+            ..CallRefusal::default()
         };
         let record = Record::Call(CallRecord { time: 5, call });
         let line =
-            serde_json::to_value(super::line(&Refused { process: process(), record })).unwrap();
+            serde_json::to_value(super::line(&Refused { process: process(), record, lost: 3 }))
+                .unwrap();
         let expected = json!({
-            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "role": "caller",
+            "time_ns": 5, "pid": 7, "process": "p", "alive": false, "device": "ended", "lost": 3, "role": "caller",
             "reason": "too_much", "rule": "CR-03", "verb": "ibv_create_qp", "errno": 22,
             "field": "cap.max_send_wr", "value": 40_000, "limit": 32_768, "qp": null,
             "sentence": "ibv_create_qp answered EINVAL: cap.max_send_wr is 40000, and may be at \

@@ -83,6 +83,32 @@ fn a_device_that_was_closed_is_no_process_that_has_ended() {
     assert!(who.ends_with("(device closed)"), "{who}");
 }
 
+/// The same thing is told once, with how often it was. Each process keeps its last 64 refusals.
+#[test]
+fn what_is_refused_again_and_again_is_counted_and_what_is_lost_is_said() {
+    let refusals = Refusals::new();
+    for _ in 0..70 {
+        assert!(alloc_mw(refusals.end.pd, 3).is_err());
+    }
+    let [transom, ..] = command();
+    let explain = |options: &[&str]| {
+        let mut command = Command::new(transom);
+        command.args(["explain", "--pid", &std::process::id().to_string()]).args(options);
+        String::from_utf8(command.output().expect("a program").stdout).expect("text")
+    };
+    // Other tests of this process have devices too.
+    let told = explain(&["--limit", "1000"]);
+    assert!(told.contains("\n  64 times, the first at "), "{told}");
+    assert!(
+        told.contains(": 6 older refusals are lost; each process keeps its last 64."),
+        "{told}"
+    );
+    let lines = explain(&["--json", "--limit", "100000"]);
+    let of_it =
+        |line: &&str| line.contains("\"verb\":\"ibv_alloc_mw\"") && line.contains("\"lost\":6,");
+    assert_eq!(lines.lines().filter(of_it).count(), 64, "{lines}");
+}
+
 /// Each says which call, which argument, what it was and may be, what was answered, and the rule.
 /// Rules: CR-03, CR-05, CR-06, CR-13, CR-15, CR-19, MR-04, MR-08, MR-18, MR-21, MR-29, MWA-03, ST-09, ST-29
 #[test]

@@ -1,0 +1,166 @@
+//! Whose refusals are asked for, and what there is of them.
+
+use crate::failure::{Failure, Result};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use transom_device::qp::QpNumber;
+use transom_system::registry::{Fate, Process, Record, Registry, Role};
+
+/// Which are asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) pid: Option<u32>,
+    /// The name of the program.
+    pub(super) process: Option<String>,
+    /// Nanoseconds since 1970.
+    pub(super) since: u64,
+}
+
+/// A refusal, and who refused.
+pub(super) struct Refused {
+    pub(super) process: Process,
+    pub(super) record: Record,
+    /// How many older ones of the process are no longer kept.
+    pub(super) lost: u64,
+}
+
+impl Asked {
+    /// Whether a process is one of them.
+    pub(super) fn is_of(&self, process: &Process) -> bool {
+        self.pid.is_none_or(|pid| process.pid == pid)
+            && self.process.as_ref().is_none_or(|name| process.name == *name)
+    }
+
+    /// Refuses to look for processes that nobody knows of: nothing was refused there, which is not what the answer
+    /// would mean.
+    pub(super) fn check(&self, registry: &Registry) -> Result {
+        let processes = registry.processes();
+        if self.pid.is_none() && self.process.is_none()
+            || processes.iter().any(|process| self.is_of(process))
+        {
+            return Ok(());
+        }
+        let known: Vec<_> = processes.iter().map(super::who).collect();
+        let known = match known.as_slice() {
+            [] => "none is known".to_owned(),
+            known => format!("known are: {}", known.join("; ")),
+        };
+        let wanted = match (self.pid, &self.process) {
+            (Some(pid), Some(name)) => format!("no process {pid} called {name}"),
+            (Some(pid), None) => format!("no process {pid}"),
+            (None, name) => format!("no process called {}", name.as_deref().unwrap_or_default()),
+        };
+        let runs = self.pid.is_some_and(|pid| PathBuf::from(format!("/proc/{pid}")).exists());
+        let why = match runs {
+            true => "it runs without one: was it started by `transom run`? Or ",
+            false => "",
+        };
+        Err(Failure::new(format_args!(
+            "{wanted} has opened a device here; {why}it is another user's, or in another network \
+             namespace. Of this user's, in this namespace ({}), {known}",
+            registry.directory().display()
+        )))
+    }
+
+    /// Their refusals, and what their peers know of the same, newest first.
+    pub(super) fn refusals(&self, registry: &Registry) -> Vec<Refused> {
+        let mut all = Vec::new();
+        for slot in 0..=u8::MAX {
+            let Some(process) = registry.process(slot) else { continue };
+            let (records, lost) = (registry.records(slot), registry.lost(slot));
+            // If another process has taken the slot meanwhile, it is not clear whose they are.
+            let now = registry.process(slot);
+            if now.is_none_or(|now| now.announcer != process.announcer) {
+                continue;
+            }
+            let recent = records.into_iter().filter(|record| record.time() >= self.since);
+            all.extend(recent.map(|record| Refused { process: process.clone(), record, lost }));
+        }
+        let own = registry.processes().into_iter().filter(|process| self.is_of(process));
+        let slots: Vec<u8> = own.map(|process| process.announcer.slot).collect();
+        self.retain(&mut all, &slots);
+        all.sort_by_key(|refused| std::cmp::Reverse(refused.record.time()));
+        all
+    }
+
+    /// Leaves those of the processes that are asked for, and what their peers noted of the same.
+    fn retain(&self, all: &mut Vec<Refused>, slots: &[u8]) {
+        let own: Vec<_> = all.iter().filter(|refused| self.is_of(&refused.process)).collect();
+        let unconnected: Vec<_> = own.iter().filter_map(|refused| ends(&refused.record)).collect();
+        let silent: Vec<u32> =
+            own.iter().filter_map(|refused| unanswered(&refused.record)).collect();
+        all.retain(|refused| {
+            let Refused { process, record, .. } = refused;
+            self.is_of(process)
+                || ends(record).is_some_and(|ends| unconnected.contains(&ends))
+                || asker(record).is_some_and(|slot| slots.contains(&slot))
+                || silent.iter().any(|qp| has_dropped(record, *qp))
+        });
+    }
+}
+
+/// Between whom a connection did not come about.
+fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
+    match record {
+        Record::Connection(record) => Some((record.source, record.destination)),
+        Record::Access(_) | Record::Call(_) | Record::Work(_) => None,
+    }
+}
+
+/// The slot of the process whose request it was that another noted.
+fn asker(record: &Record) -> Option<u8> {
+    let peer = match record {
+        Record::Access(record) if record.role() == Role::Target => record.peer,
+        Record::Work(record) if record.work.is_none() => record.peer,
+        _ => return None,
+    };
+    Some(QpNumber::from_bits(peer).slot())
+}
+
+/// The queue pair that has not answered.
+fn unanswered(record: &Record) -> Option<u32> {
+    let Record::Work(record) = record else { return None };
+    matches!(record.fate, Fate::Unanswered { .. }).then_some(record.peer)
+}
+
+/// Whether it is a message that was dropped which came to this queue pair by a packet, which does not say of whom.
+fn has_dropped(record: &Record, qp: u32) -> bool {
+    let Record::Work(record) = record else { return false };
+    matches!(record.fate, Fate::Dropped(_)) && (record.qp, record.peer) == (qp, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json::tests::process;
+    use super::*;
+    use transom_system::registry::{ConnectionFault, ConnectionRecord, Name};
+
+    /// The end that refused a connection knows why.
+    #[test]
+    fn of_a_process_what_its_peer_knows_is_told_too() {
+        let refused = |pid, fault, port| {
+            let record = ConnectionRecord {
+                time: 5,
+                fault,
+                code: 28,
+                source: SocketAddr::from(([10, 0, 0, 1], 50_000)),
+                destination: SocketAddr::from(([10, 0, 0, 2], port)),
+                nearest: 0,
+                listens_at: None,
+                cause: None,
+                said: Name::new(""),
+            };
+            let process = Process { pid, ..process() };
+            Refused { process, record: Record::Connection(record), lost: 0 }
+        };
+        let mut all = vec![
+            refused(1, ConnectionFault::Rejected, 7471),
+            refused(2, ConnectionFault::Refused, 7471),
+            refused(2, ConnectionFault::Refused, 7472),
+        ];
+        Asked { pid: Some(1), ..Asked::default() }.retain(&mut all, &[]);
+        let left = all.iter().map(|it| (it.process.pid, ends(&it.record).unwrap().1.port()));
+        let left: Vec<_> = left.collect();
+        assert_eq!(left, [(1, 7471), (2, 7471)]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Refusals as they come.
+
+use super::asked::{Asked, Refused};
+use super::{groups, json, who};
+use crate::failure::Result;
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::Duration;
+use transom_system::registry::{Record, Registry};
+
+/// How often it is looked for new ones. Who notes one tells nobody, so that refusing costs nothing.
+const SOON: Duration = Duration::from_millis(100);
+
+/// What has been seen of the processes.
+struct Seen<'a> {
+    registry: &'a Registry,
+    asked: &'a Asked,
+    /// Of each stay in a slot what was kept, and how many were lost.
+    of: HashMap<(u8, u32), (Vec<Record>, u64)>,
+}
+
+impl Seen<'_> {
+    /// What has come since the last time, oldest first.
+    fn next(&mut self) -> Vec<Refused> {
+        let mut new = Vec::new();
+        let registry = self.registry;
+        for process in registry.processes() {
+            if !self.asked.is_of(&process) {
+                continue;
+            }
+            let slot = process.announcer.slot;
+            let (records, lost) = (registry.records(slot), registry.lost(slot));
+            // Another process has the slot now, whose they may be.
+            let now = registry.process(slot);
+            if now.is_none_or(|now| now.announcer != process.announcer) {
+                continue;
+            }
+            let stay = (slot, process.announcer.generation);
+            // What was lost before it was looked for the first time, nobody misses.
+            let before = self.of.remove(&stay).unwrap_or((Vec::new(), lost));
+            let come = records.iter().filter(|it| !before.0.contains(it));
+            let come: Vec<_> = come.filter(|it| it.time() >= self.asked.since).copied().collect();
+            // As many as it has lost since, without those that were seen before.
+            let seen_lost = before.0.iter().filter(|it| !records.contains(it)).count() as u64;
+            let missed = (lost - before.1).saturating_sub(seen_lost);
+            self.of.insert(stay, (records, lost));
+            let refused = |record| Refused { process: process.clone(), record, lost: missed };
+            new.extend(come.into_iter().map(refused));
+        }
+        new.sort_by_key(|refused| refused.record.time());
+        new
+    }
+}
+
+/// Prints them until nobody reads any more.
+pub(super) fn print(registry: &Registry, asked: &Asked, as_json: bool) -> Result {
+    let mut seen = Seen { registry, asked, of: HashMap::new() };
+    loop {
+        let new = seen.next();
+        let mut out = std::io::stdout().lock();
+        let mut told = None;
+        for refused in &new {
+            if as_json {
+                json::print(&mut out, refused)?;
+                continue;
+            }
+            let mut out = anstream::stdout().lock();
+            if refused.lost > 0 && told.replace(refused.process.announcer).is_none() {
+                writeln!(out, "{}: {} are lost.", who(&refused.process), refused.lost)?;
+            }
+            groups::print_one(&mut out, refused)?;
+        }
+        out.flush()?;
+        drop(out);
+        std::thread::sleep(SOON);
+    }
+}

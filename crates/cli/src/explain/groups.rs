@@ -1,0 +1,146 @@
+//! Refusals for people: the same things once, and how often.
+
+use super::asked::{Asked, Refused};
+use super::who;
+use crate::clock::{self, Ago};
+use crate::failure::Result;
+use anstyle::{AnsiColor, Style};
+use std::io::Write;
+use transom_system::registry::Record;
+
+/// The same thing, as often as it was: its newest, of whose time it is told.
+struct Group<'a> {
+    newest: &'a Refused,
+    first: u64,
+    count: usize,
+}
+
+/// What is the same of two refusals that are told as one: of accesses not the address, of calls not the numbers
+/// in them, of connections not who asked, of work not which request.
+fn kind(refused: &Refused) -> String {
+    let of = &refused.process.announcer;
+    match &refused.record {
+        Record::Access(record) => {
+            let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
+            let thing = (object.kind, object.base, object.length, object.access);
+            format!("{of:?} {:?}", (record.refusal.reason, attempt.operation, attempt.qp, thing))
+        }
+        Record::Call(record) => {
+            let call = &record.call;
+            format!("{of:?} {:?}", (call.verb, call.errno, call.fault, call.field, call.said))
+        }
+        Record::Work(record) => {
+            let fate = std::mem::discriminant(&record.fate);
+            format!("{of:?} {:?}", (record.qp, record.peer, fate, record.status()))
+        }
+        Record::Connection(record) => {
+            let ends = (record.source.ip(), record.destination);
+            format!("{of:?} {:?}", (record.fault, record.code, ends))
+        }
+    }
+}
+
+/// The groups of refusals that are newest first, in the order of their newest.
+fn groups(refusals: &[Refused]) -> Vec<Group<'_>> {
+    let mut groups: Vec<(String, Group<'_>)> = Vec::new();
+    for refused in refusals {
+        let (kind, time) = (kind(refused), refused.record.time());
+        match groups.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, group)) => {
+                group.first = time;
+                group.count += 1;
+            }
+            None => groups.push((kind, Group { newest: refused, first: time, count: 1 })),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Prints at most so many, or that there are none.
+pub(super) fn print(
+    out: &mut dyn Write,
+    refusals: &[Refused],
+    limit: usize,
+    asked: &Asked,
+) -> Result {
+    let groups = groups(refusals);
+    if groups.is_empty() {
+        let whose = match (asked.pid, &asked.process) {
+            (Some(pid), _) => format!(" of process {pid}"),
+            (None, Some(name)) => format!(" of {name}"),
+            (None, None) => String::new(),
+        };
+        let since = if asked.since > 0 { " since then" } else { "" };
+        writeln!(
+            out,
+            "No refusals{whose}{since}.\n\
+             When the device refuses a READ, WRITE, atomic, bind or invalidation, the reason shows \
+             up here:\nwhich key and range, whose window or region, its bounds and rights, and how \
+             far outside.\nSo does a call that it refuses at once: which argument, and what it may \
+             be.\n`transom demo` has two accesses refused."
+        )?;
+    }
+    for group in groups.iter().take(limit) {
+        print_one(out, group.newest)?;
+        if group.count > 1 {
+            let first = clock::local(group.first, clock::now());
+            writeln!(out, "  {} times, the first at {first}", group.count)?;
+        }
+    }
+    let left = groups.len().saturating_sub(limit);
+    if left > 0 {
+        writeln!(out, "{left} older; --limit {} shows all.", groups.len())?;
+    }
+    Ok(())
+}
+
+/// Prints a refusal: when it was and whose, and below what.
+pub(super) fn print_one(out: &mut dyn Write, refused: &Refused) -> Result {
+    const TIME: Style = AnsiColor::Cyan.on_default();
+    const DIM: Style = Style::new().dimmed();
+    let Refused { process, record, .. } = refused;
+    let now = clock::now();
+    let time = clock::local(record.time(), now);
+    let ago = Ago(now.saturating_sub(record.time()));
+    writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process))?;
+    writeln!(out, "  {record}")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json::tests::process;
+    use super::*;
+    use transom_system::registry::{CallFault, CallRecord, CallRefusal, Name};
+
+    #[test]
+    fn the_same_thing_is_told_once_with_how_often_it_was() {
+        let refused = |time, verb, value| {
+            let call = CallRefusal {
+                verb: Name::new(verb),
+                errno: 22,
+                fault: CallFault::Invalid,
+                field: Name::new("num_sge"),
+                value,
+                ..CallRefusal::default()
+            };
+            let record = Record::Call(CallRecord { time, call });
+            Refused { process: process(), record, lost: 0 }
+        };
+        let all = [
+            refused(5, "ibv_post_send", 9),
+            refused(4, "ibv_post_recv", 9),
+            refused(3, "ibv_post_send", 8),
+            refused(2, "ibv_post_send", 9),
+        ];
+        let groups = groups(&all);
+        let told = groups.iter().map(|it| (it.newest.record.time(), it.first, it.count));
+        let told: Vec<_> = told.collect();
+        assert_eq!(told, [(5, 2, 3), (4, 4, 1)]);
+        let mut out = Vec::new();
+        print(&mut out, &all, 1, &Asked::default()).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains("num_sge cannot be 0x9\n  3 times, the first at"), "{out}");
+        assert!(out.ends_with("1 older; --limit 2 shows all.\n"), "{out}");
+    }
+}

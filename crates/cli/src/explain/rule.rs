@@ -1,0 +1,147 @@
+//! The text of a rule, as `spec/rules.md` has it.
+
+use crate::failure::{Failure, Result};
+use std::io::Write;
+
+/// The rules, by a link in this crate, so that it can be published.
+const RULES: &str = include_str!("../../rules.txt");
+
+/// Columns of a line.
+const WIDTH: usize = 80;
+
+/// A rule: a row of a table.
+#[derive(Debug)]
+struct Rule {
+    id: String,
+    /// The heading that it stands below.
+    section: &'static str,
+    /// What the table's columns are called, and what stands there.
+    columns: Vec<(String, String)>,
+}
+
+/// The cells of a row.
+fn cells(row: &str) -> Option<Vec<String>> {
+    let row = row.trim_end().strip_prefix('|')?.strip_suffix('|')?;
+    // A bar within a cell has a stroke before it.
+    let row = row.replace("\\|", "\0");
+    Some(row.split('|').map(|cell| cell.trim().replace('\0', "|")).collect())
+}
+
+/// Whether it is such as `T1-01`.
+fn is_id(text: &str) -> bool {
+    let Some((kind, number)) = text.split_once('-') else { return false };
+    let of_kind = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    kind.starts_with(|first: char| first.is_ascii_uppercase())
+        && kind.bytes().all(of_kind)
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The rules there are, and the entries of other tables that have ids.
+fn rules() -> impl Iterator<Item = Rule> {
+    let mut section = "";
+    let mut header = Vec::new();
+    RULES.lines().filter_map(move |line| {
+        if let Some(heading) = line.strip_prefix("##") {
+            section = heading.trim_start_matches('#').trim();
+        }
+        let cells = cells(line)?;
+        let id = cells.first()?.clone();
+        if !is_id(&id) {
+            // The head of a table, or the line below it.
+            if id == "id" {
+                header = cells;
+            }
+            return None;
+        }
+        let columns = header.iter().cloned().zip(cells).skip(1).collect();
+        Some(Rule { id, section, columns })
+    })
+}
+
+/// Prints a rule.
+pub(super) fn print(id: &str) -> Result {
+    let wanted = id.to_ascii_uppercase();
+    let Some(rule) = rules().find(|rule| rule.id == wanted) else {
+        let kind = wanted.split('-').next().unwrap_or_default();
+        let like: Vec<_> = rules().filter(|rule| rule.id.split('-').next() == Some(kind)).collect();
+        let known = match (like.first(), like.last()) {
+            (Some(first), Some(last)) => {
+                format!("those of its kind are {} to {}", first.id, last.id)
+            }
+            _ => "an id is such as MR-04; refusals end with that of their rule".to_owned(),
+        };
+        return Err(Failure::with_status(2, format_args!("there is no rule {id}; {known}")));
+    };
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{}  ({})", rule.id, rule.section)?;
+    for (name, text) in rule.columns.iter().filter(|(_, text)| !text.is_empty()) {
+        match name.as_str() {
+            "rule" | "trigger → expected" => wrap(&mut out, text)?,
+            "flag" => wrap(&mut out, &format!("flag: {text} ({})", meaning(text)))?,
+            _ => wrap(&mut out, &format!("{name}: {text}"))?,
+        }
+    }
+    Ok(())
+}
+
+/// What a flag says of a rule.
+fn meaning(flag: &str) -> &'static str {
+    match flag.split(' ').next() {
+        Some("D") => "implementations differ; behind the double arrow is what Transom does",
+        Some("NE") => "no source establishes it; behind the double arrow is what Transom does",
+        Some("S") => "other than the specification on purpose, or left open by it",
+        _ => "see spec/rules.md",
+    }
+}
+
+/// Prints a text in lines that are not too long.
+fn wrap(out: &mut impl Write, text: &str) -> Result {
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            writeln!(out)?;
+            column = 0;
+        }
+        let before = if column == 0 { "  " } else { " " };
+        write!(out, "{before}{word}")?;
+        column += before.len() + length;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_there_once() {
+        let mut ids: Vec<_> = rules().map(|rule| rule.id).collect();
+        let said = RULES.split("as ").find_map(|part| part.split_once(" numbered rules"));
+        let said: usize = said.unwrap().0.parse().unwrap();
+        // Deviations have ids too, and are no rules.
+        assert!(ids.len() >= said, "{} of {said}", ids.len());
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), all);
+        for rule in rules() {
+            let texts = rule.columns.iter().filter(|(_, text)| !text.is_empty());
+            assert!(!rule.section.is_empty() && texts.count() > 0, "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn lines_are_no_longer_than_a_terminal() {
+        for (_, text) in rules().flat_map(|rule| rule.columns) {
+            let mut out = Vec::new();
+            wrap(&mut out, &text).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            for line in text.lines().filter(|line| line.trim().contains(' ')) {
+                assert!(line.chars().count() <= WIDTH, "{line}");
+            }
+        }
+    }
+}
