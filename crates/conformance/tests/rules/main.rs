@@ -206,6 +206,7 @@ mod documents {
     mod commands;
     mod files;
     mod links;
+    mod symptoms;
 }
 
 /// Which modules and layers of the workspace import which.
