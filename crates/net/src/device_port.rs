@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tracing::info;
+use tracing::{info, warn};
 use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
 use transom_system::addresses::{
@@ -166,6 +166,9 @@ impl DevicePort {
     /// There are queue pairs in a group from now on: [`DevicePort::join_networks`] has its datagrams
     /// come.
     pub fn add_group(&self, group: GroupGid) {
+        if !leaves_host(&group) && self.addresses().has_network() {
+            warn!(group = %ip(&group), "its scope is one interface: it ends at this host");
+        }
         self.groups.lock().insert(group);
     }
 

@@ -46,5 +46,5 @@ pub use sender_buffer::{MAX_COPIED, Reference, SenderBuffer};
 pub use watched::Watched;
 pub use wire::{
     BurstBuffer, Filling, Instruments, Messenger, Network, Observer, Path, Receiver, Reception,
-    Run, Wire,
+    Run, TooLong, Wire,
 };

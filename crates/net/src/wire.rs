@@ -11,6 +11,7 @@ mod messenger;
 mod pace;
 mod path;
 mod receive;
+mod too_long;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -28,6 +29,8 @@ pub use messenger::Messenger;
 use pace::Pace;
 pub use path::Path;
 pub use receive::{Receiver, Reception, Turn};
+use too_long::LastTooLong;
+pub use too_long::TooLong;
 use transom_device::protection::Announcer;
 use transom_system::clock;
 use transom_system::registry::{Counters, Dropped, Registry};
@@ -63,6 +66,7 @@ pub struct Wire {
     pub delayed_ack: DelayedAck,
     counters: &'static Counters,
     instruments: Instruments,
+    too_long: LastTooLong,
 }
 
 /// What arrives, one thread at a time.
@@ -116,6 +120,7 @@ impl Wire {
             stalled: Stalled::default(),
             watched: AtomicBool::new(false),
             delayed_ack: DelayedAck::default(),
+            too_long: LastTooLong::default(),
             counters,
         })
     }
@@ -267,7 +272,10 @@ impl Wire {
                     }
                     Err(SendError::Identification) => again = true,
                     Err(SendError::Busy) => room = false,
-                    Err(SendError::TooLong | SendError::Unreachable(_)) => {
+                    Err(error @ (SendError::TooLong | SendError::Unreachable(_))) => {
+                        if matches!(error, SendError::TooLong) {
+                            self.too_long.note(path, run.size);
+                        }
                         let count = run.bytes.len().div_ceil(run.size);
                         self.counters.drop(Dropped::Unreachable, count);
                     }
@@ -281,6 +289,11 @@ impl Wire {
             Counters::add(&self.counters.no_room, 1);
         }
         room
+    }
+
+    /// What this host's kernel has refused last for its length, if it was for this address.
+    pub fn too_long_for(&self, destination: IpAddr) -> Option<TooLong> {
+        self.too_long.towards(destination)
     }
 
     /// Sends what a network with faults has held back until now.

@@ -155,6 +155,7 @@ mod wire {
     mod faults;
     mod forged_packets;
     mod packet_counters;
+    mod path_mtu;
 }
 
 /// H.7 Connections, by the commands of the connection manager's file.

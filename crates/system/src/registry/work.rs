@@ -119,6 +119,13 @@ pub enum Found {
     Far(IpAddr),
     /// The host of this address says that nobody is there.
     Deserted(IpAddr),
+    /// Its packets of IP were too long for this host to send, in bytes.
+    TooLong {
+        /// How long they were.
+        packet: u32,
+        /// How long the way lets them be.
+        carried: u32,
+    },
 }
 
 /// Why a message that came was dropped.
@@ -310,6 +317,7 @@ impl Found {
             Self::Ready => (9, [0; 2]),
             Self::Far(address) => (10, address_words(address)),
             Self::Deserted(address) => (11, address_words(address)),
+            Self::TooLong { packet, carried } => (12, [pair(packet, carried), 0]),
         }
     }
 
@@ -329,6 +337,10 @@ impl Found {
             9 => Self::Ready,
             10 => Self::Far(address_of(a, b)),
             11 => Self::Deserted(address_of(a, b)),
+            12 => {
+                let (packet, carried) = halves(a);
+                Self::TooLong { packet, carried }
+            }
             _ => return None,
         })
     }

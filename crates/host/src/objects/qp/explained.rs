@@ -1,11 +1,13 @@
 //! What a queue pair notes for `transom explain` beside refusals: work that came to nothing, with what can be seen of
 //! the other end.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use transom_device::execution::{Failure, QueueSide, Unheard, Why};
 use transom_device::protection::Reason;
 use transom_device::qp::{Presence, QpNumber, QpSummary};
+use transom_net::TooLong;
 use transom_system::registry::{self, Fate, Found, Work};
 
 use super::QueuePair;
@@ -117,7 +119,7 @@ impl At<'_> {
     fn found(&self) -> Found {
         let summary = match self.link {
             Link::None => return Found::NoProcess,
-            Link::Wire(path) => return Found::Far(path.destination),
+            Link::Wire(path) => return self.found_far(path.destination),
             Link::Local(peer) if peer.is_gone() => return Found::Ended,
             Link::Loopback | Link::Local(_) => self.peer_summary(),
         };
@@ -137,6 +139,15 @@ impl At<'_> {
                 Found::OtherPsn { awaited: peering.first.value(), sent: self.first.value() }
             }
             Presence::Here => Found::Ready,
+        }
+    }
+
+    /// The same where packets have gone.
+    fn found_far(&self, destination: IpAddr) -> Found {
+        let wire = self.qp.device.port().wire();
+        match wire.and_then(|wire| wire.too_long_for(destination)) {
+            Some(TooLong { packet, carried, .. }) => Found::TooLong { packet, carried },
+            None => Found::Far(destination),
         }
     }
 

@@ -9,6 +9,7 @@ use transom_device::queue::Status;
 
 use super::super::named::{Age, Bytes, ServiceName, State};
 use super::{Fate, Found, Unheard, Work, WorkRecord};
+use crate::addresses::path_mtu;
 
 /// The name of a status in C.
 pub(super) fn status_name(status: Status) -> &'static str {
@@ -218,6 +219,12 @@ impl fmt::Display for Found {
                 f,
                 "{address} says that nobody takes what comes by UDP port 4791. The peer's process has \
                  ended, or closed its device"
+            ),
+            Self::TooLong { packet, carried } => write!(
+                f,
+                "Its packets have {packet} bytes, and the way to the peer carries {carried}: path_mtu is \
+                 {} at most, at both ends (rule PK-12)",
+                path_mtu(carried)
             ),
             Self::Far(address) => write!(
                 f,

@@ -1,0 +1,53 @@
+//! Packets that this host's own kernel refuses for their length: a queue pair's path MTU is longer than what the way
+//! carries. They cannot be shorter, for a message has packets of that length but for its last, so they are lost as
+//! they would be on any network (rule PK-12). But here it is known why.
+
+use std::net::IpAddr;
+use std::sync::Once;
+
+use parking_lot::Mutex;
+use transom_system::{addresses, say};
+
+use super::Path;
+use crate::udp;
+
+/// Packets that were too long for their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// Where they were sent to.
+    pub destination: IpAddr,
+    /// How long a packet of IP is, in bytes.
+    pub packet: u32,
+    /// How long one may be.
+    pub carried: u32,
+}
+
+/// The last of them.
+#[derive(Default)]
+pub(super) struct LastTooLong(Mutex<Option<TooLong>>);
+
+impl LastTooLong {
+    /// Notes that packets with so many bytes in a datagram of UDP were, and says so the first time.
+    #[cold]
+    pub(super) fn note(&self, path: &Path, datagram: usize) {
+        // Whatever it was, it is another now.
+        let Ok(carried) = udp::path_mtu(path.source, path.destination) else { return };
+        let headers = if path.destination.is_ipv4() { 28 } else { 48 };
+        let packet = u32::try_from(datagram).unwrap_or(u32::MAX).saturating_add(headers);
+        let destination = path.destination;
+        *self.0.lock() = Some(TooLong { destination, packet, carried });
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| {
+            let fits = addresses::path_mtu(carried);
+            say(format_args!(
+                "packets of {packet} bytes are too long for the way to {destination}, which carries \
+                 {carried}: give queue pairs a path_mtu of {fits} at most, at both ends"
+            ));
+        });
+    }
+
+    /// What was too long for the way to this address, if something was last.
+    pub(super) fn towards(&self, destination: IpAddr) -> Option<TooLong> {
+        self.0.lock().filter(|it| it.destination == destination)
+    }
+}
