@@ -4,6 +4,7 @@
 //! `spec/programs.md` records the tables of a whole run ([`record`]). A run that comes out otherwise than
 //! recorded fails as well.
 
+mod apart;
 mod connections;
 mod extent;
 mod flood;
@@ -77,6 +78,8 @@ enum Script {
     All,
     /// Programs that sleep or bring libraries along, on idle, single and busy processors
     Strangers,
+    /// fabtests, valkey, Ceph and a program over librpma, their ends in two network namespaces
+    Apart,
     /// Programs of ours under sanitizers, debuggers, allocators and languages
     Watchers,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
@@ -140,6 +143,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Strangers {
         reports.push(strangers::run(&installation, style)?);
+    }
+    if arguments.script == Script::Apart {
+        reports.extend(apart::run(&installation, style)?);
     }
     if arguments.script == Script::Watchers {
         reports.push(watchers::run(&installation, style)?);

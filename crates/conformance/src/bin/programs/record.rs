@@ -16,6 +16,7 @@ What `./programs` runs, and what came of it when it was last recorded. Nobody wr
 
     ./programs all --bless
     ./programs strangers --bless
+    ./programs apart --bless
     ./programs watchers --bless
     ./programs rxe --bless
 
@@ -149,8 +150,7 @@ impl Record {
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
             let wanted = match *script {
-                "strangers" => "strangers",
-                "watchers" => "watchers",
+                script @ ("strangers" | "apart" | "watchers") => script,
                 "rxe-connections" | "rxe-cmtime" => "rxe-connections",
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",
@@ -175,6 +175,9 @@ impl Record {
                 }
                 "strangers" => {
                     text += &groups(section, |program| format!("{program}; idle, one, busy"));
+                }
+                "apart" => {
+                    text += &groups(section, |program| format!("{program}, across a veth pair"));
                 }
                 "watchers" => {
                     let rows: Vec<&[String]> = section.rows.iter().map(Vec::as_slice).collect();
@@ -248,6 +251,7 @@ fn how_many(section: &Section, rows: &[&[String]]) -> String {
     let results = || rows.iter().map(|row| section.cell(row, "result"));
     let ok = results().filter(|result| *result == "ok").count();
     match (ok, results().filter(|result| *result != LEFT_OUT).count()) {
+        (_, 0) => LEFT_OUT.to_owned(),
         (1, 1) => "ok".to_owned(),
         (ok, all) if ok == all => format!("{all} ok"),
         (ok, all) => format!("**{ok} of {all}**"),

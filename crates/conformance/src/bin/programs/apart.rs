@@ -1,0 +1,89 @@
+//! `programs apart`: what people run over RDMA beside the tools, its ends in two network namespaces: from Debian's
+//! packages, built of the sources that Debian has, or over its libraries.
+
+mod ceph;
+mod fabtests;
+mod remote_memory;
+mod sources;
+mod valkey;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use transom_conformance::spaces::{Family, Side};
+
+use crate::installation::Installation;
+use crate::place::{Wire, across_pairs};
+use crate::table::{Form, Report, Row, Style, Verdict};
+use sources::Sources;
+
+static FORM: Form = Form {
+    script: "apart",
+    title: "programs whose ends are in two network namespaces: of Debian's packages, of its sources, \
+            and over its libraries",
+    subject: &[("program", 30), ("options", 44)],
+    figures: &[("remark", 60)],
+};
+
+/// How long a program may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What people ask for that cannot be had by the name of a package, and why.
+const NOT_TO_BE_HAD: [(&str, &str); 6] = [
+    ("eRPC", NOWHERE),
+    ("rdma-example (Trivedi)", NOWHERE),
+    ("the-geek-in-the-corner", NOWHERE),
+    ("RDMA-Tutorial (jcxue)", NOWHERE),
+    ("the examples of rpma", "Debian's package has the library without them"),
+    ("PyTorch's TensorPipe", "PyPI has it with CUDA alone, five gigabytes"),
+];
+
+const NOWHERE: &str = "neither Debian nor PyPI has it";
+
+/// Runs all of them.
+pub(crate) fn run(installation: &Installation, style: Style) -> Result<Option<Report>, String> {
+    let sources = Sources::new(installation.lasting("sources"));
+    across_pairs(&FORM, style, &[1500], |pair, report| {
+        let wire = Wire::new(installation, pair, Family::V4)?;
+        let across = Across { installation, wire: &wire };
+        fabtests::add(&across, &sources, report);
+        valkey::add(&across, &sources, report);
+        remote_memory::add(&across, report);
+        ceph::add(&across, report);
+        for (program, why) in NOT_TO_BE_HAD {
+            report.add(row(program, "", Verdict::LeftOut, why));
+        }
+        Ok(())
+    })
+}
+
+fn row(program: &str, options: &str, verdict: Verdict, remark: &str) -> Row {
+    Row {
+        subject: vec![program.to_owned(), options.to_owned()],
+        figures: vec![remark.to_owned()],
+        verdict,
+    }
+}
+
+/// The two ends that programs run at, with our libraries.
+struct Across<'a> {
+    installation: &'a Installation,
+    wire: &'a Wire<'a>,
+}
+
+impl Across<'_> {
+    /// The address of one end.
+    fn address(&self, side: Side) -> String {
+        self.wire.pair.address(side, Family::V4).to_string()
+    }
+
+    /// A program at one end, which finds our libraries.
+    fn command(&self, side: Side, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.installation.folder());
+        command.current_dir(self.installation.folder());
+        self.wire.pair.space(side).enter(&mut command);
+        command
+    }
+}
