@@ -42,7 +42,7 @@ pub struct Way {
     /// TTL, or hop limit (rule NET-05).
     pub ttl: u8,
     /// Index of the interface that it leaves by; zero for what the routes say, which say nothing of
-    /// groups.
+    /// groups nor of link-local addresses.
     pub interface: u32,
 }
 
@@ -219,7 +219,7 @@ impl Sending {
             Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE) if cut => {}
             _ => return Err(SendError::Unreachable(error)),
         }
-        let mtu = socket::path_mtu(way.source, way.destination).map_err(SendError::Unreachable)?;
+        let mtu = socket::path_mtu(way).map_err(SendError::Unreachable)?;
         let headers = if way.source.is_ipv4() { 28 } else { 48 };
         if segment + headers > mtu as usize {
             return Err(SendError::TooLong);

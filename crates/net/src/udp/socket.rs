@@ -13,6 +13,8 @@ use tracing::debug;
 use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
+use super::Way;
+
 use super::undelivered::Notice;
 
 /// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
@@ -371,12 +373,16 @@ pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
     (storage, length as u32)
 }
 
-/// The longest IP packet, in bytes, that the way from one address to another carries whole, as far as
-/// is known: the MTU of the route, or less if a router has said so.
-pub fn path_mtu(source: IpAddr, destination: IpAddr) -> io::Result<u32> {
-    let to = SocketAddr::new(destination.to_canonical(), PORT);
+/// The longest IP packet, in bytes, that a way carries whole, as far as is known: the MTU of the route, or
+/// less if a router has said so.
+pub fn path_mtu(way: &Way) -> io::Result<u32> {
+    let at = |ip: IpAddr, port| match ip.to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, port)),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, way.interface).into(),
+    };
+    let to = at(way.destination, PORT);
     let socket = open(to)?;
-    rustix::net::bind(&socket, &SocketAddr::new(source.to_canonical(), 0))?;
+    rustix::net::bind(&socket, &at(way.source, 0))?;
     rustix::net::connect(&socket, &to)?;
     Ok(if to.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? })
 }

@@ -31,7 +31,7 @@ impl LastTooLong {
     #[cold]
     pub(super) fn note(&self, path: &Path, datagram: usize) {
         // Whatever it was, it is another now.
-        let Ok(carried) = udp::path_mtu(path.source, path.destination) else { return };
+        let Ok(carried) = udp::path_mtu(&path.way()) else { return };
         let headers = if path.destination.is_ipv4() { 28 } else { 48 };
         let packet = u32::try_from(datagram).unwrap_or(u32::MAX).saturating_add(headers);
         let destination = path.destination;

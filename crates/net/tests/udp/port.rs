@@ -269,7 +269,7 @@ fn what_no_way_carries_is_refused() {
         let mut here = Opened::new();
         for text in ["127.0.0.1", "::1"] {
             let way = local(text);
-            assert_eq!(path_mtu(way.source, way.destination).expect("a route"), 1500);
+            assert_eq!(path_mtu(&way).expect("a route"), 1500);
             let bytes = here.datagrams(4, 2000);
             for count in [1, 4] {
                 let refused = here.port.send(&way, &bytes[..count * 2000], 2000);
