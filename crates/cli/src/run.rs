@@ -205,11 +205,16 @@ fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
 /// Has the program find the files that the kernel would have of the device.
 fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
     let tree = Tree::of(name)?;
+    // Looked for before: where the root is no mount, the kernel does not tell from a mount namespace of one's own
+    // where this command is.
+    let paths = library::preloaded(library::PATHS);
     if mounts::show(&tree).is_ok() {
+        // One that was led by the environment that this command has.
+        command.env_remove(tree::VARIABLE);
         return Ok(());
     }
     let tree = tree.of_a_run()?;
-    loader::preload(&[&library::preloaded(library::PATHS)?], command);
+    loader::preload(&[&paths?], command);
     command.env(tree::VARIABLE, tree);
     Ok(())
 }

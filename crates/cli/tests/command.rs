@@ -411,16 +411,37 @@ fn the_loader_is_pointed_at_the_library() {
         );
     }
 
-    // Where no link can be made, the one of the right name will do.
-    let (named, nowhere) = (with_library(), "/proc/transom");
-    let mut command = transom(&["run"]);
-    command.args(show).env("TRANSOM_LIB", &named.0).env("TMPDIR", nowhere);
-    assert_eq!(path(output(command.env_remove("XDG_RUNTIME_DIR"))), named.0.to_str().unwrap());
-
     let empty = Scratch::new();
     let missing = run(&empty.0, &["true"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(complaint(&missing).contains("TRANSOM_LIB"), "{missing:?}");
+}
+
+/// Whoever may write above a directory can put another one in its place, with other code in it.
+#[test]
+fn nothing_is_made_or_taken_where_another_user_decides() {
+    let scratch = Scratch::new();
+    let open = scratch.0.join("open");
+    let theirs = open.join("theirs");
+    fs::create_dir_all(&theirs).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let library = with_library();
+    let show = ["run", "sh", "-c", "echo \"$LD_LIBRARY_PATH:$LD_PRELOAD:$PATH:$TRANSOM_TREE\""];
+    for variable in ["XDG_RUNTIME_DIR", "TMPDIR"] {
+        let mut command = transom(&show);
+        command.env_remove("XDG_RUNTIME_DIR").env("TRANSOM_LIB", &library.0);
+        let shown = output(command.env(variable, &theirs));
+        assert!(shown.status.success(), "{shown:?}");
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(!shown.contains(open.to_str().unwrap()), "{variable}: {shown}");
+        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "{variable}: something is made");
+    }
+    fs::write(theirs.join("libibverbs.so.1"), "").unwrap();
+    let refused = output(transom(&show).env("TRANSOM_LIB", &theirs));
+    assert_eq!(refused.status.code(), Some(1));
+    let words = complaint(&refused);
+    assert!(words.contains("another user might exchange it"), "{words}");
+    assert!(words.contains("open can be written to by others (mode 0777)"), "{words}");
 }
 
 #[test]
@@ -532,25 +553,56 @@ fn the_doctor_tells_the_limits_of_a_process() {
     }
 }
 
+/// A script that has this command as its `$0`, in network and mount namespaces of its own.
+fn unshare(script: &str) -> Command {
+    // SAFETY: takes nothing and cannot fail.
+    let user: &[&str] = if unsafe { libc::geteuid() } == 0 { &[] } else { &["--map-root-user"] };
+    let mut command = Command::new("unshare");
+    let shell = ["--net", "--mount", "sh", "-euc", script, env!("CARGO_BIN_EXE_transom")];
+    command.args(user).args(shell);
+    command
+}
+
+/// Whether namespaces can be made here.
+fn can_unshare() -> bool {
+    let can = output(&mut unshare("mount -t tmpfs tmpfs /dev/shm")).status.success();
+    if !can {
+        println!("skipped: no namespaces can be made here (unshare)");
+    }
+    can
+}
+
+/// Where the root is no mount, none can be made in a mount namespace.
+#[test]
+fn the_files_of_the_device_are_seen_in_a_plain_chroot() {
+    if !can_unshare() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = format!(
+        "cd {}
+        mkdir tmp dev
+        for path in /usr /bin /lib /lib64 /etc /proc \"$(dirname \"$0\")\"; do
+            if [ -h $path ]; then
+                ln -s $(readlink $path) .$path
+            elif [ -d $path ]; then
+                mkdir -p .$path
+                mount --rbind $path .$path
+            fi
+        done
+        chroot . \"$0\" run -- cat /sys/class/infiniband/transom0/node_type",
+        scratch.0.display()
+    );
+    let found = output(&mut unshare(&script));
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "1: CA\n", "{found:?}");
+    assert_eq!(complaint(&found), "");
+}
+
 /// In namespaces of its own, where such can be made.
 #[test]
 fn the_doctor_tells_of_a_port_that_is_taken_and_of_no_room() {
-    // SAFETY: takes nothing and cannot fail.
-    let user: &[&str] = if unsafe { libc::geteuid() } == 0 { &[] } else { &["--map-root-user"] };
-    let unshare = |script: &str| {
-        let mut command = Command::new("unshare");
-        command.args(user).args([
-            "--net",
-            "--mount",
-            "sh",
-            "-euc",
-            script,
-            env!("CARGO_BIN_EXE_transom"),
-        ]);
-        output(&mut command)
-    };
-    if !unshare("mount -t tmpfs -o size=1m tmpfs /dev/shm").status.success() {
-        return println!("skipped: no namespaces can be made here (unshare)");
+    if !can_unshare() {
+        return;
     }
     let taken = "import socket, subprocess, sys
 port = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -558,7 +610,7 @@ port.bind(('::', 4791))
 subprocess.run([sys.argv[1], 'doctor'])";
     let script =
         format!("mount -t tmpfs -o size=1m tmpfs /dev/shm\n/usr/bin/python3 -c \"{taken}\" \"$0\"");
-    let text = String::from_utf8_lossy(&unshare(&script).stdout).into_owned();
+    let text = String::from_utf8_lossy(&output(&mut unshare(&script)).stdout).into_owned();
     for words in ["fails  other hosts cannot be reached: UDP port 4791", "KiB are free in /dev/shm"]
     {
         assert!(text.contains(words), "{text}");

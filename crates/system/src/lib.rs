@@ -24,6 +24,7 @@
 //! | `say` | what a person must know unasked; standard error, which never is the program's trouble |
 //! | `shared_mapping` | mappings of files that processes share |
 //! | `signals` | calls of this library's that the program is to have no signal of |
+//! | [`trust`] | whether a path leads where nobody else decides what is there |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -52,6 +53,7 @@ pub mod segment;
 mod shared_mapping;
 mod signals;
 mod this_process;
+pub mod trust;
 mod valgrind;
 
 pub use guid::{node_guid, system_image_guid};

@@ -1,8 +1,9 @@
 //! The shared objects that this command carries, if it was built to: one file is all of Transom then.
-//! They are put where this user keeps what can be made again, and compared each time before they are
-//! used; where that cannot be, they are in memory.
+//! They are put where this user keeps what can be made again, or else where programs have their private
+//! directories, and compared each time before they are used; where neither can be, they are in memory.
 
 use super::library::{self, BUILT, CONNECTIONS, CONNECTIONS_BUILT, Library, SONAME};
+use super::private;
 use rustix::fs::{
     AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags,
     fcntl_add_seals, fstat, fstatvfs, memfd_create, mkdirat, openat, readlinkat, renameat,
@@ -11,12 +12,12 @@ use rustix::fs::{
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::geteuid;
 use std::env;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{IntoRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use transom_system::trust::Trusted;
 
 include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 
@@ -26,9 +27,11 @@ const OTHER_NAMES: [(&str, &str); 2] = [(BUILT, SONAME), (CONNECTIONS_BUILT, CON
 /// The user's directory for what can be made again, and what it is below the home directory.
 const CACHE: &str = "XDG_CACHE_HOME";
 const CACHE_OF_HOME: &str = ".cache";
+/// What it is called among the private directories.
+const PRIVATE_CACHE: &str = "cache";
 
-/// Descriptors below are those that scripts take by their numbers.
-const FIRST_DESCRIPTOR: i32 = 100;
+/// Descriptors below are those that scripts take by their numbers, and programs that have closed all get first.
+const FIRST_DESCRIPTOR: i32 = 700;
 
 /// One of the libraries, if this command carries them.
 pub(super) fn library(name: &str) -> Option<Result<Library, String>> {
@@ -45,8 +48,12 @@ pub(super) fn library(name: &str) -> Option<Result<Library, String>> {
 /// The directory with all that is carried. None if it cannot be had.
 fn directory() -> Option<&'static Path> {
     static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let unpacked = || unpack(&cache()?, LIBRARIES).ok().filter(|path| library::is_plain(path));
-    DIRECTORY.get_or_init(unpacked).as_deref()
+    let in_cache = || unpack(&cache()?, LIBRARIES).ok();
+    let privately = || {
+        let unpack = |parent: &Path| unpack(&private::directory(parent, PRIVATE_CACHE)?, LIBRARIES);
+        private::in_first(unpack).ok()
+    };
+    DIRECTORY.get_or_init(|| in_cache().or_else(privately)).as_deref()
 }
 
 fn cache() -> Option<PathBuf> {
@@ -57,15 +64,13 @@ fn cache() -> Option<PathBuf> {
 
 /// Has the libraries in a directory of this user's alone below `cache`: one for each version and build.
 fn unpack(cache: &Path, libraries: &[(&str, &[u8])]) -> io::Result<PathBuf> {
-    DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
-    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = openat(CWD, cache, directory, Mode::empty())?;
-    // Who may rename what is in there decides which code the program runs.
-    let found = fstat(&opened)?;
-    let is_sticky = Mode::from_raw_mode(found.st_mode).contains(Mode::SVTX);
-    if !is_ours(found.st_uid) && found.st_uid != 0 || is_shared(found.st_mode) && !is_sticky {
-        return Err(io::Error::other(format!("{} is not this user's alone", cache.display())));
+    // Who may rename what is in there, or above it, decides which code the program runs.
+    let cache = Trusted::this_user_and_root().directory(cache)?;
+    if !library::is_plain(&cache) {
+        return Err(io::Error::other(format!("the loader does not take {}", cache.display())));
     }
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(CWD, &cache, directory, Mode::empty())?;
     if fstatvfs(&opened)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other(format!("{} is mounted noexec", cache.display())));
     }
@@ -156,8 +161,9 @@ fn in_memory(name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let kept = fcntl_dupfd_cloexec(&file, FIRST_DESCRIPTOR)?;
     fcntl_setfd(&kept, FdFlags::empty())?;
     let kept = kept.into_raw_fd();
-    // Children may have closed theirs, so it is this process's.
-    Ok(PathBuf::from(format!("/proc/{}/fd/{kept}", std::process::id())))
+    // By the number of a process children would find it too that have closed theirs; and when that process has
+    // ended, whatever another one has there that was given its number.
+    Ok(PathBuf::from(format!("/proc/self/fd/{kept}")))
 }
 
 #[cfg(test)]
@@ -222,6 +228,10 @@ mod tests {
         let scratch = Scratch::new("others");
         fs::set_permissions(&scratch.0, Permissions::from_mode(0o777)).unwrap();
         assert!(unpack(&scratch.0, MADE_UP).is_err());
+        // Nor below, where it can be taken away.
+        let below = scratch.0.join("home/.cache");
+        assert!(unpack(&below, MADE_UP).is_err());
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0, "nothing is made there");
         // In a sticky directory, as /tmp, nobody else can rename what is ours.
         fs::set_permissions(&scratch.0, Permissions::from_mode(0o1777)).unwrap();
         let directory = unpack(&scratch.0, MADE_UP).unwrap();
@@ -252,6 +262,7 @@ mod tests {
     #[test]
     fn a_library_in_memory_is_read_by_its_path() {
         let path = in_memory(SONAME, b"verbs").unwrap();
+        assert!(path.starts_with("/proc/self"), "not what another process has: {}", path.display());
         assert_eq!(fs::read(&path).unwrap(), b"verbs");
         assert!(
             fs::OpenOptions::new()

@@ -9,8 +9,9 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use transom_system::trust::Trusted;
 
 /// What programs ask the loader for.
 pub(crate) const SONAME: &str = "libibverbs.so.1";
@@ -46,12 +47,10 @@ impl Library {
 pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
     let names = [CONNECTIONS, CONNECTIONS_BUILT];
     let library = match named_directory() {
-        Some(directory) => {
-            let found =
-                names.map(|name| directory.join(name)).into_iter().find(|path| path.is_file());
-            let Some(library) = found else { return Ok(None) };
-            library
-        }
+        Some(directory) => match named(&directory, &names)? {
+            Some(library) => library,
+            None => return Ok(None),
+        },
         None => {
             if let Some(library) = carried::library(CONNECTIONS) {
                 return library.map(Some);
@@ -67,8 +66,8 @@ pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
 
 /// A library that is preloaded, under a name that the loader takes for one.
 pub(crate) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
-    let named = named_directory().map(|directory| directory.join(name));
-    let named = named.filter(|path| path.is_file());
+    let named = named_directory().map(|directory| named(&directory, &[name])).transpose()?;
+    let named = named.flatten();
     if named.is_none()
         && let Some(library) = carried::library(name)
     {
@@ -76,7 +75,7 @@ pub(crate) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
     }
     let library = named.or_else(|| beside(&std::env::current_exe().ok()?, &[name]));
     let library = library.ok_or_else(|| format!("{name} is not where this command is"))?;
-    if is_plain(&library) {
+    if is_plain(&library) && library.file_name() == Some(name.as_ref()) {
         return Ok(library);
     }
     Ok(linked(&library, &[name])?.join(name))
@@ -98,20 +97,34 @@ fn named_directory() -> Option<PathBuf> {
     Some(std::path::absolute(&directory).unwrap_or_else(|_| directory.into()))
 }
 
+/// A library by one of its names in that directory, if it is there. Whoever can exchange it has this user run what
+/// he likes, so that must be nobody but this user and root, or whose this command is: he can do so anyway.
+fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf>, String> {
+    let files = names.iter().map(|name| directory.join(name));
+    let Some(library) = files.into_iter().find(|path| path.is_file()) else { return Ok(None) };
+    let command = fs::metadata("/proc/self/exe").map(|command| command.uid());
+    let trusted = Trusted::this_user_and_root();
+    let trusted = command.into_iter().fold(trusted, Trusted::and);
+    let real = trusted.real_path(&library).map_err(|error| {
+        format!(
+            "cannot take {} from where {OVERRIDE} says, for another user might exchange it: {error}; unset \
+             {OVERRIDE}, or set it to a directory that only you can change",
+            library.display()
+        )
+    });
+    real.map(Some)
+}
+
 /// Our libibverbs where it is installed or built.
 fn installed() -> Result<PathBuf> {
     if let Some(directory) = named_directory() {
-        return [SONAME, BUILT]
-            .map(|name| directory.join(name))
-            .into_iter()
-            .find(|path| path.is_file())
-            .ok_or_else(|| {
-                Failure::new(format_args!(
-                    "there is no {SONAME} in {}, which {OVERRIDE} names; set it to the directory \
-                     that has it, or unset it",
-                    directory.display()
-                ))
-            });
+        return named(&directory, &[SONAME, BUILT]).map_err(Failure::new)?.ok_or_else(|| {
+            Failure::new(format_args!(
+                "there is no {SONAME} in {}, which {OVERRIDE} names; set it to the directory \
+                 that has it, or unset it",
+                directory.display()
+            ))
+        });
     }
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(format_args!(
@@ -142,12 +155,19 @@ fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
     files.into_iter().next()
 }
 
-/// A directory that has our libibverbs under the names that are asked for. Where none can be made, one
-/// that has it under the first of them will do.
+/// A directory that has our libibverbs under the names that are asked for.
 fn directory_of(library: &Path) -> Result<PathBuf> {
+    linked_or_as_it_is(library, linked(library, &[SONAME, BUILT]))
+}
+
+/// Where no directory with links can be made, one that has it under the first of the names will do.
+fn linked_or_as_it_is(
+    library: &Path,
+    linked: std::result::Result<PathBuf, String>,
+) -> Result<PathBuf> {
     let directory = library.parent().unwrap_or(Path::new("/"));
     let will_do = is_plain(directory) && library.file_name() == Some(SONAME.as_ref());
-    match linked(library, &[SONAME, BUILT]) {
+    match linked {
         Ok(linked) => Ok(linked),
         Err(_) if will_do => Ok(directory.to_owned()),
         Err(problem) => Err(Failure::new(format_args!(
@@ -171,15 +191,10 @@ pub(super) fn is_plain(path: &Path) -> bool {
 
 /// A private directory with links of these names to a library.
 fn linked(library: &Path, names: &[&str]) -> std::result::Result<PathBuf, String> {
-    let mut problem = String::from("there is none that the loader takes");
-    for parent in private::parents().filter(|parent| is_plain(parent)) {
-        match linked_in(&parent, library, names) {
-            Ok(directory) => return Ok(directory),
-            Err(error) => problem = format!("{}: {error}", parent.display()),
-        }
-    }
-    let library = library.display();
-    Err(format!("cannot make a private directory with a link to {library}: {problem}"))
+    private::in_first(|parent| linked_in(parent, library, names)).map_err(|problem| {
+        let library = library.display();
+        format!("cannot make a private directory with a link to {library}: {problem}")
+    })
 }
 
 /// Made once, and used again.
@@ -188,6 +203,9 @@ fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBu
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let directory = private::directory(parent, &format!("{:016x}", hasher.finish()))?;
+    if !is_plain(&directory) {
+        return Err(io::Error::other("the loader does not take such a path"));
+    }
     for name in names {
         let link = directory.join(name);
         if !fs::read_link(&link).is_ok_and(|target| target == library) {
@@ -233,6 +251,15 @@ mod tests {
     }
 
     #[test]
+    fn where_no_link_can_be_made_the_one_of_the_right_name_will_do() {
+        let none = || Err("no place".to_owned());
+        let found = |library: &str| linked_or_as_it_is(Path::new(library), none()).ok();
+        assert_eq!(found("/a/libibverbs.so.1"), Some(PathBuf::from("/a")));
+        assert_eq!(found("/a/libibverbs.so"), None);
+        assert_eq!(found("/a:b/libibverbs.so.1"), None);
+    }
+
+    #[test]
     fn a_directory_that_others_can_write_to_is_not_trusted() {
         use std::os::unix::fs::PermissionsExt;
         let scratch = Scratch::new("trust");
@@ -245,5 +272,12 @@ mod tests {
         fs::remove_dir(&ours).unwrap();
         symlink("/", &ours).unwrap();
         assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());
+        fs::remove_file(&ours).unwrap();
+        // One above it, from which it can be taken away.
+        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
+        let below = scratch.0.join("below");
+        fs::create_dir(&below).unwrap();
+        assert!(linked_in(&below, &library, &[SONAME]).is_err());
+        assert_eq!(fs::read_dir(&below).unwrap().count(), 0, "nothing is made there");
     }
 }

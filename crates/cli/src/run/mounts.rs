@@ -27,8 +27,8 @@ pub(super) fn show(tree: &Tree) -> io::Result<()> {
     let inwards = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", inwards)?;
     let here = env::current_dir();
-    let root = private::parents().find_map(|parent| private::directory(&parent, "mount").ok());
-    let root = root.ok_or_else(|| io::Error::other("there is no directory to mount on"))?;
+    let root = private::in_first(|parent| private::directory(parent, "mount"));
+    let root = root.map_err(io::Error::other)?;
     mount("transom", &root, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
     tree.write(&root)?;
     let stage = root.join(STAGE);

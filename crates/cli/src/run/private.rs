@@ -4,20 +4,37 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use transom_system::trust::Trusted;
 
 /// What its name begins with; the user's number follows.
 const PREFIX: &str = "transom-run-";
 
-/// Where a private directory may be.
-pub(super) fn parents() -> impl Iterator<Item = PathBuf> {
+/// Where a private directory may be, if nobody else decides what is there: the environment may be that of
+/// another user.
+fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|directory| directory.is_absolute() && directory.is_dir());
-    runtime.into_iter().chain([std::env::temp_dir()])
+    let (temporary, usual) = (std::env::temp_dir(), PathBuf::from("/tmp"));
+    let usual = (temporary != usual).then_some(usual);
+    runtime.into_iter().chain([temporary]).chain(usual)
 }
 
-/// The directory of this name in the private directory below `parent`; made if need be.
+/// Does something in the first of them that allows it; else why none does.
+pub(super) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result<T, String> {
+    let mut problems = Vec::new();
+    for parent in parents() {
+        match act(&parent) {
+            Ok(done) => return Ok(done),
+            Err(error) => problems.push(format!("{}: {error}", parent.display())),
+        }
+    }
+    Err(problems.join("; "))
+}
+
+/// The directory of this name in the private directory below `parent`, by its real path; made if need be.
 pub(super) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
+    let parent = Trusted::this_user_and_root().real_path(parent)?;
     let ours = parent.join(format!("{PREFIX}{user}"));
     make(&ours, user)?;
     let directory = ours.join(name);
@@ -32,8 +49,8 @@ pub(crate) fn is_below(path: &Path) -> bool {
     users.any(|user| user.parse::<u32>().is_ok())
 }
 
-/// Makes a directory that nobody else can write to, and does not trust one that somebody can:
-/// whoever writes there decides which code the program runs.
+/// Makes a directory that nobody else can enter, and does not trust one that somebody can: whoever writes
+/// there decides which code the program runs.
 fn make(directory: &Path, user: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -119,18 +119,11 @@ impl Tree {
     /// Writes them into a new directory of this user's, for this process and what it becomes: its
     /// real name. The directories of runs that are over are removed.
     pub(super) fn of_a_run(&self) -> Result<PathBuf, String> {
-        let mut problem = String::from("there is no directory for temporary files");
-        for parent in private::parents() {
-            match self.in_parent(&parent) {
-                Ok(directory) => return Ok(directory),
-                Err(error) => problem = format!("{}: {error}", parent.display()),
-            }
-        }
-        Err(problem)
+        private::in_first(|parent| self.in_parent(parent))
     }
 
     fn in_parent(&self, parent: &Path) -> io::Result<PathBuf> {
-        let runs = private::directory(parent, "runs")?.canonicalize()?;
+        let runs = private::directory(parent, "runs")?;
         let _ = remove_old(&runs);
         // Processes of other PID namespaces may share the directory, and have the same PIDs.
         let space = fs::metadata("/proc/self/ns/pid")?.ino();
