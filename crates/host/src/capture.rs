@@ -13,10 +13,9 @@ mod observer;
 mod pcapng;
 mod streams;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -32,10 +31,36 @@ use crate::device::{Direction, Interface};
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
 
-/// Begins a file: what was there before is gone.
+/// Begins a file: what was there before is gone. It gets data of programs, so nobody else is to read it.
 pub fn begin(path: &Path) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    check_owner(&file)?;
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.set_len(0)?;
+    }
     file_limit::grow(|| file.write_all(&pcapng::header()))
+}
+
+/// What another user's file is told, that user is told. Devices and the like are root's.
+fn check_owner(file: &File) -> io::Result<()> {
+    let about = file.metadata()?;
+    let owner = about.uid();
+    if owner == rustix::process::geteuid().as_raw() || owner == 0 && !about.is_file() {
+        return Ok(());
+    }
+    let text = format!("it belongs to user {owner}, who could read what is sent");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Whether a file begins as a capture does. The environment, which names it, may be another user's, and no other file
+/// of this user's is to get what that user has a program send.
+fn has_begun(path: &Path) -> io::Result<bool> {
+    let header = pcapng::header();
+    let mut there = vec![0; header.len()];
+    let read = File::open(path)?.read_exact(&mut there);
+    Ok(read.is_ok() && there == header)
 }
 
 /// A file that this process writes to.
@@ -52,8 +77,14 @@ pub struct Capture {
 impl Capture {
     /// Opens a file that [`begin`] has begun.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file: OwnedFd = OpenOptions::new().append(true).open(path)?.into();
-        let file = File::from(descriptor::high(file));
+        let file = OpenOptions::new().append(true).open(path)?;
+        check_owner(&file)?;
+        if file.metadata()?.is_file() && !has_begun(path)? {
+            return Err(io::Error::other(
+                "it is no capture that `transom run --capture` has begun",
+            ));
+        }
+        let file = File::from(descriptor::high(file.into()));
         let about = file.metadata()?;
         // Never zero, which is no file.
         let identity = about.ino() ^ about.dev().rotate_left(32) | 1 << 63;
@@ -127,5 +158,69 @@ impl Capture {
         if !self.broken.swap(true, Relaxed) {
             say(format_args!("the capture ends here, its file cannot be written to: {problem}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::chown;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A file of the test's own, gone with this value.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let name = format!("transom-capture-{}-{name}", std::process::id());
+            Self(Path::new("/tmp").join(name))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn nobody_else_reads_what_has_been_sent() {
+        let file = Scratch::new("mode");
+        for before in [None, Some(0o644)] {
+            if let Some(mode) = before {
+                fs::set_permissions(&file.0, Permissions::from_mode(mode)).expect("our own");
+            }
+            begin(&file.0).expect("it can be written");
+            assert_eq!(fs::metadata(&file.0).expect("made").mode() & 0o777, 0o600, "{before:?}");
+        }
+        Capture::open(&file.0).expect("it has been begun");
+        begin(Path::new("/dev/null")).expect("it is no file");
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_no_capture_of_this_one() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let file = Scratch::new("theirs");
+        begin(&file.0).expect("it can be written");
+        let before = fs::read(&file.0).expect("it is there");
+        chown(&file.0, Some(2002), None).expect("root may");
+        for refused in [begin(&file.0), Capture::open(&file.0).map(drop)] {
+            let refused = refused.expect_err("it is another's").to_string();
+            assert!(refused.contains("belongs to user 2002"), "{refused}");
+        }
+        assert_eq!(fs::read(&file.0).expect("it is there"), before);
+    }
+
+    /// Whoever can have this user's program find a variable cannot have it write to this user's files.
+    #[test]
+    fn what_is_no_capture_is_not_written_to() {
+        let file = Scratch::new("other");
+        fs::write(&file.0, "something else").expect("our own");
+        let refused = Capture::open(&file.0).expect_err("it is no capture").to_string();
+        assert!(refused.contains("no capture that `transom run --capture` has begun"), "{refused}");
     }
 }
