@@ -25,6 +25,7 @@
 //! | `shared_mapping` | mappings of files that processes share |
 //! | `signals` | calls of this library's that the program is to have no signal of |
 //! | [`trust`] | whether a path leads where nobody else decides what is there |
+//! | [`wait`] | waiting for descriptors, however few the process may have |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -55,6 +56,7 @@ mod signals;
 mod this_process;
 pub mod trust;
 mod valgrind;
+pub mod wait;
 
 pub use guid::{node_guid, system_image_guid};
 pub use process::{ThisProcess, Unchanged};

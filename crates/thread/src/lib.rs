@@ -1,10 +1,14 @@
 //! What the C library keeps for each thread, as functions that C calls need it: its errno, and whether and
-//! where it may be cancelled.
+//! where it may be cancelled; and the wait of a thread of ours.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod wait;
+
 use std::ffi::c_int;
 use std::ptr::null_mut;
+
+pub use wait::poll;
 
 /// This thread's errno.
 pub fn errno() -> c_int {

@@ -49,7 +49,8 @@ impl File {
     fn clear_signal(&self) {
         let mut readable = [PollFd::new(&self.signal, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if self.events.is_empty() && rustix::event::poll(&mut readable, Some(&now)) == Ok(1) {
+        if self.events.is_empty() && transom_system::wait::poll(&mut readable, Some(&now)) == Ok(1)
+        {
             let _ = rustix::io::read(&self.signal, &mut [0; 8]);
         }
     }

@@ -244,7 +244,7 @@ impl Background {
         let lingers = lingers && self.lingering.is_due(Instant::now());
         let lingered = lingers.then(|| linger(&mut fds));
         if lingered != Some(Lingered::Ready) {
-            let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+            let _ = transom_system::wait::poll(&mut fds, timeout.as_ref());
         }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (_, rest) = fds.split_at(own.len());
@@ -346,7 +346,7 @@ fn linger(fds: &mut [PollFd<'_>]) -> Lingered {
     let end = Instant::now() + LINGER;
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
-        if rustix::event::poll(fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
+        if transom_system::wait::poll(fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
             return Lingered::Ready;
         }
         let now = Instant::now();

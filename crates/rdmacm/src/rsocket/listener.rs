@@ -16,7 +16,7 @@ use transom_abi::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL};
 
 use super::datagram::DEVICE_GONE;
 use super::own_id::{Happened, OwnId};
-use super::wait::Flag;
+use super::wait::{Flag, timespec};
 use crate::wrong::Wrong;
 
 /// How long the first request waits for the program to ask, in milliseconds. One that connects to itself before
@@ -166,7 +166,6 @@ fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T
 fn stopped_before<T>(shared: &Shared<T>, next: RawFd, milliseconds: c_int) -> bool {
     let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut both = [polled(shared.stop.as_raw_fd()), polled(next)];
-    // SAFETY: two of them.
-    unsafe { libc::poll(both.as_mut_ptr(), 2, milliseconds) };
+    transom_thread::poll(&mut both, timespec(milliseconds));
     both[0].revents != 0
 }

@@ -238,8 +238,14 @@ fn is_readable(descriptor: RawFd, milliseconds: c_int) -> Result<bool, Wrong> {
 
 fn is_ready(descriptor: RawFd, events: i16, milliseconds: c_int) -> Result<bool, Wrong> {
     let mut polled = libc::pollfd { fd: descriptor, events, revents: 0 };
-    // SAFETY: one of them.
-    Ok(of_call("poll", unsafe { libc::poll(&mut polled, 1, milliseconds) })? > 0)
+    let ready = transom_thread::poll(std::slice::from_mut(&mut polled), timespec(milliseconds));
+    Ok(of_call("poll", ready)? > 0)
+}
+
+/// A time in milliseconds, without end if they are negative.
+pub(crate) fn timespec(milliseconds: c_int) -> Option<libc::timespec> {
+    let left = Duration::from_millis(milliseconds.try_into().ok()?);
+    Some(libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
 }
 
 #[cfg(test)]

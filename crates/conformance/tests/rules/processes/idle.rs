@@ -11,6 +11,12 @@ use transom_conformance::processes::*;
 use transom_conformance::{on_each_way, path_of};
 use transom_ibverbs::{ibv_create_comp_channel, ibv_create_cq, ibv_get_cq_event};
 
+/// How an idler is idle: it waits for a word, for a completion event, or for a word without being allowed any
+/// descriptor.
+const WAITS_FOR_WORD: u64 = 0;
+const WAITS_FOR_EVENT: u64 = 1;
+const WITHOUT_DESCRIPTORS: u64 = 2;
+
 /// What the children run; on its own it does nothing.
 #[test]
 fn role() {
@@ -34,14 +40,19 @@ fn idler(channel: &mut Channel) {
     let range = Range { mr, addr: memory.addr(), length: 4096, access: REMOTE };
     let key = bind(&end, qp, end.mw(IBV_MW_TYPE_2), range);
     channel.tell(&[memory.addr(), u64::from(key)]);
-    let [addr, key, waits_for_event] = channel.hear();
+    let [addr, key, how] = channel.hear();
     let mut sges = [sge(memory.addr(), 8, mr)];
     post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, addr, key as u32));
     post(qp, &mut ibv_send_wr { wr_id: 2, ..wr(IBV_WR_SEND) });
     let mut opcodes = [(); 3].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
     opcodes.sort_unstable();
     assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RECV]);
-    if waits_for_event == 1 {
+    if how == WITHOUT_DESCRIPTORS {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a limit that every process may have.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) }, 0);
+    }
+    if how == WAITS_FOR_EVENT {
         // SAFETY: live objects; what the event names is not looked at.
         unsafe {
             assert_eq!((*end.context).ops.req_notify_cq.expect("never null")(end.cq, 0), 0);
@@ -92,25 +103,50 @@ fn is_asleep(pid: u32) -> bool {
     })
 }
 
+/// Two connected processes that are idle in these ways.
+fn two_idlers(how: [u64; 2]) -> [Child; 2] {
+    let mut idlers = [Child::start(path_of!("idler")), Child::start(path_of!("idler"))];
+    for _ in 0..2 {
+        // Their numbers; connected.
+        let words = idlers.each_mut().map(|idler| idler.channel.hear_all());
+        idlers[0].tell(&words[1]);
+        idlers[1].tell(&words[0]);
+    }
+    let [[a, ka], [b, kb]] = idlers.each_mut().map(Child::hear::<2>);
+    idlers[0].tell(&[b, kb, how[0]]);
+    idlers[1].tell(&[a, ka, how[1]]);
+    for idler in &mut idlers {
+        let [] = idler.hear();
+    }
+    idlers
+}
+
+/// A sandbox may take from a process the right to any descriptor; what it has open, its threads wait for as before.
+#[test]
+fn a_process_that_may_have_no_descriptor_sleeps() {
+    let mut idlers = two_idlers([WAITS_FOR_WORD, WITHOUT_DESCRIPTORS]);
+    let mut before = activity(idlers[1].pid());
+    until("it to sleep", || {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = activity(idlers[1].pid());
+        (std::mem::replace(&mut before, now.clone()) == now && is_asleep(idlers[1].pid()))
+            .then_some(())
+    });
+    // And it is woken.
+    idlers[0].tell(&[]);
+    idlers[1].tell(&[]);
+    for idler in idlers {
+        idler.finish();
+    }
+}
+
 on_each_way! {
     /// Two connected processes, one of which sleeps in a system call and one in
     /// `ibv_get_cq_event`, are given the processor not once in some seconds: neither their own
     /// threads nor the device's. Zero in a few seconds is zero in an hour, for there is no timer.
     fn two_idle_processes_are_never_woken() {
         let window = Duration::from_secs(if is_long() { 10 } else { 3 });
-        let mut idlers = [Child::start(path_of!("idler")), Child::start(path_of!("idler"))];
-        for _ in 0..2 {
-            // Their numbers; connected.
-            let words = idlers.each_mut().map(|idler| idler.channel.hear_all());
-            idlers[0].tell(&words[1]);
-            idlers[1].tell(&words[0]);
-        }
-        let [[a, ka], [b, kb]] = idlers.each_mut().map(Child::hear::<2>);
-        idlers[0].tell(&[b, kb, 0]);
-        idlers[1].tell(&[a, ka, 1]);
-        for idler in &mut idlers {
-            let [] = idler.hear();
-        }
+        let idlers = two_idlers([WAITS_FOR_WORD, WAITS_FOR_EVENT]);
         let look = || idlers.each_ref().map(|idler| activity(idler.pid()));
         until("the devices' threads", || {
             let is_device = |name: &String| name.starts_with("transom ");
