@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const NEEDED: &str = "the layout test needs a C compiler, <infiniband/verbs.h>, <rdma/rdma_cma.h> and \
-                      <rdma/rdma_user_cm.h>: apt-get install gcc libibverbs-dev librdmacm-dev";
+                      <rdma/rdma_user_cm.h>: apt-get install gcc libc6-dev libibverbs-dev librdmacm-dev";
 
 /// One number that C and Rust must agree on.
 struct Check {

@@ -1,6 +1,6 @@
 //! C programs that use windows, extended verbs and threads through `<infiniband/verbs.h>` alone.
 //!
-//! The header and the library to link with come from Debian: `apt-get install gcc libibverbs-dev`.
+//! The header and the library to link with come from Debian: `apt-get install gcc libc6-dev libibverbs-dev`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

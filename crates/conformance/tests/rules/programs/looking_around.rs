@@ -249,7 +249,7 @@ fn paths_mean_the_same_however_they_are_written() {
     }
 }
 
-/// `apt-get install gcc`.
+/// `apt-get install gcc libc6-dev`.
 #[test]
 fn every_function_of_the_c_library_finds_them() {
     let installed = Installed::new("functions");
