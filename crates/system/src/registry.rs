@@ -51,6 +51,7 @@ pub use file::{Claim, Process, Registry};
 pub use holders::{Holder, Holders};
 pub use life::Life;
 pub use noted::Record;
+pub use presence::user_of;
 pub use record::{RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};

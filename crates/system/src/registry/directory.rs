@@ -1,7 +1,13 @@
 //! Where the registry's directory lies, and removing those that nobody uses any more.
 //!
 //! All processes of a user must come to the same directory, so nothing in their environment decides: it
-//! lies in the first of a few where one of this user's alone is, or can be made.
+//! lies in the first of a few where one of this user's alone is, or can be made. Other users may write to some of
+//! these too, so its name ends in a number that they cannot foresee: else whoever makes it first keeps this user from
+//! ever having it. It is found by whose it is.
+//!
+//! Several processes may be about to make it at once. A directory is *settled* once the registry file is in it, and
+//! whoever makes one settles it only after having looked for those of others, of which it removes what is not settled.
+//! Of two who make one at once at least one sees the other's; and of one that is removed the file cannot be made.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -15,6 +21,7 @@ use rustix::io::Errno;
 
 use super::lock::{self, Part, With};
 use crate::descriptor;
+use crate::trust::Trusted;
 
 /// What every directory's name begins with.
 const PREFIX: &str = "transom-";
@@ -25,7 +32,10 @@ const FILE: &str = "registry";
 /// How long a directory that nobody uses is kept, for whoever asks later what was refused.
 const KEPT: Duration = Duration::from_secs(3600);
 
-/// How long to wait for somebody who is just removing the directory.
+/// Hexadecimal digits of the number that its name ends in.
+const NUMBER_DIGITS: usize = 16;
+
+/// How long to wait for somebody who is just making or removing the directory.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the directory of the user with this UID may lie, the best first.
@@ -34,7 +44,7 @@ pub(super) fn parents(user: u32) -> Vec<PathBuf> {
     ["/dev/shm".into(), format!("/run/user/{user}"), "/tmp".into()].map(PathBuf::from).into()
 }
 
-/// The name of the registry of layout `version` for a user and a network namespace.
+/// What the name of the registry of layout `version` for a user and a network namespace begins with.
 pub(super) fn name(version: u32, user: u32, network: u64) -> String {
     format!("{PREFIX}{version}-{user}-{network}")
 }
@@ -44,16 +54,16 @@ pub(super) fn name(version: u32, user: u32, network: u64) -> String {
 pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let mut kind = None;
     let mut why = Vec::new();
-    for directory in parents.iter().map(|parent| parent.join(name)) {
-        match open_in(&directory) {
-            Ok(file) => return Ok((directory, file)),
+    for parent in parents {
+        match open_in(parent, name) {
+            Ok(opened) => return Ok(opened),
             Err(error) => match error.kind() {
                 // The same for all processes of the user.
                 ErrorKind::NotFound
                 | ErrorKind::NotADirectory
                 | ErrorKind::PermissionDenied
                 | ErrorKind::ReadOnlyFilesystem => {
-                    why.push(format!("{}: {error}", directory.display()));
+                    why.push(format!("{}: {error}", parent.display()));
                     // That a place is not there says less than that nobody may write to it.
                     if kind.is_none_or(|kind| kind == ErrorKind::NotFound) {
                         kind = Some(error.kind());
@@ -61,7 +71,7 @@ pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owne
                 }
                 // Next time there may be room, and others have come here.
                 kind @ (ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                    let text = format!("no room left for the registry in {}", directory.display());
+                    let text = format!("no room left for the registry in {}", parent.display());
                     return Err(io::Error::new(kind, format!("{text}: {error}")));
                 }
                 // As when no descriptor is left.
@@ -76,29 +86,89 @@ pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owne
     Err(io::Error::new(kind.unwrap_or(ErrorKind::NotFound), text))
 }
 
-fn open_in(directory: &Path) -> io::Result<OwnedFd> {
+fn open_in(parent: &Path, name: &str) -> io::Result<(PathBuf, OwnedFd)> {
+    let parent = Trusted::this_user_and_root().real_path(parent)?;
     let until = Instant::now() + TIMEOUT;
     loop {
-        match DirBuilder::new().mode(0o700).create(directory) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        // One that is just being removed is made anew.
-        match own(directory).and_then(|()| private_file(&directory.join(FILE))) {
-            Ok(file) => {
-                if lock::try_lock(&file, Part::Users, With::Others)? && is_linked(&file)? {
-                    note_use(&file, 0);
-                    return Ok(file);
+        // One that is just being removed is made anew, under another name.
+        let directory = match settled(&parent, name)? {
+            Some(directory) => Some(directory),
+            None => make(&parent, name)?,
+        };
+        if let Some(directory) = directory {
+            match own(&directory).and_then(|()| file_in(&directory)) {
+                Ok(Some(file)) => return Ok((directory, file)),
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    let path = directory.display();
+                    return Err(io::Error::new(error.kind(), format!("{path}: {error}")));
                 }
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
         }
         if Instant::now() > until {
             return Err(io::Error::other("another process is removing it and does not go on"));
         }
         std::thread::yield_now();
     }
+}
+
+/// This user's directories of this name in `parent`. What others have called so is none of ours.
+fn of_this_user(parent: &Path, name: &str) -> io::Result<Vec<PathBuf>> {
+    let user = rustix::process::geteuid().as_raw();
+    let is_called_so = |entry: &fs::DirEntry| {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|it| it.strip_prefix(name)?.strip_prefix('-').map(str::len));
+        number == Some(NUMBER_DIGITS)
+    };
+    let is_ours = |found: &fs::Metadata| found.is_dir() && found.uid() == user;
+    let entries = fs::read_dir(parent)?.flatten().filter(is_called_so).map(|entry| entry.path());
+    let mut ours: Vec<_> =
+        entries.filter(|path| fs::symlink_metadata(path).is_ok_and(|it| is_ours(&it))).collect();
+    ours.sort();
+    Ok(ours)
+}
+
+fn is_settled(directory: &Path) -> bool {
+    fs::symlink_metadata(directory.join(FILE)).is_ok()
+}
+
+/// The one with a registry file.
+fn settled(parent: &Path, name: &str) -> io::Result<Option<PathBuf>> {
+    Ok(of_this_user(parent, name)?.into_iter().find(|directory| is_settled(directory)))
+}
+
+/// Makes one; none if somebody else does at the same time, and has removed it or come first.
+fn make(parent: &Path, name: &str) -> io::Result<Option<PathBuf>> {
+    let random = getrandom::u64().map_err(io::Error::other)?;
+    let made = parent.join(format!("{name}-{random:0NUMBER_DIGITS$x}"));
+    DirBuilder::new().mode(0o700).create(&made)?;
+    for other in of_this_user(parent, name)?.into_iter().filter(|other| *other != made) {
+        match fs::remove_dir(&other) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                let _ = fs::remove_dir(&made);
+                return Ok(None);
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    match own(&made).and_then(|()| private_file(&made.join(FILE))) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        file => file.map(|_| Some(made)),
+    }
+}
+
+/// The registry file of a settled directory; none if it is just being removed.
+fn file_in(directory: &Path) -> io::Result<Option<OwnedFd>> {
+    let file = existing_file(&directory.join(FILE))?;
+    let has_come_in_time = lock::try_lock(&file, Part::Users, With::Others)? && is_linked(&file)?;
+    if has_come_in_time {
+        note_use(&file, 0);
+    }
+    Ok(has_come_in_time.then_some(file))
 }
 
 /// Sees to it that a directory is this user's alone: somebody else's of the same name must not be
@@ -127,7 +197,16 @@ fn own(directory: &Path) -> io::Result<()> {
 /// A file that only this user may read and write, whatever the file mode creation mask; made if need
 /// be. Its directory is this user's alone.
 pub fn private_file(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    open_file(path, OFlags::CREATE)
+}
+
+/// The same, if it is there.
+fn existing_file(path: &Path) -> io::Result<OwnedFd> {
+    open_file(path, OFlags::empty())
+}
+
+fn open_file(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
+    let flags = how | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;
     let file = match rustix::fs::open(path, flags, mode) {
         // Whoever has just made it under such a mask has yet to give it its mode, or was killed
@@ -280,7 +359,8 @@ mod tests {
             let removers = [(); 2].map(|()| {
                 scope.spawn(|| {
                     while !done.load(Relaxed) {
-                        remove(&parents[0].join("transom-0-0-0"));
+                        let there = of_this_user(&parents[0], "transom-0-0-0");
+                        there.expect("our own").iter().for_each(|directory| remove(directory));
                     }
                 })
             });
@@ -302,21 +382,71 @@ mod tests {
         });
     }
 
+    /// Of those who make it at once all come to the same.
+    #[test]
+    fn all_come_to_the_same_who_come_at_once() {
+        let scratch = Scratch::new("at-once");
+        for _ in 0..50 {
+            let parents = [scratch.0.clone()];
+            let opened = std::thread::scope(|scope| {
+                let users = [(); 16].map(|()| scope.spawn(|| open(&parents, "transom-0-0-0")));
+                users.map(|user| user.join().expect("it ends").expect("a directory"))
+            });
+            let directories = opened.each_ref().map(|(directory, _)| directory);
+            assert!(directories.iter().all(|it| *it == directories[0]), "{directories:?}");
+            fs::remove_dir_all(directories[0]).expect("our own");
+        }
+    }
+
+    /// Whoever has died over it is in nobody's way.
+    #[test]
+    fn one_that_is_not_settled_is_replaced() {
+        let scratch = Scratch::new("begun");
+        let begun = scratch.0.join("transom-0-0-0-0000000000000000");
+        fs::create_dir(&begun).expect("nobody has it");
+        let (directory, _) =
+            open(std::slice::from_ref(&scratch.0), "transom-0-0-0").expect("another");
+        assert!(directory != begun && !begun.exists());
+    }
+
+    /// Nobody knows which name to take, and what has one like it is no directory of this user's.
+    #[test]
+    fn what_others_call_so_is_in_nobodys_way() {
+        let scratch = Scratch::new("others");
+        let number = "0123456789abcdef";
+        for taken in ["transom-0-0-0".to_owned(), format!("transom-0-0-0-{number}")] {
+            fs::write(scratch.0.join(taken), "").expect("a file");
+        }
+        let theirs = scratch.0.join("transom-0-0-0-fedcba9876543210");
+        fs::create_dir(&theirs).expect("nobody has it");
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            fs::write(theirs.join(FILE), "").expect("a file");
+            std::os::unix::fs::chown(&theirs, Some(2002), Some(2002)).expect("root may");
+        }
+        let (directory, _) =
+            open(std::slice::from_ref(&scratch.0), "transom-0-0-0").expect("it is made");
+        assert!(directory != theirs && theirs.exists() == root);
+    }
+
     #[test]
     fn a_place_that_is_of_no_use_is_passed_over_with_its_reason() {
-        let [squatted, good] = [Scratch::new("squatted"), Scratch::new("good")];
-        fs::write(squatted.0.join("transom-0-0-0"), "").expect("a file");
-        let missing = squatted.0.join("missing");
-        let parents = [missing, squatted.0.clone(), good.0.clone()];
+        use std::os::unix::fs::PermissionsExt;
+        let [open_to_all, good] = [Scratch::new("open"), Scratch::new("good")];
+        let set_mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
+        };
+        set_mode(&open_to_all.0, 0o777);
+        let missing = open_to_all.0.join("missing");
+        let parents = [missing, open_to_all.0.clone(), good.0.clone()];
         let (directory, _) = open(&parents, "transom-0-0-0").expect("the third");
-        assert_eq!(directory, good.0.join("transom-0-0-0"));
+        assert_eq!(directory.parent(), Some(&*good.0));
         let refused = open(&parents[..2], "transom-0-0-0").expect_err("neither");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "not only that one is missing");
-        for part in ["missing/transom-0-0-0: No such file", "squatted/transom-0-0-0: it is not a"] {
+        for part in ["missing: No such file", "can be written to by others (mode 0777)"] {
             assert!(refused.to_string().contains(part), "{refused}");
         }
-        fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o750))
-            .expect("our own");
+        set_mode(&directory, 0o750);
         let refused = open(&parents, "transom-0-0-0").expect_err("others may enter").to_string();
         assert!(refused.contains("others may enter it (mode 0750)"), "{refused}");
     }

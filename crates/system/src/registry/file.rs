@@ -1,5 +1,6 @@
 //! The registry file: one slot for each process with a device.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +20,7 @@ use super::lock::{self, Part, With};
 use super::namespaces::Namespaces;
 use super::network_namespace;
 use super::noted::{Noted, Record};
-use super::presence::{self, Presence};
+use super::presence::{self, NameOwner, Presence};
 use super::record::RefusalRecord;
 use super::runs::{Run, Runs};
 use super::unconnected::ConnectionRecord;
@@ -32,6 +33,9 @@ use crate::shared_mapping::map_shared;
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
 const VERSION: u32 = 21;
+
+/// For how long it is remembered whose a slot is that no process of this user has, in nanoseconds.
+const REMEMBERED: u64 = 1_000_000_000;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -103,6 +107,8 @@ pub struct Registry {
     directory: PathBuf,
     /// Those of this process.
     namespaces: Namespaces,
+    /// When each slot was last seen to be another user's.
+    seen_of_others: [AtomicU64; PROCESSES],
 }
 
 // SAFETY: the mapping is never undone, and all of it is atomics.
@@ -134,6 +140,15 @@ pub struct Process {
     pub descriptor: u32,
 }
 
+/// Which slots a process takes.
+#[derive(Clone, Copy, Debug)]
+enum Names {
+    /// Those that nobody has named in this network namespace.
+    Free,
+    /// Those too whose name another user has: so many are left to him who would keep this one from all.
+    OfOthers,
+}
+
 /// A slot held by this process until it is dropped.
 pub struct Claim {
     registry: &'static Registry,
@@ -148,6 +163,10 @@ pub struct Claim {
 }
 
 impl Registry {
+    /// How many processes it has room for. Slots 0 and 255 are left out: their queue pair numbers include the
+    /// reserved ones.
+    pub const PROCESSES: usize = PROCESSES - 2;
+
     /// The registry; opened once in a process and never closed, so that it is not removed.
     pub fn open() -> io::Result<&'static Self> {
         static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -184,7 +203,9 @@ impl Registry {
         // The file is at least as long as the layout; nobody shrinks it.
         let layout = map_shared(&file, 0, size_of::<Layout>())?.cast();
         let identity = Identity::of(&file)?;
-        Ok(Self { layout, file, identity, directory, namespaces: Namespaces::current()? })
+        let (namespaces, seen_of_others) =
+            (Namespaces::current()?, [const { AtomicU64::new(0) }; PROCESSES]);
+        Ok(Self { layout, file, identity, directory, namespaces, seen_of_others })
     }
 
     /// The directory it lies in, which no other user can enter.
@@ -207,22 +228,23 @@ impl Registry {
 
     /// Takes a slot for a device of this process, whose segment has `descriptor`.
     pub fn claim(&'static self, descriptor: u32) -> io::Result<Claim> {
-        // Slots 0 and 255 are left out: their queue pair numbers include the reserved ones.
-        const USABLE: u64 = PROCESSES as u64 - 2;
+        const USABLE: u64 = Registry::PROCESSES as u64;
         // Under a description of its own, which is that of this claim if it becomes one.
         self.layout().opened.store(clock::steady(), Relaxed);
         let mut file = self.reopen()?;
         self.sweep(&file)?;
         let start = self.layout().next.fetch_add(1, Relaxed);
-        for step in 0..USABLE {
-            let slot = 1 + ((start + step) % USABLE) as u8;
-            match self.try_claim(slot, file, descriptor)? {
-                Ok(claim) => {
-                    // Whoever comes next begins behind it, so that what was noted here stays a while.
-                    self.layout().next.fetch_max(start + step + 1, Relaxed);
-                    return Ok(claim);
+        for names in [Names::Free, Names::OfOthers] {
+            for step in 0..USABLE {
+                let slot = 1 + ((start + step) % USABLE) as u8;
+                match self.try_claim(slot, names, file, descriptor)? {
+                    Ok(claim) => {
+                        // Whoever comes next begins behind it, so that what was noted here stays a while.
+                        self.layout().next.fetch_max(start + step + 1, Relaxed);
+                        return Ok(claim);
+                    }
+                    Err(unused) => file = unused,
                 }
-                Err(unused) => file = unused,
             }
         }
         Err(io::Error::new(
@@ -270,6 +292,7 @@ impl Registry {
     fn try_claim(
         &'static self,
         slot: u8,
+        names: Names,
         file: OwnedFd,
         descriptor: u32,
     ) -> io::Result<Result<Claim, OwnedFd>> {
@@ -277,9 +300,13 @@ impl Registry {
             return Ok(Err(file));
         }
         // The name is another registry's if that has a process in this slot.
-        let Some(name) = presence::bind_name(slot)? else {
-            lock::unlock(&file, Part::Change(slot));
-            return Ok(Err(file));
+        let name = match (presence::bind_name(slot)?, names) {
+            (Ok(name), _) => name,
+            (Err(NameOwner::Another(_)), Names::OfOthers) => presence::no_name()?,
+            (Err(_), _) => {
+                lock::unlock(&file, Part::Change(slot));
+                return Ok(Err(file));
+            }
         };
         self.commit(slot)?;
         self.layout().used.add(slot);
@@ -391,7 +418,39 @@ impl Registry {
     /// Whether a process of this user that is not in this registry has a slot of this number in this
     /// network namespace.
     pub fn is_in_other_registry(&self, slot: u8) -> bool {
-        self.process(slot).is_none_or(|process| !process.alive) && presence::is_named(slot)
+        self.process(slot).is_none_or(|process| !process.alive)
+            && presence::name_owner(slot) == Some(NameOwner::ThisUser)
+    }
+
+    /// Whether a slot that no process has here is another user's, as far as can be told.
+    pub fn is_of_another_user(&self, slot: u8) -> bool {
+        // Of one that has ended its number may be another's by now.
+        if self.process(slot).is_some_and(|it| it.alive) {
+            return false;
+        }
+        let (seen, now) = (&self.seen_of_others[usize::from(slot)], clock::steady());
+        let is_known = || {
+            let last = seen.load(Relaxed);
+            last != 0 && now.saturating_sub(last) < REMEMBERED
+        };
+        let is_anothers =
+            is_known() || matches!(presence::name_owner(slot), Some(NameOwner::Another(_)));
+        if is_anothers && !is_known() {
+            seen.store(now, Relaxed);
+        }
+        is_anothers
+    }
+
+    /// The other users who have named numbers of processes in this network namespace, and how many of those that
+    /// there are they have; without those who cannot be asked.
+    pub fn names_of_others(&self) -> (BTreeSet<u32>, usize) {
+        let owners = (1..u8::MAX).filter_map(presence::name_owner);
+        let others = owners.filter_map(|owner| match owner {
+            NameOwner::ThisUser => None,
+            NameOwner::Another(user) => Some(user),
+        });
+        let others: Vec<_> = others.collect();
+        (others.iter().copied().flatten().collect(), others.len())
     }
 
     /// The process in a slot, if there is or was one.

@@ -6,7 +6,8 @@
 //! * the writing end of a pipe with a name (`fifo(7)`), which tells when it goes: whoever has opened the
 //!   reading end sees a hang-up, in another PID namespace too;
 //! * a socket with a name in the network namespace, which keeps the slot's number from processes of
-//!   another registry: one in a container that does not share `/dev/shm`, or of another version.
+//!   another registry: one in a container that does not share `/dev/shm`, of another version, or of another user.
+//!   The last may be anybody: with the numbers that only others have named so, a process makes do if no other is left.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,6 +19,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::lock::{self, Part};
 use crate::descriptor;
+
+/// How many may ask whose a name is; none is ever answered.
+const QUESTIONS: i32 = 4096;
 
 /// The descriptors of one stay.
 pub(super) struct Presence {
@@ -72,37 +76,58 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(descriptor::high(socket))
 }
 
-/// Abstract, so that it belongs to the network namespace and to no file system. Without the version of
-/// the layout: numbers of different versions are to differ too.
+/// Abstract, so that it belongs to the network namespace and to no file system. Without the user and the version
+/// of the layout: numbers of different ones are to differ too.
 fn address(slot: u8) -> io::Result<SocketAddrUnix> {
-    let user = rustix::process::geteuid().as_raw();
-    Ok(SocketAddrUnix::new_abstract_name(format!("transom-{user}-{slot}").as_bytes())?)
+    Ok(SocketAddrUnix::new_abstract_name(format!("transom-slot-{slot}").as_bytes())?)
 }
 
-/// Takes the name of a slot in this network namespace; `None` if somebody has it.
-pub(super) fn bind_name(slot: u8) -> io::Result<Option<OwnedFd>> {
-    let socket = socket()?;
-    match rustix::net::bind(&socket, &address(slot)?) {
-        Err(Errno::ADDRINUSE) => return Ok(None),
+/// Who has the name of a slot in this network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameOwner {
+    /// A process of this user.
+    ThisUser,
+    /// A process of somebody else, or of somebody who cannot be asked. Whoever likes can have every name.
+    Another(Option<u32>),
+}
+
+/// Takes the name of a slot in this network namespace, or says who has it.
+pub(super) fn bind_name(slot: u8) -> io::Result<Result<OwnedFd, NameOwner>> {
+    let own = socket()?;
+    match rustix::net::bind(&own, &address(slot)?) {
+        // It may be free by now: then the next process has it.
+        Err(Errno::ADDRINUSE) => {
+            return Ok(Err(name_owner(slot).unwrap_or(NameOwner::Another(None))));
+        }
         bound => bound?,
     }
-    rustix::net::listen(&socket, 1)?;
-    Ok(Some(socket))
+    rustix::net::listen(&own, QUESTIONS)?;
+    Ok(Ok(own))
 }
 
-/// Whether a process of this user has the name of a slot in this network namespace.
-pub(super) fn is_named(slot: u8) -> bool {
-    let (Ok(socket), Ok(address)) = (socket(), address(slot)) else { return false };
+/// Stands for the name of a slot that another user has.
+pub(super) fn no_name() -> io::Result<OwnedFd> {
+    socket()
+}
+
+/// Who has the name of a slot in this network namespace, if somebody has.
+pub(super) fn name_owner(slot: u8) -> Option<NameOwner> {
+    let (socket, address) = (socket().ok()?, address(slot).ok()?);
     match rustix::net::connect(&socket, &address).map_err(io::Error::from) {
-        Ok(()) => owner(&socket).is_ok_and(|user| user == rustix::process::geteuid().as_raw()),
+        Ok(()) => {
+            let user = user_of(&socket).ok()?;
+            let ours = user == rustix::process::geteuid().as_raw();
+            Some(if ours { NameOwner::ThisUser } else { NameOwner::Another(Some(user)) })
+        }
         // It is there: as many have asked it as it has room for.
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(NameOwner::Another(None)),
+        Err(_) => None,
     }
 }
 
 /// The user of the process at the other end of a socket. Its PID need not be one here, so `rustix`
 /// cannot tell.
-fn owner(socket: &OwnedFd) -> io::Result<u32> {
+pub fn user_of(socket: &OwnedFd) -> io::Result<u32> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as u32;
     // SAFETY: the kernel writes no more than `length` bytes, which `found` has.
