@@ -199,6 +199,7 @@ fn registry() -> Vec<Finding> {
     };
     let directory = registry.directory();
     let mut findings = vec![place(directory), port(registry)];
+    findings.extend(numbers(registry));
     findings.extend(limits::room(directory));
     findings
 }
@@ -215,12 +216,31 @@ fn place(directory: &Path) -> Finding {
     Finding::new(State::Note, text)
 }
 
+/// Another user may have named all numbers that processes have in this network namespace.
+fn numbers(registry: &Registry) -> Option<Finding> {
+    let (users, named) = registry.names_of_others();
+    let users: Vec<_> = users.iter().map(|user| format!("user {user}")).collect();
+    let text = format!(
+        "others ({}) have taken all numbers of processes in this network namespace: devices open all the same; \
+         `ss -xlp src '@transom-slot-*'` names who has them",
+        users.join(", ")
+    );
+    (named >= Registry::PROCESSES).then(|| Finding::new(State::Note, text))
+}
+
 fn port(registry: &Registry) -> Finding {
     match udp::taken_by_others(registry) {
         None => Finding::new(State::Ok, "UDP port 4791 is free for this user"),
-        Some(taken) => {
-            Finding::new(State::Fails, format!("other hosts cannot be reached: {taken}"))
+        Some(taken) if taken.user().is_some_and(udp::hands_on) => {
+            let user = taken.user().unwrap_or_default();
+            let text = format!(
+                "UDP port 4791 is had by programs of user {user}, who hand on what comes for those of this user{}",
+                if user == 0 { "" } else { ": from other hosts nothing comes" }
+            );
+            Finding::new(State::Note, text)
         }
+        // Programs that stay within the host never ask for it.
+        Some(taken) => Finding::new(State::Note, format!("other hosts cannot be reached: {taken}")),
     }
 }
 

@@ -201,6 +201,15 @@ pub fn as_nobody(command: &mut Command) -> &mut Command {
     command.uid(NOBODY).gid(NOBODY).current_dir("/")
 }
 
+/// How a program is run as the user nobody, who may not be able to go where it lies.
+pub const AS_NOBODY: &[&str] = &[
+    "sh",
+    "-c",
+    "exec 3<\"$1\"; shift
+    exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/3 \"$@\"",
+    "sh",
+];
+
 /// Runs `ip` with these words, for a test in a namespace of its own.
 pub fn ip(words: &str) {
     let status = Command::new("ip").args(words.split_whitespace()).status();
@@ -212,8 +221,19 @@ struct RegistryOfNamespace;
 
 impl Drop for RegistryOfNamespace {
     fn drop(&mut self) {
-        if let Ok(registry) = Registry::open() {
-            let _ = fs::remove_dir_all(registry.directory());
+        let Ok(registry) = Registry::open() else { return };
+        let _ = fs::remove_dir_all(registry.directory());
+        // And those of other users that were here: layout, user, namespace, and a number.
+        let namespace = |path: &Path| {
+            let name = path.file_name()?.to_str()?.strip_prefix("transom-")?;
+            name.split('-').nth(2).map(str::to_owned)
+        };
+        let ours = namespace(registry.directory());
+        let parent = registry.directory().parent().and_then(|parent| fs::read_dir(parent).ok());
+        for other in parent.into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if ours.is_some() && namespace(&other) == ours {
+                let _ = fs::remove_dir_all(other);
+            }
         }
     }
 }

@@ -55,6 +55,22 @@ pub struct DevicePort {
     groups: Mutex<HashSet<GroupGid>>,
 }
 
+/// Who uses the network by grace of another user is to know it.
+fn tell_of_holder(user: u32) {
+    static TOLD: Once = Once::new();
+    let but = match user {
+        0 => "",
+        _ => ". From other hosts nothing comes so",
+    };
+    TOLD.call_once(|| {
+        say(format_args!(
+            "UDP port {PORT} is had by programs of user {user} in this network namespace, who hand on what comes \
+             for this program, and see it{but}. Datagrams to groups are theirs alone. A network namespace of its \
+             own has a port of its own"
+        ));
+    });
+}
+
 impl DevicePort {
     /// A port that nothing has gone over yet.
     ///
@@ -104,6 +120,13 @@ impl DevicePort {
             Some(address) => (!self.is_here(&address.gid) || packets_only()).then_some(address),
             None => packets_only().then_some(LOOPBACK),
         }
+    }
+
+    /// The address of a destination on this host whose slot no process of this user has, but one of another user's.
+    /// Asked where nobody is found otherwise.
+    pub fn to_another_user(&self, to: Option<Address>, slot: u8) -> Option<Address> {
+        let is_anothers = self.process.registry().is_of_another_user(slot);
+        is_anothers.then(|| to.unwrap_or(LOOPBACK))
     }
 
     /// The system's error number if the slot is that of a process on this host which this one cannot
@@ -237,6 +260,9 @@ impl DevicePort {
         match self.instruments().and_then(|it| Wire::open(registry, me, it)) {
             Ok(wire) => {
                 info!(port = PORT, "port opened");
+                if let Some(user) = wire.holder() {
+                    tell_of_holder(user);
+                }
                 let _ = self.wire.set(Arc::new(wire));
                 // The device may have failed meanwhile: either this sees it, or that the wire link.
                 if self.closed.load(SeqCst) {

@@ -8,6 +8,7 @@
 //! | `steering` | which process gets a packet |
 //! | `others` | noticing the end of one of them |
 //! | `forward` | handing on one that went astray |
+//! | `guest` | processes of other users, who do not have the port |
 //! | `control` | what goes with a datagram beside its bytes |
 //! | `undelivered` | datagrams of which the network, or the other end, says that they have come to nobody |
 //! | `socket` | opening sockets, and what to say when that fails |
@@ -18,6 +19,7 @@
 mod arrivals;
 mod control;
 mod forward;
+mod guest;
 mod others;
 mod sending;
 mod socket;
@@ -28,18 +30,22 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
 use transom_system::clock;
 use transom_system::registry::{Counters, Dropped, Registry};
+use transom_wire::cm::ServiceId;
 
 pub use self::arrivals::{Arrivals, Datagrams};
 use self::forward::Forward;
 #[cfg(fuzzing)]
 pub(crate) use self::forward::{head, parse};
+pub use self::guest::Announcement;
+use self::guest::{Door, Host};
 pub use self::others::Others;
 pub(crate) use self::sending::Sending;
 pub use self::sending::{SendError, Way};
@@ -65,6 +71,12 @@ const SELDOM: u64 = 1_000_000;
 pub struct Port {
     // Closed before the others are told that it is.
     socket: OwnedFd,
+    /// Of a process that has the port: guests notice when it has left.
+    host: OnceLock<Option<Host>>,
+    /// Of one that has not always had it.
+    door: Option<Door>,
+    /// Another user has the port.
+    is_guest: AtomicBool,
     steering: Steering,
     forward: Forward,
     sending: Sending,
@@ -82,11 +94,24 @@ pub fn taken_by_others(registry: &Registry) -> Option<PortError> {
     socket::taken_by_others(|inode| known.knows(inode))
 }
 
+/// Whether a user who has the port hands on to those of others what is for them: his programs are Transom's.
+pub fn hands_on(user: u32) -> bool {
+    Host::watch(user).is_some()
+}
+
+/// The slot of a process that listens to a service, and does not have the port, for it is another user's.
+pub fn listening_guest(service: ServiceId) -> Option<u8> {
+    guest::listening(service)
+}
+
 /// For whom a datagram is, by its destination QP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recipient {
     Me,
     Process(u8),
+    /// Queue pair 1, about a connection of the process in a slot, of which somebody else may have to say that it has
+    /// ended.
+    Connection(u8),
     /// Queue pair 0: nobody, or a probe.
     Steering,
 }
@@ -97,19 +122,77 @@ impl Port {
         let forward = Forward::open(registry, me.slot).map_err(PortError::new)?;
         let steering = Steering::open(registry, me).map_err(PortError::new)?;
         let handed = steering.handed().into();
-        let enter = |inode| steering.enter(inode);
-        let socket = socket::open_receiving(enter).map_err(PortError::new)?;
-        // Those of another registry would be steered by other slots.
-        if socket::is_shared(|inode| steering.is_known(inode)) {
-            return Err(PortError::shared());
-        }
-        steering.attach(&socket).map_err(PortError::new)?;
-        steering.begin_round();
+        let socket = socket::open_receiving().map_err(PortError::new)?;
         let sending = Sending::new().map_err(PortError::new)?;
         let (told, counters) = (AtomicU64::new(0), registry.counters(me.slot));
-        let port = Self { socket, steering, forward, sending, me, handed, told, counters };
-        port.find_place();
+        let (host, door, is_guest) = (OnceLock::new(), None, AtomicBool::new(false));
+        let mut port = Self {
+            socket,
+            host,
+            door,
+            is_guest,
+            steering,
+            forward,
+            sending,
+            me,
+            handed,
+            told,
+            counters,
+        };
+        match port.enter() {
+            Ok(()) => {}
+            Err(taken) if taken.user().and_then(Host::watch).is_some() => {
+                port.door = Some(Door::open(me.slot).map_err(|_| taken)?);
+                port.is_guest.store(true, SeqCst);
+            }
+            Err(error) => return Err(error),
+        }
         Ok(port)
+    }
+
+    /// Has the socket share the port with the other processes of this user.
+    fn enter(&self) -> Result<(), PortError> {
+        // Before it joins them.
+        self.steering.enter(socket::inode(&self.socket).map_err(PortError::new)?);
+        if let Err(error) = socket::enter_port(&self.socket) {
+            self.steering.leave();
+            return Err(PortError::new(error));
+        }
+        // Those of another registry would be steered by other slots.
+        if socket::is_shared(|inode| self.steering.is_known(inode)) {
+            return Err(PortError::shared());
+        }
+        self.steering.attach(&self.socket).map_err(PortError::new)?;
+        self.steering.begin_round();
+        self.is_guest.store(false, SeqCst);
+        // Behind the socket, which a process that ends loses first.
+        self.host.get_or_init(|| Host::open(self.me.slot).ok().flatten());
+        self.find_place();
+        Ok(())
+    }
+
+    /// The user who has the port, and what hangs up when one of his processes leaves it; none if this user has it.
+    fn watch_holder(&self) -> Option<OwnedFd> {
+        Host::watch(self.holder()?)
+    }
+
+    /// The other user who has the port, and hands on what is for this process.
+    pub fn holder(&self) -> Option<u32> {
+        let is_guest = self.is_guest.load(SeqCst);
+        is_guest.then(|| socket::taken_by_others(|inode| self.steering.is_known(inode))?.user())?
+    }
+
+    /// A process of the user who has the port has left it: if it was the last one, the port is this process's now.
+    fn succeed(&self) {
+        let deadline = Instant::now() + FIND_PLACE;
+        while self.is_guest.load(SeqCst) && Instant::now() < deadline {
+            match socket::taken_by_others(|inode| self.steering.is_known(inode)) {
+                None => return drop(self.enter()),
+                Some(taken) if taken.user().and_then(Host::watch).is_some() => return,
+                // One that is killed may still have the port when nobody is to be watched any more.
+                Some(_) => std::thread::yield_now(),
+            }
+        }
     }
 
     /// Waits until packets for this process come here and do not go astray first: datagrams would be
@@ -122,7 +205,8 @@ impl Port {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(left) = Timespec::try_from(left) else { return };
             let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
-            let came = rustix::event::poll(&mut wait, Some(&left)).is_ok_and(|ready| ready > 0);
+            let came =
+                transom_system::wait::poll(&mut wait, Some(&left)).is_ok_and(|ready| ready > 0);
             if !came || Instant::now() >= deadline {
                 return;
             }
@@ -137,7 +221,13 @@ impl Port {
 
     /// Readable when there is something to receive: the port, and what other processes hand on.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.socket.as_fd(), self.forward.descriptor()]
+        let port = self.guests_door().map_or(self.socket.as_fd(), Door::descriptor);
+        [port, self.forward.descriptor()]
+    }
+
+    /// Where this process gets packets while another user has the port.
+    fn guests_door(&self) -> Option<&Door> {
+        self.door.as_ref().filter(|_| self.is_guest.load(Relaxed))
     }
 
     /// Leaves the port to the other processes, for this one's device has failed.
@@ -190,7 +280,10 @@ impl Port {
     /// its parent's, whose port is free when that ends.
     pub fn make_private(&self) {
         let Ok(nobody) = UnixDatagram::unbound() else { return };
-        for inherited in self.descriptors() {
+        let door = self.door.as_ref().map(Door::descriptor);
+        let host = self.host.get().and_then(Option::as_ref).map(Host::descriptor);
+        let always = [self.socket.as_fd(), self.forward.descriptor()];
+        for inherited in always.into_iter().chain(door).chain(host) {
             // SAFETY: both are open, and `inherited` stays so, as another socket.
             unsafe { libc::dup3(nobody.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
         }
@@ -219,6 +312,9 @@ impl Port {
         // any case.
         let handed = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
         let limit = limit.saturating_sub(handed).max(1);
+        if let Some(door) = self.guests_door() {
+            return Ok(handed + self.receive_as_guest(door, arrivals, limit, &mut handler));
+        }
         let mut bursts = 0;
         while bursts < limit {
             let taken = arrivals.receive(&self.socket, limit - bursts, |datagrams, lost| {
@@ -252,7 +348,10 @@ impl Port {
         for bursts in 0..limit {
             match self.forward.receive(arrivals.room()) {
                 Some(Some(datagrams))
-                    if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
+                    if matches!(
+                        self.recipient(datagrams.to, datagrams.bytes),
+                        Recipient::Me | Recipient::Connection(_)
+                    ) =>
                 {
                     handler(datagrams);
                 }
@@ -262,6 +361,29 @@ impl Port {
                     self.handed.store(handed, Relaxed);
                     return bursts;
                 }
+            }
+        }
+        limit
+    }
+
+    /// Takes what those hand on who have the port. What is not for this process is of nobody whom they would ask it
+    /// to hand it on to.
+    fn receive_as_guest(
+        &self,
+        door: &Door,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        handler: &mut impl FnMut(Datagrams<'_>),
+    ) -> usize {
+        for bursts in 0..limit {
+            match door.receive(arrivals.room()) {
+                Some(Some(datagrams))
+                    if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
+                {
+                    handler(datagrams);
+                }
+                Some(_) => self.counters.drop(Dropped::NobodyThere, 1),
+                None => return bursts,
             }
         }
         limit
@@ -282,6 +404,10 @@ impl Port {
             // Each process has its own copy of what comes to a group, whatever the number in it.
             _ if to.is_multicast() => Recipient::Me,
             [0, 0, 0] => Recipient::Steering,
+            [0, 0, 1] => match steering::connection(datagram) {
+                Some(slot) if slot != self.me.slot => Recipient::Connection(slot),
+                _ => Recipient::Me,
+            },
             // QP 1, and groups.
             [0 | 0xff, _, _] => Recipient::Me,
             [slot, _, _] if slot != self.me.slot => Recipient::Process(slot),
@@ -303,6 +429,11 @@ impl Port {
             let part = Datagrams { bytes, ..rest };
             match recipient {
                 Recipient::Me => handler(part),
+                Recipient::Connection(slot) => {
+                    if !self.hand_to_guest(slot, &part) {
+                        handler(part);
+                    }
+                }
                 Recipient::Process(slot) => self.hand_on(slot, part, count),
                 Recipient::Steering => {
                     part.iter().for_each(|probe| self.steering.take(probe, &self.socket));
@@ -314,6 +445,9 @@ impl Port {
 
     fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: usize) {
         if !self.steering.has_port(slot) {
+            if self.hand_to_guest(slot, &datagrams) {
+                return Counters::add(&self.counters.handed_on, count);
+            }
             self.counters.drop(Dropped::NobodyThere, count);
             self.tell_sender(slot, &datagrams);
             return;
@@ -326,6 +460,21 @@ impl Port {
             Err(_) => self.counters.drop(Dropped::NobodyThere, count),
         }
         self.steering.repair(&self.socket);
+    }
+
+    /// Has requests for a service handed on to this process while another user has the port, until what this answers is
+    /// dropped.
+    pub fn announce(&self, service: ServiceId) -> Option<Announcement> {
+        let is_guest = self.is_guest.load(Relaxed);
+        is_guest.then(|| Announcement::of(service, self.me.slot).ok())?
+    }
+
+    /// Hands datagrams on to a process of another user in a slot that none of this user's has.
+    pub fn hand_to_guest(&self, slot: u8, datagrams: &Datagrams<'_>) -> bool {
+        let is_ours = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
+        !self.is_guest.load(Relaxed)
+            && !is_ours()
+            && guest::send(&self.forward, slot, datagrams).is_ok()
     }
 
     /// Tells who sent a packet for a process that has ended: what the kernel would tell if nobody had the port.

@@ -13,7 +13,7 @@ mod path;
 mod receive;
 mod too_long;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*, fence};
 
@@ -34,9 +34,11 @@ pub use too_long::TooLong;
 use transom_device::protection::Announcer;
 use transom_system::clock;
 use transom_system::registry::{Counters, Dropped, Registry};
+use transom_wire::cm::ServiceId;
+use transom_wire::packet::Packet;
 
 use super::stalled::Stalled;
-use super::udp::{Arrivals, Others, Port, PortError, SendError};
+use super::udp::{Announcement, Arrivals, Datagrams, Others, Port, PortError, SendError};
 
 /// Bursts taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
@@ -125,6 +127,36 @@ impl Wire {
         })
     }
 
+    /// The other user who has the port, and hands on what is for this process.
+    pub fn holder(&self) -> Option<u32> {
+        self.port.holder()
+    }
+
+    /// As [`Port::announce`].
+    pub fn announce(&self, service: ServiceId) -> Option<Announcement> {
+        self.port.announce(service)
+    }
+
+    /// Hands a packet that came to this process on to one of another user's, who does not have the port. False if it
+    /// is not there.
+    pub fn hand_to_guest(&self, slot: u8, path: &Path, packet: &Packet<'_>) -> bool {
+        let Some(addresses) = path.icrc(path.port) else { return false };
+        let mut bytes = vec![0; packet.length()];
+        let length = packet.write(&mut bytes);
+        let icrc = addresses.icrc(0, &bytes[..length]);
+        bytes[length..].copy_from_slice(&icrc);
+        let datagrams = Datagrams {
+            from: SocketAddr::new(path.source, path.port),
+            to: path.destination,
+            tos: path.traffic_class,
+            ttl: path.hop_limit,
+            first: 0,
+            segment: bytes.len(),
+            bytes: &bytes,
+        };
+        self.port.hand_to_guest(slot, &datagrams)
+    }
+
     /// What to wait for.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         self.port.descriptors()
@@ -154,7 +186,7 @@ impl Wire {
         let descriptors = self.descriptors();
         let mut fds = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+        transom_system::wait::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Watches the other processes of the port; some may have ended if `ended` says so. If others have

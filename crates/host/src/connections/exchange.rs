@@ -11,8 +11,8 @@ use transom_cm::{Arrival, Transmit};
 use transom_device::protection::Announcer;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
-use transom_net::Path;
 use transom_net::management::{ManagementDatagram, ManagementPipe, Note};
+use transom_net::{Path, udp};
 use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::Life;
@@ -31,6 +31,8 @@ use crate::device::{Device, Interface};
 
 /// Messages that wait for room in the socket. More are lost, as on a network.
 const UNSENT: usize = 1024;
+/// The port that a request comes from which is handed on to another user: nobody looks at it.
+const FROM: u16 = 0xc000;
 /// When they are tried again, in nanoseconds.
 const AGAIN: u64 = 100_000;
 
@@ -39,6 +41,8 @@ enum Owner {
     /// This process's: it has what the message is about, or answers because nobody has.
     Me,
     Process(u8),
+    /// Of a process of another user's, who does not have the port.
+    Guest(u8),
     /// It may be anybody's.
     All,
     /// A request for a port that nobody has, which is this process's to refuse.
@@ -144,7 +148,7 @@ impl Exchange {
     ) -> Option<ManagementDatagram> {
         let Transmit { source, destination, .. } = transmit;
         let here = self.device.port().is_here(&gid(reached_by(destination)));
-        if !here || self.device.options().wire_only {
+        if !here || self.device.options().wire_only || self.is_for_another_user(&transmit, ports) {
             if !self.send_packet(&transmit) && self.unsent.len() < UNSENT {
                 self.unsent.push_back(transmit);
             }
@@ -158,6 +162,25 @@ impl Exchange {
             self.psn = self.psn.plus(1);
         }
         self.hand_on(datagram, Interface::Local, ports)
+    }
+
+    /// Whether a message to this host is for a process of another user: one that is about his connection, or a
+    /// request for a service that nobody of this user has, where another one has the port.
+    fn is_for_another_user(&self, transmit: &Transmit, ports: &Connections) -> bool {
+        let registry = self.device.process().registry();
+        match transmit.mad.receiver() {
+            Receiver::Id(CommId(id)) => registry.is_of_another_user((id >> 24) as u8),
+            Receiver::Service(service) => {
+                let is_ours =
+                    taker(service, destination(&transmit.mad.message), true, ports).is_some();
+                let others_have_port = || {
+                    let taken = udp::taken_by_others(registry).and_then(|taken| taken.user());
+                    taken.is_some_and(udp::hands_on)
+                };
+                !is_ours && (others_have_port() || udp::listening_guest(service).is_some())
+            }
+            Receiver::Peer(..) => false,
+        }
     }
 
     /// Sends what found no room, as far as there is some now.
@@ -210,6 +233,7 @@ impl Exchange {
                 let sent = self.pipe.send(slot, Note::Datagram(datagram), clock::steady());
                 (!sent).then_some(datagram)
             }
+            Owner::Guest(slot) => (!self.give_to_guest(slot, &datagram)).then_some(datagram),
             Owner::All => {
                 self.starting.forget(&datagram);
                 for other in &self.others {
@@ -247,9 +271,13 @@ impl Exchange {
                         Interface::Loopback | Interface::Local => connected_at(service, ports),
                         Interface::Wire => None,
                     };
+                    let guest = || match by {
+                        Interface::Loopback | Interface::Local => None,
+                        Interface::Wire => udp::listening_guest(service),
+                    };
                     match owner.or_else(near) {
                         Some(owner) => Some(owner.slot),
-                        None => return Owner::NobodyYet,
+                        None => return guest().map_or(Owner::NobodyYet, Owner::Guest),
                     }
                 }
                 Receiver::Id(CommId(id)) => Some((id >> 24) as u8),
@@ -265,6 +293,24 @@ impl Exchange {
     /// The packet that a message travels in (rule CM-01), without it.
     fn packet(&self) -> Packet<'static> {
         packet(self.psn)
+    }
+
+    /// Hands a request that has come by the network on to a process of another user; false if it has gone.
+    fn give_to_guest(&self, slot: u8, datagram: &ManagementDatagram) -> bool {
+        let ManagementDatagram { source, destination, mad } = datagram;
+        let (source, destination, hop_limit) = (*source, *destination, 64);
+        let path = Path {
+            source,
+            destination,
+            traffic_class: 0,
+            hop_limit,
+            port: FROM,
+            mtu: MAD_BYTES as u64,
+            interface: 0,
+        };
+        let packet = Packet { payload: mad, ..self.packet() };
+        let wire = self.device.port().wire();
+        wire.is_some_and(|wire| wire.hand_to_guest(slot, &path, &packet))
     }
 
     /// Sends a message to the network; false if there was no room in the socket. What finds no way is

@@ -19,12 +19,12 @@ use transom_cm::{
 };
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
-use transom_net::udp::Obstacle;
+use transom_net::udp::{Announcement, Obstacle};
 use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::{Connections, Kept};
-use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
+use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, ServiceId, SidrStatus};
 
 use self::groups::Membership;
 use super::complaints::Complaints;
@@ -46,6 +46,8 @@ pub struct Manager {
     exchange: Exchange,
     files: Files,
     memberships: HashMap<u32, Membership>,
+    /// Of listeners, where another user has the port.
+    announcements: HashMap<CommId, Announcement>,
     /// What other processes find of connections, should this one die.
     kept: HashMap<CommId, Kept>,
     /// Requests that wait for an answer, for whoever asks.
@@ -81,6 +83,7 @@ impl Manager {
             exchange,
             files: Files::default(),
             memberships: HashMap::new(),
+            announcements: HashMap::new(),
             kept: HashMap::new(),
             waiting: HashMap::new(),
             touched: Vec::new(),
@@ -180,6 +183,7 @@ impl Manager {
         if !groups.is_empty() {
             self.memberships.retain(|_, it| it.of != id);
         }
+        self.announcements.remove(&id);
         let (reported, requests) = self.files.remove(id);
         self.touched.extend(requests);
         self.touched.push(id);
@@ -239,8 +243,18 @@ impl Manager {
         let bound = self.engine.source(id);
         if bound.is_some_and(|source| !source.ip().is_loopback()) {
             self.device.port().expect_datagrams();
+            self.announce(id);
         }
         Ok(())
+    }
+
+    /// Has requests for a listener handed on to it, where another user has the port.
+    fn announce(&mut self, id: CommId) {
+        let service = self.engine.service(id).zip(self.engine.source(id));
+        let service = service.map(|(service, at)| ServiceId::of(service.space(), at.port()));
+        let wire = self.device.port().wire();
+        let announcement = wire.zip(service).and_then(|(wire, service)| wire.announce(service));
+        self.announcements.extend(announcement.map(|announcement| (id, announcement)));
     }
 
     /// Finds the way to a destination, and says so by an event.

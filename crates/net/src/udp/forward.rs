@@ -46,12 +46,16 @@ impl Forward {
     /// Hands datagrams on to the process in a slot. They are lost if it is slower than they come, as
     /// they would be at its socket.
     pub(super) fn send(&self, slot: u8, datagrams: &Datagrams<'_>) -> io::Result<()> {
+        self.send_to(&SocketAddrUnix::new(self.registry.socket_path(slot))?, datagrams)
+    }
+
+    /// The same, to a socket of this name.
+    pub(super) fn send_to(&self, to: &SocketAddrUnix, datagrams: &Datagrams<'_>) -> io::Result<()> {
         let head = head(datagrams);
         let parts = [IoSlice::new(&head), IoSlice::new(datagrams.bytes)];
-        let to = SocketAddrUnix::new(self.registry.socket_path(slot))?;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let mut nothing = SendAncillaryBuffer::default();
-        rustix::net::sendmsg_addr(&self.socket, &to, &parts, &mut nothing, flags)?;
+        rustix::net::sendmsg_addr(&self.socket, to, &parts, &mut nothing, flags)?;
         Ok(())
     }
 

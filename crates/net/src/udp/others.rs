@@ -4,8 +4,9 @@
 //! Usually that one hands them on and begins a round; but it may be stopped, so somebody must notice
 //! without a packet.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
 use transom_system::registry::Life;
 
@@ -17,12 +18,17 @@ pub struct Others {
     /// The change of the table that was looked at last.
     change: Option<u32>,
     watched: Vec<Life>,
+    /// Of a guest: hangs up when a process leaves the port of the user who has it.
+    holder: Option<OwnedFd>,
 }
 
 impl Others {
     /// Watches those that have the port now: whether others have it than before. `dead` gets those that
     /// have ended meanwhile.
     pub fn watch(&mut self, port: &Port, dead: &mut Vec<Announcer>) -> bool {
+        if self.holder.is_none() {
+            self.holder = port.watch_holder();
+        }
         let change = port.steering.change();
         if self.change.replace(change) == Some(change) {
             return false;
@@ -52,14 +58,26 @@ impl Others {
 
     /// Readable when one of them may have ended.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.watched.iter().map(|life| life.descriptor().as_fd())
+        let lives = self.watched.iter().map(|life| life.descriptor().as_fd());
+        lives.chain(self.holder.as_ref().map(AsFd::as_fd))
     }
 
     /// Sees to it that packets find their way again if some of them have ended. `dead` gets those.
     pub fn bury(&mut self, port: &Port, dead: &mut Vec<Announcer>) {
+        if self.holder.as_ref().is_some_and(has_hung_up) {
+            self.holder = None;
+            port.succeed();
+        }
         for life in self.watched.extract_if(.., |life| life.has_ended()) {
             port.bury(life.process());
             dead.push(life.process());
         }
     }
+}
+
+/// Whether nobody has the other end any more.
+fn has_hung_up(watched: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(watched, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    transom_system::wait::poll(&mut fds, Some(&now)).is_ok_and(|told| told > 0)
 }

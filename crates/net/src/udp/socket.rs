@@ -53,6 +53,14 @@ impl PortError {
         Self { cause: Errno::ADDRINUSE.into(), owner: Some(Owner::Unknown) }
     }
 
+    /// The other user who has the port.
+    pub fn user(&self) -> Option<u32> {
+        match self.owner? {
+            Owner::User(user) if user != rustix::process::geteuid().as_raw() => Some(user),
+            _ => None,
+        }
+    }
+
     /// The system's error number.
     pub fn errno(&self) -> i32 {
         self.cause.raw_os_error().unwrap_or(libc::EIO)
@@ -145,17 +153,16 @@ pub(super) fn inode(socket: &OwnedFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(socket)?.st_ino)
 }
 
-/// The receiving socket: on the port at any address, IPv4 and IPv6, shared with the other processes
-/// of this user. One socket for both families, so that there is one order to steer by.
-///
-/// `enter` is told its inode before it joins them.
-pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
-    let any_v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
-    let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-    let (socket, at) = match open(any_v6) {
+/// At any address of IPv6, which is IPv4 too, or where the kernel has no IPv6 of IPv4.
+const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
+const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
+
+/// The receiving socket, for both families, so that there is one order to steer by; not on the port yet.
+pub(super) fn open_receiving() -> io::Result<OwnedFd> {
+    let (socket, at) = match open(ANY_V6) {
         // A kernel without IPv6.
-        Err(Errno::AFNOSUPPORT) => (open(any_v4)?, any_v4),
-        opened => (opened?, any_v6),
+        Err(Errno::AFNOSUPPORT) => (open(ANY_V4)?, ANY_V4),
+        opened => (opened?, ANY_V6),
     };
     let on = |level, option| set(&socket, level, option, &1_i32);
     if at.is_ipv6() {
@@ -180,9 +187,24 @@ pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
         sockopt::set_socket_recv_buffer_size(&socket, ROOM)?;
     }
     sockopt::set_socket_reuseport(&socket, true)?;
-    enter(inode(&socket)?);
-    bind(&socket, at)?;
     Ok(socket)
+}
+
+/// Has a receiving socket share the port, at any address, with the other processes of this user.
+pub(super) fn enter_port(socket: &OwnedFd) -> io::Result<()> {
+    let is_v6 = sockopt::socket_domain(socket)? == AddressFamily::INET6;
+    Ok(bind(socket, if is_v6 { ANY_V6 } else { ANY_V4 })?)
+}
+
+/// Whether an address is one of this network namespace: what is sent there is sent from it.
+pub(super) fn is_of_this_host(address: IpAddr) -> bool {
+    let to = SocketAddr::new(address, PORT);
+    let from = || {
+        let socket = open(to).ok()?;
+        rustix::net::connect(&socket, &to).ok()?;
+        SocketAddr::try_from(rustix::net::getsockname(&socket).ok()?).ok()
+    };
+    address.is_loopback() || from().is_some_and(|from| from.ip() == address)
 }
 
 /// Takes a receiving socket out of the kernel's list of those that share the port, though other processes have it

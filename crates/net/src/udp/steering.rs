@@ -52,6 +52,19 @@ const MESSAGE_AT: u32 = PAYLOAD_AT + HEADER_BYTES as u32;
 /// A slot in use in [`Member::stay`], beside the generation.
 const HERE: u32 = 1 << 31;
 
+/// The slot of the process whose connection a message for QP 1 is about, as the program finds it; none of a request,
+/// which is for whoever listens.
+pub(super) fn connection(datagram: &[u8]) -> Option<u8> {
+    let at = |at: usize| datagram.get(at..).and_then(<[u8]>::first_chunk::<2>);
+    let attribute = u16::from_be_bytes(*at(PAYLOAD_AT as usize + ATTRIBUTE_AT)?);
+    let word = match attribute {
+        attribute::REQ | attribute::SIDR_REQ => return None,
+        attribute::SIDR_REP => MESSAGE_AT,
+        _ => MESSAGE_AT + 4,
+    };
+    datagram.get(word as usize).copied()
+}
+
 /// One process's socket.
 #[repr(C, align(64))]
 struct Member {

@@ -437,6 +437,75 @@ fn a_server_lets_its_listener_go_before_it_makes_the_next() {
     }
 }
 
+/// As a server under `sudo` and a client as oneself: the server's user has the port, and hands on what is for the
+/// client.
+///
+/// Rules: NET-18
+#[test]
+fn a_client_of_another_user_connects_and_parts() {
+    if !is_root() {
+        return eprintln!("skipped: only root can be another user too");
+    }
+    alone(path_of!("a_client_of_another_user_connects_and_parts"), Way::Network, || {
+        let mut passive = Puppet::start(&[]);
+        // At any address, so for other hosts too.
+        passive.order(&[order::HOST, 0]);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        let mut active = Puppet(Child::start_under(path_of!("puppet"), AS_NOBODY));
+        active.connect(&mut passive, port);
+        active.order(&[order::DISCONNECT]);
+        passive.expect(event::DISCONNECTED);
+        passive.order(&[order::DISCONNECT]);
+        active.expect(event::DISCONNECTED);
+        active.expect(event::TIMEWAIT_EXIT);
+        // Port 1 is nobody's, of no user.
+        active.order(&[order::CONNECT, 1]);
+        assert_eq!(active.expect(event::REJECTED).0, 8);
+        active.finish();
+        passive.expect(event::TIMEWAIT_EXIT);
+        passive.finish();
+    });
+}
+
+/// A server that does not have the port is found by requests from whoever has it, and from its own user's.
+///
+/// Rules: NET-18
+#[test]
+fn a_server_of_another_user_is_found() {
+    if !is_root() {
+        return eprintln!("skipped: only root can be another user too");
+    }
+    alone(path_of!("a_server_of_another_user_is_found"), Way::Network, || {
+        let mut stranger = Child::start(path_of!("stranger"));
+        let [] = stranger.hear();
+        let mut passive = Puppet(Child::start_under(path_of!("puppet"), AS_NOBODY));
+        passive.order(&[order::HOST, 0]);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        let as_nobody = Child::start_under(path_of!("puppet"), AS_NOBODY);
+        for mut active in [Puppet::start(&[]), Puppet(as_nobody)] {
+            active.connect(&mut passive, port);
+            active.order(&[order::DISCONNECT]);
+            passive.expect(event::DISCONNECTED);
+            passive.order(&[order::DISCONNECT]);
+            active.expect(event::DISCONNECTED);
+            active.expect(event::TIMEWAIT_EXIT);
+            passive.expect(event::TIMEWAIT_EXIT);
+            active.order(&[order::CONNECT, 1]);
+            assert_eq!(active.expect(event::REJECTED).0, 8, "nobody's, of no user");
+            active.finish();
+        }
+        // Nobody is found who listens no more.
+        passive.ask(&[order::LEAVE]);
+        let mut late = Puppet::start(&[]);
+        late.order(&[order::CONNECT, port]);
+        assert_eq!(late.expect(event::REJECTED).0, 8);
+        late.finish();
+        passive.finish();
+        stranger.tell(&[]);
+        stranger.finish();
+    });
+}
+
 /// What is about a connection goes to its process, and not by way of another that has the port: that may
 /// have stopped.
 ///

@@ -4,7 +4,9 @@
 use std::fs::{self, File, FileTimes, Permissions};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -35,6 +37,7 @@ const MANY: u32 = 260;
 fn role() {
     play(&[
         ("talks", talks),
+        ("talks_to_another_user", talks_to_another_user),
         ("talks_undumpable", talks_undumpable),
         ("opens", opens),
         ("stays", stays),
@@ -68,6 +71,15 @@ fn loopback_up() {
 
 /// Moves bytes to and from the other end by every operation, and then waits to be told to end.
 fn talks(channel: &mut Channel) {
+    exchange(channel, true);
+}
+
+/// The same without datagrams to a group, which come to one user only.
+fn talks_to_another_user(channel: &mut Channel) {
+    exchange(channel, false);
+}
+
+fn exchange(channel: &mut Channel, in_group: bool) {
     let end = open();
     let memory = Buffer::new(4096);
     let mr = end.reg(&memory, ALL);
@@ -97,12 +109,16 @@ fn talks(channel: &mut Channel) {
     // SAFETY: all variants are plain bytes.
     let to_all = ah(end.pd, &to_gid(unsafe { group.raw }));
     let datagram = ibv_send_wr { wr_id: 6, ..with_sges(wr(IBV_WR_SEND), &mut word) };
-    post(ud, &mut addressed(datagram, to_all, 0xff_ffff, QKEY));
-    let mut done = [(); 7].map(|()| end.expect(IBV_WC_SUCCESS).wr_id);
+    let (all, arrived): (&[u64], &[usize]) = if in_group {
+        post(ud, &mut addressed(datagram, to_all, 0xff_ffff, QKEY));
+        (&[1, 2, 3, 4, 5, 6, 7], &[64, 1024, 2048 + GRH, 3072 + GRH])
+    } else {
+        (&[1, 2, 3, 4, 7], &[64, 1024, 2048 + GRH])
+    };
+    let mut done: Vec<_> = all.iter().map(|_| end.expect(IBV_WC_SUCCESS).wr_id).collect();
     done.sort_unstable();
-    assert_eq!(done, [1, 2, 3, 4, 5, 6, 7]);
-    let arrived = [64, 1024, 2048 + GRH, 3072 + GRH];
-    assert_eq!(arrived.map(|at| memory.word(at)), [peer; 4]);
+    assert_eq!(done, all);
+    assert!(arrived.iter().all(|at| memory.word(*at) == peer));
     let mut back = [sge(memory.addr() + 128, 8, mr)];
     post(qp, &mut rdma_wr(IBV_WR_RDMA_READ, &mut back, there + 64, key));
     end.expect(IBV_WC_SUCCESS);
@@ -145,6 +161,42 @@ fn talk_and_kill(one: &[&str], other: &[&str]) {
     one.kill();
     other.tell(&[1]);
     other.finish();
+}
+
+/// The users whose processes have the port in this network namespace.
+fn users_of_port() -> Vec<u32> {
+    let list = fs::read_to_string("/proc/thread-self/net/udp6").expect("the kernel has a list");
+    let fields = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let of_port = fields.filter(|fields| fields.get(1).is_some_and(|it| it.ends_with(":12B7")));
+    of_port.map(|fields| fields[7].parse().expect("a user")).collect()
+}
+
+/// A process of one user has the port, and hands on to the other what is for it; when it has ended, the other has it.
+///
+/// Rules: NET-18
+#[test]
+fn processes_of_two_users_talk_in_one_network_namespace() {
+    let test = path_of!("processes_of_two_users_talk_in_one_network_namespace");
+    if !is_root() {
+        return eprintln!("skipped: only root can be another user too");
+    }
+    in_network(test, &[], || {
+        loopback_up();
+        let start = |wrapper| Child::start_under(path_of!("talks_to_another_user"), wrapper);
+        for (first, then) in [(AS_NOBODY, &[][..]), (&[], AS_NOBODY)] {
+            let mut one = start(first);
+            until("the first to have the port", || (!users_of_port().is_empty()).then_some(()));
+            let has_it = users_of_port();
+            let mut other = start(then);
+            talk(&mut one, &mut other);
+            assert_eq!(users_of_port(), has_it, "there is one port");
+            one.kill();
+            let other_has_it = || users_of_port().iter().any(|user| *user != has_it[0]);
+            until("the second to have the port", || other_has_it().then_some(()));
+            other.tell(&[1]);
+            other.finish();
+        }
+    });
 }
 
 /// What a process has done before it runs, in a mount namespace of its own.
@@ -443,34 +495,60 @@ fn name() -> String {
     directory.file_name().expect("it has one").to_str().expect("text").to_owned()
 }
 
+/// As where nothing can be made in `/dev/shm`.
+const READ_ONLY: &str = "mount -t tmpfs -o ro tmpfs /dev/shm";
+
 /// Where `/dev/shm` is of no use all processes of the user find each other elsewhere.
 #[test]
 fn there_is_another_place_than_shared_memory() {
-    let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm";
-    in_network(
-        path_of!("there_is_another_place_than_shared_memory"),
-        &words(&after(read_only)),
-        || {
-            loopback_up();
-            let name = name();
-            let squatted = format!("mount -t tmpfs tmpfs /dev/shm && touch /dev/shm/{name}");
-            let open_to_all =
-                format!("mount -t tmpfs tmpfs /dev/shm && mkdir -m 777 /dev/shm/{name}");
-            let of_nobody = format!(
-                "mount -t tmpfs tmpfs /dev/shm && mkdir -m 700 /dev/shm/{name} && \
-             {{ chown 65534 /dev/shm/{name} || chmod 777 /dev/shm/{name}; }}"
-            );
-            let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm".to_owned();
-            for trouble in [read_only, squatted, open_to_all, of_nobody] {
-                let wrapper = after(&trouble);
-                talk_and_kill(&words(&wrapper), &words(&wrapper));
+    let test = path_of!("there_is_another_place_than_shared_memory");
+    in_network(test, &words(&after(READ_ONLY)), || {
+        loopback_up();
+        // Others may take away what is in the second.
+        for trouble in [READ_ONLY, "mount -t tmpfs -o mode=777 tmpfs /dev/shm"] {
+            let wrapper = after(trouble);
+            talk_and_kill(&words(&wrapper), &words(&wrapper));
+        }
+        // Nobody looks there where nobody has such trouble.
+        let name = name();
+        let (of_network, _) = name.rsplit_once('-').expect("a number at its end");
+        let places = ["/run/user/0", "/tmp"].into_iter().flat_map(fs::read_dir);
+        for entry in places.flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(of_network)) {
+                let _ = fs::remove_dir_all(entry.path());
             }
-            // Nobody looks there where nobody has such trouble.
-            for place in ["/run/user/0", "/tmp"] {
-                let _ = fs::remove_dir_all(Path::new(place).join(&name));
-            }
-        },
-    );
+        }
+    });
+}
+
+/// A name in a network namespace is whoever's who takes it first. Another user who takes all that processes take there
+/// keeps nobody from having a device, nor those of one user from telling each other by their numbers.
+#[test]
+fn names_that_another_user_has_taken_keep_nobody_out() {
+    if !is_root() {
+        return eprintln!("skipped: only root can be another user too");
+    }
+    in_network(path_of!("names_that_another_user_has_taken_keep_nobody_out"), &[], || {
+        loopback_up();
+        // As the user nobody, in the name of this thread alone.
+        let become_user = |user: u32| {
+            // SAFETY: takes numbers; what this process has is not less its own.
+            let become_user = unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) };
+            assert_eq!(become_user, 0);
+        };
+        become_user(65_534);
+        let taken: Vec<_> = (0..=u8::MAX)
+            .map(|slot| {
+                let address = SocketAddr::from_abstract_name(format!("transom-slot-{slot}"));
+                UnixListener::bind_addr(&address.expect("a name")).expect("nobody has it")
+            })
+            .collect();
+        become_user(0);
+        let (users, names) = Registry::open().expect("a registry").names_of_others();
+        assert_eq!((Vec::from_iter(users), names), (vec![65_534], Registry::PROCESSES));
+        talk_and_kill(&[], &[]);
+        drop(taken);
+    });
 }
 
 /// How a program is run so that no mode lets it pass because it is root.

@@ -360,23 +360,10 @@ impl QueuePair {
 
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
-        let slot = peer.slot();
-        if let Some(mut address) =
-            self.device.port().over_wire(attributes.destination.address(), slot)
-        {
-            // Before the port: what cannot be reached needs none.
-            if let Destination::Address(address) = attributes.destination
-                && self.config.service != Service::Ud
-            {
-                let reachable = self.device.port().check_reachable(&address, false);
-                reachable.map_err(ModifyFailure::Unreachable)?;
-            }
-            self.device.port().open_wire().map_err(ModifyFailure::NoPort)?;
-            if self.device.options().congestion {
-                address.traffic_class |= ECN_CAPABLE;
-            }
-            let mtu = 128 << attributes.path_mtu;
-            return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
+        let (slot, port) = (peer.slot(), self.device.port());
+        let to = attributes.destination.address();
+        if let Some(address) = port.over_wire(to, slot) {
+            return self.link_over_wire(address, attributes);
         }
         if slot == self.number.slot() {
             return Ok(Link::Loopback);
@@ -386,8 +373,31 @@ impl QueuePair {
             Ok(None) => {}
             Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
         }
-        self.device.port().check_same_registry(slot).map_err(ModifyFailure::NoPeer)?;
+        if let Some(address) = port.to_another_user(to, slot) {
+            return self.link_over_wire(address, attributes);
+        }
+        port.check_same_registry(slot).map_err(ModifyFailure::NoPeer)?;
         Ok(Link::None)
+    }
+
+    fn link_over_wire(
+        &self,
+        mut address: Address,
+        attributes: &QpAttributes,
+    ) -> Result<Link, ModifyFailure> {
+        // Before the port: what cannot be reached needs none.
+        if let Destination::Address(address) = attributes.destination
+            && self.config.service != Service::Ud
+        {
+            let reachable = self.device.port().check_reachable(&address, false);
+            reachable.map_err(ModifyFailure::Unreachable)?;
+        }
+        self.device.port().open_wire().map_err(ModifyFailure::NoPort)?;
+        if self.device.options().congestion {
+            address.traffic_class |= ECN_CAPABLE;
+        }
+        let mtu = 128 << attributes.path_mtu;
+        Ok(Link::Wire(Path::new(&address, self.number, mtu)))
     }
 
     /// Lets initiators see the state and what it allows.

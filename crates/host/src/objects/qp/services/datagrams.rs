@@ -30,23 +30,26 @@ impl At<'_> {
         let device = &self.qp.device;
         let slot = request.to.slot();
         if let Some(address) = device.port().over_wire(Some(datagram.address), slot) {
-            let path = Path::new(&address, self.qp.number, MAX_DATAGRAM);
-            return match device.port().open_wire() {
-                Ok(()) => self.send_packets(&path, outgoing),
-                Err(_) => Sent::Unreachable,
-            };
+            return self.send_over_wire(&address, outgoing);
         }
         if slot == self.qp.number.slot() {
             return self.send_loopback(request.to, outgoing, deferred);
         }
-        match device.peer(slot) {
-            Some(peer) => self.send_to_peer(&peer, outgoing),
-            None => {
-                let _ = device.port().check_same_registry(slot);
-                let queue_pairs = &self.qp.adapter.queue_pairs;
-                queue_pairs.note_none(self.qp.number.bits(), request.to.bits());
-                Sent::Unreachable
-            }
+        if let Some(peer) = device.peer(slot) {
+            return self.send_to_peer(&peer, outgoing);
+        }
+        if let Some(address) = device.port().to_another_user(Some(datagram.address), slot) {
+            return self.send_over_wire(&address, outgoing);
+        }
+        let _ = device.port().check_same_registry(slot);
+        Sent::Unreachable
+    }
+
+    fn send_over_wire(&self, address: &Address, outgoing: Outgoing<'_>) -> Sent {
+        let path = Path::new(address, self.qp.number, MAX_DATAGRAM);
+        match self.qp.device.port().open_wire() {
+            Ok(()) => self.send_packets(&path, outgoing),
+            Err(_) => Sent::Unreachable,
         }
     }
 

@@ -1,0 +1,244 @@
+//! The port of a network namespace with processes of several users.
+//!
+//! The kernel lets the sockets of one user share a port. Where another user has it, a process is his *guest*: it sends
+//! as ever, and what comes for it is handed on by whoever has the port, to a socket whose name tells its slot. When the
+//! last process of that user has left the port, the guest takes it.
+//!
+//! What is handed on is worth as much as who does it, which the kernel tells with each message. Of root anything is
+//! taken. Of others only what every user of this host can send: packets from an address of this host. Whatever it is,
+//! the queue pairs look at it as at all packets.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use transom_system::descriptor;
+use transom_system::registry::user_of;
+use transom_wire::cm::ServiceId;
+
+use super::forward::{self, Forward};
+use super::{Datagrams, socket};
+
+/// For how long it is remembered whether an address is this host's.
+const REMEMBERED: Duration = Duration::from_millis(100);
+
+/// Pending questions of guests whether somebody still has the port; none is ever answered.
+const GUESTS: i32 = 4096;
+
+fn name(kind: &str, slot: u8) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(format!("transom-{kind}-{slot}").as_bytes())?)
+}
+
+/// The name by which a guest gets what is for it.
+fn door_of(slot: u8) -> io::Result<SocketAddrUnix> {
+    name("door", slot)
+}
+
+fn open(kind: SocketType) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(descriptor::high(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?))
+}
+
+/// What a process that has the port keeps open, so that guests notice when it has left.
+pub(super) struct Host(OwnedFd);
+
+impl Host {
+    /// If another user has taken the name, guests watch others who have the port, or none.
+    pub(super) fn open(slot: u8) -> io::Result<Option<Self>> {
+        let own = open(SocketType::STREAM)?;
+        match rustix::net::bind(&own, &name("port", slot)?) {
+            Err(Errno::ADDRINUSE) => return Ok(None),
+            bound => bound?,
+        }
+        rustix::net::listen(&own, GUESTS)?;
+        Ok(Some(Self(own)))
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// What hangs up when a process of this user, which has the port, leaves it.
+    pub(super) fn watch(user: u32) -> Option<OwnedFd> {
+        (1..u8::MAX).find_map(|slot| {
+            let asks = open(SocketType::STREAM).ok()?;
+            rustix::net::connect(&asks, &name("port", slot).ok()?).ok()?;
+            (user_of(&asks).ok()? == user).then_some(asks)
+        })
+    }
+}
+
+/// Where a guest gets what others hand on to it.
+pub(super) struct Door {
+    socket: OwnedFd,
+    /// Whether the address asked about last is this host's, and when that was.
+    known: Mutex<Option<(IpAddr, bool, Instant)>>,
+}
+
+impl Door {
+    pub(super) fn open(slot: u8) -> io::Result<Self> {
+        let socket = open(SocketType::DGRAM)?;
+        rustix::net::sockopt::set_socket_passcred(&socket, true)?;
+        rustix::net::bind(&socket, &door_of(slot)?)?;
+        Ok(Self { socket, known: Mutex::default() })
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The oldest message, put into `room`: what was handed on, if it is that and may be taken of who handed it on.
+    pub(super) fn receive<'a>(&self, room: &'a mut [u8]) -> Option<Option<Datagrams<'a>>> {
+        let (length, user) = receive_with_user(&self.socket, room)?;
+        let datagrams = forward::parse(&room[..length]);
+        Some(datagrams.filter(|it| user.is_some_and(|user| self.may_come(it.from, user))))
+    }
+
+    fn may_come(&self, from: SocketAddr, user: u32) -> bool {
+        let ours = rustix::process::geteuid().as_raw();
+        user == 0 || user == ours || self.is_of_this_host(from.ip())
+    }
+
+    fn is_of_this_host(&self, address: IpAddr) -> bool {
+        let mut known = self.known.lock();
+        if let Some((last, is_here, when)) = *known
+            && last == address
+            && when.elapsed() < REMEMBERED
+        {
+            return is_here;
+        }
+        let is_here = socket::is_of_this_host(address);
+        *known = Some((address, is_here, Instant::now()));
+        is_here
+    }
+}
+
+/// What a guest keeps open for a service that it listens to: requests for it name no process, and are handed on to
+/// whose name is found.
+#[derive(Debug)]
+pub struct Announcement(#[expect(dead_code, reason = "it is there until it is dropped")] OwnedFd);
+
+impl Announcement {
+    pub(super) fn of(service: ServiceId, slot: u8) -> io::Result<Self> {
+        let own = open(SocketType::DGRAM)?;
+        rustix::net::bind(&own, &name(&listener_of(service), slot)?)?;
+        Ok(Self(own))
+    }
+}
+
+fn listener_of(ServiceId(service): ServiceId) -> String {
+    format!("listener-{service:x}")
+}
+
+/// The slot of a guest that listens to a service.
+pub(super) fn listening(service: ServiceId) -> Option<u8> {
+    let (asks, kind) = (open(SocketType::DGRAM).ok()?, listener_of(service));
+    let is_there =
+        |slot: &u8| name(&kind, *slot).is_ok_and(|name| rustix::net::connect(&asks, &name).is_ok());
+    (1..u8::MAX).find(is_there)
+}
+
+/// Hands datagrams on to the guest in a slot; an error if nobody is there.
+pub(super) fn send(by: &Forward, slot: u8, datagrams: &Datagrams<'_>) -> io::Result<()> {
+    by.send_to(&door_of(slot)?, datagrams)
+}
+
+/// A message, and the user of the process that has sent it.
+fn receive_with_user(socket: &OwnedFd, room: &mut [u8]) -> Option<(usize, Option<u32>)> {
+    /// Room for credentials, aligned as control messages are.
+    #[repr(C, align(8))]
+    struct Control([u8; 64]);
+
+    let mut control = Control([0; 64]);
+    let mut part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    // SAFETY: all zeros is a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    let length = loop {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: the message points to room that lives until the call has returned.
+        let length = unsafe {
+            libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut message, flags)
+        };
+        match usize::try_from(length) {
+            Ok(length) => break length,
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    };
+    // SAFETY: the kernel has filled in the headers of the control messages that there are, within the room.
+    let user = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let is_user = !header.is_null()
+            && (*header).cmsg_level == libc::SOL_SOCKET
+            && (*header).cmsg_type == libc::SCM_CREDENTIALS;
+        is_user.then(|| libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().uid)
+    };
+    Some((length, user))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+
+    use super::*;
+
+    /// Nobody has this slot.
+    const SLOT: u8 = 0;
+
+    /// The real and effective user of this thread alone.
+    fn become_user(user: u32) {
+        // SAFETY: takes numbers.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, -1) }, 0);
+    }
+
+    fn hand_on(from: &str) {
+        let bytes = b"packet";
+        let from = from.parse().expect("an address");
+        let to = "127.0.0.1".parse().expect("an address");
+        let sent = Datagrams { from, to, tos: 0, ttl: 64, first: 0, segment: bytes.len(), bytes };
+        let message = [&forward::head(&sent)[..], bytes].concat();
+        let name = UnixAddress::from_abstract_name(format!("transom-door-{SLOT}")).expect("a name");
+        let socket = UnixDatagram::unbound().expect("a socket");
+        socket.send_to_addr(&message, &name).expect("there is room");
+    }
+
+    /// Whoever hands on what has come from another host could have made it up.
+    #[test]
+    fn another_user_hands_on_only_what_anybody_could_send() {
+        let door = Door::open(SLOT).expect("nobody has it");
+        let came = || {
+            let mut room = [0; 256];
+            door.receive(&mut room).expect("something has come").map(|it| it.from.to_string())
+        };
+        let [near, far] = ["127.0.0.1:50000", "203.0.113.5:50000"];
+        for from in [near, far] {
+            hand_on(from);
+            assert_eq!(came().as_deref(), Some(from), "of this user itself");
+        }
+        if rustix::process::geteuid().is_root() {
+            for (from, expected) in [(near, Some(near)), (far, None)] {
+                become_user(65_534);
+                hand_on(from);
+                become_user(0);
+                assert_eq!(came().as_deref(), expected, "{from}");
+            }
+        }
+        assert!(door.receive(&mut [0; 256]).is_none());
+    }
+
+    #[test]
+    fn an_address_of_this_host_is_one_that_is_sent_from() {
+        let is_here = |text: &str| socket::is_of_this_host(text.parse().expect("an address"));
+        assert!(is_here("127.0.0.1") && is_here("::1"));
+        assert!(!is_here("203.0.113.5") && !is_here("2001:db8::5"));
+    }
+}
