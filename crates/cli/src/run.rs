@@ -1,5 +1,6 @@
 //! `transom run`: becomes a program that finds our libibverbs and librdmacm first, or waits for it (`explained`).
 
+mod between;
 mod carried;
 mod explained;
 mod instruments;
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::process::Command;
 use transom_ibverbs::DeviceName;
 use tree::Tree;
+use watcher::Watching;
 
 /// What this command is called where it answers for iproute2's.
 pub(crate) const RDMA: &str = "rdma";
@@ -40,8 +42,10 @@ dlsym.) LD_PRELOAD names libtransom_malloc.so too, by which memory can be shared
 With --explain this command stays, sends on the signals that it gets, and ends as the program does. It
 tells of all processes of this user in this network namespace since the program was started.
 
-A small process stays beside it, which sleeps, and which `wait` does not find: should the program be killed, it tells
-the peers on other hosts that their connections have ended, as a kernel with an adapter does. It ends with the program.
+A small process stays beside it, which sleeps, and which `wait` does not find: should the program be
+killed, it tells the peers on other hosts that their connections have ended, as a kernel with an adapter
+does. It ends with the program. As the first process of a container, where that would be killed before,
+this command stays instead, and hands on to the program what it is sent.
 
 It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
@@ -167,11 +171,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         Err(problem) => anstream::eprintln!("warning: `rdma` will not show the device: {problem}"),
     }
     instruments::attach(&args.instruments, &mut command)?;
-    if let Err(problem) = watcher::stay_beside(&mut command) {
-        anstream::eprintln!(
-            "warning: should the program be killed, its peers on other hosts will not be told: {problem}"
-        );
-    }
+    let watching = Watching::prepare(&mut command);
     if let Err(problem) = show_files(&name, &mut command) {
         // Few programs need them.
         anstream::eprintln!(
@@ -179,6 +179,12 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         );
     }
     broken_pipe::leave_as_it_was(&mut command);
+    let watched = watching.and_then(|watching| watching.map_or(Ok(()), Watching::begin));
+    if let Err(problem) = watched {
+        anstream::eprintln!(
+            "warning: should the program be killed, its peers on other hosts will not be told: {problem}"
+        );
+    }
     if args.explain {
         return explained::run(program, &mut command);
     }

@@ -19,8 +19,11 @@ use std::process::Command;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
+use transom_device::protection::Announcer;
 use transom_host::connections::LastWords;
 use transom_system::registry::{Life, Registry, WATCHER, Watcher};
+
+use super::between;
 
 /// What it is called, in the list of processes too.
 const NAME: &str = "transom: speaks for";
@@ -28,23 +31,118 @@ const NAME: &str = "transom: speaks for";
 /// How often it looks whether the program still runs where the system does not tell.
 const SELDOM: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Starts it, for the program that takes this process's place. The error says why nobody will speak for that.
-pub(super) fn stay_beside(command: &mut Command) -> io::Result<()> {
-    // Without a registry the program opens no device, and says why.
-    let Ok(registry) = Registry::open() else { return Ok(()) };
-    let number = getrandom::u64().map_err(io::Error::other)?;
-    let watcher = registry.make_watcher(number)?;
-    let program = Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
-    if split()? {
-        let _ = catch_unwind(AssertUnwindSafe(|| watch(registry, &watcher, &program)));
-        drop(watcher);
-        // SAFETY: ends this process. What this command would do at its end is not this one's to do.
-        unsafe { libc::_exit(0) };
+/// Who is to speak for the processes of a run.
+pub(super) struct Watching {
+    registry: &'static Registry,
+    watcher: Watcher,
+}
+
+impl Watching {
+    /// Has the processes of a program make themselves known. None without a registry: then the program opens no
+    /// device, and says why.
+    pub(super) fn prepare(command: &mut Command) -> io::Result<Option<Self>> {
+        let Ok(registry) = Registry::open() else { return Ok(None) };
+        let number = getrandom::u64().map_err(io::Error::other)?;
+        let watcher = registry.make_watcher(number)?;
+        command.env(WATCHER, format!("{number:x}"));
+        Ok(Some(Self { registry, watcher }))
     }
-    // Its name is there as long as the other process is.
-    std::mem::forget(watcher);
-    command.env(WATCHER, format!("{number:x}"));
-    Ok(())
+
+    /// Begins, and comes back in the process that becomes the program. The error says why nobody will speak for it.
+    pub(super) fn begin(self) -> io::Result<()> {
+        if between::is_needed() {
+            return between::stay(self);
+        }
+        let program =
+            Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
+        if split()? {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.watch(&program)));
+            drop(self);
+            // SAFETY: ends this process. What this command would do at its end is not this one's to do.
+            unsafe { libc::_exit(0) };
+        }
+        // Its name is there as long as the other process is.
+        std::mem::forget(self);
+        Ok(())
+    }
+
+    /// Speaks for the processes of the program until the last of them has ended.
+    fn watch(&self, program: &Program) {
+        if step_aside(program.pid).is_err() {
+            return;
+        }
+        let mut vigil = Vigil::new(self);
+        loop {
+            // Before those are asked who make themselves known: the last is among them then.
+            let is_over = program.has_ended();
+            vigil.look();
+            if is_over && vigil.members.is_empty() {
+                return;
+            }
+            let end = program.end.as_ref().filter(|_| !is_over).map(|end| end.as_fd());
+            let looks = program.end.is_none() && !is_over;
+            vigil.sleep(end, looks.then_some(&SELDOM));
+        }
+    }
+}
+
+/// The processes that have made themselves known, and what is at hand for their ends.
+pub(super) struct Vigil<'a> {
+    of: &'a Watching,
+    members: Vec<Life>,
+    words: Option<LastWords>,
+}
+
+impl<'a> Vigil<'a> {
+    pub(super) fn new(of: &'a Watching) -> Self {
+        Self { of, members: Vec::new(), words: None }
+    }
+
+    /// Takes in who has come, and speaks for those that have ended.
+    pub(super) fn look(&mut self) {
+        let Watching { registry, watcher } = self.of;
+        let mut ended = Vec::new();
+        while let Some(process) = watcher.next() {
+            match registry.watch(process) {
+                Ok(life) => self.members.push(life),
+                Err(_) if registry.is_alive(process) => {}
+                Err(_) => ended.push(process),
+            }
+            if self.words.is_none() {
+                self.words = LastWords::new(registry).ok();
+            }
+        }
+        let members = self.members.extract_if(.., |life| life.has_ended());
+        ended.extend(members.map(|life| life.process()));
+        self.say_for(&ended);
+        if let Some(words) = &mut self.words
+            && is_readable(words.descriptor())
+        {
+            words.refresh();
+        }
+    }
+
+    /// Speaks for all that are left, which end with this process.
+    pub(super) fn end(&mut self) {
+        let ended: Vec<_> = self.members.drain(..).map(|life| life.process()).collect();
+        self.say_for(&ended);
+    }
+
+    fn say_for(&mut self, ended: &[Announcer]) {
+        if let (false, Some(words)) = (ended.is_empty(), &mut self.words) {
+            let _ = words.say_for(ended);
+        }
+    }
+
+    /// Sleeps until there is something to look at, or at this descriptor.
+    pub(super) fn sleep(&self, other: Option<BorrowedFd<'_>>, timeout: Option<&Timespec>) {
+        let addresses = self.words.as_ref().map(|words| words.descriptor());
+        let lives = self.members.iter().map(|life| life.descriptor().as_fd());
+        let all = [self.of.watcher.descriptor()].into_iter().chain(addresses).chain(other);
+        let all = all.chain(lives);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let _ = poll(&mut fds, timeout);
+    }
 }
 
 /// Makes a second process of this one, which has one thread; true in the new one. That has no signal for its end.
@@ -72,60 +170,6 @@ impl Program {
             None => getppid() != Some(self.pid),
         }
     }
-}
-
-fn watch(registry: &'static Registry, watcher: &Watcher, program: &Program) {
-    if step_aside(program.pid).is_err() {
-        return;
-    }
-    // Those that have made themselves known, and what is at hand for them.
-    let mut members: Vec<Life> = Vec::new();
-    let mut words: Option<LastWords> = None;
-    loop {
-        // Before the pipe is read: who has made himself known last is in it then.
-        let is_over = program.has_ended();
-        let mut ended = Vec::new();
-        while let Some(process) = watcher.next() {
-            match registry.watch(process) {
-                Ok(life) => members.push(life),
-                Err(_) if registry.is_alive(process) => {}
-                Err(_) => ended.push(process),
-            }
-            if words.is_none() {
-                words = LastWords::new(registry).ok();
-            }
-        }
-        ended.extend(members.extract_if(.., |life| life.has_ended()).map(|life| life.process()));
-        if let (false, Some(words)) = (ended.is_empty(), &mut words) {
-            let _ = words.say_for(&ended);
-        }
-        if is_over && members.is_empty() {
-            return;
-        }
-        let addresses = words.as_ref().map(|words| words.descriptor());
-        if sleep(watcher, program, is_over, &members, addresses)
-            && let Some(words) = &mut words
-        {
-            words.refresh();
-        }
-    }
-}
-
-/// Sleeps until something has happened; whether the addresses of the host have changed.
-fn sleep(
-    watcher: &Watcher,
-    program: &Program,
-    is_over: bool,
-    members: &[Life],
-    addresses: Option<BorrowedFd<'_>>,
-) -> bool {
-    let end = program.end.as_ref().filter(|_| !is_over).map(|end| end.as_fd());
-    let lives = members.iter().map(|life| life.descriptor().as_fd());
-    let all = addresses.into_iter().chain([watcher.descriptor()]).chain(end).chain(lives);
-    let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let looks = program.end.is_none() && !is_over;
-    let _ = poll(&mut fds, looks.then_some(&SELDOM));
-    addresses.is_some() && !fds[0].revents().is_empty()
 }
 
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
@@ -161,7 +205,7 @@ fn step_aside(program: Pid) -> io::Result<()> {
 }
 
 /// Closes what a program would have open too; all else is this command's own.
-fn close_what_is_the_programs() -> io::Result<()> {
+pub(super) fn close_what_is_the_programs() -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut inherited = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {

@@ -597,9 +597,13 @@ fn a_program_of_transom_run_is_spoken_for_however_it_ends() {
     };
     let [transom, ..] = command();
     let run = [transom.to_str().expect("text"), "run", "--"];
+    // The first process of a container, with which all others there end.
+    let contained = [&["unshare", "--pid", "--fork", "--mount-proc"], &run[..]].concat();
     let mut active = Puppet::start_in(&pair, Side::Near);
-    for how in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT, 0] {
-        let mut passive = Puppet::start_under_in(&pair, Side::Far, &run);
+    let ways = [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT, 0];
+    let ways = ways.into_iter().flat_map(|how| [(how, &run[..]), (how, &contained)]);
+    for (how, command) in ways {
+        let mut passive = Puppet::start_under_in(&pair, Side::Far, command);
         let port = passive.ask(&[order::LISTEN, 0]);
         active.connect(&mut passive, port);
         passive.order(&[order::DIE, how as u64]);

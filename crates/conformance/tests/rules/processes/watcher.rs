@@ -1,8 +1,9 @@
 //! The process that `transom run` leaves beside its program: it changes nothing for that, and goes with it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use transom_conformance::harness::until;
 use transom_conformance::path_of;
@@ -60,6 +61,46 @@ fn program(channel: &mut Channel) {
 fn is_renamed(pid: u32) -> bool {
     let words = fs::read(file_of(pid, "cmdline")).unwrap_or_default();
     words.starts_with(format!("transom: speaks for {}\0", std::process::id()).as_bytes())
+}
+
+/// A program under `transom run` that is the first process of a PID namespace, as in a container.
+fn contained(script: &str) -> Command {
+    let [transom, ..] = command();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(transom);
+    command.args(["run", "--", "sh", "-c", script]);
+    command
+}
+
+/// There the program has this command before it, which is not to be noticed either.
+///
+/// Rules: CM-50
+#[test]
+fn a_program_in_a_container_ends_as_it_would_alone_and_gets_what_is_sent() {
+    if !is_root() {
+        return eprintln!("skipped: only root makes a PID namespace");
+    }
+    for (script, code) in [
+        ("exit 7", 7),
+        ("kill -KILL $$", 128 + libc::SIGKILL),
+        ("kill -ABRT $$", 128 + libc::SIGABRT),
+        // What it leaves behind is nobody's to wait for.
+        ("(sleep 60 &) ; exit 3", 3),
+        ("no_such_program_anywhere", 127),
+    ] {
+        let status = contained(script).stderr(Stdio::null()).status().expect("it starts");
+        assert_eq!(status.code(), Some(code), "{script}");
+    }
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut outer = contained(script).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = [0; 6];
+    let output = outer.stdout.as_mut().expect("it is piped");
+    output.read_exact(&mut said).expect("it says that it is ready");
+    let first = fs::read_to_string(format!("/proc/{0}/task/{0}/children", outer.id()));
+    let first: i32 = first.expect("listed").trim().parse().expect("one child");
+    // SAFETY: the first process of that namespace, which ends below.
+    assert_eq!(unsafe { libc::kill(first, libc::SIGTERM) }, 0);
+    assert_eq!(outer.wait().expect("it ends").code(), Some(9));
 }
 
 /// Rules: CM-50
