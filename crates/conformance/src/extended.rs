@@ -170,6 +170,7 @@ pub fn raw_clock(context: *mut ibv_context) -> u64 {
 /// A queue pair in ERR: every receive posted to it completes at once, flushed, into this queue.
 pub fn flushing(end: &End, cq: *mut ibv_cq) -> *mut ibv_qp {
     let mut init = ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..end.init(IBV_QPT_RC) };
+    init.cap.max_recv_wr = 4096;
     let qp = end.qp_with(&mut init);
     take_to(end, qp, IBV_QPS_ERR);
     qp

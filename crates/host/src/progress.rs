@@ -492,7 +492,7 @@ impl<'a> Dispatch<'a> {
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
 
-    use transom_device::queue::{CompletionOptions, Opcode, Status};
+    use transom_device::queue::{CompletionOptions, Feeder, Opcode, Status};
     use transom_system::registry::Dropped;
     use transom_wire::packet::PORT;
 
@@ -514,7 +514,7 @@ mod tests {
         let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
         work.has_polled(true);
         assert!(!work.has_polled(false));
-        cq.push(&Completion::new(1, Status::Success, Opcode::Send, 1), false);
+        cq.push(Feeder::default(), &Completion::new(1, Status::Success, Opcode::Send, 1), false);
         assert_eq!(adapter.poll(&cq, 1, |_, completion| assert_eq!(completion.wr_id, 1)), Some(1));
         assert!(work.has_polled(true));
         assert!(!work.has_polled(false));

@@ -1,6 +1,8 @@
 //! A queue pair at work: how it is called, what is sent for it, and in which order. What is around it,
 //! a process and a link, it has by the trait [`Io`].
 
+use std::cell::Cell;
+
 use transom_device::Access;
 use transom_device::execution::{
     Bytes, Context, CopyError, Effect, Effects, LocalBuffers, MAX_BURST, Payload, PlainSend,
@@ -26,6 +28,9 @@ pub trait Io: Process {
     /// The queue pair wants something done, or says that it has happened. What is for its other half is
     /// done without this.
     fn happened(&self, effect: &Effect);
+    /// The places of the send queue, and those of the receive queue, that completions have given back: here the
+    /// program polls each at once.
+    fn given_back(&self) -> &[Cell<u32>; 2];
     /// Bytes of granted memory; `None` if they are gone.
     fn load(&self, at: &Grant<'_>) -> Option<Vec<u8>>;
     /// The same for the answer to a READ: what comes `offset` bytes behind the beginning of the burst
@@ -221,6 +226,7 @@ impl Endpoint {
 
     /// Posts a work request to the send queue, which then does what it can.
     pub fn post_send<I: Io>(&mut self, io: &I, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.requester.returned().add(io.given_back()[0].take());
         self.drive(io, |requester, cx| requester.post(request, cx))
     }
 
@@ -230,6 +236,9 @@ impl Endpoint {
         io: &I,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
+        if let Some(returned) = self.responder.returned() {
+            returned.add(io.given_back()[1].take());
+        }
         self.respond(io, |responder, _, cx| responder.post(request, cx))
     }
 

@@ -47,6 +47,7 @@ pub struct Environment {
     ended: RefCell<Vec<(QueueSide, Completion, bool)>>,
     events: RefCell<Vec<QpEvent>>,
     refusals: RefCell<Vec<Refusal>>,
+    given_back: [Cell<u32>; 2],
     counted: RefCell<Vec<(Counted, Option<u64>)>>,
     stored: RefCell<Vec<u64>>,
     seen: RefCell<Vec<usize>>,
@@ -83,12 +84,13 @@ impl Environment {
             pd: attributes.pd,
             mtu: attributes.path_mtu,
             end: BASE + memory as u64,
-            shared: RefCell::new(ReceiveQueue::new(16, 2).expect("there is memory")),
+            shared: RefCell::new(ReceiveQueue::shared(16, 2).expect("there is memory")),
             sent: RefCell::default(),
             messages: RefCell::default(),
             ended: RefCell::default(),
             events: RefCell::default(),
             refusals: RefCell::default(),
+            given_back: Default::default(),
             counted: RefCell::default(),
             stored: RefCell::default(),
             seen: RefCell::default(),
@@ -338,6 +340,8 @@ impl Process for Environment {
     }
 
     fn complete(&self, completion: &Completion) {
+        let [sent, _] = &self.given_back;
+        sent.update(|places| places + completion.places);
         self.see(QueueSide::Send, completion, false);
     }
 
@@ -370,10 +374,13 @@ impl Io for Environment {
     fn happened(&self, effect: &Effect) {
         match effect {
             Effect::Complete { completion, solicited } => {
+                let [_, received] = &self.given_back;
+                received.update(|places| places + completion.places);
                 self.see(QueueSide::Receive, completion, *solicited);
             }
             Effect::CompleteShared { srq, completion, solicited } => {
                 assert_eq!(*srq, SRQ);
+                self.shared.borrow().returned().add(completion.places);
                 self.see(QueueSide::Receive, completion, *solicited);
             }
             Effect::Event(event) => self.events.borrow_mut().push(*event),
@@ -383,6 +390,10 @@ impl Io for Environment {
             }
             other => panic!("no queue pair here wants {other:?}"),
         }
+    }
+
+    fn given_back(&self) -> &[Cell<u32>; 2] {
+        &self.given_back
     }
 
     fn load(&self, at: &Grant<'_>) -> Option<Vec<u8>> {

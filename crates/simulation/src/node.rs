@@ -26,6 +26,10 @@ pub struct Qp {
     pub mtu: u64,
     /// The same as the device has it.
     pub endpoint: RefCell<Endpoint>,
+    /// How many work requests its send queue takes.
+    pub size: usize,
+    /// The places of its send queue, and of its receive queue, that completions have given back.
+    pub given_back: [Cell<u32>; 2],
     /// The reading of the node's clock for which a look at the queue pair is arranged.
     pub alarm: Cell<Option<u64>>,
 }

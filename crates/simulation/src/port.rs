@@ -1,6 +1,8 @@
 //! A queue pair at work: what the device asks of the process around it. Everything that leaves the
 //! device here is shown to the model first.
 
+use std::cell::Cell;
+
 use transom_device::execution::{Effect, MemoryGone, Process, QueueSide, TakeShared};
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpSummary, QpTable};
@@ -149,6 +151,10 @@ impl Io for Port<'_> {
         }
     }
 
+    fn given_back(&self) -> &[Cell<u32>; 2] {
+        &self.qp.given_back
+    }
+
     fn load(&self, at: &Grant<'_>) -> Option<Vec<u8>> {
         self.device().granted(at)
     }
@@ -212,6 +218,8 @@ impl Io for Port<'_> {
 
 impl Port<'_> {
     fn completed(&self, side: QueueSide, completion: &Completion) {
+        let given_back = &self.qp.given_back[usize::from(side == QueueSide::Receive)];
+        given_back.update(|places| places + completion.places);
         self.shared.say(|| {
             let Completion { wr_id, status, opcode, byte_length, .. } = completion;
             format!("{} {side:?} {wr_id:#x} {opcode:?} {status:?}, {byte_length} bytes", self.at)

@@ -178,7 +178,8 @@ impl<'a> Programs<'a> {
         };
         let endpoint = Endpoint::new(&attributes, self.shared.nodes[device].device.summary(number));
         let (endpoint, alarm) = (RefCell::new(endpoint), Cell::new(None));
-        Qp { number, mtu: plan.mtu, endpoint, alarm }
+        let given_back = Default::default();
+        Qp { number, mtu: plan.mtu, endpoint, size: plan.size, given_back, alarm }
     }
 
     /// Does a step.

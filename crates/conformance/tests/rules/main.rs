@@ -87,6 +87,7 @@ mod posting {
     mod extended;
     mod extended_datagrams;
     mod extended_refused;
+    mod places;
     mod refused;
     mod requests;
 }

@@ -27,6 +27,12 @@ pub enum Effect {
     /// A message that was noted as unexpected, by [`Process::take_shared`](super::Process::take_shared),
     /// has failed.
     ForgetUnexpected,
+    /// A receive that was taken from a shared queue, the one that the queue pair was created with or, for XRC,
+    /// the one of this number, ends without a completion.
+    GiveUpShared {
+        /// The number of the shared queue.
+        srq: Option<u32>,
+    },
     /// An asynchronous event is raised.
     Event(QpEvent),
     /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. Where there

@@ -10,6 +10,8 @@ mod wqe;
 pub(crate) use completer::status_of;
 pub(crate) use wqe::SendWqe;
 
+use std::sync::Arc;
+
 use transom_wire::Psn;
 
 use super::one_sided::Admission;
@@ -21,8 +23,8 @@ use super::{
 use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState, QpSummary, Service};
 use crate::queue::{
-    Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
-    TAG_MAX_SGE, WorkRing, filled,
+    Body, Completion, Places, PostError, Remote, Returned, SendFlags, SendOp, SendRequest, Sge,
+    SizeError, Status, TAG_MAX_SGE, WorkRing, filled,
 };
 use flight::Flight;
 use rendezvous::RendezvousWork;
@@ -47,6 +49,8 @@ pub struct Requester {
     limits: RequesterLimits,
     /// What is posted, and what rendezvous add.
     ring: WorkRing<SendWqe>,
+    /// The places of what the program has posted.
+    places: Places,
     /// Whom each reaches, if the service leaves that to each (UD, XRC): beside the ring, so that
     /// the work requests of others stay small. A power of two of them, or none.
     remotes: Box<[Remote]>,
@@ -141,6 +145,7 @@ impl Requester {
             remotes: filled(Remote::default(), remotes)?,
             service,
             limits: *limits,
+            places: Places::new(limits.size, false),
             rendezvous: RendezvousWork::with_room(ring.size() - limits.size),
             ring,
             under_way: UnderWay::default(),
@@ -157,6 +162,11 @@ impl Requester {
             retry: Retry::default(),
             pause: Pause::default(),
         })
+    }
+
+    /// Where polls give back the places of its work.
+    pub fn returned(&self) -> &Arc<Returned> {
+        self.places.returned()
     }
 
     /// A buffer for what any one call wants done.
@@ -178,9 +188,10 @@ impl Requester {
         self.retry.reload();
     }
 
-    /// Forgets everything posted, without completions (rule ST-10).
+    /// Forgets everything posted, without completions (rule ST-10). Nothing of it waits to be polled.
     pub fn reset(&mut self) {
         self.ring.clear();
+        self.places.clear();
         self.rendezvous.clear();
         self.under_way.next = self.ring.tail();
         self.under_way.attempt += 1;
@@ -303,7 +314,7 @@ impl Requester {
         state: QpState,
         cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
-        if self.room() == 0 {
+        if !self.places.has_room_for(1) {
             return Err(PostError::Full);
         }
         let place = self.ring.tail();
@@ -340,6 +351,7 @@ impl Requester {
             part: Part::Program,
         };
         self.ring.push(wqe, &request.sges[..num_sge], request.inline.unwrap_or(&[]));
+        self.places.take();
     }
 
     /// Hands a SEND to the link as it is posted, if it is plain and nothing waits before it: what
@@ -357,7 +369,7 @@ impl Requester {
             _ => return false,
         };
         let Connection { link, peer, .. } = self.connection;
-        let next = self.under_way.next == self.ring.tail() && self.room() > 0;
+        let next = self.under_way.next == self.ring.tail() && self.places.has_room_for(1);
         // What is as short is a segment of its own, and checked as it is copied.
         let plain = self.service == Service::Rc
             && link.mtu.is_none()
@@ -423,16 +435,11 @@ impl Requester {
 
     /// Whether `count` work requests can be posted one after the other. What else a post may refuse
     /// lies in the request itself, and whoever builds a batch has looked there.
-    pub fn check_room(&self, count: usize, summary: &QpSummary) -> Result<(), PostError> {
+    pub fn check_room(&mut self, count: usize, summary: &QpSummary) -> Result<(), PostError> {
         if matches!(summary.gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::WrongState);
         }
-        if count > self.room() { Err(PostError::Full) } else { Ok(()) }
-    }
-
-    /// How many work requests the program may post.
-    fn room(&self) -> usize {
-        self.limits.size - (self.ring.len() - self.rendezvous.work)
+        if self.places.has_room_for(count) { Ok(()) } else { Err(PostError::Full) }
     }
 
     /// Carries out a request on the direct way without a stop in the ring, if there is nothing before it.
@@ -454,7 +461,7 @@ impl Requester {
             Some([bytes]) => Payload::Inline(bytes),
             Some(_) => return Direct::Declined,
         };
-        let ready = self.limits.size > 0
+        let ready = self.places.has_room_for(1)
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
             && (self.connection.max_rd_atomic > 0 || !body.uses_read_resources());
@@ -474,10 +481,14 @@ impl Requester {
         if let Some(counted) = Counted::of_posted(&request.op) {
             cx.process.count(counted, Some(length));
         }
-        if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
+        self.places.take();
+        let reported = self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED);
+        let places = self.places.end(reported);
+        if reported {
             let status = Status::Success;
             let mut completion = completion(cx, request.wr_id, &request.op, status);
             completion.byte_length = length as u32;
+            completion.places = places;
             cx.process.complete(&completion);
         }
         Direct::Done

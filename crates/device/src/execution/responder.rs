@@ -7,6 +7,7 @@ mod receive;
 mod tag_matching;
 
 use core::mem;
+use std::sync::Arc;
 
 use tracing::debug;
 use transom_wire::{NakCode, Psn, RnrTimer};
@@ -21,7 +22,9 @@ use super::{
 };
 use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
 use crate::qp::{Look, QpState, QpSummary, Service};
-use crate::queue::{Body, Flags, Opcode, Receive, ReceiveQueue, Remote, SizeError, Status};
+use crate::queue::{
+    Body, Flags, Opcode, Receive, ReceiveQueue, Remote, Returned, SizeError, Status,
+};
 
 /// Where the receives of a queue pair come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,11 @@ impl Responder {
         })
     }
 
+    /// Where polls give back the places of its own receive queue.
+    pub fn returned(&self) -> Option<&Arc<Returned>> {
+        self.queue.as_ref().map(ReceiveQueue::returned)
+    }
+
     /// A buffer for what any one call wants done.
     pub fn effects(&self) -> Result<Effects, SizeError> {
         let own = self.queue.as_ref().map_or(0, ReceiveQueue::size);
@@ -122,7 +130,7 @@ impl Responder {
         summary.change_reception(|next, _| (next, timer));
     }
 
-    /// Forgets everything posted, without completions (rule ST-10).
+    /// Forgets everything posted, without completions (rule ST-10). Nothing of it waits to be polled.
     pub fn reset(&mut self, effects: &mut Effects) {
         if let Some(queue) = &mut self.queue {
             queue.clear();
@@ -132,6 +140,7 @@ impl Responder {
         }
         if mem::take(&mut self.message.has_taken) {
             self.forget_unexpected(effects);
+            self.give_up_shared(effects);
         }
         self.told_last = false;
         self.wanted = None;

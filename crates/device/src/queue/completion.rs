@@ -2,6 +2,7 @@
 
 use bitflags::bitflags;
 
+use super::Feeder;
 use crate::numbered::numbered;
 use crate::operation::Opcode;
 
@@ -90,10 +91,15 @@ pub struct Completion {
     pub tag: u64,
     /// The sender's own data beside the tag.
     pub tag_context: u32,
+    /// The places of its work queue that are free once it is polled: its own, and those of work before it that
+    /// has no completion.
+    pub places: u32,
+    /// What has added it to its queue.
+    pub feeder: Feeder,
 }
 
 // They are copied a lot, and a queue's memory is full of them.
-const _: () = assert!(size_of::<Completion>() == 48);
+const _: () = assert!(size_of::<Completion>() == 56);
 
 impl Completion {
     /// A completion in which nothing but what is given is valid.
@@ -111,6 +117,8 @@ impl Completion {
             time: 0,
             tag: 0,
             tag_context: 0,
+            places: 0,
+            feeder: Feeder::default(),
         }
     }
 }

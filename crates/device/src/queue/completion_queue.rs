@@ -1,8 +1,9 @@
 //! Completion queues: what waits in them, and when the consumer is told (rules G.5, G.6).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::{Completion, Flags, Status, room_for};
+use super::{Completion, Flags, Returned, Status, room_for};
 
 /// What raises an event at the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,9 +59,16 @@ pub enum SizeError {
     NoMemory,
 }
 
+/// A work queue that completes into a completion queue, by the name that it has there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Feeder(u32);
+
 /// A completion queue.
 pub struct CompletionQueue {
     waiting: VecDeque<Completion>,
+    /// Where the places of each feeder come back to, and the names that are free.
+    feeders: Vec<Option<Arc<Returned>>>,
+    unused: Vec<Feeder>,
     /// How many of them a consumer that asked for solicited ones wants to be told of.
     urgent: usize,
     /// How many of both the last event told of, until one is taken.
@@ -83,6 +91,8 @@ impl CompletionQueue {
     pub fn new(capacity: usize, options: CompletionOptions) -> Result<Self, SizeError> {
         Ok(Self {
             waiting: room_for(capacity)?.into(),
+            feeders: Vec::new(),
+            unused: Vec::new(),
             urgent: 0,
             told: (0, 0),
             capacity,
@@ -101,6 +111,37 @@ impl CompletionQueue {
         self.capacity
     }
 
+    /// Has a work queue complete here, whose places come back to `returned`.
+    pub fn attach(&mut self, returned: &Arc<Returned>) -> Result<Feeder, SizeError> {
+        let returned = Some(returned.clone());
+        if let Some(feeder) = self.unused.pop() {
+            self.feeders[feeder.0 as usize] = returned;
+            return Ok(feeder);
+        }
+        let no_memory = |_| SizeError::NoMemory;
+        let feeder = Feeder(u32::try_from(self.feeders.len()).map_err(|_| SizeError::NoMemory)?);
+        self.feeders.try_reserve(1).map_err(no_memory)?;
+        // For when they end.
+        self.unused.try_reserve(self.feeders.len() + 1).map_err(no_memory)?;
+        self.feeders.push(returned);
+        Ok(feeder)
+    }
+
+    /// A work queue that has been attached completes here no more, and what it has completed is dropped
+    /// (rule ORD-29).
+    pub fn detach(&mut self, feeder: Feeder) {
+        self.forget(feeder);
+        let place = self.feeders.get_mut(feeder.0 as usize);
+        if place.and_then(Option::take).is_some() {
+            self.unused.push(feeder);
+        }
+    }
+
+    /// Whether work queues complete here.
+    pub fn is_fed(&self) -> bool {
+        self.unused.len() < self.feeders.len()
+    }
+
     /// Whether a completion was lost.
     pub fn is_overrun(&self) -> bool {
         self.overrun
@@ -115,31 +156,37 @@ impl CompletionQueue {
     /// Adds a completion if there is room and nothing else to be done for it, as is so while the
     /// consumer polls; false leaves it to [`CompletionQueue::push`].
     #[inline]
-    pub fn push_quietly(&mut self, completion: &Completion, solicited: bool) -> bool {
+    pub fn push_quietly(
+        &mut self,
+        feeder: Feeder,
+        completion: &Completion,
+        solicited: bool,
+    ) -> bool {
         let quiet = self.notify == Notify::No
             && !self.options.timestamps
             && self.waiting.len() < self.capacity;
         if quiet {
-            self.add(completion, solicited);
+            self.add(feeder, completion, solicited);
         }
         quiet
     }
 
     /// Adds a completion where there is room; whether it is an urgent one.
     #[inline]
-    fn add(&mut self, completion: &Completion, solicited: bool) -> bool {
+    fn add(&mut self, feeder: Feeder, completion: &Completion, solicited: bool) -> bool {
         let urgent = solicited || completion.status != Status::Success;
         self.urgent += usize::from(urgent);
         self.waiting.push_back(*completion);
         // In place, so that the completion is copied as a whole.
-        if solicited && let Some(last) = self.waiting.back_mut() {
-            last.flags.insert(Flags::SOLICITED);
+        if let Some(last) = self.waiting.back_mut() {
+            last.feeder = feeder;
+            last.flags.set(Flags::SOLICITED, solicited);
         }
         urgent
     }
 
     /// Adds a completion. `solicited` is what the message said (rules CQ-06 to CQ-10).
-    pub fn push(&mut self, completion: Completion, solicited: bool) -> Pending {
+    pub fn push(&mut self, feeder: Feeder, completion: Completion, solicited: bool) -> Pending {
         if self.waiting.len() == self.capacity {
             if !self.options.ignore_overrun {
                 let first = !self.overrun;
@@ -149,7 +196,7 @@ impl CompletionQueue {
             self.pop();
         }
         let time = completion.time;
-        let urgent = self.add(&completion, solicited);
+        let urgent = self.add(feeder, &completion, solicited);
         match self.notify {
             Notify::Any => self.tell(1, time),
             Notify::Solicited if urgent => self.tell(1, time),
@@ -207,13 +254,21 @@ impl CompletionQueue {
         if self.held > 0 { self.raise() } else { Pending::default() }
     }
 
-    /// Takes the oldest completion.
+    /// Takes the oldest completion, which gives back its places.
     #[inline]
     pub fn pop(&mut self) -> Option<Completion> {
         let completion = self.waiting.pop_front()?;
         self.urgent -= usize::from(is_urgent(&completion));
         self.told = (0, 0);
+        self.give_back(&completion);
         Some(completion)
+    }
+
+    #[inline]
+    fn give_back(&self, completion: &Completion) {
+        if let Some(Some(returned)) = self.feeders.get(completion.feeder.0 as usize) {
+            returned.add(completion.places);
+        }
     }
 
     /// Whether none is waiting.
@@ -258,9 +313,17 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Drops the waiting completions of a queue pair (rule ORD-29).
-    pub fn forget(&mut self, qp: u32) {
-        self.waiting.retain(|completion| completion.qp != qp);
+    /// Drops the waiting completions of a work queue. A shared receive queue has the places of those that came
+    /// through a queue pair.
+    pub fn forget(&mut self, feeder: Feeder) {
+        let returned = self.feeders.get(feeder.0 as usize).and_then(Option::as_ref);
+        self.waiting.retain(|completion| {
+            let stays = completion.feeder != feeder;
+            if !stays && let Some(returned) = returned {
+                returned.add(completion.places);
+            }
+            stays
+        });
         self.urgent = self.waiting.iter().filter(|completion| is_urgent(completion)).count();
         self.told = (0, 0);
     }
@@ -275,7 +338,7 @@ fn is_urgent(completion: &Completion) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Opcode;
+    use crate::queue::{Opcode, Places};
 
     fn at(time: u64) -> Completion {
         Completion { time, ..Completion::new(time, Status::Success, Opcode::Receive, 1) }
@@ -288,6 +351,7 @@ mod tests {
         queue
     }
 
+    const FIRST: Feeder = Feeder(0);
     const NOW: Pending = Pending { notify: true, overrun: false, period_ends: None };
     const NOTHING: Pending = Pending { notify: false, overrun: false, period_ends: None };
 
@@ -299,9 +363,9 @@ mod tests {
     fn a_count_raises_before_the_period() {
         let mut queue = moderated(3, 100);
         assert!(queue.wants_time());
-        assert_eq!(queue.push(at(10), false), later(110));
-        assert_eq!(queue.push(at(20), false), NOTHING);
-        assert_eq!(queue.push(at(30), false), NOW);
+        assert_eq!(queue.push(FIRST, at(10), false), later(110));
+        assert_eq!(queue.push(FIRST, at(20), false), NOTHING);
+        assert_eq!(queue.push(FIRST, at(30), false), NOW);
         assert!(!queue.wants_time(), "nobody waits for an event");
         assert_eq!(queue.end_period(110), NOTHING);
     }
@@ -309,19 +373,19 @@ mod tests {
     #[test]
     fn a_period_raises_before_the_count() {
         let mut queue = moderated(3, 100);
-        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.push(FIRST, at(10), false), later(110));
         assert_eq!(queue.end_period(110), NOW);
-        assert_eq!(queue.push(at(120), false), NOTHING);
+        assert_eq!(queue.push(FIRST, at(120), false), NOTHING);
     }
 
     #[test]
     fn one_call_is_due_at_a_time() {
         let mut queue = moderated(2, 100);
-        assert_eq!(queue.push(at(10), false), later(110));
-        assert_eq!(queue.push(at(20), false), NOW);
+        assert_eq!(queue.push(FIRST, at(10), false), later(110));
+        assert_eq!(queue.push(FIRST, at(20), false), NOW);
         while queue.pop().is_some() {}
         assert_eq!(queue.arm(Notify::Any, 30), NOTHING);
-        assert_eq!(queue.push(at(50), false), NOTHING);
+        assert_eq!(queue.push(FIRST, at(50), false), NOTHING);
         assert_eq!(queue.end_period(110), later(150));
         assert_eq!(queue.end_period(150), NOW);
     }
@@ -329,12 +393,12 @@ mod tests {
     #[test]
     fn a_shorter_period_is_not_late() {
         let mut queue = moderated(2, 100);
-        assert_eq!(queue.push(at(10), false), later(110));
-        assert_eq!(queue.push(at(20), false), NOW);
+        assert_eq!(queue.push(FIRST, at(10), false), later(110));
+        assert_eq!(queue.push(FIRST, at(20), false), NOW);
         while queue.pop().is_some() {}
         assert_eq!(queue.moderate(Moderation { count: 9, period: 10 }), NOTHING);
         assert_eq!(queue.arm(Notify::Any, 30), NOTHING);
-        assert_eq!(queue.push(at(40), false), later(50));
+        assert_eq!(queue.push(FIRST, at(40), false), later(50));
         assert_eq!(queue.end_period(50), NOW);
         assert_eq!(queue.end_period(110), NOTHING, "the call for the longer one");
     }
@@ -342,14 +406,14 @@ mod tests {
     #[test]
     fn what_waits_when_armed_is_held_back_like_what_comes() {
         let mut queue = moderated(3, 100);
-        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.push(FIRST, at(10), false), later(110));
         assert_eq!(queue.arm(Notify::Any, 20), NOTHING, "it is held back already");
         assert_eq!(queue.end_period(110), NOW);
         assert_eq!(queue.arm(Notify::Solicited, 120), NOTHING, "nobody solicited it");
         assert_eq!(queue.arm(Notify::Any, 125), NOTHING, "the event told of it");
-        assert_eq!(queue.push(at(130), false), later(230));
-        assert_eq!(queue.push(at(140), false), NOTHING);
-        assert_eq!(queue.push(at(150), false), NOW);
+        assert_eq!(queue.push(FIRST, at(130), false), later(230));
+        assert_eq!(queue.push(FIRST, at(140), false), NOTHING);
+        assert_eq!(queue.push(FIRST, at(150), false), NOW);
         queue.pop();
         assert_eq!(queue.arm(Notify::Any, 160), NOW, "three wait");
     }
@@ -363,28 +427,30 @@ mod tests {
             queue.notify = Notify::No;
             pending
         };
-        assert!(queue.push_quietly(&at(1), true) && queue.push_quietly(&at(2), false));
+        assert!(
+            queue.push_quietly(FIRST, &at(1), true) && queue.push_quietly(FIRST, &at(2), false)
+        );
         assert_eq!(asked(&mut queue), NOW);
         queue.pop();
         assert_eq!(asked(&mut queue), NOTHING);
-        let failed = Completion { qp: 2, status: Status::Flushed, ..at(3) };
-        assert!(queue.push_quietly(&failed, false));
+        let failed = Completion { status: Status::Flushed, ..at(3) };
+        assert!(queue.push_quietly(Feeder(2), &failed, false));
         assert_eq!(asked(&mut queue), NOW);
-        queue.forget(2);
+        queue.forget(Feeder(2));
         assert_eq!(asked(&mut queue), NOTHING);
     }
 
     #[test]
     fn half_a_moderation_holds_nothing_back() {
         for (count, period) in [(0, 100), (1, 100), (9, 0), (0, 0)] {
-            assert_eq!(moderated(count, period).push(at(10), false), NOW);
+            assert_eq!(moderated(count, period).push(FIRST, at(10), false), NOW);
         }
     }
 
     #[test]
     fn a_new_moderation_lets_go_what_is_held() {
         let mut queue = moderated(3, 100);
-        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.push(FIRST, at(10), false), later(110));
         assert_eq!(queue.moderate(Moderation { count: 9, period: 900 }), NOW);
         assert_eq!(queue.end_period(110), NOTHING);
     }
@@ -394,11 +460,42 @@ mod tests {
         let options = CompletionOptions { ignore_overrun: true, ..CompletionOptions::default() };
         let mut queue = CompletionQueue::new(2, options).unwrap();
         for time in 1..=5 {
-            assert_eq!(queue.push(at(time), false), NOTHING);
+            assert_eq!(queue.push(FIRST, at(time), false), NOTHING);
         }
         let left = std::iter::from_fn(|| queue.pop()).map(|completion| completion.wr_id);
         assert_eq!(left.collect::<Vec<_>>(), [4, 5]);
         assert!(!queue.is_overrun());
+    }
+
+    /// A completion gives back its places when it is polled, and when nobody can poll it any more; those of others
+    /// stay where they are. A name is used again.
+    #[test]
+    fn places_come_back_to_the_queue_that_had_them() {
+        let options = CompletionOptions { ignore_overrun: true, ..CompletionOptions::default() };
+        let mut queue = CompletionQueue::new(2, options).unwrap();
+        let (mut first, mut second) = (Places::new(8, false), Places::new(8, true));
+        let [one, two] = [&first, &second].map(|it| queue.attach(it.returned()).unwrap());
+        assert!(one != two && queue.is_fed());
+        let back = |places: &mut Places| (0..=8).rfind(|count| places.has_room_for(*count));
+        (0..8).for_each(|_| [&mut first, &mut second].into_iter().for_each(Places::take));
+        let taking = |places| Completion { places, ..at(1) };
+        queue.push(one, taking(1), false);
+        queue.push(two, taking(2), false);
+        assert_eq!((back(&mut first), back(&mut second)), (Some(0), Some(0)));
+        queue.push(two, taking(3), false);
+        assert_eq!((back(&mut first), back(&mut second)), (Some(1), Some(0)), "lost");
+        queue.pop();
+        assert_eq!((back(&mut first), back(&mut second)), (Some(1), Some(2)), "polled");
+        queue.push(one, taking(4), false);
+        queue.detach(two);
+        queue.detach(two);
+        assert_eq!((back(&mut first), back(&mut second)), (Some(1), Some(5)), "forgotten");
+        assert_eq!(queue.attach(second.returned()), Ok(two));
+        queue.pop();
+        assert_eq!((back(&mut first), back(&mut second)), (Some(5), Some(5)));
+        assert!(queue.is_empty());
+        [one, two].into_iter().for_each(|feeder| queue.detach(feeder));
+        assert!(!queue.is_fed());
     }
 
     #[test]
@@ -406,7 +503,7 @@ mod tests {
         let options = CompletionOptions::default();
         assert_eq!(CompletionQueue::new(usize::MAX, options).err(), Some(SizeError::NoMemory));
         let mut queue = moderated(0, 0);
-        queue.push(at(10), false);
+        queue.push(FIRST, at(10), false);
         assert_eq!(queue.resize(usize::MAX), Err(SizeError::NoMemory));
         assert_eq!(queue.pop(), Some(at(10)));
     }

@@ -3,6 +3,7 @@
 mod completion;
 mod completion_queue;
 mod operation;
+mod places;
 mod receive;
 mod tag_matching;
 mod work;
@@ -10,9 +11,10 @@ mod work;
 pub use crate::operation::Opcode;
 pub use completion::{Completion, Flags, Status};
 pub use completion_queue::{
-    CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
+    CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Pending, SizeError,
 };
 pub use operation::{Body, LocalOp, Placement, SendOp};
+pub use places::{Places, Returned};
 pub use receive::{Receive, ReceiveQueue, TagPart, Take};
 pub use tag_matching::{TAG_MAX_SGE, TagChange, TagDone, TagList, TagRequest};
 pub use work::{

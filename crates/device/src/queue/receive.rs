@@ -1,7 +1,11 @@
 //! Posted receives: the queue they wait in, a queue pair's own or shared, and the one a queue pair
 //! has taken.
 
-use super::{PostError, ReceiveRequest, Sge, SizeError, Work, WorkRing, room_for};
+use std::sync::Arc;
+
+use super::{
+    Places, PostError, ReceiveRequest, Returned, Sge, SizeError, Work, WorkRing, room_for,
+};
 
 /// A receive in its queue.
 #[derive(Clone, Copy)]
@@ -20,6 +24,7 @@ impl Work for ReceiveWqe {
 /// A queue of posted receives (rules PS-12, PS-13, SQ-01 to SQ-07).
 pub struct ReceiveQueue {
     ring: WorkRing<ReceiveWqe>,
+    places: Places,
     /// A shared queue tells when fewer than this are left; zero tells nothing.
     limit: usize,
 }
@@ -39,9 +44,23 @@ pub enum Take {
 }
 
 impl ReceiveQueue {
-    /// A queue for `size` receives of up to `max_sge` scatter/gather entries each.
+    /// A queue pair's own queue for `size` receives of up to `max_sge` scatter/gather entries each.
     pub fn new(size: usize, max_sge: usize) -> Result<Self, SizeError> {
-        Ok(Self { ring: WorkRing::new(size, max_sge, 0)?, limit: 0 })
+        Self::with_places(Places::new(size, false), max_sge)
+    }
+
+    /// A shared one.
+    pub fn shared(size: usize, max_sge: usize) -> Result<Self, SizeError> {
+        Self::with_places(Places::new(size, true), max_sge)
+    }
+
+    fn with_places(places: Places, max_sge: usize) -> Result<Self, SizeError> {
+        Ok(Self { ring: WorkRing::new(places.size(), max_sge, 0)?, places, limit: 0 })
+    }
+
+    /// Where polls give back the places of its receives.
+    pub fn returned(&self) -> &Arc<Returned> {
+        self.places.returned()
     }
 
     /// How many receives it holds at most.
@@ -64,9 +83,10 @@ impl ReceiveQueue {
         if request.sges.len() > self.ring.max_sge() {
             return Err(PostError::TooManySges);
         }
-        if self.ring.is_full() {
+        if !self.places.has_room_for(1) {
             return Err(PostError::Full);
         }
+        self.places.take();
         let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         let wqe = ReceiveWqe { wr_id: request.wr_id, num_sge: request.sges.len(), length };
         self.ring.push(wqe, request.sges, &[]);
@@ -140,6 +160,7 @@ impl ReceiveQueue {
             self.ring.pop();
         }
         self.ring = ring;
+        self.places.resize(size);
         Ok(())
     }
 
@@ -148,9 +169,10 @@ impl ReceiveQueue {
         self.ring.len()
     }
 
-    /// Forgets everything posted, without completions (rule ST-10).
+    /// Forgets everything posted, without completions (rule ST-10). None waits to be polled.
     pub fn clear(&mut self) {
         self.ring.clear();
+        self.places.clear();
     }
 }
 
@@ -216,6 +238,7 @@ mod tests {
         assert_eq!(post(&mut queue, 3, &[1, 1, 1]), Err(PostError::TooManySges));
         assert_eq!(queue.take(0, &mut receive), Take::Taken);
         assert_eq!(queue.resize(1), Err(SizeError::TooSmall));
+        assert_eq!(post(&mut queue, 3, &[]), Err(PostError::Full), "the first is not polled");
         queue.resize(5).unwrap();
         post(&mut queue, 3, &[]).unwrap();
         for wr_id in 1..4 {

@@ -223,16 +223,6 @@ impl<T: Work> WorkRing<T> {
         (self.tail - self.head) as usize
     }
 
-    /// Whether no element fits.
-    pub fn is_full(&self) -> bool {
-        self.len() >= self.size
-    }
-
-    /// How many elements fit.
-    pub fn room(&self) -> usize {
-        self.size - (self.tail - self.head) as usize
-    }
-
     #[inline]
     fn slot(&self, position: u64) -> usize {
         position as usize & (self.length - 1)

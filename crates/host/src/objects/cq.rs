@@ -1,10 +1,11 @@
 //! Completion queues of this process.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use transom_device::queue::{
-    Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
+    Completion, CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Pending, Returned,
+    SizeError,
 };
 use transom_system::clock;
 use transom_system::lock::ShortMutex;
@@ -43,7 +44,59 @@ pub struct Cq {
     channel: Option<EventSource<CompletionEvent>>,
     events: EventSource<AsyncEvent>,
     id: u64,
-    users: AtomicU32,
+}
+
+/// A work queue's way into the completion queue where it completes. It lives until [`Feed::end`].
+#[derive(Clone, Debug)]
+pub(super) struct Feed {
+    cq: Arc<Cq>,
+    feeder: Feeder,
+}
+
+impl Feed {
+    /// Has a work queue complete there, and its places come back to `returned`.
+    pub(super) fn new(cq: &Arc<Cq>, returned: &Arc<Returned>) -> Result<Self, RegisterError> {
+        let attached = cq.queue.lock().attach(returned);
+        let feeder = attached.map_err(|_| RegisterError::Exhausted)?;
+        Ok(Self { cq: cq.clone(), feeder })
+    }
+
+    /// Where it leads.
+    pub(super) fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    /// Adds a completion; true if the queue has just overrun, which its queue pairs learn from `deferred`
+    /// (rule CQ-05).
+    #[inline]
+    pub(super) fn complete(
+        &self,
+        completion: &Completion,
+        solicited: bool,
+        deferred: &mut Deferred,
+    ) -> bool {
+        let overrun = self.push(completion, solicited);
+        if overrun {
+            deferred.fail_users(self.cq.id);
+        }
+        overrun
+    }
+
+    /// Adds a completion; true if the queue has just overrun.
+    #[inline]
+    pub(super) fn push(&self, completion: &Completion, solicited: bool) -> bool {
+        self.cq.push(self.feeder, completion, solicited)
+    }
+
+    /// Drops what it has completed and nobody has polled yet.
+    pub(super) fn forget(&self) {
+        self.cq.queue.lock().forget(self.feeder);
+    }
+
+    /// The work queue ends, and what it has completed is dropped.
+    pub(super) fn end(&self) {
+        self.cq.queue.lock().detach(self.feeder);
+    }
 }
 
 impl std::fmt::Debug for Cq {
@@ -74,7 +127,6 @@ impl Cq {
             channel,
             events,
             id,
-            users: AtomicU32::new(0),
         })
     }
 
@@ -83,42 +135,35 @@ impl Cq {
         self.id
     }
 
-    /// Adds a completion; true if the queue has just overrun, which its queue pairs learn from `deferred`
-    /// (rule CQ-05).
     #[inline]
-    pub(crate) fn complete(
+    pub(crate) fn push(
         self: &Arc<Self>,
+        feeder: Feeder,
         completion: &Completion,
         solicited: bool,
-        deferred: &mut Deferred,
     ) -> bool {
-        let overrun = self.push(completion, solicited);
-        if overrun {
-            deferred.fail_users(self.id);
-        }
-        overrun
-    }
-
-    /// Adds a completion; true if the queue has just overrun.
-    #[inline]
-    pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
         let mut queue = self.queue.lock();
-        if queue.push_quietly(completion, solicited) {
+        if queue.push_quietly(feeder, completion, solicited) {
             self.is_empty.store(false, Release);
             return false;
         }
         drop(queue);
-        self.push_loudly(*completion, solicited)
+        self.push_loudly(feeder, *completion, solicited)
     }
 
     #[inline(never)]
-    fn push_loudly(self: &Arc<Self>, mut completion: Completion, solicited: bool) -> bool {
+    fn push_loudly(
+        self: &Arc<Self>,
+        feeder: Feeder,
+        mut completion: Completion,
+        solicited: bool,
+    ) -> bool {
         let mut queue = self.queue.lock();
         // Read under the lock, so that times rise in the order of completions.
         if queue.wants_time() {
             completion.time = clock::steady();
         }
-        let pending = queue.push(completion, solicited);
+        let pending = queue.push(feeder, completion, solicited);
         self.is_empty.store(false, Release);
         let capacity = queue.capacity();
         drop(queue);
@@ -214,22 +259,9 @@ impl Cq {
         self.queue.lock().capacity()
     }
 
-    /// Drops the completions of a queue pair that is destroyed.
-    pub(crate) fn forget(&self, qp: u32) {
-        self.queue.lock().forget(qp);
-    }
-
-    pub(crate) fn adopt(&self) {
-        self.users.fetch_add(1, AcqRel);
-    }
-
-    pub(crate) fn release(&self) {
-        self.users.fetch_sub(1, AcqRel);
-    }
-
     /// Whether queue pairs use it (rule CR-12).
     pub fn check_unused(&self) -> Result<(), Busy> {
-        if self.users.load(Acquire) == 0 { Ok(()) } else { Err(Busy) }
+        if self.queue.lock().is_fed() { Err(Busy) } else { Ok(()) }
     }
 }
 

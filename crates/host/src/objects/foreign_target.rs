@@ -144,13 +144,15 @@ impl<'a> AtForeign<'a> {
             match effect {
                 Effect::CompleteShared { srq, completion, solicited } => {
                     let srq = self.adapter.shared_queues.get(*srq);
-                    if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
-                        && xrc.cq.complete(completion, *solicited, deferred)
+                    if let Some(feed) = srq.as_ref().and_then(|srq| srq.xrc_feed())
+                        && feed.complete(completion, *solicited, deferred)
                     {
                         self.summary().fall_of(&self.look, QpState::Error);
                     }
                 }
-                Effect::Complete { .. }
+                // Only when it is reset, which the process that has it does.
+                Effect::GiveUpShared { .. }
+                | Effect::Complete { .. }
                 | Effect::Event(_)
                 | Effect::FlushOther(_)
                 | Effect::ForgetUnexpected

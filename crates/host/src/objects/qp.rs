@@ -31,6 +31,7 @@ use transom_wire::grh::Route;
 use transom_wire::packet::{Operation, Packet};
 
 use super::completion_counter::Counters;
+use super::cq::Feed;
 use super::{
     Adapter, AttachError, Busy, CompletionCounter, Cq, Deferred, Link, ProtectionDomain,
     RegisterError, SharedReceiveQueue, XrcDomain,
@@ -154,9 +155,43 @@ pub struct QueuePair {
     inherited: QpSummary,
     send: Mutex<SendHalf>,
     receive: Receiving,
+    feeds: Feeds,
     pub(super) holds: Holds,
     counters: Counters,
     told: Told,
+}
+
+/// Where its work completes, but for the receives of XRC's shared queues.
+struct Feeds {
+    send: Option<Feed>,
+    receive: Option<Feed>,
+}
+
+impl Feeds {
+    /// Those of a queue pair with these halves.
+    fn new(
+        config: &QpConfig,
+        requester: &Requester,
+        responder: &Responder,
+    ) -> Result<Self, RegisterError> {
+        let none = Arc::default();
+        let received = match &config.receives {
+            QpReceives::Own { .. } => responder.returned().unwrap_or(&none),
+            QpReceives::Srq(srq) => srq.returned(),
+            QpReceives::Xrc(_) | QpReceives::Nowhere => &none,
+        };
+        let feed = |cq: &Option<Arc<Cq>>, returned| {
+            cq.as_ref().map(|cq| Feed::new(cq, returned)).transpose()
+        };
+        let send = feed(&config.send_cq, requester.returned())?;
+        let receive = feed(&config.receive_cq, received);
+        let receive = receive.inspect_err(|_| send.iter().for_each(Feed::end))?;
+        Ok(Self { send, receive })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Feed> {
+        self.send.iter().chain(&self.receive)
+    }
 }
 
 /// What holds a queue pair: as long as something does, it does not end.
@@ -300,20 +335,24 @@ impl QueuePair {
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
         }
-        let Some(index) = adapter.queue_pairs.take_index() else {
+        let feeds = Feeds::new(&config, &requester, &receive.responder);
+        let made = feeds.and_then(|feeds| match adapter.queue_pairs.take_index() {
+            Some(index) => Ok((index, feeds)),
+            None => {
+                feeds.all().for_each(Feed::end);
+                Err(RegisterError::Exhausted)
+            }
+        });
+        let (index, feeds) = made.inspect_err(|_| {
             if let Some(pd) = &config.pd {
                 pd.release();
             }
-            return Err(RegisterError::Exhausted);
-        };
+        })?;
         let number = QpNumber::new(device.process().announcer().slot, index);
         match &config.receives {
             QpReceives::Srq(srq) => srq.adopt(),
             QpReceives::Xrc(domain) => domain.adopt(),
             QpReceives::Own { .. } | QpReceives::Nowhere => {}
-        }
-        for cq in config.send_cq.iter().chain(&config.receive_cq) {
-            cq.adopt();
         }
         let inherited = QpSummary::default();
         inherited.set_gate(Gate {
@@ -341,6 +380,7 @@ impl QueuePair {
                 effects,
             }),
             receive: Receiving::new(receive),
+            feeds,
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
             told: Told::default(),
@@ -435,8 +475,8 @@ impl QueuePair {
         if self.counters.any(Counted::RECV) {
             self.count_receive(completion);
         }
-        if let Some(cq) = &self.config.receive_cq {
-            cq.complete(completion, solicited, deferred);
+        if let Some(feed) = &self.feeds.receive {
+            feed.complete(completion, solicited, deferred);
         }
     }
 
@@ -456,10 +496,19 @@ impl QueuePair {
             Effect::CompleteShared { srq, completion, solicited } => {
                 // A queue destroyed since has nobody left to tell.
                 let srq = self.adapter.shared_queues.get(*srq);
-                if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
-                    xrc.cq.complete(completion, *solicited, deferred);
+                if let Some(feed) = srq.as_ref().and_then(|srq| srq.xrc_feed()) {
+                    feed.complete(completion, *solicited, deferred);
                 }
             }
+            Effect::GiveUpShared { srq } => match (&self.config.receives, srq) {
+                (QpReceives::Srq(srq), _) => srq.returned().add(1),
+                (_, Some(number)) => {
+                    if let Some(srq) = self.adapter.shared_queues.get(*number) {
+                        srq.returned().add(1);
+                    }
+                }
+                _ => {}
+            },
             Effect::ForgetUnexpected => {
                 if let QpReceives::Srq(srq) = &self.config.receives {
                     srq.forget_unexpected();
@@ -787,7 +836,7 @@ impl QueuePair {
 
     /// Where its sends and its receives complete, but for those of XRC's shared queues.
     pub(crate) fn own_completion_queues(&self) -> impl Iterator<Item = &Arc<Cq>> {
-        self.config.send_cq.iter().chain(&self.config.receive_cq)
+        self.feeds.all().map(Feed::cq)
     }
 
     /// Whether it completes into the queue of this id, be it where a shared queue of its XRC domain
@@ -854,11 +903,8 @@ impl QueuePair {
             self.summary().leave();
         }
         self.adapter.queue_pairs.leave(self.number.index());
-        let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;
-        for cq in send_cq.iter().chain(receive_cq) {
-            cq.forget(self.number.bits());
-            cq.release();
-        }
+        let QpConfig { pd, receives, .. } = &self.config;
+        self.feeds.all().for_each(Feed::end);
         match receives {
             QpReceives::Srq(srq) => srq.release(),
             QpReceives::Xrc(domain) => domain.release(),

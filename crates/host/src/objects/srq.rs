@@ -6,10 +6,12 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::queue::{
-    PostError, Receive, ReceiveQueue, ReceiveRequest, SizeError, TagList, TagPart, TagRequest, Take,
+    PostError, Receive, ReceiveQueue, ReceiveRequest, Returned, SizeError, TagList, TagPart,
+    TagRequest, Take,
 };
 use transom_system::object_counts::ObjectKind;
 
+use super::cq::Feed;
 use super::{Adapter, Busy, Cq, Deferred, ProtectionDomain, RegisterError, XrcDomain};
 use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
@@ -51,6 +53,14 @@ pub struct SrqConfig {
     pub id: u64,
 }
 
+impl SrqConfig {
+    /// Where its receives complete, if it is one for XRC; where list operations do, if it matches tags.
+    fn completion_queue(&self) -> Option<&Arc<Cq>> {
+        let xrc = self.xrc.as_ref().map(|xrc| &xrc.cq);
+        xrc.or(self.tag_matching.as_ref().map(|matching| &matching.cq))
+    }
+}
+
 /// A shared receive queue. It lives until [`SharedReceiveQueue::destroy`].
 pub struct SharedReceiveQueue {
     adapter: Arc<Adapter>,
@@ -59,6 +69,10 @@ pub struct SharedReceiveQueue {
     /// The tagged buffers, if tags are matched. This lock comes before that of `queue`.
     tags: Option<Mutex<TagList>>,
     queue: Mutex<ReceiveQueue>,
+    /// Where polls give back the places of its receives.
+    returned: Arc<Returned>,
+    /// To its configuration's completion queue.
+    feed: Option<Feed>,
     events: EventSource<AsyncEvent>,
     users: AtomicU32,
 }
@@ -108,7 +122,7 @@ impl SharedReceiveQueue {
     /// Creates a queue. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
         adapter.device().check_own()?;
-        let queue = ReceiveQueue::new(config.size, config.max_sge);
+        let queue = ReceiveQueue::shared(config.size, config.max_sge);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;
         let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
@@ -124,22 +138,21 @@ impl SharedReceiveQueue {
         // Only those of XRC are looked at by other processes.
         let segment = adapter.device().process().segment();
         let open = |index: &u16| config.xrc.is_none() || segment.open_srq(*index).is_ok();
-        let Some(index) = free.filter(open) else {
-            config.pd.release();
-            return Err(RegisterError::Exhausted);
-        };
+        let made = free.filter(open).ok_or(RegisterError::Exhausted).and_then(|index| {
+            let cq = config.completion_queue();
+            Ok((index, cq.map(|cq| Feed::new(cq, queue.returned())).transpose()?))
+        });
+        let (index, feed) = made.inspect_err(|_| config.pd.release())?;
         if let Some(xrc) = &config.xrc {
             xrc.domain.adopt();
-            xrc.cq.adopt();
-        }
-        if let Some(matching) = &config.tag_matching {
-            matching.cq.adopt();
         }
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.device().process().announcer().slot) << 16 | u32::from(index),
             tags: tags.map(Mutex::new),
+            returned: queue.returned().clone(),
             queue: Mutex::new(queue),
+            feed,
             events,
             users: AtomicU32::new(0),
             config,
@@ -174,20 +187,30 @@ impl SharedReceiveQueue {
 
     /// Carries out a list operation of tag matching; the handle of a buffer that was added.
     pub fn post_list_operation(&self, request: &TagRequest<'_>) -> Result<Option<u32>, PostError> {
-        let (Some(tags), Some(matching)) = (&self.tags, &self.config.tag_matching) else {
+        let (Some(tags), Some(feed)) = (&self.tags, &self.feed) else {
             return Err(PostError::WrongService);
         };
         let mut tags = tags.lock();
         let done = tags.apply(request)?;
         // Under the lock: nothing may match a buffer before its addition is seen to complete.
-        let overrun = done.completion.is_some_and(|done| matching.cq.push(&done, false));
+        let overrun = done.completion.is_some_and(|done| feed.push(&done, false));
         drop(tags);
         if overrun {
             let mut deferred = Deferred::default();
-            deferred.fail_users(matching.cq.id());
+            deferred.fail_users(feed.cq().id());
             deferred.run(&self.adapter);
         }
         Ok(done.handle)
+    }
+
+    /// Where polls give back the places of its receives.
+    pub(super) fn returned(&self) -> &Arc<Returned> {
+        &self.returned
+    }
+
+    /// Where its receives complete, if it is one for XRC.
+    pub(super) fn xrc_feed(&self) -> Option<&Feed> {
+        self.feed.as_ref().filter(|_| self.config.xrc.is_some())
     }
 
     /// Takes a receive for a message: the tagged buffer that waits for its tag, else the oldest
@@ -296,10 +319,9 @@ impl SharedReceiveQueue {
             }
             self.adapter.foreign_targets.forget_shared(self.number);
             xrc.domain.release();
-            xrc.cq.release();
         }
-        if let Some(matching) = &self.config.tag_matching {
-            matching.cq.release();
+        if let Some(feed) = &self.feed {
+            feed.end();
         }
         self.config.pd.release();
         Ok(())

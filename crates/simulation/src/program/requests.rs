@@ -238,7 +238,8 @@ impl Programs<'_> {
         flags.set(SendFlags::FENCE, random.chance(100));
         flags.set(SendFlags::SOLICITED, random.chance(100));
         flags.set(SendFlags::INLINE, inline);
-        flags.set(SendFlags::SIGNALED, body.is_none() || random.chance(700));
+        let signaled = body.is_none() || random.chance(700) || self.needs_signal(at);
+        flags.set(SendFlags::SIGNALED, signaled);
         let wr_id = self.next_id();
         if carries {
             self.fill(at.device, wr_id, &sges);
@@ -280,6 +281,15 @@ impl Programs<'_> {
             return;
         }
         self.shared.advance(at);
+    }
+
+    /// Whether the next work request takes the last place that those before it, which end silently, leave: without a
+    /// completion none of them would come back (rule ORD-06).
+    fn needs_signal(&self, at: At) -> bool {
+        let model = self.shared.model();
+        let silent = |send: &&PostedSend| !send.flags.contains(SendFlags::SIGNALED);
+        let silent = model.end(at).sends.iter().rev().take_while(silent).count();
+        silent + 1 >= self.shared.nodes[at.device].qp(at.qp).size
     }
 
     /// Writes what a work request sends to its local buffers.

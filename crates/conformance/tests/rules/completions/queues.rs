@@ -3,6 +3,7 @@
 use std::ptr::null_mut;
 
 use transom_abi::*;
+use transom_conformance::extended::flushing;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
@@ -30,14 +31,6 @@ fn ids(wcs: &[ibv_wc]) -> Vec<u64> {
 fn resize(cq: *mut ibv_cq, cqe: i32) -> i32 {
     // SAFETY: a live queue.
     unsafe { transom_ibverbs::ibv_resize_cq(cq, cqe) }
-}
-
-/// A queue pair in ERR: every receive posted to it completes at once, into this queue.
-fn flushing(end: &End, cq: *mut ibv_cq) -> *mut ibv_qp {
-    let qp =
-        end.qp_with(&mut ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..end.init(IBV_QPT_RC) });
-    take_to(end, qp, IBV_QPS_ERR);
-    qp
 }
 
 /// A poll takes as many as it may, in order, and says how many; they are gone then.

@@ -186,7 +186,7 @@ on_each_link! {
     /// A send queue that waits takes as many work requests as it was made for; a signaled
     /// completion gives back the places of the unsignaled ones before it.
     /// Rules: ORD-06
-    fn unsignaled_work_keeps_its_place(link: Link) {
+    fn work_that_waits_keeps_its_place(link: Link) {
         let both = MemoryPair::new(link, 4096);
         let (qa, qb) = (both.pair.qa, both.pair.qb);
         for round in 0..3 {

@@ -234,8 +234,10 @@ on_each_link! {
             assert_eq!(bind1(qb, mw, n, 0, both.range(n as usize, 64, REMOTE)), 0);
             from.set_word(0, u64::from(rkey(mw)));
             let mut sges = [sge(from.addr(), 8, from_mr)];
-            post(qb, &mut with_sges(ibv_send_wr { send_flags: 0, ..wr(IBV_WR_SEND) }, &mut sges));
+            post(qb, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
             assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, n);
+            // After the peer has the key, so that the places are free again.
+            b.expect(IBV_WC_SUCCESS);
             let (key, addr) = (to.word(0) as u32, both.far.addr() + n);
             assert_eq!(both.attempt((qa, qb), Op::Read, addr, 64, key), IBV_WC_SUCCESS);
         }

@@ -301,6 +301,7 @@ impl Requester {
         let mut completion = completion(cx, head.wr_id, &head.op, status);
         completion.byte_length = length as u32;
         completion.vendor_error = reason;
+        completion.places = self.places.end(reported);
         self.pop();
         if reported {
             cx.process.complete(&completion);

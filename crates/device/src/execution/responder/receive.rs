@@ -6,7 +6,7 @@ use transom_wire::NakCode;
 use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
-    Bytes, Context, CopyError, Effect, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply,
+    Bytes, Context, CopyError, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply,
     Request, Source, TakeShared, Unheard,
 };
 use super::tag_matching::Extent;
@@ -14,8 +14,8 @@ use super::{Receives, Responder};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Completion, Datagram, Flags, Opcode, PostError, ReceiveQueue, ReceiveRequest, Remote, Status,
-    Take,
+    Completion, Datagram, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote, Status,
+    TagPart, Take,
 };
 
 impl Responder {
@@ -68,6 +68,15 @@ impl Responder {
         }
         let completion = self.completion(cx, Status::Flushed, self.receive_opcode());
         self.hand_over(completion, false, cx);
+    }
+
+    /// The receive of the message under way ends without a completion: a shared queue it came from has its place
+    /// back.
+    pub(super) fn give_up_shared(&self, effects: &mut Effects) {
+        let Receive { part, srq, .. } = self.message.taken;
+        if self.queue.is_none() && part != TagPart::Matched {
+            effects.push(Effect::GiveUpShared { srq });
+        }
     }
 
     /// Forgets the receive of the message under way if it came from this shared queue, which is gone.
@@ -198,6 +207,7 @@ impl Responder {
         let mut completion =
             Completion::new(wr_id, Status::Success, Opcode::Receive, cx.number.bits());
         completion.byte_length = send.length as u32;
+        completion.places = 1;
         Some(completion)
     }
 
@@ -461,7 +471,10 @@ impl Responder {
         status: Status,
         opcode: Opcode,
     ) -> Completion {
-        Completion::new(self.message.taken.wr_id, status, opcode, cx.number.bits())
+        let Receive { wr_id, part, .. } = self.message.taken;
+        // A tagged buffer has no place in the queue.
+        let places = u32::from(part != TagPart::Matched);
+        Completion { places, ..Completion::new(wr_id, status, opcode, cx.number.bits()) }
     }
 }
 

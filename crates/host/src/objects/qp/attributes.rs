@@ -13,7 +13,7 @@ use transom_net::Path;
 use transom_system::addresses::{LOOPBACK, Unreachable};
 use transom_wire::{Psn, RnrTimer};
 
-use super::QueuePair;
+use super::{Feed, QueuePair};
 use crate::device::Limits;
 use crate::objects::{Deferred, Link};
 
@@ -275,6 +275,9 @@ impl QueuePair {
         // What has been carried out until now stays so, whatever the change.
         receive.acknowledge(self);
         if asked.state == QpState::Reset {
+            // What it completed before belongs to the life that is over: a program that connects
+            // anew waits for its new work only. All its places are free then.
+            self.feeds.all().for_each(Feed::forget);
             half.requester.reset();
             receive.reset(self, deferred);
             half.lead(Link::None, QpNumber::from_bits(0), self);
@@ -324,14 +327,7 @@ impl QueuePair {
         let keys = self.device.process().segment().keys();
         keys.drain_queue_pair(self.number.index(), &**self.device.process());
         match asked.state {
-            // What it completed before belongs to the life that is over: a program that connects
-            // anew waits for its new work only.
-            QpState::Reset => {
-                self.told.begin_anew();
-                for cq in self.config.send_cq.iter().chain(&self.config.receive_cq) {
-                    cq.forget(self.number.bits());
-                }
-            }
+            QpState::Reset => self.told.begin_anew(),
             QpState::Error => {
                 self.told.moved_by_program(from != QpState::Error);
                 half.flush(self, deferred);

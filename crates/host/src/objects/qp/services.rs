@@ -218,8 +218,8 @@ impl Process for At<'_> {
 
     #[inline]
     fn complete(&self, completion: &Completion) {
-        if let Some(cq) = &self.qp.config.send_cq
-            && cq.push(completion, false)
+        if let Some(feed) = &self.qp.feeds.send
+            && feed.push(completion, false)
         {
             self.overran.set(true);
         }
@@ -285,9 +285,9 @@ impl At<'_> {
     pub(super) fn settle(&self, effects: &mut Effects, deferred: &mut Deferred) {
         self.qp.carry_out_all(effects, deferred);
         if self.overran.take()
-            && let Some(cq) = &self.qp.config.send_cq
+            && let Some(feed) = &self.qp.feeds.send
         {
-            deferred.fail_users(cq.id());
+            deferred.fail_users(feed.cq().id());
         }
     }
 
