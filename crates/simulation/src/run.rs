@@ -156,7 +156,8 @@ impl Settling {
 fn timeout(shared: &Shared, at: At) -> u64 {
     let qp = shared.nodes[at.device].qp(at.qp);
     let retry = qp.endpoint.borrow().requester.retry;
-    let timeouts = retry.ack_timeout().unwrap_or(0) * (u64::from(retry.count) + 2);
+    // Each wait may be four timeouts long.
+    let timeouts = 4 * retry.wait().unwrap_or(0) * (u64::from(retry.count) + 2);
     2_000_000_000 + timeouts * 32
 }
 

@@ -26,23 +26,38 @@ pub struct Retry {
     pub rnr_count: u8,
     timeouts: u8,
     rnrs: u8,
+    /// Waits for an answer that have passed in vain, one after the other.
+    silences: u8,
 }
+
+/// Every wait in vain makes the next one twice as long, so often: up to four times the timeout, which is as long as
+/// the specification lets an adapter wait. What is lost is noticed soon, and a peer whose machine is busy, or not
+/// ready yet, has more time than one timeout for each retry.
+const DOUBLINGS: u8 = 2;
 
 impl Retry {
     /// Progress was made: counters start again (rules RN-05, RN-08).
     pub fn reload(&mut self) {
         self.timeouts = 0;
         self.rnrs = 0;
+        self.silences = 0;
     }
 
-    /// How long to wait for an answer, in nanoseconds: the local ACK timeout; `None` for ever (rule RN-06).
-    pub fn ack_timeout(&self) -> Option<u64> {
-        (self.timeout != 0).then(|| 4_096 << self.timeout.min(31))
+    /// How long to wait for an answer now, in nanoseconds; `None` for ever (rule RN-06).
+    pub fn wait(&self) -> Option<u64> {
+        let doublings = self.silences.min(DOUBLINGS);
+        (self.timeout != 0).then(|| 4_096 << (self.timeout.min(31) + doublings))
     }
 
-    /// A request was lost (rule RN-07).
+    /// A wait has passed in vain.
+    pub fn note_silence(&mut self) {
+        self.silences = self.silences.saturating_add(1);
+    }
+
+    /// A request was lost, which shows when the wait for its answer is over (rule RN-07).
     pub fn lost(&mut self, now: u64) -> Verdict {
-        let Some(timeout) = self.ack_timeout() else { return Verdict::Never };
+        let Some(timeout) = self.wait() else { return Verdict::Never };
+        self.note_silence();
         // The program may have lowered the count meanwhile.
         if self.timeouts >= self.count {
             return Verdict::GiveUpAt(now + timeout);
@@ -65,7 +80,7 @@ impl Retry {
     /// what was lost before does not count any more: else some losses would end a wait that may
     /// last for ever (rule RN-04).
     pub fn not_ready(&mut self, now: u64, timer: RnrTimer) -> Verdict {
-        self.timeouts = 0;
+        (self.timeouts, self.silences) = (0, 0);
         if self.rnr_count < 7 {
             if self.rnrs >= self.rnr_count {
                 return Verdict::Exceeded;
@@ -86,12 +101,31 @@ mod tests {
         let mut retry = Retry { timeout: 14, count: 2, ..Retry::default() };
         let timeout = 4_096 << 14;
         assert_eq!(retry.lost(0), Verdict::At(timeout));
-        assert_eq!(retry.lost(0), Verdict::At(timeout));
-        assert_eq!(retry.lost(5), Verdict::GiveUpAt(5 + timeout));
+        assert_eq!(retry.lost(0), Verdict::At(2 * timeout));
+        assert_eq!(retry.lost(5), Verdict::GiveUpAt(5 + 4 * timeout));
         retry.reload();
         assert_eq!(retry.lost(0), Verdict::At(timeout));
         let mut never = Retry { timeout: 0, count: 7, ..Retry::default() };
         assert_eq!(never.lost(0), Verdict::Never);
+    }
+
+    /// Rules: RN-06
+    #[test]
+    fn waits_in_vain_grow_to_four_timeouts_and_no_further() {
+        for timeout in [1, 14, 31] {
+            let mut retry = Retry { timeout, count: 7, ..Retry::default() };
+            let waits: Vec<_> = (0..1000)
+                .map(|_| {
+                    let wait = retry.wait().expect("it ends");
+                    retry.note_silence();
+                    wait >> timeout
+                })
+                .collect();
+            assert_eq!(waits[..4], [4_096, 8_192, 16_384, 16_384]);
+            assert!(waits[4..].iter().all(|wait| *wait == 16_384));
+            retry.reload();
+            assert_eq!(retry.wait(), Some(4_096 << timeout));
+        }
     }
 
     /// Rules: RN-07, RN-08, RN-10

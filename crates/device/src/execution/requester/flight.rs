@@ -92,7 +92,7 @@ impl Flight {
         if self.silent_since.is_none() {
             let now = now();
             self.silent_since = Some(now);
-            self.alarm = self.alarm.or(retry.ack_timeout().map(|timeout| now + timeout));
+            self.alarm = self.alarm.or(retry.wait().map(|timeout| now + timeout));
         }
     }
 
@@ -101,8 +101,7 @@ impl Flight {
         if self.alarm.is_none_or(|alarm| now < alarm) {
             return false;
         }
-        let due =
-            self.silent_since.zip(retry.ack_timeout()).map(|(since, timeout)| since + timeout);
+        let due = self.silent_since.zip(retry.wait()).map(|(since, timeout)| since + timeout);
         self.alarm = due.filter(|due| now < *due);
         due.is_some() && self.alarm.is_none()
     }
@@ -224,6 +223,10 @@ impl Requester {
         }
         self.flight.window.acknowledged(u64::from(acknowledged) * mtu);
         self.flight.silent_since = self.is_in_flight(mtu).then(|| cx.process.now());
+        // What had grown long is short again.
+        let due = self.flight.silent_since.zip(self.retry.wait()).map(|(since, it)| since + it);
+        let sooner = |alarm: u64| due.map_or(alarm, |due| alarm.min(due));
+        self.flight.alarm = self.flight.alarm.map(sooner);
     }
 
     /// The link tells of congestion (rule CNP-04).
@@ -252,7 +255,7 @@ impl Requester {
     pub fn set_timeout(&mut self, timeout: u8) {
         self.retry.timeout = timeout;
         let since = self.flight.silent_since;
-        self.flight.alarm = since.zip(self.retry.ack_timeout()).map(|(since, it)| since + it);
+        self.flight.alarm = since.zip(self.retry.wait()).map(|(since, it)| since + it);
     }
 
     /// The messages from this number on, which the link has queued last, have found no room after all: they are
@@ -302,7 +305,7 @@ impl Requester {
     pub fn on_nobody_there<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let link = self.connection.link.mtu.filter(|_| self.service.is_reliable());
         let waits = link.is_some_and(|mtu| self.is_in_flight(mtu));
-        if !waits || !self.flight.heard || self.retry.ack_timeout().is_none() {
+        if !waits || !self.flight.heard || self.retry.wait().is_none() {
             return;
         }
         let now = cx.process.now();
@@ -339,6 +342,7 @@ impl Requester {
             return self.again(Verdict::At(now), Why::Unanswered, cx);
         }
         if self.flight.is_overdue(&self.retry, now) {
+            self.retry.note_silence();
             // Late answers from before say nothing of what goes out now.
             self.flight.missed = Some((self.oldest(mtu), self.flight.end));
             self.flight.window.collapse(self.oldest(mtu), self.flight.end);

@@ -189,12 +189,12 @@ fn a_changed_timeout_is_heeded() {
     origin.qp.requester.set_timeout(0);
     assert_eq!(origin.qp.requester.deadline(), None);
     origin.qp.requester.set_timeout(10);
-    origin.pass_in_silence(TIMEOUT);
+    origin.pass_in_silence(2 * TIMEOUT);
     assert_eq!(origin.env.sent_numbers(), [101]);
 }
 
-/// With `retry_cnt` n a request is sent n + 1 times, a timeout apart, and given up after another.
-/// With no timeout it is waited for without end.
+/// With `retry_cnt` n a request is sent n + 1 times, and given up after another wait: one, two, and then four
+/// timeouts each. With no timeout it is waited for without end.
 /// Rules: RN-06, RN-07
 #[test]
 fn timeouts_are_counted() {
@@ -204,12 +204,10 @@ fn timeouts_are_counted() {
             origin.qp.requester.retry.count = count;
             origin.post_send(1, op, 8);
             origin.post_send(2, SEND, 0);
-            for _ in 0..count {
+            for sent in 0..=count {
                 assert_eq!(origin.env.sent_numbers(), [100, 101]);
-                origin.pass_in_silence(TIMEOUT);
+                origin.pass_in_silence(TIMEOUT << sent.min(2));
             }
-            assert_eq!(origin.env.sent_numbers(), [100, 101]);
-            origin.pass_in_silence(TIMEOUT);
             assert_eq!(origin.env.sent_numbers(), [0_u32; 0]);
             let expected = [(1, Status::RetryExceeded), (2, Status::Flushed)];
             assert_eq!(origin.env.statuses(), expected);
@@ -327,7 +325,7 @@ fn the_timer_begins_anew_with_progress() {
     assert_eq!(origin.env.sent_numbers(), [101, 102, 103]);
     origin.acknowledge(103);
     origin.env.statuses();
-    origin.pass(TIMEOUT);
+    origin.pass(2 * TIMEOUT);
     assert_eq!((origin.env.sent(), origin.qp.requester.deadline()), (vec![], None));
 }
 
