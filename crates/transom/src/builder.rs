@@ -138,7 +138,8 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         self
     }
 
-    /// How many sends (reads, writes, binds and so on) can be outstanding.
+    /// How many sends (reads, writes, binds and so on) can be outstanding, that is, posted without their
+    /// completions having been taken.
     pub fn max_sends(mut self, requests: u32) -> Self {
         self.creation.capacity.max_send_wr = requests;
         self

@@ -89,7 +89,8 @@ impl<S: QueuePairState> QueuePair<S> {
     }
 
     /// How many sends (reads, writes, binds and so on) can be outstanding; at least as many as were
-    /// asked for.
+    /// asked for. One is until its completion has been taken from the completion queue, not only until
+    /// it is done.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device does not answer.

@@ -6,16 +6,16 @@ use transom_wire::NakCode;
 use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
-    Bytes, Context, CopyError, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply,
-    Request, Source, TakeShared, Unheard,
+    Bytes, Context, CopyError, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent,
+    QueueSide, Reply, Request, Source, TakeShared, Unheard,
 };
 use super::tag_matching::Extent;
 use super::{Receives, Responder};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Completion, Datagram, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote, Status,
-    TagPart, Take,
+    Completion, Datagram, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote,
+    Status, TagPart, Take,
 };
 
 impl Responder {
