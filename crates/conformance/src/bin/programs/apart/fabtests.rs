@@ -18,10 +18,12 @@ const RXM: &str = "verbs;ofi_rxm";
 
 /// Where all of them listen.
 const PORT: u16 = 9228;
+/// Where those meet by TCP that tell each other addresses before.
+const MEETING_PORT: u16 = 3000;
 
 /// Provider, program and options. The server is told nothing more, the client the server's address: what they then tell
 /// each other of their own addresses must lead across the wire.
-const TESTS: [(&str, &str, &str); 20] = [
+const TESTS: [(&str, &str, &str); 22] = [
     (VERBS, "fi_msg", ""),
     (VERBS, "fi_msg_pingpong", "-I 100"),
     (VERBS, "fi_msg_pingpong", "-I 100 -v"),
@@ -33,6 +35,7 @@ const TESTS: [(&str, &str, &str); 20] = [
     (VERBS, "fi_rma_bw", "-e msg -o read -I 100"),
     (VERBS, "fi_rma_bw", "-e msg -o writedata -I 100"),
     (VERBS, "fi_rma_pingpong", "-e msg -o writedata -I 100"),
+    (VERBS, "fi_multi_ep", "-e msg"),
     (RXM, "fi_rdm", ""),
     (RXM, "fi_rdm_pingpong", "-I 100"),
     (RXM, "fi_rdm_tagged_pingpong", "-I 100 -v"),
@@ -42,6 +45,7 @@ const TESTS: [(&str, &str, &str); 20] = [
     (RXM, "fi_rma_bw", "-e rdm -o write -I 100"),
     (RXM, "fi_rma_bw", "-e rdm -o read -I 100"),
     (RXM, "fi_rma_bw", "-e rdm -o writedata -I 100"),
+    (RXM, "fi_multi_ep", "-e rdm"),
 ];
 
 pub(super) fn add(across: &Across<'_>, sources: &Sources, report: &mut Report) {
@@ -90,7 +94,11 @@ fn meet(
         command
     };
     let mut server = Running::start(&mut command(Side::Far));
-    wait_for_listener(&mut server, across.installation, Place::Across(across.wire), PORT)?;
+    // Who has many endpoints tells their addresses by TCP first.
+    match test {
+        "fi_multi_ep" => server.wait_until_it_listens(MEETING_PORT)?,
+        _ => wait_for_listener(&mut server, across.installation, Place::Across(across.wire), PORT)?,
+    }
     let client = Running::start(command(Side::Near).arg(across.address(Side::Far)));
     end_well(vec![client, server], LIMIT).map(drop)
 }
