@@ -7,6 +7,7 @@ mod instruments;
 pub(crate) mod library;
 mod loader;
 mod mounts;
+mod parent;
 pub(crate) mod private;
 #[cfg(test)]
 pub(crate) mod scratch;
