@@ -1,7 +1,7 @@
 //! What `transom explain` tells of a queue pair.
 
 use transom_device::qp::QpNumber;
-use transom_system::registry::{Record, RefusalRecord, Registry, Role};
+use transom_system::registry::{Record, RefusalRecord, Registry};
 
 /// What has been noted in the slot of a queue pair's process, newest last.
 fn noted_by(qp: u32) -> Vec<Record> {
@@ -42,10 +42,8 @@ pub fn explains(qp: u32, peer: u32, status: &str, wr_id: u64) -> bool {
             let same = record.work.is_none_or(|work| work.wr_id == wr_id);
             same && record.status() == Some(status)
         }
-        Record::Access(record) => match record.role() {
-            Role::Origin => record.refusal.attempt.qp == qp,
-            Role::Target => record.peer == qp || record.refusal.attempt.qp == qp,
-        },
+        // Of what its peer refused, be it the receive that it had for it.
+        Record::Access(record) => record.peer == qp || record.refusal.attempt.qp == qp,
         _ => false,
     };
     noted_by(qp).iter().any(of_status) || noted_by(peer).iter().any(of_status)

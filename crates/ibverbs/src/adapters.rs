@@ -141,7 +141,8 @@ pub(crate) fn note(adapter: &Arc<Adapter>) {
 /// The device that contexts were made on, if it is one only.
 pub(crate) fn only() -> Option<Arc<Device>> {
     let devices = DEVICES.lock();
-    let mut known = devices.iter().filter_map(Weak::upgrade);
+    let own = |adapter: &Arc<Adapter>| !adapter.device().process().is_inherited();
+    let mut known = devices.iter().filter_map(Weak::upgrade).filter(own);
     let only = known.next().filter(|_| known.next().is_none());
     only.map(|adapter| adapter.device().clone())
 }

@@ -81,9 +81,9 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
 /// # Safety
 /// `pd` is null or readable; `attr` is null or readable.
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    pointer_of(|| {
+    pointer_of("ibv_create_ah", || {
         // SAFETY: by the contract of this verb.
-        unsafe { create(pd, attr.as_ref()).map_err(|wrong| wrong.told_in(pd, "ibv_create_ah")) }
+        unsafe { create(pd, attr.as_ref()).map_err(|wrong| wrong.told(None, "ibv_create_ah", 0)) }
     })
 }
 
@@ -125,12 +125,12 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    pointer_of(|| {
+    pointer_of("ibv_create_ah_from_wc", || {
         // SAFETY: by the contract of this verb.
         unsafe {
             let context = pd.as_ref().map_or(std::ptr::null_mut(), |pd| pd.context);
             let attr = from_wc(context, port, wc, grh)?;
-            create(pd, Some(&attr)).map_err(|wrong| wrong.told_in(pd, "ibv_create_ah_from_wc"))
+            create(pd, Some(&attr)).map_err(|wrong| wrong.told(None, "ibv_create_ah_from_wc", 0))
         }
     })
 }
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    number_of(|| {
+    number_of("ibv_init_ah_from_wc", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
@@ -206,7 +206,7 @@ unsafe fn from_wc(
 /// # Safety
 /// `ah` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_destroy_ah", || {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { AHS.take(ah) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vlan: *mut u16,
 ) -> c_int {
     const NO_VLAN: u16 = 0xffff;
-    errno_of(|| {
+    errno_of("ibv_resolve_eth_l2_from_gid", || {
         // SAFETY: by the contract of this verb.
         let (Some(attr), Some(ours)) = (unsafe { attr.as_ref() }, unsafe { Context::of(context) })
         else {

@@ -7,8 +7,9 @@ use std::ptr::null_mut;
 use transom_abi::*;
 use transom_device::queue::{LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
 use transom_host::objects::{PostOne, QueuePair};
+use transom_system::registry::CallFault;
 
-use crate::errno;
+use crate::wrong::Wrong;
 
 /// A send work request as far as it is built.
 struct Built {
@@ -46,7 +47,7 @@ pub(crate) struct Batch {
     sges: Vec<Sge>,
     inline: Vec<u8>,
     /// The first thing that went wrong; the program learns it when it completes the batch.
-    error: Option<c_int>,
+    error: Option<Wrong>,
 }
 
 // SAFETY: the windows are only touched on behalf of the program, which named them for that.
@@ -79,10 +80,13 @@ impl Batch {
             return;
         }
         if self.enabled & u64::from(operation) == 0 {
-            return self.fail(libc::EINVAL);
+            let bit = operation.into();
+            return self.fail(Wrong::with(libc::EINVAL, CallFault::NotCreatedFor, bit, "PS-14"));
         }
-        if self.requests.len() == self.cap.max_send_wr as usize {
-            return self.fail(libc::ENOMEM);
+        let most = u64::from(self.cap.max_send_wr);
+        if self.requests.len() as u64 == most {
+            let wrong = Wrong::too_much("the length of the batch", most + 1, most, "PS-14");
+            return self.fail(wrong.answering(libc::ENOMEM));
         }
         self.requests.push(Built {
             wr_id,
@@ -106,21 +110,24 @@ impl Batch {
         let right_type = self.kind == kind;
         match (self.last(), remote) {
             (Some(request), Ok(remote)) if right_type => request.remote = remote,
-            (Some(_), Err(errno)) if right_type => self.fail(errno),
-            _ => self.fail(libc::EINVAL),
+            (Some(_), Err(errno)) if right_type => {
+                self.fail(Wrong::unknown("ah", errno, "PS-14"));
+            }
+            _ => self.fail(Wrong::invalid("qp_type, for this setter", self.kind.into(), "PS-14")),
         }
     }
 
     /// Gives the last request its local buffers.
     pub(crate) fn set_sges(&mut self, sges: &[Sge]) {
-        let fits = sges.len() <= self.cap.max_send_sge as usize;
+        let (count, most) = (sges.len() as u64, u64::from(self.cap.max_send_sge));
         let start = self.sges.len();
         match self.last() {
-            Some(request) if fits && takes_sges(request) => {
+            Some(_) if count > most => self.fail(Wrong::too_much("num_sge", count, most, "PS-03")),
+            Some(request) if takes_sges(request) => {
                 request.data = Data::Sges { start, count: sges.len() };
                 self.sges.extend_from_slice(sges);
             }
-            _ => self.fail(libc::EINVAL),
+            _ => self.fail(Wrong::invalid("num_sge for this request", count, "PS-14")),
         }
     }
 
@@ -130,11 +137,15 @@ impl Batch {
     /// The buffers are readable memory, unless refused by their lengths alone.
     pub(crate) unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf]) {
         let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.length));
-        let fits = total.is_some_and(|total| total <= self.cap.max_inline_data as usize);
-        let missing = buffers.iter().any(|buffer| buffer.addr.is_null() && buffer.length > 0);
-        let takes_it = self.last().is_some_and(|request| takes_inline(request));
-        if !fits || missing || !takes_it {
-            return self.fail(libc::EINVAL);
+        let (total, most) = (total.unwrap_or(usize::MAX) as u64, self.cap.max_inline_data.into());
+        if total > most {
+            return self.fail(Wrong::too_much("the inline length", total, most, "PS-04"));
+        }
+        if buffers.iter().any(|buffer| buffer.addr.is_null() && buffer.length > 0) {
+            return self.fail(Wrong::invalid("buf_list->addr", 0, "PS-14"));
+        }
+        if !self.last().is_some_and(|request| takes_inline(request)) {
+            return self.fail(Wrong::invalid("IBV_SEND_INLINE", total, "PS-05"));
         }
         let start = self.inline.len();
         for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
@@ -163,8 +174,8 @@ impl Batch {
     }
 
     /// The batch will not be posted; the first reason counts.
-    pub(crate) fn fail(&mut self, errno: c_int) {
-        self.error.get_or_insert(errno);
+    pub(crate) fn fail(&mut self, wrong: Wrong) {
+        self.error.get_or_insert(wrong);
     }
 
     /// The request that setters fill in. Once something has failed there is none.
@@ -173,15 +184,19 @@ impl Batch {
     }
 
     /// Posts all requests or none.
-    pub(crate) fn post(&self, pair: &QueuePair) -> Result<(), c_int> {
-        if let Some(errno) = self.error {
-            return Err(errno);
+    pub(crate) fn post(
+        &self,
+        pair: &QueuePair,
+        refused: impl FnOnce(PostError) -> Wrong,
+    ) -> Result<(), Wrong> {
+        if let Some(wrong) = self.error {
+            return Err(wrong);
         }
         if self.requests.iter().any(|request| self.lacks_remote(request)) {
-            return Err(libc::EINVAL);
+            return Err(Wrong::unknown("ah or remote_srqn", libc::EINVAL, "PS-14"));
         }
         let count = self.requests.len();
-        pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(errno::of_post)?;
+        pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(refused)?;
         for request in &self.requests {
             if let SendOp::Local(LocalOp::BindType2(bind)) = request.op
                 // SAFETY: the program named it, and its memory stays readable.

@@ -22,7 +22,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    zero_or(guarded(|| {
+    zero_or(guarded("ibv_bind_mw", || {
         if qp.is_null() || mw.is_null() || bind.is_null() {
             return Err(libc::EINVAL);
         }

@@ -2,13 +2,14 @@
 //! dma-buf, and stays until it is freed, like other memory of the program.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_system::memory::Allocation;
 
 use crate::context::Context;
 use crate::entry::{effect_always, number_of, pointer_of};
-use crate::object::{Handled, Table};
+use crate::object::{Handled, InContext, Table};
 use crate::pd;
 
 /// A buffer, and the C domain it was allocated from.
@@ -29,6 +30,13 @@ impl Handled for ibv_buf {
 
     fn set_handle(&mut self, handle: u32) {
         self.handle = handle;
+    }
+}
+
+/// It names none: its domain does.
+impl InContext for ibv_buf {
+    unsafe fn context(_: *const Self) -> *mut ibv_context {
+        null_mut()
     }
 }
 
@@ -62,7 +70,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
     size: usize,
     buf: *mut *mut ibv_buf,
 ) -> *mut c_void {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_buf", || {
         // SAFETY: by the contract of this verb.
         let buf = unsafe { buf.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
@@ -94,7 +102,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
 /// # Safety
 /// `buf` is null or readable.
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int {
-    number_of(|| {
+    number_of("ibv_export_buf_dmabuf_fd", || {
         // SAFETY: by the contract of this verb.
         unsafe { BUFFERS.with(buf, |_| ()) }?;
         Err(libc::ENODATA)

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_host::Adapter;
 use transom_host::events::{CompletionEvent, EventQueue};
+use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
+use crate::wrong::Wrong;
 
 /// A completion channel: the C struct, and ours behind it.
 #[repr(C)]
@@ -72,7 +74,7 @@ impl Drop for ChannelUse {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    pointer_of(|| {
+    pointer_of("ibv_create_comp_channel", || {
         // SAFETY: by the contract of this verb.
         let of = unsafe { Context::to_make_in(context) }?;
         let adapter = of.adapter.clone();
@@ -91,15 +93,20 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// # Safety
 /// `channel` is null or live.
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_destroy_comp_channel", || {
         if channel.is_null() {
             return Err(libc::EINVAL);
         }
         let channel = channel.cast::<Channel>();
         // SAFETY: by the contract of this verb, made by `ibv_create_comp_channel`.
         unsafe {
-            if (*channel).users.load(Acquire) != 0 {
-                return Err(libc::EBUSY);
+            let users = (*channel).users.load(Acquire);
+            if users != 0 {
+                let mut holders = Holders::default();
+                (0..users).for_each(|_| holders.add(Holder::CompletionQueue, 0));
+                let device = (*channel).adapter.device();
+                let wrong = Wrong::held(holders, "CR-16");
+                return Err(wrong.told(Some(device), "ibv_destroy_comp_channel", 0));
             }
             drop(Box::from_raw(channel));
         }

@@ -8,11 +8,13 @@ use transom_abi::*;
 use transom_device::execution::Counted;
 use transom_host::Limits;
 use transom_host::objects::{AttachError, CompletionCounter, CounterUnit};
+use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::qp;
+use crate::wrong::Wrong;
 
 static COUNTERS: Table<ibv_comp_cntr, Arc<CompletionCounter>> = Table::new();
 
@@ -26,7 +28,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     caps: *mut ibv_comp_cntr_caps,
     size: usize,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("_ibv_query_comp_cntr_caps", || {
         let known = size_of::<ibv_comp_cntr_caps>();
         if context.is_null() || caps.is_null() || size < known {
             return Err(libc::EINVAL);
@@ -53,7 +55,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     context: *mut ibv_context,
     attr: *mut ibv_comp_cntr_init_attr,
 ) -> *mut ibv_comp_cntr {
-    pointer_of(|| {
+    pointer_of("ibv_create_comp_cntr", || {
         // SAFETY: by the contract of this verb.
         let (ours, attr) = unsafe { (Context::to_make_in(context)?, attr.as_ref()) };
         let attr = attr.ok_or(libc::EINVAL)?;
@@ -78,9 +80,14 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
 /// # Safety
 /// `counter` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(counter: *mut ibv_comp_cntr) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_destroy_comp_cntr", || {
+        let busy = |_: &Arc<CompletionCounter>| {
+            let mut holders = Holders::default();
+            holders.add(Holder::QueuePair, 0);
+            Wrong::held(holders, "CC-09").told(None, "ibv_destroy_comp_cntr", 0)
+        };
         // SAFETY: by the contract of this verb.
-        unsafe { COUNTERS.check_unused(counter, |counter| counter.check_unused()) }?;
+        unsafe { COUNTERS.check_unused(counter, |counter| counter.check_unused(), busy) }?;
         // SAFETY: as above.
         let mut taken = unsafe { COUNTERS.take(counter) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
@@ -108,12 +115,13 @@ unsafe fn find(counter: *const ibv_comp_cntr) -> Result<Arc<CompletionCounter>, 
 /// # Safety
 /// `counter` is null or readable.
 unsafe fn on_value(
+    verb: &'static str,
     counter: *const ibv_comp_cntr,
     value: impl FnOnce(&CompletionCounter) -> &AtomicU64,
     with: impl FnOnce(&AtomicU64),
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    errno_of(|| unsafe { find(counter) }.map(|counter| with(value(&counter))))
+    errno_of(verb, || unsafe { find(counter) }.map(|counter| with(value(&counter))))
 }
 
 /// Sets how many operations have ended well (rule CC-04).
@@ -123,7 +131,9 @@ unsafe fn on_value(
 pub unsafe extern "C" fn ibv_set_comp_cntr(counter: *mut ibv_comp_cntr, value: u64) -> c_int {
     // SAFETY: by the contract of this verb.
     unsafe {
-        on_value(counter, CompletionCounter::completions, |count| count.store(value, Release))
+        on_value("ibv_set_comp_cntr", counter, CompletionCounter::completions, |count| {
+            count.store(value, Release)
+        })
     }
 }
 
@@ -133,7 +143,11 @@ pub unsafe extern "C" fn ibv_set_comp_cntr(counter: *mut ibv_comp_cntr, value: u
 /// `counter` is null or readable.
 pub unsafe extern "C" fn ibv_set_err_comp_cntr(counter: *mut ibv_comp_cntr, value: u64) -> c_int {
     // SAFETY: by the contract of this verb.
-    unsafe { on_value(counter, CompletionCounter::errors, |count| count.store(value, Release)) }
+    unsafe {
+        on_value("ibv_set_err_comp_cntr", counter, CompletionCounter::errors, |count| {
+            count.store(value, Release)
+        })
+    }
 }
 
 /// Adds to how many operations have ended well (rule CC-04).
@@ -145,7 +159,7 @@ pub unsafe extern "C" fn ibv_inc_comp_cntr(counter: *mut ibv_comp_cntr, amount: 
         count.fetch_add(amount, AcqRel);
     };
     // SAFETY: by the contract of this verb.
-    unsafe { on_value(counter, CompletionCounter::completions, add) }
+    unsafe { on_value("ibv_inc_comp_cntr", counter, CompletionCounter::completions, add) }
 }
 
 /// Adds to how many operations have failed (rule CC-04).
@@ -157,7 +171,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(counter: *mut ibv_comp_cntr, amou
         count.fetch_add(amount, AcqRel);
     };
     // SAFETY: by the contract of this verb.
-    unsafe { on_value(counter, CompletionCounter::errors, add) }
+    unsafe { on_value("ibv_inc_err_comp_cntr", counter, CompletionCounter::errors, add) }
 }
 
 /// How many operations have ended well.
@@ -166,7 +180,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(counter: *mut ibv_comp_cntr, amou
 /// `counter` is null or readable, `value` null or writable.
 pub unsafe extern "C" fn ibv_read_comp_cntr(counter: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: by the contract of this verb.
-    unsafe { read(counter, CompletionCounter::completions, value) }
+    unsafe { read("ibv_read_comp_cntr", counter, CompletionCounter::completions, value) }
 }
 
 /// How many operations have failed.
@@ -178,17 +192,18 @@ pub unsafe extern "C" fn ibv_read_err_comp_cntr(
     value: *mut u64,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
-    unsafe { read(counter, CompletionCounter::errors, value) }
+    unsafe { read("ibv_read_err_comp_cntr", counter, CompletionCounter::errors, value) }
 }
 
 /// # Safety
 /// `counter` is null or readable, `to` null or writable.
 unsafe fn read(
+    verb: &'static str,
     counter: *mut ibv_comp_cntr,
     value: impl FnOnce(&CompletionCounter) -> &AtomicU64,
     to: *mut u64,
 ) -> c_int {
-    errno_of(|| {
+    errno_of(verb, || {
         // SAFETY: by the contract of this function.
         let to = unsafe { to.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
@@ -211,7 +226,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     counter: *mut ibv_comp_cntr,
     attr: *mut ibv_qp_attach_comp_cntr_attr,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_qp_attach_comp_cntr", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
         let attr = attr.ok_or(libc::EINVAL)?;

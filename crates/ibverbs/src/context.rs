@@ -12,7 +12,7 @@ use transom_host::device::{Device, Inherited};
 use transom_host::events::{AsyncEvent, EventQueue, EventSource};
 use transom_system::object_counts::ObjectKind;
 
-use crate::adapters;
+use crate::{adapters, told};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -65,7 +65,9 @@ impl Context {
             return None;
         }
         // SAFETY: it is the `context` field of a `Context` made by `Context::enter`.
-        Some(unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() })
+        let ours = unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() };
+        told::about(ours.device());
+        Some(ours)
     }
 
     /// Ours, to make something in it: `EIO` where the device is inherited, whose objects are its parent's.

@@ -16,7 +16,7 @@ use crate::errno;
 use crate::event_count::EventCount;
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
-use crate::wrong::Wrong;
+use crate::wrong::{self, Wrong};
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    pointer_of(|| {
+    pointer_of("ibv_create_cq", || {
         let request = Request {
             cqe: cqe.into(),
             channel,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         };
         let abi = ibv_cq_ex { cq_context, ..ibv_cq_ex::default() };
         // SAFETY: by the contract of this verb.
-        unsafe { create(context, request, abi) }.map(|cq| cq.cast())
+        unsafe { create("ibv_create_cq", context, request, abi) }.map(|cq| cq.cast())
     })
 }
 
@@ -91,14 +91,13 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// # Safety
 /// `context` is null or open; the channel is null or live.
 pub(crate) unsafe fn create(
+    verb: &'static str,
     context: *mut ibv_context,
     request: Request,
     abi: ibv_cq_ex,
 ) -> Result<*mut ibv_cq_ex, c_int> {
     // SAFETY: by the contract of this function.
-    unsafe {
-        try_create(context, request, abi).map_err(|wrong| wrong.told_of(context, "ibv_create_cq"))
-    }
+    unsafe { try_create(context, request, abi).map_err(|wrong| wrong.told(None, verb, 0)) }
 }
 
 /// # Safety
@@ -161,7 +160,7 @@ pub(crate) unsafe fn find(cq: *const ibv_cq) -> Result<Arc<Cq>, c_int> {
 /// # Safety
 /// `cq` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_destroy_cq", || {
         loop {
             // SAFETY: by the contract of this verb.
             let (queue, events, async_events) = unsafe {
@@ -170,9 +169,10 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                     (queue.cq.clone(), queue.events.clone(), queue.async_events.clone())
                 })
             }?;
-            queue.check_unused().map_err(|_| libc::EBUSY)?;
-            events.settle();
-            async_events.settle();
+            // SAFETY: as above.
+            queue.check_unused().map_err(|_| unsafe { busy(cq, &queue) })?;
+            events.settle(|count| wrong::waits("ibv_destroy_cq", "ibv_ack_cq_events", count));
+            async_events.settle(|it| wrong::waits("ibv_destroy_cq", "ibv_ack_async_event", it));
             // An event may have been delivered just now. Whoever acknowledges it must find the queue.
             let is_settled =
                 |queue: &Queue| queue.events.is_settled() && queue.async_events.is_settled();
@@ -192,12 +192,24 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     })
 }
 
+/// Says what completes into a queue that is to be ended.
+///
+/// # Safety
+/// As [`ibv_destroy_cq`].
+#[cold]
+unsafe fn busy(cq: *mut ibv_cq, queue: &Cq) -> c_int {
+    // SAFETY: by the contract of this function.
+    let adapter = unsafe { CQS.with(cq.cast(), |object| object.inner.adapter.clone()) };
+    let holders = adapter.map(|adapter| adapter.holders_of_cq(queue)).unwrap_or_default();
+    Wrong::held(holders, "CR-12").told(None, "ibv_destroy_cq", 0)
+}
+
 /// Changes the size; `EINVAL` below what is waiting (rule CQ-14).
 ///
 /// # Safety
 /// `cq` is null or readable.
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_resize_cq", || {
         if !(1..=Limits::DEVICE.completions as c_int).contains(&cqe) {
             return Err(libc::EINVAL);
         }
@@ -219,7 +231,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 /// # Safety
 /// `cq` is null or readable; `attr` is null or readable.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_modify_cq", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
@@ -250,7 +262,7 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
 /// # Safety
 /// `cq` is null or live; `wc` is null or writable for `limit` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
-    let polled = guarded(|| {
+    let polled = guarded("ibv_poll_cq", || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
         let limit = usize::try_from(limit).map_err(|_| libc::EINVAL)?;
@@ -298,7 +310,7 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
 /// # Safety
 /// `cq` is live.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    zero_or(guarded(|| {
+    zero_or(guarded("ibv_req_notify_cq", || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
         queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });

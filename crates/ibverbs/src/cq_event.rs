@@ -21,12 +21,12 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: by the contract of this verb.
     let ours = unsafe { Channel::of(channel) };
     let Some(ours) = ours.filter(|_| !cq.is_null() && !cq_context.is_null()) else {
-        return number_always(|| Err(libc::EINVAL));
+        return number_always("ibv_get_cq_event", || Err(libc::EINVAL));
     };
     loop {
         // Not inside a verb's guard: a thread that waits here may be cancelled.
         let taken = ours.adapter.take_event(&ours.events);
-        let delivered = guarded_always(|| {
+        let delivered = guarded_always("ibv_get_cq_event", || {
             let (_, handle) = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
             // An event of a queue destroyed meanwhile is nobody's.
             Ok(cq::deliver_completion(handle as u32))

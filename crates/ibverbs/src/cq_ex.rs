@@ -6,6 +6,7 @@ use transom_abi::*;
 use transom_device::queue::{Completion, CompletionOptions};
 use transom_system::clock;
 
+use crate::context::Context;
 use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};
 use crate::pd;
@@ -30,14 +31,16 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    pointer_of(|| {
+    pointer_of("ibv_create_cq_ex", || {
         // SAFETY: by the contract of this verb.
         let Some(attr) = (unsafe { attr.as_ref() }) else { return Err(libc::EINVAL) };
         // SAFETY: by the contract of this verb.
         unsafe {
-            let request = request(context, attr)
-                .map_err(|wrong| wrong.told_of(context, "ibv_create_cq_ex"))?;
-            cq::create(context, request, operations(attr))
+            // Whose the refusal is.
+            let _ = Context::of(context);
+            let request =
+                request(context, attr).map_err(|wrong| wrong.told(None, "ibv_create_cq_ex", 0))?;
+            cq::create("ibv_create_cq_ex", context, request, operations(attr))
         }
     })
 }
@@ -122,7 +125,7 @@ fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
 /// # Safety
 /// `cq` is null or live, and this thread is in no batch of it; `attr` is null or readable.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    let answer = guarded(|| {
+    let answer = guarded("ibv_start_poll", || {
         // SAFETY: by the contract of this verb.
         let (queue, attr) = unsafe { (cq::of(cq.cast()), attr.as_ref()) };
         let (Some(queue), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (queue, attr) else {
@@ -148,7 +151,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 /// # Safety
 /// `cq` is null or live; this thread is in a batch of it.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    zero_if_found(guarded(|| {
+    zero_if_found(guarded("ibv_next_poll", || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { cq::of(cq.cast()) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.

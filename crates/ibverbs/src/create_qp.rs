@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    pointer_of(|| {
+    pointer_of("ibv_create_qp", || {
         // SAFETY: by the contract of this verb.
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
         let mut extended = ibv_qp_init_attr_ex {
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn ibv_create_qp(
             ..ibv_qp_init_attr_ex::default()
         };
         // SAFETY: as above.
-        let created = unsafe { create(&mut extended) };
+        let created = unsafe { create("ibv_create_qp", &mut extended) };
         init.cap = extended.cap;
         created
     })
@@ -51,11 +51,19 @@ pub unsafe extern "C" fn ibv_create_qp(
 ///
 /// # Safety
 /// The domains are null or readable; other pointers in `init` are valid.
-pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
-    // What it was not given may be anything.
-    let pd = if init.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
+pub(crate) unsafe fn create(
+    verb: &'static str,
+    init: &mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, c_int> {
     // SAFETY: by the contract of this function.
-    unsafe { try_create(init).map_err(|wrong| wrong.told_in(pd, "ibv_create_qp")) }
+    unsafe {
+        try_create(init).map_err(|wrong| {
+            // It may be wrong before its domain is looked at, whose device is the one that is told.
+            let given = init.comp_mask & IBV_QP_INIT_ATTR_PD != 0;
+            let _ = pd::find(if given { init.pd } else { std::ptr::null_mut() });
+            wrong.told(None, verb, 0)
+        })
+    }
 }
 
 /// # Safety
@@ -243,7 +251,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    pointer_of(|| {
+    pointer_of("ibv_open_qp", || {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
         // SAFETY: by the contract of this verb.
         (|| unsafe {

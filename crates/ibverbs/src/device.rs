@@ -15,6 +15,7 @@ use transom_thread::set_errno;
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::entry::{errno_of, guarded, number_of, pointer_always};
+use crate::told;
 
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;
@@ -73,9 +74,10 @@ pub(crate) fn the_device() -> *mut ibv_device {
 
 /// Whether a pointer is the one that [`ibv_get_device_list`] hands out. Any other, null or a device of
 /// another library in the process, is not looked into: `EINVAL`.
-pub(crate) fn is_the_device(device: *const ibv_device) -> bool {
+pub(crate) fn is_the_device(verb: &'static str, device: *const ibv_device) -> bool {
     let ours = std::ptr::eq(device, the_device());
     if !ours {
+        told::answered(verb, libc::EINVAL);
         set_errno(libc::EINVAL);
     }
     ours
@@ -86,7 +88,7 @@ pub(crate) fn is_the_device(device: *const ibv_device) -> bool {
 /// # Safety
 /// `count` is null or writable.
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    pointer_always(|| {
+    pointer_always("ibv_get_device_list", || {
         if !count.is_null() {
             // SAFETY: by the contract of this verb.
             unsafe { *count = 1 };
@@ -122,6 +124,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     match unsafe { device.as_ref() } {
         Some(device) => device.name.as_ptr(),
         None => {
+            told::answered("ibv_get_device_name", libc::EINVAL);
             set_errno(libc::EINVAL);
             std::ptr::null()
         }
@@ -130,12 +133,12 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 
 /// The node GUID in network order; zero, `EINVAL`, if it is not this device.
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    if is_the_device(device) { node_guid().to_be() } else { 0 }
+    if is_the_device("ibv_get_device_guid", device) { node_guid().to_be() } else { 0 }
 }
 
 /// The kernel's index of the device: it has none, so -1; with `EINVAL` if it is not this device.
 pub extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    is_the_device(device);
+    is_the_device("ibv_get_device_index", device);
     -1
 }
 
@@ -147,7 +150,7 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_device", || {
         // SAFETY: by the contract of this verb.
         let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
         if attr.is_null() {
@@ -280,7 +283,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
     attr: *mut ibv_port_attr,
     length: usize,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_port", || {
         if attr.is_null() {
             return Err(libc::EINVAL);
         }
@@ -335,7 +338,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    number_of(|| {
+    number_of("ibv_query_gid", || {
         let index = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
         let look = |addresses: &Addresses| index.map(|index| gid_at(addresses, index));
         // SAFETY: by the contract of this verb.
@@ -364,7 +367,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    number_of(|| {
+    number_of("ibv_query_gid_type", || {
         let known = (index as usize) < GID_TABLE;
         let look = |addresses: &Addresses| addresses.get(index as usize).is_some();
         // SAFETY: by the contract of this verb.
@@ -400,7 +403,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("_ibv_query_gid_ex", || {
         if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
             return Err(libc::EINVAL);
         }
@@ -432,7 +435,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    let told = guarded(|| {
+    let told = guarded("_ibv_query_gid_table", || {
         let wrong = context.is_null() || entries.is_null() || flags != 0;
         if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
             return Err(libc::EINVAL);
@@ -465,7 +468,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    number_of(|| {
+    number_of("ibv_query_pkey", || {
         if context.is_null() || pkey.is_null() || port != 1 || index != 0 {
             return Err(libc::EINVAL);
         }
@@ -484,7 +487,7 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
     port: u8,
     pkey: u16,
 ) -> c_int {
-    number_of(|| match pkey == PKEY.to_be() {
+    number_of("ibv_get_pkey_index", || match pkey == PKEY.to_be() {
         _ if context.is_null() || port != 1 => Err(libc::EINVAL),
         true => Ok(0),
         false => Err(libc::ENOENT),
@@ -507,7 +510,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     size: usize,
 ) -> c_int {
     use std::os::unix::ffi::OsStrExt;
-    number_of(|| {
+    number_of("ibv_read_sysfs_file", || {
         if directory.is_null() || file.is_null() || buffer.is_null() || size == 0 {
             return Err(libc::EINVAL);
         }

@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_device_ex", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_rt_values", || {
         // SAFETY: by the contract of this verb.
         let (ours, values) = unsafe { (Context::of(context), values.as_mut()) };
         let (_, values) = (ours.ok_or(libc::EINVAL)?, values.ok_or(libc::EINVAL)?);

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use transom_abi::*;
 use transom_host::objects::{AllocateError, DeviceMemory};
+use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
+use crate::wrong::Wrong;
 
 /// Device memory, as one context knows it.
 struct Dm {
@@ -56,7 +58,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_dm", || {
         // SAFETY: by the contract of this verb.
         let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
         // In a forked child too: it is memory of that process alone, and programs share an adapter's so.
@@ -77,9 +79,14 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 /// # Safety
 /// `dm` is null or readable.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_free_dm", || {
+        let busy = |_: &Dm| {
+            let mut holders = Holders::default();
+            holders.add(Holder::Region, 0);
+            Wrong::held(holders, "").told(None, "ibv_free_dm", 0)
+        };
         // SAFETY: by the contract of this verb.
-        unsafe { DMS.check_unused(dm, |dm| dm.memory.check_unused()) }?;
+        unsafe { DMS.check_unused(dm, |dm| dm.memory.check_unused(), busy) }?;
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { DMS.take(dm) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
@@ -99,7 +106,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
 /// # Safety
 /// `context` is open.
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    pointer_of(|| {
+    pointer_of("ibv_import_dm", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::to_make_in(context) }?;
         let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
@@ -140,7 +147,7 @@ unsafe extern "C" fn memcpy_to_dm(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_memcpy_to_dm", || {
         // SAFETY: by the contract of this verb.
         let memory = unsafe { find(dm) }?;
         memory.write(offset, from.addr() as u64, length as u64).map_err(errno)
@@ -157,7 +164,7 @@ unsafe extern "C" fn memcpy_from_dm(
     offset: u64,
     length: usize,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_memcpy_from_dm", || {
         // SAFETY: by the contract of this verb.
         let memory = unsafe { find(dm) }?;
         memory.read(offset, to.addr() as u64, length as u64).map_err(errno)

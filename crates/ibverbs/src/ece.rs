@@ -15,7 +15,7 @@ use crate::qp;
 /// # Safety
 /// `qp` is null or readable; `ece` is null or writable.
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_ece", || {
         // SAFETY: by the contract of this verb.
         let Some(ece) = (unsafe { ece.as_mut() }) else { return Err(libc::EINVAL) };
         // SAFETY: as above.
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
 /// # Safety
 /// As [`ibv_query_ece`].
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_set_ece", || {
         // SAFETY: by the contract of this verb.
         let Some(ece) = (unsafe { ece.as_mut() }) else { return Err(libc::EINVAL) };
         if ece.vendor_id == 0 {

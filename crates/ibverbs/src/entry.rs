@@ -1,8 +1,9 @@
 //! How a call from C comes in, and what it answers: the one way for every verb.
 //!
-//! A verb is a closure that answers a value or an errno. Here a panic becomes a failure of the device
-//! and `EIO` (`transom_system::failure`), once the device has failed verbs are not begun, and an errno is
-//! put where C looks for it: into `errno`, whatever else the verb answers by its convention.
+//! A verb is a closure that answers a value or an errno, and has a name. Here a panic becomes a failure of the device
+//! and `EIO` (`transom_system::failure`), once the device has failed verbs are not begun, and an errno is noted for
+//! `transom explain` unless the verb has done so with more to say ([`told`](crate::told)), and put where C looks for
+//! it: into `errno`, whatever else the verb answers by its convention.
 //!
 //! | convention | by | once the device has failed, too |
 //! |---|---|---|
@@ -21,15 +22,23 @@ use std::ptr::null_mut;
 use transom_system::failure::{Failed, caught, has_failed};
 use transom_thread::{set_errno, uncancelled};
 
+use crate::told;
+
 /// Runs a verb, unless the device has failed; an error is in `errno` afterwards.
 #[inline]
-pub(crate) fn guarded<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
-    if has_failed() { refused(libc::EIO) } else { guarded_always(verb) }
+pub(crate) fn guarded<T>(
+    name: &'static str,
+    verb: impl FnOnce() -> Result<T, c_int>,
+) -> Result<T, c_int> {
+    if has_failed() { refused(name, libc::EIO) } else { guarded_always(name, verb) }
 }
 
 /// Runs a verb; an error is in `errno` afterwards.
 #[inline]
-pub(crate) fn guarded_always<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+pub(crate) fn guarded_always<T>(
+    name: &'static str,
+    verb: impl FnOnce() -> Result<T, c_int>,
+) -> Result<T, c_int> {
     let verb = || {
         #[cfg(test)]
         tests::panic_if_wanted();
@@ -37,15 +46,23 @@ pub(crate) fn guarded_always<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Resu
     };
     match caught(verb) {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(errno)) => refused(errno),
-        Err(Failed) => refused(libc::EIO),
+        Ok(Err(errno)) => refused(name, errno),
+        Err(Failed) => refused(name, libc::EIO),
     }
 }
 
+/// Notes that the verb is refused, unless it has done so itself, and puts the errno where C looks for it.
 #[cold]
-fn refused<T>(errno: c_int) -> Result<T, c_int> {
+fn refused<T>(name: &'static str, errno: c_int) -> Result<T, c_int> {
+    told::answered(name, errno);
     set_errno(errno);
     Err(errno)
+}
+
+/// Runs what is called seldom enough to be looked after: it cannot be cancelled, and what it is about is noted.
+fn controlled<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    told::begin();
+    uncancelled(verb)
 }
 
 /// Zero, or an errno.
@@ -55,41 +72,51 @@ pub(crate) fn zero_or(result: Result<(), c_int>) -> c_int {
 }
 
 /// Zero, or an errno.
-pub(crate) fn errno_of(verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    zero_or(guarded(|| uncancelled(verb)))
+pub(crate) fn errno_of(name: &'static str, verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    zero_or(guarded(name, || controlled(verb)))
 }
 
 /// Zero, or an errno; once the device has failed, too.
-pub(crate) fn errno_always(verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    zero_or(guarded_always(|| uncancelled(verb)))
+pub(crate) fn errno_always(name: &'static str, verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    zero_or(guarded_always(name, || controlled(verb)))
 }
 
 /// A pointer, or null.
-pub(crate) fn pointer_of<T>(verb: impl FnOnce() -> Result<*mut T, c_int>) -> *mut T {
-    guarded(|| uncancelled(verb)).unwrap_or(null_mut())
+pub(crate) fn pointer_of<T>(
+    name: &'static str,
+    verb: impl FnOnce() -> Result<*mut T, c_int>,
+) -> *mut T {
+    guarded(name, || controlled(verb)).unwrap_or(null_mut())
 }
 
 /// A pointer, or null; once the device has failed, too.
-pub(crate) fn pointer_always<T>(verb: impl FnOnce() -> Result<*mut T, c_int>) -> *mut T {
-    guarded_always(|| uncancelled(verb)).unwrap_or(null_mut())
+pub(crate) fn pointer_always<T>(
+    name: &'static str,
+    verb: impl FnOnce() -> Result<*mut T, c_int>,
+) -> *mut T {
+    guarded_always(name, || controlled(verb)).unwrap_or(null_mut())
 }
 
 /// A number, or -1.
-pub(crate) fn number_of(verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    guarded(|| uncancelled(verb)).unwrap_or(-1)
+pub(crate) fn number_of(name: &'static str, verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded(name, || controlled(verb)).unwrap_or(-1)
 }
 
 /// A number, or -1; once the device has failed, too.
-pub(crate) fn number_always(verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    guarded_always(|| uncancelled(verb)).unwrap_or(-1)
+pub(crate) fn number_always(
+    name: &'static str,
+    verb: impl FnOnce() -> Result<c_int, c_int>,
+) -> c_int {
+    guarded_always(name, || controlled(verb)).unwrap_or(-1)
 }
 
 /// Nothing; once the device has failed, too.
 pub(crate) fn effect_always(verb: impl FnOnce()) {
-    let _ = guarded_always(|| {
-        uncancelled(verb);
+    let effect = || {
+        verb();
         Ok(())
-    });
+    };
+    let _ = guarded_always("", || uncancelled(effect));
 }
 
 #[cfg(test)]

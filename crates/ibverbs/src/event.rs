@@ -19,12 +19,12 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 ) -> c_int {
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { Context::of(context) }).filter(|_| !event.is_null()) else {
-        return number_always(|| Err(libc::EINVAL));
+        return number_always("ibv_get_async_event", || Err(libc::EINVAL));
     };
     loop {
         // Not inside a verb's guard: a thread that waits here may be cancelled.
         let taken = ours.events.take();
-        let delivered = guarded_always(|| {
+        let delivered = guarded_always("ibv_get_async_event", || {
             let taken = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
             Ok(deliver(taken.0 as ibv_event_type, taken.1 as u32))
         });

@@ -1,6 +1,11 @@
 //! The counts that make a destroy wait for acknowledgements.
 
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// A program that still means to acknowledge its events has done so by then.
+const LONG: Duration = Duration::from_secs(1);
 
 /// Events delivered and acknowledged (rules CR-18, AE-06).
 #[derive(Default)]
@@ -25,11 +30,20 @@ impl EventCount {
         *self.unacknowledged.lock() == 0
     }
 
-    /// Waits until everything delivered is acknowledged.
-    pub(crate) fn settle(&self) {
+    /// Waits until everything delivered is acknowledged. If that takes long, `late` says once how many are not, with
+    /// nothing locked.
+    pub(crate) fn settle(&self, late: impl FnOnce(u64)) {
+        let mut late = Some(late);
         let mut left = self.unacknowledged.lock();
         while *left > 0 {
-            self.changed.wait(&mut left);
+            if late.is_none() {
+                self.changed.wait(&mut left);
+            } else if self.changed.wait_for(&mut left, LONG).timed_out() && *left > 0 {
+                let count = *left;
+                MutexGuard::unlocked(&mut left, || {
+                    late.take().into_iter().for_each(|it| it(count))
+                });
+            }
         }
     }
 }

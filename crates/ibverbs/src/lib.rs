@@ -55,6 +55,7 @@ mod special_mr;
 mod srq;
 mod strings;
 mod td;
+mod told;
 mod wr;
 mod wrong;
 mod xrc;

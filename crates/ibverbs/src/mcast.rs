@@ -18,7 +18,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_attach_mcast", || {
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
         adapter.join_group(group, &pair).map_err(|error| match error {
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_detach_mcast", || {
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
         adapter.leave_group(group, &pair).map_err(|_| libc::EINVAL)

@@ -103,6 +103,7 @@ fn wrong(error: RegisterError, registration: &Registration) -> Wrong {
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe fn register(
+    verb: &'static str,
     pd: *mut ibv_pd,
     address: *mut c_void,
     length: usize,
@@ -112,7 +113,7 @@ pub(crate) unsafe fn register(
     // SAFETY: by the contract of this function.
     unsafe {
         let made = try_register(pd, address, length, iova, access);
-        made.map_err(|wrong| wrong.told_in(pd, "ibv_reg_mr"))
+        made.map_err(|wrong| wrong.told(None, verb, 0))
     }
 }
 
@@ -172,7 +173,9 @@ pub unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    pointer_of(|| unsafe { register(pd, address, length, address as u64, access as c_uint) })
+    pointer_of("ibv_reg_mr", || unsafe {
+        register("ibv_reg_mr", pd, address, length, address as u64, access as c_uint)
+    })
 }
 
 /// Registers memory under the addresses from `iova` on (rules MR-28, MR-29, MR-32).
@@ -187,7 +190,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    pointer_of(|| unsafe { register(pd, address, length, iova, access as c_uint) })
+    pointer_of("ibv_reg_mr_iova", || unsafe {
+        register("ibv_reg_mr_iova", pd, address, length, iova, access as c_uint)
+    })
 }
 
 /// As [`ibv_reg_mr_iova`]; `access` may have optional bits, as it may there.
@@ -202,7 +207,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    pointer_of(|| unsafe { register(pd, address, length, iova, access) })
+    pointer_of("ibv_reg_mr_iova2", || unsafe {
+        register("ibv_reg_mr_iova2", pd, address, length, iova, access)
+    })
 }
 
 /// A region of the same device, by its handle: a second name for it, in this domain. It has no
@@ -211,7 +218,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// # Safety
 /// `pd` is null or readable.
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    pointer_of(|| {
+    pointer_of("ibv_import_mr", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { pd::find(pd) }?;
         // SAFETY: a protection domain's context is open.
@@ -247,6 +254,12 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     })
 }
 
+/// Says which windows are bound to a region that is to be ended or changed.
+#[cold]
+fn bound(region: &MemoryRegion, verb: &'static str, rule: &'static str) -> c_int {
+    Wrong::bound(&region.bound_windows(), rule).told(None, verb, 0)
+}
+
 /// Ends a region under all its names; false if that has happened, `EBUSY` while a window is bound.
 fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
     let mut shared = region.lock();
@@ -262,11 +275,11 @@ fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
 /// # Safety
 /// `mr` is null or readable.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_dereg_mr", || {
         // SAFETY: by the contract of this verb.
         let region = unsafe { MRS.with(mr, |object| object.inner.region.clone()) }?;
         if let Some(region) = &*region.lock() {
-            region.check_unused().map_err(|_| libc::EBUSY)?;
+            region.check_unused().map_err(|_| bound(region, "ibv_dereg_mr", "DR-03"))?;
         }
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MRS.take(mr) }?;
@@ -294,7 +307,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     let mut code = IBV_REREG_MR_ERR_CMD;
-    let changed = errno_of(|| {
+    let changed = errno_of("ibv_rereg_mr", || {
         let flags = flags as c_uint;
         let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
         // SAFETY: by the contract of this verb.
@@ -328,7 +341,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             registration.iova = address as u64;
         }
         if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
-            registration.access = parse_access(access as c_uint)?;
+            let access = parse_access(access as c_uint);
+            registration.access = access.map_err(|wrong| wrong.told(None, "ibv_rereg_mr", 0))?;
         }
         let new_pd = match flags & IBV_REREG_MR_CHANGE_PD {
             0 => None,
@@ -336,7 +350,12 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             _ => Some(unsafe { pd::find(pd) }?),
         };
         let domain = new_pd.as_ref().map(|pd| &pd.domain);
-        region.change(domain, registration).map_err(errno::of_register)?;
+        region.change(domain, registration).map_err(|error| match error {
+            RegisterError::Busy if region.check_unused().is_err() => {
+                bound(region, "ibv_rereg_mr", "RR-12")
+            }
+            error => self::wrong(error, &registration).told(None, "ibv_rereg_mr", 0),
+        })?;
         // SAFETY: by the contract of this verb; the struct is live while the table is locked.
         unsafe {
             MRS.with(mr, |object| {

@@ -24,20 +24,31 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     pd: *mut ibv_pd,
     attr: *const ibv_mr_init_attr,
 ) -> *mut ibv_mr {
-    pointer_of(|| {
-        // SAFETY: by the contract of this verb.
-        unsafe { check_memory(pd, attr).map_err(|wrong| wrong.told_in(pd, "ibv_reg_mr_ex")) }?;
+    // SAFETY: by the contract of this verb.
+    unsafe { register_ex("ibv_reg_mr_ex", pd, attr) }
+}
+
+/// # Safety
+/// As [`ibv_reg_mr_ex`].
+unsafe fn register_ex(
+    verb: &'static str,
+    pd: *mut ibv_pd,
+    attr: *const ibv_mr_init_attr,
+) -> *mut ibv_mr {
+    pointer_of(verb, || {
+        // SAFETY: by the contract of this function.
+        unsafe { check_memory(pd, attr).map_err(|wrong| wrong.told(None, verb, 0)) }?;
         // SAFETY: as above; it was just found not to be null.
         let attr = unsafe { &*attr };
         let has = |bit| attr.comp_mask & bit != 0;
         if has(ADDRESS) {
             let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
-            // SAFETY: by the contract of this verb.
-            return unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32) };
+            // SAFETY: by the contract of this function.
+            return unsafe { register(verb, pd, attr.addr, attr.length, iova, attr.access as u32) };
         }
         let offset = if has(IBV_REG_MR_MASK_FD_OFFSET) { attr.fd_offset } else { 0 };
-        // SAFETY: by the contract of this verb.
-        unsafe { register_dmabuf(pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
+        // SAFETY: by the contract of this function.
+        unsafe { register_dmabuf(verb, pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
     })
 }
 
@@ -103,5 +114,5 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
         buf,
     };
     // SAFETY: by the contract of this verb; the attributes are of the longer kind.
-    unsafe { ibv_reg_mr_ex(pd, (&raw const attr).cast()) }
+    unsafe { register_ex("ibv_reg_buf_mr", pd, (&raw const attr).cast()) }
 }

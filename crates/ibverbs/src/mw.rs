@@ -18,9 +18,9 @@ static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_mw", || {
         // SAFETY: by the contract of this verb.
-        unsafe { alloc(pd, kind).map_err(|wrong| wrong.told_in(pd, "ibv_alloc_mw")) }
+        unsafe { alloc(pd, kind).map_err(|wrong| wrong.told(None, "ibv_alloc_mw", 0)) }
     })
 }
 
@@ -47,7 +47,7 @@ unsafe fn alloc(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, Wrong
 /// # Safety
 /// `mw` is null or readable.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_dealloc_mw", || {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MWS.take(mw) }?;
         taken.inner.take().ok_or(libc::ENOENT)?.deallocate();

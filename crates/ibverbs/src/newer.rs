@@ -17,7 +17,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     port: u32,
     speed: *mut u64,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_port_speed", || {
         let port = u8::try_from(port).map_err(|_| libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
         let speed = unsafe { speed.as_mut() }.ok_or(libc::EINVAL)?;
@@ -55,17 +55,17 @@ fn lane_speed(speed: u8) -> u64 {
 
 /// DMA handles steer the caches of a PCIe bus, and there is none. Null, `EOPNOTSUPP` (rule MR-44).
 pub extern "C" fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
-    pointer_of(|| Err(libc::EOPNOTSUPP))
+    pointer_of("ibv_alloc_dmah", || Err(libc::EOPNOTSUPP))
 }
 
 /// There are no DMA handles to free: `EOPNOTSUPP`.
 pub extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
-    errno_of(|| Err(libc::EOPNOTSUPP))
+    errno_of("ibv_dealloc_dmah", || Err(libc::EOPNOTSUPP))
 }
 
 /// The memory of the device is no dma-buf: -1, `EOPNOTSUPP`.
 pub extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
-    number_of(|| Err(libc::EOPNOTSUPP))
+    number_of("ibv_dm_export_dmabuf_fd", || Err(libc::EOPNOTSUPP))
 }
 
 /// The kind of a work request in rdma-core's words.

@@ -15,6 +15,8 @@ use transom_abi::{
 };
 use transom_host::objects::Busy;
 
+use crate::context::Context;
+
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
     /// The field.
@@ -120,7 +122,7 @@ unsafe impl<A, I: Send> Send for Entries<A, I> {}
 /// handle rather than somebody else's object.
 const REST: usize = 256;
 
-impl<A: Handled, I> Table<A, I> {
+impl<A: Handled + InContext, I> Table<A, I> {
     pub(crate) const fn new() -> Self {
         let entries = Entries { live: BTreeMap::new(), dead: VecDeque::new(), last: 0 };
         Self { inner: Mutex::new(entries) }
@@ -177,7 +179,11 @@ impl<A: Handled, I> Table<A, I> {
         let entries = self.inner.lock();
         // SAFETY: by the contract of this function.
         let handle = unsafe { A::handle(abi) };
-        entries.get(handle).map(with).ok_or(libc::ENOENT)
+        let found = entries.get(handle).ok_or(libc::ENOENT)?;
+        // What is noted of the verb that looks is its device's.
+        // SAFETY: a live object's struct, whose context is there as long as the object.
+        let _ = unsafe { Context::of(A::context(found.abi)) };
+        Ok(with(found))
     }
 
     /// As [`Table::with`], for the live object with this handle.
@@ -189,7 +195,7 @@ impl<A: Handled, I> Table<A, I> {
         self.inner.lock().get(handle).map(with)
     }
 
-    /// Refuses to destroy an object that is in use: `EBUSY`.
+    /// Refuses to destroy an object that is in use, by the errno of `busy`, which says what holds it.
     ///
     /// # Safety
     /// As [`Table::with`].
@@ -197,9 +203,10 @@ impl<A: Handled, I> Table<A, I> {
         &self,
         abi: *const A,
         check: impl FnOnce(&I) -> Result<(), Busy>,
+        busy: impl FnOnce(&I) -> c_int,
     ) -> Result<(), c_int> {
         // SAFETY: by the contract of this function.
-        unsafe { self.with(abi, |object| check(object.inner)) }?.map_err(|_| libc::EBUSY)
+        unsafe { self.with(abi, |object| check(object.inner).map_err(|Busy| busy(object.inner))) }?
     }
 
     /// Takes the object out of the live ones, before it is destroyed: of two who try, one succeeds.

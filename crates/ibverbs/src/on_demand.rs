@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
-    errno_of(|| unsafe { advise(pd, advice, flags, list, count) })
+    errno_of("ibv_advise_mr", || unsafe { advise(pd, advice, flags, list, count) })
 }
 
 /// # Safety

@@ -18,7 +18,7 @@ use crate::{adapters, ah, comp_cntr, cq, device, dm, mr, mw, pd, qp, srq, td, xr
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // A device that has failed is none to open; once it is closed, there may be a new one.
     let opened = || {
-        if !device::is_the_device(device) {
+        if !device::is_the_device("ibv_open_device", device) {
             return Err(libc::EINVAL);
         }
         let adapter = adapters::open().map_err(|error| {
@@ -27,12 +27,12 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         })?;
         open(adapter)
     };
-    pointer_always(opened)
+    pointer_always("ibv_open_device", opened)
 }
 
 /// Makes a context on a device that the caller has opened.
 pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
-    pointer_of(|| open(adapter))
+    pointer_of("ibv_open_context", || open(adapter))
 }
 
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
@@ -44,7 +44,7 @@ fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The descriptor is the
 /// context's from now on, and closed with it. A device of another process is `EOPNOTSUPP`.
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    pointer_of(|| {
+    pointer_of("ibv_import_device", || {
         // SAFETY: this only asks the kernel about the number.
         if cmd_fd < 0 || unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
             return Err(libc::EBADF);
@@ -75,7 +75,7 @@ fn names_a_device(fd: c_int) -> bool {
 /// # Safety
 /// `context` is from [`ibv_open_device`] and not closed.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_close_device", || {
         // SAFETY: by the contract of this verb.
         let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
         if !ours.close() {

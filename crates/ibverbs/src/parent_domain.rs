@@ -24,7 +24,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_parent_domain", || {
         // SAFETY: by the contract of this verb.
         unsafe { alloc(context, attr) }
     })

@@ -9,6 +9,7 @@ use transom_host::objects::ProtectionDomain;
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, pointer_of};
 use crate::object::Table;
+use crate::wrong::Wrong;
 
 /// A protection domain, and the context it was made in.
 #[derive(Clone)]
@@ -53,7 +54,7 @@ pub(crate) fn enter(
 /// # Safety
 /// `context` is from [`crate::ibv_open_device`].
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_pd", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::to_make_in(context) }?;
         let domain = ProtectionDomain::allocate(ours.device()).ok_or(libc::ENOMEM)?;
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// # Safety
 /// `context` is from [`crate::ibv_open_device`] or [`crate::ibv_import_device`].
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    pointer_of(|| {
+    pointer_of("ibv_import_pd", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::to_make_in(context) }?;
         let found = PDS.by_handle(handle, |object| object.inner.clone());
@@ -102,9 +103,9 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 /// # Safety
 /// `pd` is null or readable.
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_dealloc_pd", || {
         // SAFETY: by the contract of this verb.
-        unsafe { PDS.check_unused(pd, |pd| pd.domain.check_unused()) }?;
+        unsafe { PDS.check_unused(pd, |pd| pd.domain.check_unused(), busy) }?;
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { PDS.take(pd) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
@@ -117,6 +118,15 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         unsafe { Context::release(ours.context) };
         Ok(())
     })
+}
+
+/// Says what belongs to a domain that is to be freed.
+#[cold]
+fn busy(pd: &Pd) -> c_int {
+    // SAFETY: a context outlives its domains.
+    let context = unsafe { Context::of(pd.context) };
+    let holders = context.map(|ours| ours.adapter.holders_of_domain(&pd.domain));
+    Wrong::held(holders.unwrap_or_default(), "PD-02").told(None, "ibv_dealloc_pd", 0)
 }
 
 /// Frees the protection domains of a context that is closed: parent domains before those they stand

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
+use transom_device::execution::QueueSide;
 use transom_device::protection::{Bind, Key};
 use transom_device::queue::{
     Body, LocalOp, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
@@ -29,7 +30,10 @@ pub(crate) fn wrong(
 ) -> Wrong {
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
     match error {
-        PostError::Full => Wrong::full(),
+        PostError::Full if opcode.is_some() => {
+            Wrong::full("send queue", qp.why_full(QueueSide::Send))
+        }
+        PostError::Full => Wrong::full("receive queue", qp.why_full(QueueSide::Receive)),
         PostError::TooManySges => Wrong::too_much("num_sge", sges as u64, limit as u64, "PS-03"),
         PostError::InlineTooLong => {
             let room = qp.config().send.inline_room as u64;
@@ -82,7 +86,7 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     let mut next = wr;
-    let posted = guarded(|| {
+    let posted = guarded("ibv_post_send", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { qp::ours(qp) }.ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
@@ -319,7 +323,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut next = wr;
-    let posted = guarded(|| {
+    let posted = guarded("ibv_post_recv", || {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
         let post_one = |request: &ReceiveRequest<'_>| {

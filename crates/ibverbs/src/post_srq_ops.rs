@@ -19,7 +19,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     bad: *mut *mut ibv_ops_wr,
 ) -> c_int {
     let mut next = wr;
-    let done = guarded(|| {
+    let done = guarded("ibv_post_srq_ops", || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { srq::of(srq) };
         // SAFETY: as above.

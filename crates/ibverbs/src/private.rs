@@ -21,7 +21,7 @@ macro_rules! errno {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
-            errno_of(|| Err(libc::EOPNOTSUPP))
+            errno_of(stringify!($name), || Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -31,7 +31,7 @@ macro_rules! minus_one {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// -1, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
-            number_of(|| Err(libc::EOPNOTSUPP))
+            number_of(stringify!($name), || Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -41,7 +41,7 @@ macro_rules! null {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// Null, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> *mut c_void {
-            pointer_of(|| Err(libc::EOPNOTSUPP))
+            pointer_of(stringify!($name), || Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -70,7 +70,7 @@ macro_rules! post {
                 // SAFETY: by the contract of this function.
                 unsafe { *bad = requests };
             }
-            errno_of(|| Err(libc::EOPNOTSUPP))
+            errno_of(stringify!($name), || Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -82,7 +82,7 @@ pub extern "C" fn verbs_open_device(
     private_data: *mut c_void,
 ) -> *mut ibv_context {
     if !private_data.is_null() {
-        return pointer_of(|| Err(libc::EOPNOTSUPP));
+        return pointer_of("verbs_open_device", || Err(libc::EOPNOTSUPP));
     }
     ibv_open_device(device)
 }

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::entry::errno_always;
 use crate::event_count::EventCount;
 use crate::object::{Handled, InContext, Table, trusted};
+use crate::wrong::{self, Wrong};
 
 /// A queue pair, and what only C wants back.
 pub(crate) struct Qp {
@@ -140,14 +141,14 @@ pub(crate) unsafe fn datagram_pair(
 /// # Safety
 /// `qp` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_destroy_qp", || {
         loop {
             // What is kept is busy, not waited for.
             // SAFETY: by the contract of this verb.
-            unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused()) }?;
+            unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused(), busy) }?;
             // SAFETY: as above.
             let events = unsafe { QPS.with(qp.cast(), |object| object.inner.events.clone()) }?;
-            events.settle();
+            events.settle(|count| wrong::waits("ibv_destroy_qp", "ibv_ack_async_event", count));
             let may_end = |qp: &Qp| qp.events.is_settled() && qp.pair.check_unused().is_ok();
             // SAFETY: as above.
             let taken = unsafe { QPS.take_if(qp.cast(), may_end) }?;
@@ -163,6 +164,15 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             return Ok(());
         }
     })
+}
+
+/// Says what keeps a queue pair that is to be ended.
+#[cold]
+fn busy(qp: &Qp) -> c_int {
+    let (pair, groups) = (&qp.pair, qp.kind == IBV_QPT_UD);
+    let rule = if groups { "CR-10" } else { "T2-06" };
+    let wrong = Wrong::held(pair.holders(), rule);
+    wrong.told(Some(pair.device()), "ibv_destroy_qp", pair.number().bits())
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.

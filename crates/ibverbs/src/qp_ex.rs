@@ -2,6 +2,7 @@
 
 use transom_abi::*;
 
+use crate::context::Context;
 use crate::create_qp;
 use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
@@ -16,14 +17,15 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    pointer_of(|| {
+    pointer_of("ibv_create_qp_ex", || {
         // SAFETY: by the contract of this verb.
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
         // SAFETY: as above.
         unsafe {
+            let _ = Context::of(context);
             check_extensions(context, init)
-                .map_err(|wrong| wrong.told_of(context, "ibv_create_qp_ex"))?;
-            create_qp::create(init)
+                .map_err(|wrong| wrong.told(None, "ibv_create_qp_ex", 0))?;
+            create_qp::create("ibv_create_qp_ex", init)
         }
     })
 }
@@ -76,7 +78,7 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
 /// # Safety
 /// `qp` is null or live.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    pointer_of(|| {
+    pointer_of("ibv_qp_to_qp_ex", || {
         // SAFETY: by the contract of this verb.
         match unsafe { qp::ours(qp) } {
             Some(Qp { batch: Some(_), .. }) => Ok(qp.cast()),

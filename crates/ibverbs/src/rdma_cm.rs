@@ -36,6 +36,9 @@ use crate::entry::{errno_always, number_always};
 use command::{Command, Refusal};
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
 
+/// What librdmacm asks is told under the names of its own functions.
+const NOT_A_VERB: &str = "";
+
 /// The devices that open files are of.
 static FILES: Mutex<Vec<(c_int, Arc<Adapter>)>> = Mutex::new(Vec::new());
 
@@ -72,7 +75,7 @@ type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 
 /// Opens a file: its descriptor, or -1.
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
-    number_always(|| {
+    number_always(NOT_A_VERB, || {
         let adapter = adapters::open().map_err(|error| {
             say(format_args!("{error}"));
             let said = "the device cannot be opened; why was said on standard error";
@@ -90,7 +93,7 @@ pub extern "C" fn transom_rdma_cm_open() -> c_int {
 
 /// Ends a file with its ids: 0, or -1.
 pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
-    number_always(|| {
+    number_always(NOT_A_VERB, || {
         let mut files = FILES.lock();
         let place = files.iter().position(|(other, _)| *other == file).ok_or(libc::EBADF)?;
         let (_, adapter) = files.swap_remove(place);
@@ -124,7 +127,7 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
         let run = run.ok_or(Refusal::invalid("there is no command of this number"))?;
         run.ok_or(Refusal::new(libc::ENOSYS, "this command is not there"))?(&command)
     };
-    let errno = errno_always(|| carry_out().map_err(|refusal| why::keep(&refusal)));
+    let errno = errno_always(NOT_A_VERB, || carry_out().map_err(|refusal| why::keep(&refusal)));
     let errno = if fetches && errno == 0 { fetch(file, address, n) } else { errno };
     match errno {
         0 => n as isize,
@@ -143,7 +146,8 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
             fetched = events::fetch(&command)?;
             Ok(())
         };
-        let errno = errno_always(|| look().map_err(|refusal: Refusal| why::keep(&refusal)));
+        let errno =
+            errno_always(NOT_A_VERB, || look().map_err(|refusal: Refusal| why::keep(&refusal)));
         if errno != 0 || fetched {
             return errno;
         }

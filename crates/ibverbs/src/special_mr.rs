@@ -23,7 +23,7 @@ const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::R
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_null_mr", || {
         // SAFETY: by the contract of this verb.
         unsafe { pd::find(pd) }.and_then(|found| {
             let region = MemoryRegion::null(&found.domain).map_err(errno::of_register)?;
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    pointer_of(|| {
+    pointer_of("ibv_reg_dm_mr", || {
         // SAFETY: by the contract of this verb.
         unsafe { pd::find(pd) }.and_then(|found| {
             // SAFETY: as above.
@@ -76,12 +76,15 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    pointer_of(|| unsafe { register_dmabuf(pd, offset, length, iova, fd, access) })
+    pointer_of("ibv_reg_dmabuf_mr", || unsafe {
+        register_dmabuf("ibv_reg_dmabuf_mr", pd, offset, length, iova, fd, access)
+    })
 }
 
 /// # Safety
 /// As [`ibv_reg_dmabuf_mr`].
 pub(crate) unsafe fn register_dmabuf(
+    verb: &'static str,
     pd: *mut ibv_pd,
     offset: u64,
     length: usize,
@@ -92,7 +95,7 @@ pub(crate) unsafe fn register_dmabuf(
     // SAFETY: by the contract of this function.
     unsafe {
         let made = try_register_dmabuf(pd, offset, length, iova, fd, access);
-        made.map_err(|wrong| wrong.told_in(pd, "ibv_reg_dmabuf_mr"))
+        made.map_err(|wrong| wrong.told(None, verb, 0))
     }
 }
 

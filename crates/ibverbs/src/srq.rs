@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
 use crate::event_count::EventCount;
 use crate::object::{Table, trusted};
-use crate::wrong::Wrong;
+use crate::wrong::{self, Wrong};
 use crate::{cq, errno, pd, post, xrc};
 
 /// A shared receive queue.
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    pointer_of(|| {
+    pointer_of("ibv_create_srq", || {
         // SAFETY: by the contract of this verb.
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
         let mut extended = ibv_srq_init_attr_ex {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn ibv_create_srq(
             ..ibv_srq_init_attr_ex::default()
         };
         // SAFETY: as above.
-        let created = unsafe { create(&mut extended) };
+        let created = unsafe { create("ibv_create_srq", &mut extended) };
         init.attr = extended.attr;
         created
     })
@@ -75,11 +75,11 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    pointer_of(|| {
+    pointer_of("ibv_create_srq_ex", || {
         // SAFETY: by the contract of this verb.
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
         // SAFETY: as above.
-        unsafe { create(init) }
+        unsafe { create("ibv_create_srq_ex", init) }
     })
 }
 
@@ -94,12 +94,19 @@ fn check_count(field: &'static str, asked: u32, limit: u32) -> Result<(), Wrong>
 
 /// # Safety
 /// The objects in `init` are null or readable.
-unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int> {
-    // What it was not given may be anything.
-    let pd =
-        if init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
+unsafe fn create(
+    verb: &'static str,
+    init: &mut ibv_srq_init_attr_ex,
+) -> Result<*mut ibv_srq, c_int> {
     // SAFETY: by the contract of this function.
-    unsafe { try_create(init).map_err(|wrong| wrong.told_in(pd, "ibv_create_srq")) }
+    unsafe {
+        try_create(init).map_err(|wrong| {
+            // It may be wrong before its domain is looked at, whose device is the one that is told.
+            let given = init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0;
+            let _ = pd::find(if given { init.pd } else { std::ptr::null_mut() });
+            wrong.told(None, verb, 0)
+        })
+    }
 }
 
 /// # Safety
@@ -173,14 +180,14 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
 /// # Safety
 /// `srq` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_destroy_srq", || {
         loop {
             // What is in use is busy, not waited for.
             // SAFETY: by the contract of this verb.
-            unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused()) }?;
+            unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused(), busy) }?;
             // SAFETY: as above.
             let events = unsafe { SRQS.with(srq, |object| object.inner.events.clone()) }?;
-            events.settle();
+            events.settle(|it| wrong::waits("ibv_destroy_srq", "ibv_ack_async_event", it));
             let may_end = |srq: &Srq| srq.events.is_settled() && srq.queue.check_unused().is_ok();
             // SAFETY: as above.
             let taken = unsafe { SRQS.take_if(srq, may_end) }?;
@@ -198,6 +205,12 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     })
 }
 
+/// Says which queue pairs take their receives from a queue that is to be ended.
+#[cold]
+fn busy(srq: &Srq) -> c_int {
+    Wrong::held(srq.queue.holders(), "CR-17").told(None, "ibv_destroy_srq", 0)
+}
+
 /// Changes the size, arms the limit, or both (rules SQ-03 to SQ-05).
 ///
 /// # Safety
@@ -207,7 +220,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_modify_srq", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         let mask = mask as u32;
@@ -230,7 +243,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 /// # Safety
 /// `srq` is null or readable; `attr` is null or writable.
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_srq", || {
         if attr.is_null() {
             return Err(libc::EINVAL);
         }
@@ -252,7 +265,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 /// # Safety
 /// `srq` is null or readable; `number` is null or writable.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_get_srq_num", || {
         if number.is_null() {
             return Err(libc::EINVAL);
         }
@@ -286,7 +299,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut next = wr;
-    let posted = guarded(|| {
+    let posted = guarded("ibv_post_srq_recv", || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
@@ -300,7 +313,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 #[inline]
 fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<(), Wrong> {
     queue.post(request).map_err(|error| match error {
-        PostError::Full => Wrong::full(),
+        PostError::Full => Wrong::full("shared receive queue", queue.why_full()),
         PostError::TooManySges => {
             let (asked, limit) = (request.sges.len() as u64, queue.config().max_sge as u64);
             Wrong::too_much("num_sge", asked, limit, "PS-03")

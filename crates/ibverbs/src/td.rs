@@ -7,9 +7,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use transom_abi::{ibv_context, ibv_td, ibv_td_init_attr};
 use transom_host::objects::ThreadDomain;
+use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
+use crate::wrong::Wrong;
 
 /// A thread domain's C struct has no handle, so its address is one.
 static TDS: Mutex<BTreeMap<usize, Td>> = Mutex::new(BTreeMap::new());
@@ -41,7 +43,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     init: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    pointer_of(|| {
+    pointer_of("ibv_alloc_td", || {
         // SAFETY: by the contract of this verb.
         let (ours, init) = unsafe { (Context::to_make_in(context)?, init.as_ref()) };
         let Some(ibv_td_init_attr { comp_mask: 0 }) = init else { return Err(libc::EINVAL) };
@@ -58,16 +60,21 @@ pub(crate) unsafe extern "C" fn alloc_td(
 /// # Safety
 /// The context of `td` is open if it is a thread domain.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_dealloc_td", || {
         if td.is_null() {
             return Err(libc::EINVAL);
         }
         let mut tds = TDS.lock();
         let Some(found) = tds.get(&td.addr()) else { return Err(libc::ENOENT) };
-        if found.domain.close().is_err() {
-            return Err(libc::EBUSY);
-        }
         let context = found.abi.context;
+        if found.domain.close().is_err() {
+            // SAFETY: a context outlives its thread domains.
+            let ours = unsafe { Context::of(context) };
+            let mut holders = Holders::default();
+            holders.add(Holder::ParentDomain, 0);
+            let device = ours.map(|ours| &**ours.device());
+            return Err(Wrong::held(holders, "PD-10").told(device, "ibv_dealloc_td", 0));
+        }
         tds.remove(&td.addr());
         drop(tds);
         // SAFETY: a context outlives its thread domains.

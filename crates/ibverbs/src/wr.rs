@@ -17,6 +17,7 @@ use transom_system::failure::has_failed;
 
 use crate::batch::Batch;
 use crate::entry::{guarded, guarded_always, zero_or};
+use crate::wrong::Wrong;
 use crate::{ah, post, qp};
 
 /// What a queue pair of this service can be asked to build: bits of `ibv_qp_create_send_ops_flags`.
@@ -83,7 +84,7 @@ pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex_flush {
 /// # Safety
 /// `qp` is null or live.
 unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
-    let _ = guarded(|| {
+    let _ = guarded("ibv_wr_start", || {
         // SAFETY: by the contract of this function.
         if let Some(batch) = unsafe { batch_of(qp) } {
             // `complete` or `abort` unlocks it.
@@ -98,11 +99,17 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 /// # Safety
 /// As [`start`].
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
-    zero_or(guarded_always(|| {
-        let post = |batch: &Batch| match has_failed() {
-            true => Err(libc::EIO),
+    zero_or(guarded_always("ibv_wr_complete", || {
+        let post = |batch: &Batch| {
+            if has_failed() {
+                return Err(libc::EIO);
+            }
             // SAFETY: by the contract of this function.
-            false => batch.post(unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?),
+            let pair = unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?;
+            let refused = |error| post::wrong(error, pair, Some(IBV_WR_SEND), 0, 0);
+            batch.post(pair, refused).map_err(|wrong| {
+                wrong.told(Some(pair.device()), "ibv_wr_complete", pair.number().bits())
+            })
         };
         // Nobody has begun one: once the device has failed, nobody can.
         let none = || Err(if has_failed() { libc::EIO } else { libc::EINVAL });
@@ -117,7 +124,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 /// As [`start`].
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     // SAFETY: by the contract of this function.
-    let _ = guarded_always(|| Ok(unsafe { end(qp, |_| ()) }));
+    let _ = guarded_always("ibv_wr_abort", || Ok(unsafe { end(qp, |_| ()) }));
 }
 
 /// # Safety
@@ -156,7 +163,7 @@ unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&Batch) -> T) -> Option<T
 /// # Safety
 /// As [`start`].
 unsafe fn build(qp: *mut ibv_qp_ex, step: impl FnOnce(&mut Batch)) {
-    let _ = guarded(|| {
+    let _ = guarded("ibv_wr_builder", || {
         // SAFETY: by the contract of this function.
         if let Some(batch) = unsafe { batch_of(qp) }.filter(|batch| batch.is_locked()) {
             // SAFETY: `start` has locked it for whoever builds, which is who calls.
@@ -234,7 +241,7 @@ unsafe extern "C" fn atomic_write(
         let body = Body::AtomicWrite { address, key: Key(rkey) };
         begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, SendOp::Message(body));
         build(qp, |batch| match atomic_wr.is_null() {
-            true => batch.fail(libc::EINVAL),
+            true => batch.fail(libc::EINVAL.into()),
             false => batch.set_word(atomic_wr.cast::<[u8; 8]>().read_unaligned()),
         });
     }
@@ -259,13 +266,13 @@ unsafe extern "C" fn flush(
         (Some(placement), Ok(length)) => {
             Ok(Body::Flush { address, key: Key(rkey), length, placement, whole })
         }
-        _ => Err(libc::EINVAL),
+        _ => Err(Wrong::invalid("type or level, or length", u64::from(level), "FL-01")),
     };
     // SAFETY: by the contract of this function.
     unsafe {
         match body {
             Ok(body) => begin(qp, IBV_QP_EX_WITH_FLUSH, SendOp::Message(body)),
-            Err(errno) => build(qp, |batch| batch.fail(errno)),
+            Err(wrong) => build(qp, |batch| batch.fail(wrong)),
         }
     }
 }
@@ -282,16 +289,17 @@ unsafe extern "C" fn bind_mw(
 ) {
     // SAFETY: by the contract of this function.
     unsafe {
-        let bind = bind_info.as_ref().ok_or(libc::EINVAL).and_then(|info| {
-            let bind = post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info: *info });
-            bind.map_err(c_int::from)
-        });
+        let missing = || Wrong::unknown("bind_info", libc::EINVAL, "PS-14");
+        let bind = bind_info
+            .as_ref()
+            .ok_or_else(missing)
+            .and_then(|info| post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info: *info }));
         match bind {
             Ok(bind) => {
                 begin(qp, IBV_QP_EX_WITH_BIND_MW, SendOp::Local(LocalOp::BindType2(bind)));
                 build(qp, |batch| batch.set_window(mw));
             }
-            Err(errno) => build(qp, |batch| batch.fail(errno)),
+            Err(wrong) => build(qp, |batch| batch.fail(wrong)),
         }
     }
 }
@@ -342,7 +350,7 @@ unsafe extern "C" fn set_inline_data_list(
     unsafe {
         build(qp, |batch| match list(buf_list, num_buf) {
             Some(buffers) => batch.set_inline(buffers),
-            None => batch.fail(libc::EINVAL),
+            None => batch.fail(libc::EINVAL.into()),
         });
     }
 }
@@ -367,7 +375,7 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *
     unsafe {
         build(qp, |batch| match list(sg_list.cast::<Sge>(), num_sge) {
             Some(sges) => batch.set_sges(sges),
-            None => batch.fail(libc::EINVAL),
+            None => batch.fail(libc::EINVAL.into()),
         });
     }
 }

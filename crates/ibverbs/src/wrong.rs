@@ -3,24 +3,24 @@
 
 use std::ffi::c_int;
 
-use transom_abi::{ibv_context, ibv_pd};
 use transom_host::device::Device;
-use transom_host::objects::RegisterError;
+use transom_host::objects::{BoundWindows, RegisterError};
 use transom_system::addresses::Unreachable;
-use transom_system::registry::{CallFault, CallRefusal, Name};
+use transom_system::registry::{CallFault, CallRefusal, Holders, Name};
+use transom_system::say_to_whoever_reads;
 
-use crate::context::Context;
-use crate::{adapters, errno, pd};
+use crate::{errno, told};
 
 /// Why a verb is refused, and the errno that says so to the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrong {
     errno: c_int,
-    /// None is not worth a note: a queue that is full is an answer.
+    /// None is not worth a note, or not worth another.
     fault: Option<CallFault>,
     field: &'static str,
     value: u64,
     limit: u64,
+    more: [u64; 2],
     rule: &'static str,
 }
 
@@ -55,9 +55,13 @@ impl Wrong {
         Self::with(libc::ENOMEM, CallFault::Exhausted, 0, rule)
     }
 
-    /// The queue is full: `ENOMEM`.
-    pub(crate) const fn full() -> Self {
-        Self { fault: None, ..Self::with(libc::ENOMEM, CallFault::Unnamed, 0, "") }
+    /// The queue is full: `ENOMEM`. How many places it has, and how many hold work that is not carried out yet, if that
+    /// is to be told.
+    pub(crate) fn full(queue: &'static str, occupancy: Option<(usize, usize)>) -> Self {
+        let (places, waiting) = occupancy.unwrap_or_default();
+        let wrong = Self::with(libc::ENOMEM, CallFault::Full, places as u64, "");
+        let fault = occupancy.map(|_| CallFault::Full);
+        Self { fault, field: queue, more: [waiting as u64, 0], ..wrong }
     }
 
     /// A fault that no field is named for.
@@ -67,12 +71,36 @@ impl Wrong {
         value: u64,
         rule: &'static str,
     ) -> Self {
-        Self { errno, fault: Some(fault), field: "", value, limit: 0, rule }
+        Self { errno, fault: Some(fault), field: "", value, limit: 0, more: [0; 2], rule }
     }
 
     /// The same, with the second number that belongs to the fault.
     pub(crate) const fn and(self, limit: u64) -> Self {
         Self { limit, ..self }
+    }
+
+    /// The same, with two more numbers that belong to the fault.
+    pub(crate) const fn and_more(self, more: [u64; 2]) -> Self {
+        Self { more, ..self }
+    }
+
+    /// The same by another errno.
+    pub(crate) const fn answering(self, errno: c_int) -> Self {
+        Self { errno, ..self }
+    }
+
+    /// Others hold what is to be ended: `EBUSY`.
+    pub(crate) fn held(holders: Holders, rule: &'static str) -> Self {
+        let (counts, first) = holders.numbers();
+        Self::with(libc::EBUSY, CallFault::Held, counts, rule).and(first)
+    }
+
+    /// Windows are bound to a region that is to be ended or changed: `EBUSY`.
+    pub(crate) fn bound(windows: &BoundWindows, rule: &'static str) -> Self {
+        let BoundWindows { count, key, qp, wr_id, age } = *windows;
+        let first = u64::from(qp) << 32 | u64::from(key);
+        let wrong = Self::with(libc::EBUSY, CallFault::WindowsBound, count, rule).and(first);
+        Self { more: [wr_id, age], ..wrong }
     }
 
     /// The address is none that packets can be sent to: the errno of why.
@@ -90,46 +118,48 @@ impl Wrong {
         }
     }
 
-    /// Notes it as the answer of a verb, about a queue pair or zero; its errno.
+    /// Notes it as the answer of a verb, about a queue pair or zero; its errno. Where no device is given, it is that of
+    /// what the verb has found.
     #[cold]
     pub(crate) fn told(self, device: Option<&Device>, verb: &'static str, qp: u32) -> c_int {
-        if let (Some(device), Some(fault)) = (device, self.fault) {
-            device.process().note_refused_call(&CallRefusal {
-                verb: Name::new(verb),
-                errno: self.errno,
-                fault,
-                field: Name::new(self.field),
-                value: self.value,
-                limit: self.limit,
-                rule: Name::new(self.rule),
-                qp,
-                ..CallRefusal::default()
-            });
+        match self.fault {
+            None => told::is_no_fault(),
+            Some(fault) => told::note(
+                device,
+                &CallRefusal {
+                    verb: Name::new(verb),
+                    errno: self.errno,
+                    fault,
+                    field: Name::new(self.field),
+                    value: self.value,
+                    limit: self.limit,
+                    more: self.more,
+                    rule: Name::new(self.rule),
+                    qp,
+                    ..CallRefusal::default()
+                },
+            ),
         }
         self.errno
     }
+}
 
-    /// The same of a verb that was given a protection domain.
-    ///
-    /// # Safety
-    /// `pd` is null or readable.
-    #[cold]
-    pub(crate) unsafe fn told_in(self, pd: *const ibv_pd, verb: &'static str) -> c_int {
-        // SAFETY: by the contract of this function.
-        let found = unsafe { pd::find(pd) }.ok().map(|found| found.domain.device().clone());
-        self.told(found.or_else(adapters::only).as_deref(), verb, 0)
-    }
-
-    /// The same of a verb that was given a context.
-    ///
-    /// # Safety
-    /// `context` is null or open.
-    #[cold]
-    pub(crate) unsafe fn told_of(self, context: *mut ibv_context, verb: &'static str) -> c_int {
-        // SAFETY: by the contract of this function.
-        let found = unsafe { Context::of(context) }.map(|context| context.device().clone());
-        self.told(found.or_else(adapters::only).as_deref(), verb, 0)
-    }
+/// Tells that a verb waits for events that were delivered, and which call acknowledges them.
+#[cold]
+pub(crate) fn waits(verb: &'static str, acknowledges: &'static str, count: u64) {
+    let said = format!("{acknowledges} to be called for {count} more of its events");
+    told::note(
+        None,
+        &CallRefusal {
+            verb: Name::new(verb),
+            fault: CallFault::Waits,
+            value: count,
+            said: Name::new(&said),
+            ..CallRefusal::default()
+        },
+    );
+    told::goes_on();
+    say_to_whoever_reads(format_args!("{verb} waits for {said}"));
 }
 
 impl From<c_int> for Wrong {

@@ -12,6 +12,7 @@ use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
 use crate::object::{Handled, InContext, Table};
+use crate::wrong::Wrong;
 
 /// The C struct, which has no handle of its own.
 #[repr(C)]
@@ -57,7 +58,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     init: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    pointer_of(|| {
+    pointer_of("ibv_open_xrcd", || {
         // SAFETY: by the contract of this verb.
         let opened = unsafe {
             let ours = Context::to_make_in(context)?;
@@ -108,9 +109,17 @@ fn named_by(fd: BorrowedFd<'_>) -> Result<(XrcFile, OwnedFd), Errno> {
 /// # Safety
 /// `xrcd` is null or readable.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    errno_always(|| {
+    errno_always("ibv_close_xrcd", || {
+        // SAFETY: by the contract of this verb; a live struct's context is there.
+        let context = unsafe { XRCDS.with(xrcd.cast(), |object| Xrcd::context(object.abi)) }?;
+        let busy = |domain: &Arc<XrcDomain>| {
+            // SAFETY: a context outlives its domains.
+            let ours = unsafe { Context::of(context) };
+            let holders = ours.map(|ours| ours.adapter.holders_of_xrc(domain));
+            Wrong::held(holders.unwrap_or_default(), "").told(None, "ibv_close_xrcd", 0)
+        };
         // SAFETY: by the contract of this verb.
-        unsafe { XRCDS.check_unused(xrcd.cast(), |domain| domain.check_unused()) }?;
+        unsafe { XRCDS.check_unused(xrcd.cast(), |domain| domain.check_unused(), busy) }?;
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { XRCDS.take(xrcd.cast()) }?;
         let domain = taken.inner.take().ok_or(libc::ENOENT)?;

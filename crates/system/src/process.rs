@@ -17,8 +17,8 @@ use crate::memory::{self, Copier, Destination, Maps, Source, change_word, shared
 use crate::object_counts::ObjectCounts;
 use crate::one_step::{Holder, Others, Write, Written};
 use crate::registry::{
-    CallRecord, CallRefusal, Claim, ConnectionRecord, Fate, Record, RefusalRecord, Registry, Work,
-    WorkRecord,
+    CallRecord, CallRefusal, Claim, ConnectionRecord, Fate, Meant, Record, RefusalRecord, Registry,
+    Work, WorkRecord,
 };
 use crate::say;
 use crate::segment::Segment;
@@ -182,6 +182,7 @@ impl ThisProcess {
             },
             peer: summary.peering().from.bits(),
             qp_access: summary.gate().access,
+            meant: Meant::by(self.segment.keys(), refusal),
         }));
     }
 

@@ -52,7 +52,7 @@ pub use holders::{Holder, Holders};
 pub use life::Life;
 pub use noted::Record;
 pub use presence::user_of;
-pub use record::{RefusalRecord, Role};
+pub use record::{Meant, RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
 pub use watcher::{VARIABLE as WATCHER, Watcher};

@@ -8,6 +8,7 @@ use crate::keep::{Held, Keep};
 use crate::shared::CreatedShared;
 use crate::{Error, Operation, Posted, Result, Slice};
 use std::ffi::c_int;
+use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 use transom_abi::*;
@@ -33,8 +34,33 @@ pub(crate) unsafe fn post_send(
         // SAFETY: the queue pair exists; the request and its list are valid during the call, and
         // what it names stays until its completion, by the caller's promise.
         let result = unsafe { post_send(queue_pair.qp, &raw mut wr, &raw mut bad) };
-        check("ibv_post_send", format_args!("posting {operation} to {queue_pair}"), result)
+        let inline = Inline(&wr);
+        check("ibv_post_send", format_args!("posting {operation}{inline} to {queue_pair}"), result)
     })
+}
+
+/// How many bytes a request has inline.
+fn inline_length(wr: &ibv_send_wr) -> Option<u64> {
+    if wr.send_flags & IBV_SEND_INLINE == 0 || wr.sg_list.is_null() {
+        return None;
+    }
+    let count = usize::try_from(wr.num_sge).ok()?;
+    // SAFETY: a list of the request's, which is valid here.
+    let sges = unsafe { std::slice::from_raw_parts(wr.sg_list, count) };
+    Some(sges.iter().map(|sge| u64::from(sge.length)).sum())
+}
+
+/// So many bytes inline, for whoever has more than there is room for.
+struct Inline<'a>(&'a ibv_send_wr);
+
+impl fmt::Display for Inline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(length) = inline_length(self.0) else { return Ok(()) };
+        write!(
+            f,
+            " of {length} bytes inline, of which the queue pair takes what its max_inline says,"
+        )
+    }
 }
 
 /// Posts a request to the receive queue; see `ibv_post_recv(3)`.

@@ -3,8 +3,9 @@
 use crate::failure::{Failure, Result};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use transom_device::operation::Operation;
 use transom_device::qp::QpNumber;
-use transom_system::registry::{Fate, Process, Record, Registry, Role};
+use transom_system::registry::{Fate, Process, Record, RefusalRecord, Registry, Role};
 
 /// Which are asked for.
 #[derive(Clone, Debug, Default)]
@@ -110,11 +111,17 @@ fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
 /// The slot of the process whose request it was that another noted.
 fn asker(record: &Record) -> Option<u8> {
     let peer = match record {
-        Record::Access(record) if record.role() == Role::Target => record.peer,
+        // What the peer's receive was refused is its request's matter too.
+        Record::Access(record) if record.role() == Role::Target || stores(record) => record.peer,
         Record::Work(record) if record.work.is_none() => record.peer,
         _ => return None,
     };
     Some(QpNumber::from_bits(peer).slot())
+}
+
+/// Whether it is the storing of data that was refused.
+fn stores(record: &RefusalRecord) -> bool {
+    record.refusal.attempt.operation == Operation::LocalWrite
 }
 
 /// The queue pair that has not answered.

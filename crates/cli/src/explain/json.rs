@@ -358,7 +358,8 @@ pub(super) mod tests {
     fn line(reason: Reason, attempt: Attempt, object: Snapshot) -> Value {
         let refusal = Refusal { reason, attempt, object };
         let qp_access = Access::REMOTE_READ;
-        let record = RefusalRecord { time: 5, refusal, age: 7, peer: 0x10_0002, qp_access };
+        let (peer, meant) = (0x10_0002, None);
+        let record = RefusalRecord { time: 5, refusal, age: 7, peer, qp_access, meant };
         serde_json::to_value(super::line(&Refused {
             process: process(),
             record: Record::Access(record),

@@ -142,7 +142,10 @@ mod completion_counters;
 
 /// G.10 Explanations.
 mod explained {
+    mod busy;
     mod hint;
+    mod keys;
+    mod verbs;
     mod words;
     mod work;
 }

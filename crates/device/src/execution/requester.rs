@@ -231,6 +231,12 @@ impl Requester {
         !self.under_way.takes_data_along
     }
 
+    /// How many places the program has in all, and how many of them hold work that is not carried out yet; for
+    /// explanations.
+    pub fn occupancy(&self) -> (usize, usize) {
+        (self.limits.size, self.ring.len() - self.rendezvous.work)
+    }
+
     /// Its transport service.
     pub(crate) fn service(&self) -> Service {
         self.service

@@ -109,6 +109,11 @@ impl Responder {
         self.queue.as_ref().map(ReceiveQueue::returned)
     }
 
+    /// How many places its own queue has in all, and how many of them hold receives that wait; for explanations.
+    pub fn occupancy(&self) -> (usize, usize) {
+        self.queue.as_ref().map_or((0, 0), |queue| (queue.size(), queue.len()))
+    }
+
     /// A buffer for what any one call wants done.
     pub fn effects(&self) -> Result<Effects, SizeError> {
         let own = self.queue.as_ref().map_or(0, ReceiveQueue::size);

@@ -2,7 +2,7 @@
 
 use super::{
     Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, RecentSlots,
-    Refusal, SHARED, Scramble, Snapshot, Use, Waiter, decide,
+    Refusal, SHARED, Scramble, Snapshot, State, Use, Waiter, decide,
 };
 use crate::operation::Subject;
 use crate::sync::{AtomicU32, Ordering::*};
@@ -62,6 +62,35 @@ impl<'m> KeyTable<'m> {
     /// What a key's index names right now, for explanations.
     pub fn look_up(self, key: Key) -> Snapshot {
         self.find(key).map_or(Snapshot::VACANT, |(_, entry)| entry.snapshot())
+    }
+
+    /// Notes when the object of a slot ended, which nobody has taken since; for explanations.
+    pub fn note_end(self, slot: u32, now: u64) {
+        self.entries[slot as usize].since.store(now, Relaxed);
+    }
+
+    /// What the first slots hold, each with the key that names it now, for explanations.
+    pub fn seen(self, most: usize) -> impl Iterator<Item = (Key, Snapshot)> {
+        self.slots(most).map(move |(slot, entry)| {
+            let object = entry.snapshot();
+            (self.key_of(slot, object.byte), object)
+        })
+    }
+
+    /// The windows that are bound to the region of a slot, among the first slots, for explanations.
+    pub fn windows_on(self, region: u32, most: usize) -> impl Iterator<Item = (Key, Snapshot)> {
+        let on_it = move |entry: &KeyEntry| entry.parent.load(Relaxed) == region;
+        let bound = |object: &Snapshot| object.state == State::Valid && !object.kind.is_region();
+        self.slots(most).filter_map(move |(slot, entry)| {
+            let object = entry.snapshot();
+            let found = bound(&object) && on_it(entry);
+            found.then(|| (self.key_of(slot, object.byte), object))
+        })
+    }
+
+    fn slots(self, most: usize) -> impl Iterator<Item = (u32, &'m KeyEntry)> {
+        let open = self.open.load(Acquire) as usize;
+        (0..).zip(self.entries.iter().take(open.min(most)))
     }
 
     /// Decides `attempt`. While the grant lives, nobody can take the key away: revoking waits.

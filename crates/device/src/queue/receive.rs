@@ -164,8 +164,13 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// Whether no receive waits.
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
     /// How many receives wait.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.ring.len()
     }
 

@@ -36,6 +36,14 @@ impl Dependents {
         if matches!(self.0.load(Acquire), 0 | CLOSED) { Ok(()) } else { Err(Busy) }
     }
 
+    /// How many depend on it.
+    pub(super) fn count(&self) -> u64 {
+        match self.0.load(Acquire) {
+            CLOSED => 0,
+            count => count.into(),
+        }
+    }
+
     /// Whether the object has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.0.load(Acquire) == CLOSED

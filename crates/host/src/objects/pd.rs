@@ -74,6 +74,11 @@ impl ProtectionDomain {
         self.children.release();
     }
 
+    /// How many belong to it.
+    pub(super) fn children(&self) -> u64 {
+        self.children.count()
+    }
+
     /// Whether something belongs to it.
     pub fn check_unused(&self) -> Result<(), Busy> {
         self.children.check_unused()

@@ -259,6 +259,11 @@ impl MemoryRegion {
         self.key
     }
 
+    /// Its slot in the key table.
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
+    }
+
     /// What it was registered as.
     pub fn registration(&self) -> Registration {
         self.registration
@@ -329,6 +334,7 @@ impl MemoryRegion {
             return Err((self, Busy));
         }
         if !inherited {
+            keys.note_end(self.slot, clock::steady());
             leave(self.place);
             let registered = &process.segment().header().registered;
             registered.remove(self.place, counted(self.registration.length));

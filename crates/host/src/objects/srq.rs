@@ -1,7 +1,7 @@
 //! Shared receive queues (rules SQ-01 to SQ-09) and the XRC domains that group them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -75,6 +75,8 @@ pub struct SharedReceiveQueue {
     feed: Option<Feed>,
     events: EventSource<AsyncEvent>,
     users: AtomicU32,
+    /// That there was no room for a receive has been told.
+    told_full: AtomicBool,
 }
 
 /// What is to be known of a shared receive queue (`ibv_query_srq(3)`).
@@ -101,6 +103,11 @@ impl SharedQueues {
         // Let go of with nothing locked: one of them may be the last.
         let all: Vec<_> = self.by_index.read().values().filter_map(Weak::upgrade).collect();
         all.iter().filter_map(|srq| Some(srq.config.xrc.as_ref()?.cq.clone())).collect()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<SharedReceiveQueue>> {
+        self.by_index.read().values().filter_map(Weak::upgrade).collect()
     }
 
     /// The queue of this number.
@@ -155,6 +162,7 @@ impl SharedReceiveQueue {
             feed,
             events,
             users: AtomicU32::new(0),
+            told_full: AtomicBool::new(false),
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
@@ -173,6 +181,20 @@ impl SharedReceiveQueue {
     /// The device it is on.
     pub fn device(&self) -> &Arc<Device> {
         self.adapter.device()
+    }
+
+    /// The objects that are beside it.
+    pub(super) fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// Of a queue that has no room: how many places there are in all, and how many hold receives that wait. It is told
+    /// once.
+    #[cold]
+    pub fn why_full(&self) -> Option<(usize, usize)> {
+        let queue = self.queue.lock();
+        let first = !self.told_full.swap(true, Relaxed);
+        first.then(|| (queue.size(), queue.len()))
     }
 
     /// What it was created with.

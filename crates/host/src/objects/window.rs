@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use transom_device::protection::{Exhausted, Key, Kind, WindowKind, release_window};
 
+use transom_system::clock;
+
 use super::{ProtectionDomain, RegisterError};
 
 /// A memory window. Dropping it without [`MemoryWindow::deallocate`] leaves it allocated.
@@ -53,6 +55,7 @@ impl MemoryWindow {
                 self.slot,
                 &**self.pd.device().process(),
             );
+            segment.keys().note_end(self.slot, clock::steady());
         }
         self.pd.device().resources.keys.give_back(Kind::Window1, self.slot);
         self.pd.release();

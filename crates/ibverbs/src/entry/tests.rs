@@ -315,7 +315,7 @@ fn a_panic_leaves_nothing_locked() {
             (*qp).wr_start.unwrap()(qp);
             // With the completion of the receive that was flushed.
             let queue = cq::of(fixture.cq).expect("it is live");
-            let polled = guarded(|| {
+            let polled = guarded("ibv_poll_cq", || {
                 let _turn = queue.poller.begin();
                 queue.adapter.poll(&queue.cq, 1, |_, _| panic!("a test wants it"));
                 Ok(())

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_device::qp::{Mask, ModifyError, QpState};
+use transom_host::Limits;
 use transom_host::objects::{Destination, ModifyFailure, QpAttributes, QueuePair};
 use transom_system::addresses::Addresses;
 use transom_system::registry::CallFault;
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_modify_qp", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
@@ -65,13 +66,13 @@ fn modify(pair: &QueuePair, attr: &ibv_qp_attr, bits: u32) -> Result<Mask, Wrong
     let from = pair.summary().gate().state;
     pair.modify(&attributes, mask).map_err(|failure| {
         let to = if mask.contains(Mask::STATE) { attributes.state } else { from };
-        wrong(failure, from, to)
+        wrong(failure, attr, from, to)
     })?;
     Ok(mask)
 }
 
 /// What is wrong with a modify that fails.
-fn wrong(failure: ModifyFailure, from: QpState, to: QpState) -> Wrong {
+fn wrong(failure: ModifyFailure, attr: &ibv_qp_attr, from: QpState, to: QpState) -> Wrong {
     let (from, to) = (from as u64, to as u64);
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
     let of = |fault, mask: Mask, rule| invalid(fault, mask.bits().into(), rule).and(to);
@@ -85,7 +86,9 @@ fn wrong(failure: ModifyFailure, from: QpState, to: QpState) -> Wrong {
                 of(CallFault::Excess, Mask::ALT_PATH | Mask::PATH_MIG_STATE, "ST-08")
             }
         },
-        ModifyFailure::OutOfRange(mask) => of(CallFault::OutOfRange, mask, "ST-07"),
+        ModifyFailure::OutOfRange(mask) => {
+            of(CallFault::OutOfRange, mask, "ST-07").and_more(first_of(mask, attr))
+        }
         ModifyFailure::Draining => invalid(CallFault::WrongState, from, "ST-17"),
         ModifyFailure::NoMemory => Wrong::exhausted(""),
         ModifyFailure::NoPort(errno) => errno.into(),
@@ -93,6 +96,27 @@ fn wrong(failure: ModifyFailure, from: QpState, to: QpState) -> Wrong {
         ModifyFailure::Unreachable(why) => Wrong::unreachable(why),
         ModifyFailure::Inherited => libc::EIO.into(),
     }
+}
+
+/// What the first of these attributes is, and what it may be at most.
+fn first_of(mask: Mask, attr: &ibv_qp_attr) -> [u64; 2] {
+    let reads = u64::from(Limits::DEVICE.read_resources);
+    let attributes: [(Mask, u64, u64); 12] = [
+        (Mask::ACCESS_FLAGS, attr.qp_access_flags.into(), 0),
+        (Mask::PKEY_INDEX, attr.pkey_index.into(), 0),
+        (Mask::PORT, attr.port_num.into(), 1),
+        (Mask::PATH_MTU, attr.path_mtu.into(), IBV_MTU_4096.into()),
+        (Mask::TIMEOUT, attr.timeout.into(), 31),
+        (Mask::RETRY_CNT, attr.retry_cnt.into(), 7),
+        (Mask::RNR_RETRY, attr.rnr_retry.into(), 7),
+        (Mask::RQ_PSN, attr.rq_psn.into(), 0xff_ffff),
+        (Mask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic.into(), reads),
+        (Mask::MIN_RNR_TIMER, attr.min_rnr_timer.into(), 31),
+        (Mask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic.into(), reads),
+        (Mask::DEST_QPN, attr.dest_qp_num.into(), 0xff_ffff),
+    ];
+    let first = attributes.into_iter().find(|(bit, ..)| mask.contains(*bit));
+    first.map_or([0; 2], |(_, value, most)| [value, most])
 }
 
 /// Turns attributes from C into values; fields that the mask does not name are not looked at.
@@ -146,7 +170,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_query_qp", || {
         // SAFETY: by the contract of this verb; these fields do not change.
         let (pair, told, created) = unsafe {
             QPS.with(qp.cast(), |object| {
@@ -215,7 +239,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_rate_limit_attr,
 ) -> c_int {
-    errno_of(|| {
+    errno_of("ibv_modify_qp_rate_limit", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
         let attr = attr.ok_or(libc::EINVAL)?;

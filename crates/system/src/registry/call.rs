@@ -1,6 +1,10 @@
 //! A verb that was refused at once, as it is kept for `transom explain`, and the sentence it becomes.
 
+mod advice;
+
 use std::fmt;
+
+use transom_device::qp::Mask;
 
 use super::holders::Holders;
 use super::named::{Age, Attributes, StateNumber};
@@ -88,7 +92,8 @@ pub enum CallFault {
     Missing = 7,
     /// The attributes of the mask `value` are not taken in a change to the state `limit`.
     Excess = 8,
-    /// The attributes of the mask `value` are out of their ranges.
+    /// The attributes of the mask `value` are out of their ranges; the first of them is `more[0]` and may be at most
+    /// `more[1]`.
     OutOfRange = 9,
     /// The state `value` of the queue pair does not allow it.
     WrongState = 10,
@@ -101,14 +106,17 @@ pub enum CallFault {
     /// Nothing can be sent to the GID whose first eight bytes are `value` and whose last are `limit`, the
     /// most significant first.
     Unreachable = 14,
-    /// All `value` places of the queue are taken, by work of which the first number in `more` has not been carried out, and
-    /// the second has no completion of its own.
+    /// All `value` places of the queue are taken; `more[0]` of them by work that has not been carried out.
     Full = 15,
     /// `value` windows are bound to the region, one of which has the key in the lower half of `limit`; the queue pair in
     /// its upper half has bound it as the work request `more[0]`, `more[1]` nanoseconds before.
     WindowsBound = 16,
     /// Others hold it: `value` has how many, by their [`Holder`]s, and `limit` names one of the first kind there is.
     Held = 17,
+    /// The queue pair was not created for an operation, whose bit of `send_ops_flags` is `value`.
+    NotCreatedFor = 18,
+    /// The field is `value`, and the table has `limit` entries.
+    NoEntry = 19,
     /// What is wrong is said in words.
     Told = 20,
     /// Nothing yet: it waits, for what is said in words.
@@ -242,7 +250,7 @@ impl CallRefusal {
             EPERM ENOENT EINTR EIO ENXIO EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY ENODEV EINVAL
             EMFILE ENFILE ENOSPC EPIPE EDOM ENOSYS ENODATA EPROTO EMSGSIZE EPROTONOSUPPORT
             ESOCKTNOSUPPORT ENOPROTOOPT EDESTADDRREQ EOPNOTSUPP EAFNOSUPPORT EADDRINUSE
-            EADDRNOTAVAIL ENETUNREACH ECONNABORTED ECONNRESET EISCONN ENOTCONN ETIMEDOUT
+            EADDRNOTAVAIL EEXIST ENETUNREACH ECONNABORTED ECONNRESET EISCONN ENOTCONN ETIMEDOUT
             ECONNREFUSED EHOSTUNREACH EALREADY EINPROGRESS
         };
         name.to_owned()
@@ -268,7 +276,10 @@ impl fmt::Display for CallRefusal {
             CallFault::Unsupported => {
                 write!(f, ": this device does not do what {field} asks for with {value:#x}")?;
             }
-            CallFault::Invalid => write!(f, ": {field} cannot be {value:#x}")?,
+            CallFault::Invalid => match advice::of_invalid(&field.to_string(), value) {
+                Some(advice) => write!(f, ": {advice}")?,
+                None => write!(f, ": {field} cannot be {value:#x}")?,
+            },
             CallFault::Unknown => write!(f, ": {field} names nothing that is there")?,
             CallFault::NoTransition => {
                 write!(
@@ -289,7 +300,7 @@ impl fmt::Display for CallRefusal {
                     Attributes(value)
                 )?;
             }
-            CallFault::OutOfRange => write!(f, ": out of range: {}", Attributes(value))?,
+            CallFault::OutOfRange => write_out_of_range(f, value, more)?,
             CallFault::WrongState => write!(f, ": the queue pair is in {}", StateNumber(value))?,
             CallFault::WrongService => {
                 write!(f, ": this type of queue pair does not have opcode {value}")?;
@@ -304,12 +315,40 @@ impl fmt::Display for CallRefusal {
                 let gid = u128::from(value) << 64 | u128::from(limit);
                 write!(f, ": {}", Unreachable::for_errno(gid.to_be_bytes(), self.errno))?;
             }
-            CallFault::Full => write_full(f, field, value, more)?,
+            CallFault::Full => write_full(f, field, value, more[0])?,
             CallFault::WindowsBound => write_bound(f, value, limit, more)?,
+            CallFault::NotCreatedFor => write!(
+                f,
+                ": the queue pair was created without the bit {value:#x} in its send_ops_flags"
+            )?,
+            CallFault::NoEntry => {
+                write!(f, ": {field} is {value}, and the table has {limit} entries, from 0 on")?;
+            }
             CallFault::Held => write!(f, ": {}", Holders::from_numbers(value, limit))?,
             CallFault::Told | CallFault::Waits => write!(f, ": {}", self.said)?,
         }
         if self.rule.is_empty() { Ok(()) } else { write!(f, " (rule {})", self.rule) }
+    }
+}
+
+/// Which attributes are out of their ranges, what the first of them is, and what it may be.
+fn write_out_of_range(f: &mut fmt::Formatter<'_>, mask: u64, [is, most]: [u64; 2]) -> fmt::Result {
+    write!(f, ": out of range: {}", Attributes(mask))?;
+    if (is, most) == (0, 0) {
+        return Ok(());
+    }
+    let first = Mask::from_bits_retain(mask as u32).iter().next();
+    match first {
+        Some(Mask::PATH_MTU) => {
+            write!(f, "; path_mtu is {is}, and takes an enum ibv_mtu, from 1 to {most}")?;
+            let code =
+                is.checked_ilog2().filter(|log| is.is_power_of_two() && (8..=12).contains(log));
+            code.map_or(Ok(()), |log| write!(f, ": IBV_MTU_{is} is {}", log - 7))
+        }
+        Some(Mask::ACCESS_FLAGS) => write!(f, "; qp_access_flags are {is:#x}"),
+        Some(Mask::PORT) => write!(f, "; port_num is {is}, and the device has port {most} only"),
+        Some(_) => write!(f, "; the first of them is {is}, and may be at most {most}"),
+        None => Ok(()),
     }
 }
 
@@ -318,24 +357,18 @@ fn write_full(
     f: &mut fmt::Formatter<'_>,
     queue: &Name<24>,
     places: u64,
-    [waiting, unsignaled]: [u64; 2],
+    waiting: u64,
 ) -> fmt::Result {
-    write!(f, ": all {places} places of the {queue} are taken")?;
     let done = places.saturating_sub(waiting);
-    if waiting > 0 {
-        write!(f, "; {waiting} not carried out yet")?;
-    }
-    if done > 0 {
-        write!(f, "; {done} carried out, their completions not polled")?;
-    }
-    if unsignaled > 0 {
-        write!(
-            f,
-            "; {unsignaled} unsignaled: their places are free when a later completion is polled, so \
-             signal one now and then"
-        )?;
-    }
-    Ok(())
+    write!(
+        f,
+        ": all {places} places of the {queue} are taken, {waiting} by work that waits, {done} by"
+    )?;
+    write!(
+        f,
+        " work that is done. A place is free when a completion at or behind it has been polled: poll,"
+    )?;
+    write!(f, " and have one work request signaled now and then")
 }
 
 /// Which windows are bound to a region.

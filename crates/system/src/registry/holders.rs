@@ -80,6 +80,11 @@ impl Holders {
         }
     }
 
+    /// How many in all, as far as they are counted.
+    pub fn count(&self) -> u64 {
+        self.counts.to_le_bytes().iter().map(|count| u64::from(*count)).sum()
+    }
+
     /// As a refusal keeps them: [`CallRefusal::value`] and [`CallRefusal::limit`].
     pub fn numbers(self) -> (u64, u64) {
         (self.counts, self.first)
@@ -107,6 +112,7 @@ impl fmt::Display for Holders {
             };
             write!(f, "{comma} {count}{more} {}{plural}", kind.name())?;
             if kind == first
+                && self.first != 0
                 && let Some(named_by) = kind.named_by()
             {
                 let one = if count == 1 { "" } else { "one " };

@@ -5,7 +5,7 @@ use std::fmt;
 use transom_device::Access;
 use transom_device::operation::{Operation, Subject};
 use transom_device::protection::{
-    Attempt, Key, Kind as ObjectKind, Reason, Refusal, Snapshot, State,
+    Attempt, Key, KeyTable, Kind as ObjectKind, Reason, Refusal, Snapshot, State,
 };
 
 use super::named::{Age, Bytes, Rights};
@@ -50,6 +50,39 @@ pub struct RefusalRecord {
     pub peer: u32,
     /// The rights of the queue pair itself.
     pub qp_access: Access,
+    /// What would have been allowed.
+    pub meant: Option<Meant>,
+}
+
+/// What the peer seems to have meant: it would have been right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Meant {
+    /// The key with its bytes in the other order.
+    SwappedKey = 1,
+    /// The address with its bytes in the other order.
+    SwappedAddress = 2,
+}
+
+impl Meant {
+    /// What a peer means whose attempt is refused, by the keys of this process.
+    pub(crate) fn by(keys: KeyTable<'_>, refusal: &Refusal) -> Option<Self> {
+        let Refusal { reason, attempt, object } = refusal;
+        match reason {
+            Reason::UnknownIndex | Reason::StaleKey => {
+                let key = Key(attempt.key.0.swap_bytes());
+                let there = keys.look_up(key);
+                let named = there.state == State::Valid && there.byte == key.byte();
+                (named && there.pd == attempt.pd).then_some(Self::SwappedKey)
+            }
+            Reason::BelowStart | Reason::PastEnd => {
+                let offset = attempt.address.swap_bytes().checked_sub(object.base);
+                let within = offset.is_some_and(|offset| offset < object.length);
+                within.then_some(Self::SwappedAddress)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl RefusalRecord {
@@ -89,6 +122,7 @@ impl RefusalRecord {
             self.age,
             pair(self.qp_access.bits(), self.peer),
             object.since,
+            self.meant.map_or(0, |meant| meant as u64),
         ];
         let mut words = [0; RECORD_WORDS];
         words[..said.len()].copy_from_slice(&said);
@@ -138,6 +172,11 @@ impl RefusalRecord {
             age: words[11],
             peer: words[12] as u32,
             qp_access: Access::from_bits_retain(high(words[12])),
+            meant: match words[14] {
+                1 => Some(Meant::SwappedKey),
+                2 => Some(Meant::SwappedAddress),
+                _ => None,
+            },
         })
     }
 }
@@ -166,17 +205,43 @@ impl fmt::Display for RefusalRecord {
             Role::Origin => write!(f, " by QP {:#x}: ", attempt.qp)?,
         }
         self.why(f)?;
+        match self.meant {
+            None => {}
+            Some(Meant::SwappedKey) => write!(
+                f,
+                ". The key is right with its bytes swapped: it was sent in the other byte order (htonl, ntohl)"
+            )?,
+            Some(Meant::SwappedAddress) => write!(
+                f,
+                ". The address is right with its bytes swapped: it was sent in the other byte order"
+            )?,
+        }
         write!(f, " (rule {})", self.refusal.rule())
     }
 }
 
 impl RefusalRecord {
+    /// Whether the key was that of an object that has ended, and nothing else has its place yet.
+    fn has_ended(&self) -> bool {
+        let Refusal { attempt, object, .. } = &self.refusal;
+        object.state == State::Vacant && object.since != 0 && object.byte == attempt.key.byte()
+    }
+
     fn why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refusal { reason, attempt, object } = &self.refusal;
         let end = u128::from(attempt.address) + u128::from(attempt.length);
         let object_end = u128::from(object.base) + u128::from(object.length);
         let thing = Thing(self);
         match reason {
+            Reason::UnknownIndex if self.has_ended() => {
+                let ended = if object.kind.is_region() { "deregistered" } else { "deallocated" };
+                let what = if object.kind.is_region() { "region" } else { "window" };
+                write!(f, "the key was that of the {what}")?;
+                if object.length > 0 {
+                    write!(f, " [{:#x}, +{})", object.base, object.length)?;
+                }
+                write!(f, ", which was {ended} {} before", Age(self.age))
+            }
             Reason::UnknownIndex => write!(
                 f,
                 "no region or window has this key; it was never handed out, or the object is gone"
@@ -321,6 +386,9 @@ struct Thing<'a>(&'a RefusalRecord);
 impl fmt::Display for Thing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let object = &self.0.refusal.object;
+        if object.state == State::Free && !object.kind.is_region() {
+            return write!(f, "the window, which is not bound,");
+        }
         let age = Age(self.0.age);
         let range = format!("[{:#x}, +{})", object.base, object.length);
         if object.kind == ObjectKind::Null {

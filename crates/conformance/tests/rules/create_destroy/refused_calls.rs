@@ -142,7 +142,7 @@ fn what_is_not_made_is_told() {
     refused(ibv_qp_init_attr { recv_cq: null_mut(), ..end.init(IBV_QPT_RC) });
     told("ibv_create_qp answered EINVAL: recv_cq names nothing that is there (rule CR-06)");
     assert!(try_cq(end.context, 0, null_mut()).is_err());
-    told("ibv_create_cq answered EINVAL: cqe cannot be 0x0 (rule CR-13)");
+    told("ibv_create_cq answered EINVAL: cqe is 0, and must be 1 at least (rule CR-13)");
     // SAFETY: an open context.
     let cq = unsafe { ibv_create_cq(end.context, 5, null_mut(), null_mut(), 3) };
     assert!(cq.is_null());
@@ -151,7 +151,7 @@ fn what_is_not_made_is_told() {
     init.attr.max_sge = 1;
     // SAFETY: a live domain.
     assert!(unsafe { ibv_create_srq(end.pd, &mut init) }.is_null());
-    told("ibv_create_srq answered EINVAL: attr.max_wr cannot be 0x0 (rule CR-19)");
+    told("ibv_create_srq answered EINVAL: attr.max_wr is 0, and must be 1 at least (rule CR-19)");
 
     let reg = |addr: u64, length, access: u32| {
         assert!(try_reg(end.pd, addr, length, access as i32).is_err());
@@ -160,11 +160,13 @@ fn what_is_not_made_is_told() {
     reg(buffer.addr(), 4096, 1 << 15);
     told("ibv_reg_mr answered EINVAL: access cannot be 0x8000 (rule MR-08)");
     reg(buffer.addr(), 4096, IBV_ACCESS_REMOTE_WRITE);
-    told("ibv_reg_mr answered EINVAL: access cannot be 0x2 (rule MR-04)");
+    told(
+        "ibv_reg_mr answered EINVAL: access has REMOTE_WRITE without LOCAL_WRITE, which goes with it (rule MR-04)",
+    );
     reg(u64::MAX - 4095, 8192, 0);
     told("ibv_reg_mr answered EINVAL: length cannot be 0x2000 (rule MR-18)");
     assert!(try_reg_iova(end.pd, buffer.addr(), 4096, 3, ALL).is_err());
-    told("ibv_reg_mr answered EINVAL: iova cannot be 0x3 (rule MR-29)");
+    told("ibv_reg_mr_iova answered EINVAL: iova cannot be 0x3 (rule MR-29)");
     buffer.protect(libc::PROT_READ);
     reg(buffer.addr(), 4096, IBV_ACCESS_LOCAL_WRITE);
     told(&format!(
@@ -218,7 +220,9 @@ fn what_is_not_done_is_told() {
     );
     let odd = ibv_qp_attr { port_num: 2, ..attr };
     assert_eq!(modify_with(qp, &odd, needed), libc::EINVAL);
-    told("ibv_modify_qp {on} answered EINVAL: out of range: IBV_QP_PORT (rule ST-07)");
+    told(
+        "ibv_modify_qp {on} answered EINVAL: out of range: IBV_QP_PORT; port_num is 2, and the device has port 1 only (rule ST-07)",
+    );
     take_to(end, qp, IBV_QPS_INIT);
     let connect = |address| {
         let attr = ibv_qp_attr { ah_attr: to(address), ..usual_attr(qp) };
@@ -271,10 +275,15 @@ fn what_is_not_done_is_told() {
     assert_eq!(answer, libc::EINVAL);
     told("ibv_bind_mw {on} answered EINVAL: mw->type cannot be 0x2 (rule T1-01)");
 
-    // A queue that is full is an answer, not a mistake.
+    // A queue that is full is an answer, not a mistake: it is told once.
     for wr_id in 0..64 {
         assert_eq!(try_recv(qp, wr_id, &mut []), 0);
     }
     assert_eq!(try_recv(qp, 64, &mut []), libc::ENOMEM);
-    assert_eq!(refusals.told().len(), number);
+    let full = refusals.told();
+    let words = "ibv_post_recv on QP {:#x} answered ENOMEM: all 64 places of the receive queue are taken, 64 by work that waits";
+    let words = words.replace("on QP {:#x}", &on);
+    assert!(full[number].starts_with(&words), "{full:#?}");
+    assert_eq!(try_recv(qp, 64, &mut []), libc::ENOMEM);
+    assert_eq!(refusals.told().len(), number + 1);
 }

@@ -17,8 +17,8 @@ use case::{Case, cases};
 const LINKS: [Link; 4] = [Link::Loopback, Link::Local, Link::Rings, Link::Wire];
 
 /// Each error on each link: who completes with what status and for what reason, which events are
-/// raised, and in which states the queue pairs end.
-/// Rules: RA-41, RA-42, RA-43, RA-45, RA-46, RA-47, RA-48, RA-50, RA-51, RA-52, RA-53, AE-01,
+/// raised, and in which states the queue pairs end. No completion in error is without a sentence.
+/// Rules: EX-01, RA-41, RA-42, RA-43, RA-45, RA-46, RA-47, RA-48, RA-50, RA-51, RA-52, RA-53, AE-01,
 /// AE-02, AE-08, RN-03, RN-07, UD-03, UD-04, UD-05, UC-03, PS-06, WC-01, WC-02, WC-04, WC-05, WC-06,
 /// WC-08, WC-09, WC-10, WC-11, WC-12, WC-13
 #[test]

@@ -22,6 +22,8 @@ pub(super) struct Told {
     flushed: [AtomicBool; 2],
     /// It is in error because the program wanted that.
     by_program: AtomicBool,
+    /// That the send queue was full, and the receive queue, in this life of the queue pair.
+    full: [AtomicBool; 2],
     /// A message that was dropped.
     unheard: Seldom,
 }
@@ -36,7 +38,8 @@ impl Told {
 
     /// The queue pair goes to RESET.
     pub(super) fn begin_anew(&self) {
-        self.flushed.iter().for_each(|flushed| flushed.store(false, Relaxed));
+        let once = self.flushed.iter().chain(&self.full);
+        once.for_each(|told| told.store(false, Relaxed));
         self.by_program.store(false, Relaxed);
     }
 }
@@ -51,6 +54,20 @@ impl QueuePair {
         }
         let by_program = self.told.by_program.load(Relaxed);
         self.note(0, None, Fate::Flushed { count, by_program, receives });
+    }
+
+    /// Of a queue that has no room: how many places there are in all, and how many hold work that is not carried out
+    /// yet. It is told once, for a program may post until there is no room, again and again.
+    #[cold]
+    pub fn why_full(&self, side: QueueSide) -> Option<(usize, usize)> {
+        let receives = side == QueueSide::Receive;
+        if self.told.full[usize::from(receives)].swap(true, Relaxed) {
+            return None;
+        }
+        Some(match side {
+            QueueSide::Send => self.send.lock().requester.occupancy(),
+            QueueSide::Receive => self.receive.half.lock().responder.occupancy(),
+        })
     }
 
     /// Notes that a message was dropped, but not all of many.

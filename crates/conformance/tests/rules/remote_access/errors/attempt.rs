@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;
+use transom_conformance::explained::explains;
 use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_conformance::queues::*;
@@ -77,24 +78,26 @@ fn listed(each: impl Iterator<Item = String>) -> String {
     if all.is_empty() { "–".to_owned() } else { all.join(", ") }
 }
 
+/// Statuses, without what the names of all begin with.
+const NAMES: [&str; 14] = [
+    "SUCCESS",
+    "LOC_LEN_ERR",
+    "LOC_QP_OP_ERR",
+    "LOC_EEC_OP_ERR",
+    "LOC_PROT_ERR",
+    "WR_FLUSH_ERR",
+    "MW_BIND_ERR",
+    "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR",
+    "REM_INV_REQ_ERR",
+    "REM_ACCESS_ERR",
+    "REM_OP_ERR",
+    "RETRY_EXC_ERR",
+    "RNR_RETRY_EXC_ERR",
+];
+
 fn ended(status: ibv_wc_status, reason: u32) -> String {
-    const NAMES: [&str; 14] = [
-        "SUCCESS",
-        "LOC_LEN_ERR",
-        "LOC_QP_OP_ERR",
-        "LOC_EEC_OP_ERR",
-        "LOC_PROT_ERR",
-        "WR_FLUSH_ERR",
-        "MW_BIND_ERR",
-        "BAD_RESP_ERR",
-        "LOC_ACCESS_ERR",
-        "REM_INV_REQ_ERR",
-        "REM_ACCESS_ERR",
-        "REM_OP_ERR",
-        "RETRY_EXC_ERR",
-        "RNR_RETRY_EXC_ERR",
-    ];
-    let name = NAMES.get(status as usize).copied().unwrap_or("?");
+    let name = status_name(status);
     match u8::try_from(reason).ok().and_then(Reason::from_code) {
         Some(reason) => format!("{name} ({reason:?})"),
         None => name.to_owned(),
@@ -150,8 +153,9 @@ impl Ends {
         assert_eq!(origin.map(|wc| wc.wr_id), [1, 2]);
         // What was on its way has come.
         self.follower.follow();
-        let target = std::iter::from_fn(|| poll(self.b.cq));
-        let target = target.map(|wc| (wc.wr_id, wc.status, wc.vendor_err)).collect();
+        let target: Vec<_> = std::iter::from_fn(|| poll(self.b.cq)).collect();
+        attempt.is_explained(&origin, &target);
+        let target = target.iter().map(|wc| (wc.wr_id, wc.status, wc.vendor_err)).collect();
         let (origin_events, target_events) = (events(&self.a), events(&self.b));
         let states = [attempt.qa, attempt.qb].map(|qp| (!qp.is_null()).then(|| state(qp)));
         self.a.expect_nothing();
@@ -169,6 +173,11 @@ impl Ends {
 /// All events that are there now, acknowledged.
 fn events(end: &End) -> Vec<ibv_event_type> {
     std::iter::from_fn(|| end.has_event().then(|| end.event().0)).collect()
+}
+
+/// The name of a status.
+fn status_name(status: ibv_wc_status) -> &'static str {
+    NAMES.get(status as usize).copied().unwrap_or("?")
 }
 
 /// Queue pairs and memory for one error.
@@ -189,6 +198,19 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
+    /// Asserts that each completion in error has a sentence, at either end.
+    fn is_explained(&self, origin: &[ibv_wc], target: &[ibv_wc]) {
+        let (qa, qb) = (number(self.qa), self.number);
+        let ends = [(qa, qb, origin), (qb, qa, target)];
+        for (here, there, completions) in ends {
+            for wc in completions.iter().filter(|wc| wc.status != IBV_WC_SUCCESS) {
+                let status = format!("IBV_WC_{}", status_name(wc.status));
+                let explained = explains(here, there, &status, wc.wr_id);
+                assert!(explained, "{}: nothing explains {status} of QP {here:#x}", self.case);
+            }
+        }
+    }
+
     fn new(ends: &'a Ends, case: Case) -> Self {
         let (a, b) = (&ends.a, &ends.b);
         let kind = match case.service {

@@ -1,0 +1,64 @@
+//! What is usually meant by a key or an address that is refused.
+
+use transom_abi::*;
+use transom_conformance::explained::explained;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_conformance::queues::*;
+
+/// What is told of a WRITE of eight bytes that the peer refuses.
+fn refused(it: &MemoryPair, address: u64, key: u32) -> String {
+    let (qa, qb) = it.pair.another(IBV_QPT_RC);
+    let mut sges = [it.near_sge(0, 8)];
+    post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, address, key));
+    it.pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+    let told = explained(number(qb), number(qa));
+    let write = told.into_iter().find(|sentence| sentence.starts_with("WRITE of 8 bytes at"));
+    write.expect("the write is told of")
+}
+
+on_each_link! {
+    /// Rules: EX-01, RA-23, RA-33
+    fn what_comes_in_the_other_byte_order_is_told(link: Link) {
+        let it = MemoryPair::new(link, 4096);
+        let told = refused(&it, it.far.addr(), it.key().swap_bytes());
+        assert!(told.contains("The key is right with its bytes swapped"), "{told}");
+        let told = refused(&it, it.far.addr().swap_bytes(), it.key());
+        assert!(told.contains("The address is right with its bytes swapped"), "{told}");
+        // What only is out of bounds is no such thing.
+        let told = refused(&it, it.far.addr() + 4096, it.key());
+        assert!(!told.contains("swapped"), "{told}");
+    }
+
+    /// Rules: EX-01, DR-15, MWA-14
+    fn a_key_that_comes_late_is_told_what_it_was(link: Link) {
+        let it = MemoryPair::new(link, 4096);
+        let mr = it.pair.b.reg(&it.far, ALL);
+        let (_, key) = keys(mr);
+        assert_eq!(dereg(mr), 0);
+        let told = refused(&it, it.far.addr(), key);
+        let was = format!("the key was that of the region [{:#x}, +4096), which was deregistered ", it.far.addr());
+        assert!(told.contains(&was), "{told}");
+        let mw = it.pair.b.mw(IBV_MW_TYPE_2);
+        let key = rkey(mw);
+        assert_eq!(dealloc_mw(mw), 0);
+        let told = refused(&it, it.far.addr(), key);
+        assert!(told.contains("the key was that of the window, which was deallocated "), "{told}");
+    }
+}
+
+/// Rules: EX-01, T1-30
+#[test]
+fn a_window_that_is_not_bound_is_no_range_of_no_bytes() {
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    let mw = alloc_mw(it.pair.a.another_pd(), IBV_MW_TYPE_2).expect("a window");
+    let range =
+        Range { mr: it.ma, addr: it.near.addr(), length: 64, access: IBV_ACCESS_REMOTE_READ };
+    post(it.pair.qa, &mut bind2_wr(mw, rkey(mw) + 1, range));
+    it.pair.a.expect(IBV_WC_MW_BIND_ERR);
+    let told = explained(number(it.pair.qa), 0).concat();
+    assert!(
+        told.contains("the window, which is not bound, belongs to protection domain"),
+        "{told}"
+    );
+}
