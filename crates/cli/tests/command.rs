@@ -269,6 +269,8 @@ fn a_program_that_is_to_be_explained_gets_its_signals() {
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     let pid = rustix::process::Pid::from_child(&running);
+    // Left open: `wait` would close it, and the end of its input may reach the program before the signal.
+    let _input = running.stdin.take();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(7));
 }
