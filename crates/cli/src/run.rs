@@ -108,13 +108,13 @@ Environment:
 
 Examples:
   transom run -- ibv_devinfo -v
-  transom run -- ibv_rc_pingpong             (in one terminal)
-  transom run -- ibv_rc_pingpong localhost   (in another)
+  transom run -- ibv_rc_pingpong -g 0             (in one terminal)
+  transom run -- ibv_rc_pingpong -g 0 localhost   (in another)
   transom run --device-name rxe0 -- ibv_devices
   transom run --explain -- make check
-  transom run --capture ping.pcapng -- ibv_rc_pingpong
+  transom run --capture ping.pcapng -- ibv_rc_pingpong -g 0
   transom run --fault loss=1%,delay=2ms,seed=7 -- \\
-    sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost; wait'
+    sh -c 'ibv_rc_pingpong -g 0 & sleep 1; ibv_rc_pingpong -g 0 localhost; wait'
   transom run --fault nak=remote-access,op=read,nth=3 -- PROGRAM";
 
 /// Run a program that uses RDMA, unchanged, on the software device.

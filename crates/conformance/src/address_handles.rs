@@ -1,9 +1,11 @@
 //! Address handles, and work requests that name them.
 
 use std::ffi::c_int;
+use std::net::IpAddr;
 
 use transom_abi::*;
 use transom_ibverbs::*;
+use transom_system::addresses::{Addresses, gid};
 
 use crate::harness::errno;
 
@@ -12,10 +14,24 @@ pub fn here() -> ibv_ah_attr {
     to_gid(LOOPBACK_GID)
 }
 
-/// The address of a GID.
+/// The address of a GID, from the first of its family if there is one.
 pub fn to_gid(raw: [u8; 16]) -> ibv_ah_attr {
     let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
     attr.grh.dgid = ibv_gid { raw };
+    let addresses = Addresses::read().expect("the addresses of this host");
+    attr.grh.sgid_index = addresses.towards(&raw).map_or(0, |(index, _)| index as u8);
+    attr
+}
+
+/// An address with a source GID of the other family, or of an entry that is empty where the port has none.
+pub fn from_the_other_family(destination: &str) -> ibv_ah_attr {
+    let destination: IpAddr = destination.parse().expect("an address");
+    let other = if destination.is_ipv4() { "::" } else { "0.0.0.0" };
+    let other = to_gid(gid(other.parse().expect("an address")));
+    let mut attr = to_gid(gid(destination));
+    let addresses = Addresses::read().expect("the addresses of this host");
+    let is_empty = addresses.towards(&gid(destination)).is_none();
+    attr.grh.sgid_index = if is_empty { u8::MAX } else { other.grh.sgid_index };
     attr
 }
 

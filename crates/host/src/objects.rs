@@ -40,9 +40,7 @@ pub use multicast::{JoinError, NotAMember};
 pub use pd::ProtectionDomain;
 pub use prefetch::{Prefetch, PrefetchError};
 pub(crate) use qp::Taken;
-pub use qp::{
-    Destination, ModifyFailure, More, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair,
-};
+pub use qp::{ModifyFailure, More, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};
 pub use region::{Backing, MemoryRegion, RegisterError, Registration};
 pub(crate) use srq::SharedQueues;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqConfig, TagMatchingConfig, XrcConfig};

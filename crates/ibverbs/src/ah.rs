@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_device::queue::{Address, Datagram};
 use transom_host::Limits;
-use transom_system::addresses::{Addresses, LOOPBACK_GID, is_multicast};
+use transom_system::addresses::{Addresses, NoSource, ip, is_multicast};
+use transom_system::registry::CallFault;
 use transom_wire::grh::{GRH_BYTES, Route};
 
 use crate::context::Context;
-use crate::device::LID;
 use crate::entry::{errno_always, errno_of, number_of, pointer_of};
 use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
@@ -40,32 +40,29 @@ pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Dat
 /// The highest service level that has an Ethernet priority (rule NET-15).
 const MAX_SERVICE_LEVEL: u8 = 7;
 
-/// The address of an address vector (rule ST-09). RoCE addresses by GID; the LID of this very port
-/// is understood too, for programs that know no GIDs.
+/// The address of an address vector (rule ST-09). RoCE addresses by GID alone.
 pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, Wrong> {
-    if attr.port_num > 1 {
-        return Err(Wrong::too_much("ah_attr.port_num", attr.port_num.into(), 1, "ST-09"));
+    match attr.port_num {
+        1 => {}
+        0 => return Err(Wrong::invalid("ah_attr.port_num", 0, "ST-09")),
+        port => return Err(Wrong::too_much("ah_attr.port_num", port.into(), 1, "ST-09")),
     }
     if attr.sl > MAX_SERVICE_LEVEL {
         return Err(Wrong::too_much("ah_attr.sl", attr.sl.into(), 7, "NET-15"));
     }
     if attr.is_global == 0 {
-        let here = Address {
-            gid: LOOPBACK_GID,
-            source: LOOPBACK_GID,
-            traffic_class: 0,
-            hop_limit: 64,
-            flow_label: 0,
-        };
-        let wrong = Wrong::invalid("ah_attr.dlid, no GRH", attr.dlid.into(), "ST-09");
-        return if attr.dlid == LID { Ok(here) } else { Err(wrong) };
+        return Err(Wrong::with(libc::EINVAL, CallFault::NoGrh, 0, "ST-09"));
     }
     let grh = &attr.grh;
     // SAFETY: both variants are plain bytes.
     let gid = unsafe { grh.dgid.raw };
-    let index = grh.sgid_index.into();
-    let wrong = Wrong::invalid("grh.sgid_index", u64::from(grh.sgid_index), "ST-09");
-    let source = addresses.source(index, &gid).ok_or(wrong)?;
+    let index = grh.sgid_index;
+    let source = addresses.source(index.into(), &gid).map_err(|why| match why {
+        NoSource::Empty => Wrong::invalid("grh.sgid_index", index.into(), "ST-09"),
+        NoSource::OtherFamily => {
+            Wrong::with(libc::EINVAL, CallFault::OtherFamily, index.into(), "ST-09")
+        }
+    })?;
     Ok(Address {
         gid,
         source,
@@ -97,9 +94,6 @@ unsafe fn create(
     // SAFETY: by the contract of this function.
     let pd = unsafe { pd::find(pd_pointer) };
     let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
-    if attr.port_num == 0 {
-        return Err(Wrong::invalid("port_num", 0, "ST-09"));
-    }
     // SAFETY: a protection domain's context is open.
     let context = unsafe { Context::to_make_in(pd.context) }?;
     let address = address(attr, &context.device().port().addresses())?;
@@ -158,8 +152,12 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
 /// The index of the GID that a datagram is answered from: that which it was sent to, of a group one from which its
 /// sender is reached. None of another: the area holds the header of no datagram of this port's.
 fn answering(route: &Route, addresses: &Addresses) -> Option<usize> {
+    let towards = |gid| addresses.towards(gid).map(|(index, _)| index);
     if is_multicast(&route.destination) {
-        addresses.index_of(&addresses.source(0, &route.source)?)
+        towards(&route.source)
+    } else if ip(&route.destination).is_loopback() {
+        // Whichever it is, this host is reached from it.
+        addresses.own().map(|(index, _)| index)
     } else {
         addresses.index_of(&route.destination)
     }

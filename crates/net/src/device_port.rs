@@ -9,17 +9,17 @@ use std::sync::{Arc, Once, OnceLock};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tracing::{info, warn};
 use transom_device::execution::MAX_DATAGRAM;
+use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_system::addresses::{
-    Addresses, Changes, GroupGid, LOOPBACK, Unreachable, check_reachable, ip, is_multicast,
-    leaves_host,
+    Addresses, Changes, GroupGid, Unreachable, check_reachable, ip, is_multicast, leaves_host,
 };
 use transom_system::{ThisProcess, say};
 use transom_wire::packet::PORT;
 
 use crate::faults::Outages;
 use crate::udp::PortError;
-use crate::wire::{Instruments, Network, Observer, Wire};
+use crate::wire::{Instruments, Network, Observer, Path, Wire};
 
 /// What to say of a process that has a slot in this network namespace and is not in the registry.
 const OTHER_REGISTRY: &str = "\
@@ -108,25 +108,24 @@ impl DevicePort {
         &self.outages
     }
 
-    /// The address of a destination that is reached over the wire: on another host, or a process of
-    /// this one in other namespaces. Without an address it is this very port; `slot` is that of the
-    /// queue pair there.
-    pub fn over_wire(&self, to: Option<Address>, slot: u8) -> Option<Address> {
-        let packets_only = || {
-            let other = slot != self.process.announcer().slot;
-            self.options.wire_only || other && self.process.registry().needs_packets(slot)
-        };
-        match to {
-            Some(address) => (!self.is_here(&address.gid) || packets_only()).then_some(address),
-            None => packets_only().then_some(LOOPBACK),
-        }
+    /// Whether an address is reached over the wire: on another host, or a process of this one in other
+    /// namespaces; `slot` is that of the queue pair there.
+    pub fn is_over_wire(&self, to: &Address, slot: u8) -> bool {
+        let other = slot != self.process.announcer().slot;
+        !self.is_here(&to.gid)
+            || self.options.wire_only
+            || other && self.process.registry().needs_packets(slot)
     }
 
-    /// The address of a destination on this host whose slot no process of this user has, but one of another user's.
-    /// Asked where nobody is found otherwise.
-    pub fn to_another_user(&self, to: Option<Address>, slot: u8) -> Option<Address> {
-        let is_anothers = self.process.registry().is_of_another_user(slot);
-        is_anothers.then(|| to.unwrap_or(LOOPBACK))
+    /// The path of a queue pair's packets to an address.
+    pub fn path(&self, to: &Address, from: QpNumber, mtu: u64) -> Path {
+        Path::from_table(&self.addresses(), to, from, mtu)
+    }
+
+    /// Whether no process of this user has a slot on this host, but one of another user's. Asked where nobody is found
+    /// otherwise.
+    pub fn is_another_users(&self, slot: u8) -> bool {
+        self.process.registry().is_of_another_user(slot)
     }
 
     /// The system's error number if the slot is that of a process on this host which this one cannot
@@ -154,7 +153,11 @@ impl DevicePort {
     /// Whether packets can be sent to an address: one of this host's, or one that the kernel knows a
     /// way to; datagrams go to groups too.
     pub fn check_reachable(&self, to: &Address, datagrams: bool) -> Result<(), Unreachable> {
-        if self.is_here(&to.gid) { Ok(()) } else { check_reachable(to, datagrams) }
+        if self.is_here(&to.gid) {
+            return Ok(());
+        }
+        let interface = self.addresses().interface_between(&to.source, &to.gid);
+        check_reachable(to, datagrams, interface)
     }
 
     /// Whether a GID is one of this host's: of the table, or of a loopback address.

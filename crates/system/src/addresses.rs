@@ -1,9 +1,10 @@
 //! The addresses of this network namespace: the device's GID table.
 //!
-//! IPv4 addresses come first, then global IPv6 addresses, then those of the loopback interface.
-//! Link-local IPv6 addresses are left out, for they mean nothing without an interface. An address
-//! that goes leaves its entry empty and the others where they are, because queue pairs and address
-//! handles name them by index; one that comes takes the first empty entry.
+//! The order is that of Linux for a RoCE port (rule NET-16): first the link-local IPv6 address of the
+//! first interface, if that has one, then addresses of IPv4, then global ones of IPv6, then other
+//! link-local ones. Loopback addresses are entries only where nothing else is. An address that goes leaves
+//! its entry empty and the others where they are, because queue pairs and address handles name them by
+//! index; one that comes takes the first empty entry.
 
 mod multicast;
 mod netlink;
@@ -97,6 +98,15 @@ pub fn path_mtu(mtu: u32) -> u32 {
     [4096, 2048, 1024, 512].into_iter().find(fits).unwrap_or(256)
 }
 
+/// Why nothing is sent to an address from an entry of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSource {
+    /// The entry is empty.
+    Empty,
+    /// The one is an address of IPv4, the other of IPv6.
+    OtherFamily,
+}
+
 /// What [`Addresses::refresh`] found changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -166,29 +176,42 @@ impl Addresses {
         self.iter().find(|(_, address)| address.gid == *gid).map(|(index, _)| index)
     }
 
-    /// The GID that packets to `destination` come from: the one at `index` if it is of the same kind,
-    /// else the first that is; `None` if there is no such index, or none of its family.
-    ///
-    /// Programs that take index 0 for granted and name a destination of the other family, or a
-    /// loopback address, mean the address that gets there.
-    pub fn source(&self, index: usize, destination: &[u8; 16]) -> Option<[u8; 16]> {
-        let chosen = self.get(index)?;
-        let (ipv4, loopback) = (ip(destination).is_ipv4(), ip(destination).is_loopback());
-        let family = |address: &Address| address.ip().is_ipv4() == ipv4;
-        let fits = |address: &Address| family(address) && address.ip().is_loopback() == loopback;
-        let others = || self.iter().map(|(_, address)| address);
-        let multicast = destination[0] == 0xff || family(chosen) && ip(destination).is_multicast();
-        let source = if fits(chosen) || multicast && family(chosen) {
-            Some(chosen)
-        } else {
-            others().find(|address| fits(address)).or_else(|| others().find(|a| family(a)))
-        };
-        source.map(|address| address.gid)
+    /// The GID that packets to `destination` come from: the one at `index`, of the same family (rule ST-09). A
+    /// loopback address stands for this host, whichever of its own is named. A group is reached from the
+    /// first of its family where the named one is of the other.
+    pub fn source(&self, index: usize, destination: &[u8; 16]) -> Result<[u8; 16], NoSource> {
+        let chosen = self.get(index).ok_or(NoSource::Empty)?;
+        if ip(destination).is_loopback() {
+            return Ok(*destination);
+        }
+        if chosen.ip().is_ipv4() == ip(destination).is_ipv4() {
+            return Ok(chosen.gid);
+        }
+        let other = self.towards(destination).filter(|_| is_multicast(destination));
+        other.map(|(_, address)| address.gid).ok_or(NoSource::OtherFamily)
+    }
+
+    /// The first entry of the family of a destination.
+    pub fn towards(&self, destination: &[u8; 16]) -> Option<(usize, &Address)> {
+        let ipv4 = ip(destination).is_ipv4();
+        self.iter().find(|(_, address)| address.ip().is_ipv4() == ipv4)
+    }
+
+    /// The entry by which this host reaches itself, whatever the network: the first.
+    pub fn own(&self) -> Option<(usize, &Address)> {
+        self.iter().next()
     }
 
     /// Whether there is an address that others can reach: one that is not loopback.
     pub fn has_network(&self) -> bool {
         self.iter().any(|(_, address)| !address.loopback)
+    }
+
+    /// The interface by which packets leave from one address to another, if the addresses do not say it to the
+    /// kernel: link-local ones, which mean nothing without an interface.
+    pub fn interface_between(&self, source: &[u8; 16], destination: &[u8; 16]) -> Option<u32> {
+        let scoped = [source, destination].into_iter().any(|gid| is_link_local(ip(gid)));
+        scoped.then(|| self.network_of(source)).flatten()
     }
 
     /// The interface of an address that others can reach.
@@ -221,7 +244,11 @@ impl Addresses {
     /// The largest InfiniBand MTU of what is sent from an address.
     pub fn path_mtu_from(&self, source: &[u8; 16]) -> u32 {
         let address = self.index_of(source).and_then(|index| self.get(index));
-        address.map_or_else(|| self.path_mtu(), Address::path_mtu)
+        match address {
+            Some(address) => address.path_mtu(),
+            None if ip(source).is_loopback() => path_mtu(LOOPBACK_MTU),
+            None => self.path_mtu(),
+        }
     }
 
     /// Takes in what changed since the last call; nothing is asked of the kernel if nothing did.
@@ -285,38 +312,118 @@ fn current() -> io::Result<Vec<Address>> {
         };
         let gid = gid(assigned.address);
         let known = addresses.iter().any(|address| address.gid == gid);
-        if known || is_link_local(assigned.address) {
+        if known || assigned.address.is_loopback() {
             continue;
         }
         addresses.push(Address {
             gid,
             interface: interface.index,
             mtu: interface.mtu,
-            loopback: interface.loopback || assigned.address.is_loopback(),
+            loopback: interface.loopback,
             hardware: interface.hardware,
         });
     }
-    // Local links work while the loopback interface is down too.
-    for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
-        let gid = gid(ip);
-        if !addresses.iter().any(|address| address.gid == gid) {
-            addresses.push(Address {
-                gid,
-                interface: LOOPBACK_INTERFACE,
-                mtu: LOOPBACK_MTU,
-                loopback: true,
-                hardware: Hardware::default(),
-            });
-        }
+    if addresses.is_empty() {
+        // Local links work while the loopback interface is down too.
+        let both = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        return Ok(both.map(loopback).to_vec());
     }
-    addresses.sort_by_key(|address| (address.loopback, address.ip().is_ipv6(), address.interface));
+    sort(&mut addresses);
     addresses.truncate(GID_TABLE);
     Ok(addresses)
+}
+
+fn loopback(ip: IpAddr) -> Address {
+    Address {
+        gid: gid(ip),
+        interface: LOOPBACK_INTERFACE,
+        mtu: LOOPBACK_MTU,
+        loopback: true,
+        hardware: Hardware::default(),
+    }
+}
+
+/// Puts addresses into the order of a new table (rule NET-16).
+fn sort(addresses: &mut [Address]) {
+    let first = |local: bool| {
+        let of = addresses.iter().filter(|it| !it.loopback && is_link_local(it.ip()) == local);
+        of.map(|it| it.interface).min()
+    };
+    // An interface that has no other address is hardly what a host talks by.
+    let first = first(false).or_else(|| first(true));
+    addresses.sort_by_key(|it| {
+        let kind = match it.ip() {
+            ip if is_link_local(ip) && Some(it.interface) == first => 0,
+            IpAddr::V4(_) => 1,
+            ip if !is_link_local(ip) => 2,
+            IpAddr::V6(_) => 3,
+        };
+        (it.loopback, kind, it.interface)
+    });
 }
 
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(_) => false,
         IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(of: &[(u32, &str)]) -> Addresses {
+        let address = |(interface, ip): &(u32, &str)| {
+            let ip: IpAddr = ip.parse().expect("an address");
+            Address { interface: *interface, mtu: 1500, loopback: *interface == 1, ..loopback(ip) }
+        };
+        let mut addresses: Vec<_> = of.iter().map(address).collect();
+        sort(&mut addresses);
+        let watch = Watch::new().expect("a socket");
+        Addresses { watch, table: addresses.into_iter().map(Some).collect(), lost_network: false }
+    }
+
+    /// Rules: NET-16
+    #[test]
+    fn the_order_is_that_of_a_port_of_linux() {
+        let table = table(&[
+            (1, "10.255.0.1"),
+            (2, "fe80::2"),
+            (2, "fd00::2"),
+            (2, "10.0.0.2"),
+            (3, "fe80::3"),
+            (3, "172.17.0.1"),
+            (4, "fe80::4"),
+        ]);
+        let order: Vec<_> = table.iter().map(|(_, it)| it.ip().to_string()).collect();
+        let expected =
+            ["fe80::2", "10.0.0.2", "172.17.0.1", "fd00::2", "fe80::3", "fe80::4", "10.255.0.1"];
+        assert_eq!(order, expected);
+        assert_eq!(table.own().map(|(index, _)| index), Some(0));
+    }
+
+    /// Rules: ST-09
+    #[test]
+    fn a_source_is_of_the_family_of_its_destination() {
+        let table = table(&[(2, "fe80::2"), (2, "10.0.0.2"), (2, "fd00::2")]);
+        let source = |index, to: &str| {
+            let source = table.source(index, &gid(to.parse().expect("an address")));
+            source.map(|gid| ip(&gid).to_string())
+        };
+        let is = |ip: &str| Ok(ip.to_owned());
+        assert_eq!(source(1, "10.0.0.9"), is("10.0.0.2"));
+        assert_eq!(source(0, "10.0.0.9"), Err(NoSource::OtherFamily));
+        assert_eq!(source(1, "fd00::9"), Err(NoSource::OtherFamily));
+        assert_eq!(source(0, "fd00::9"), is("fe80::2"));
+        assert_eq!(source(3, "fd00::9"), Err(NoSource::Empty));
+        assert_eq!([source(0, "127.0.0.1"), source(1, "::1")], [is("127.0.0.1"), is("::1")]);
+        assert_eq!([source(0, "239.0.0.9"), source(1, "ff0e::9")], [is("10.0.0.2"), is("fe80::2")]);
+        let between = |from: &str, to: &str| {
+            let [from, to] = [from, to].map(|ip| gid(ip.parse().expect("an address")));
+            table.interface_between(&from, &to)
+        };
+        assert_eq!([between("fe80::2", "fe80::9"), between("fd00::2", "fe80::9")], [Some(2); 2]);
+        assert_eq!([between("fd00::2", "fd00::9"), between("10.0.0.2", "10.0.0.9")], [None; 2]);
     }
 }

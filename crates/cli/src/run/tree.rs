@@ -430,7 +430,7 @@ mod tests {
             ("infiniband/transom0/ports/1/phys_state", "5: LinkUp"),
             ("infiniband/transom0/ports/1/link_layer", "Ethernet"),
             ("infiniband/transom0/ports/1/rate", "100 Gb/sec (4X EDR)"),
-            ("infiniband/transom0/ports/1/lid", "0x1"),
+            ("infiniband/transom0/ports/1/lid", "0x0"),
             ("infiniband/transom0/ports/1/pkeys/0", "0xffff"),
             ("infiniband/transom0/ports/1/gid_attrs/types/0", "RoCE v2"),
             ("infiniband/transom0/ports/1/counters/port_xmit_data", "0"),

@@ -125,8 +125,14 @@ impl Engine {
         }
         let happened = match found {
             Ok(route) => {
+                // Who goes by a loopback address has one, whatever carries it (rule CM-67).
+                let own = match entry.destination.map(|it| it.ip()) {
+                    Some(IpAddr::V4(ip)) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+                    Some(IpAddr::V6(ip)) if ip.is_loopback() => Ipv6Addr::LOCALHOST.into(),
+                    _ => route.source,
+                };
                 if let Some(source) = &mut entry.source {
-                    source.set_ip(route.source);
+                    source.set_ip(own);
                 }
                 entry.state = State::AddressResolved(route);
                 Happened::AddressResolved

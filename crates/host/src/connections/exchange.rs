@@ -13,7 +13,7 @@ use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_net::management::{ManagementDatagram, ManagementPipe, Note};
 use transom_net::{Path, udp};
-use transom_system::addresses::gid;
+use transom_system::addresses::{Addresses, gid};
 use transom_system::clock;
 use transom_system::registry::Life;
 use transom_system::registry::connections::{ClaimedPort, Connections};
@@ -158,7 +158,7 @@ impl Exchange {
         if let Some(observer) = self.device.observer() {
             let packet = self.packet();
             let packet = Packet { payload: &datagram.mad, ..packet };
-            observer.management(Interface::Local, &path(&transmit), &packet);
+            observer.management(Interface::Local, &path(&transmit, &self.device.port().addresses()), &packet);
             self.psn = self.psn.plus(1);
         }
         self.hand_on(datagram, Interface::Local, ports)
@@ -318,7 +318,7 @@ impl Exchange {
     fn send_packet(&mut self, transmit: &Transmit) -> bool {
         let port = self.device.port();
         let Some(wire) = port.open_wire().ok().and_then(|()| port.wire()) else { return true };
-        let (path, packet) = (path(transmit), self.packet());
+        let (path, packet) = (path(transmit, &port.addresses()), self.packet());
         let mut burst = wire.take_buffer();
         burst.add(&packet, MAD_BYTES as u64);
         burst.put(0, &transmit.mad.write());
@@ -337,8 +337,8 @@ pub(super) fn packet(psn: Psn) -> Packet<'static> {
     Packet::new(transport, Operation::SendOnly(Ending::Plain), GSI_QPN, psn)
 }
 
-/// The way of a message's packet.
-pub(super) fn path(transmit: &Transmit) -> Path {
+/// The way of a message's packet, by the addresses of this host.
+pub(super) fn path(transmit: &Transmit, addresses: &Addresses) -> Path {
     let address = Address {
         gid: gid(transmit.destination),
         source: gid(transmit.source),
@@ -346,7 +346,7 @@ pub(super) fn path(transmit: &Transmit) -> Path {
         hop_limit: transmit.hop_limit,
         flow_label: 0,
     };
-    Path::new(&address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64)
+    Path::from_table(addresses, &address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64)
 }
 
 /// Who takes requests for a service: who listens at this address, or else at any. Where nobody does, who

@@ -40,7 +40,7 @@ impl LastWords {
             let gid = address.gid;
             let to = Address { gid, source: gid, traffic_class: 0, hop_limit: 0, flow_label: 0 };
             let from = QpNumber::from_bits(GSI_QPN);
-            messenger.prepare(&Path::new(&to, from, MAD_BYTES as u64));
+            messenger.prepare(&Path::from_table(&addresses, &to, from, MAD_BYTES as u64));
         }
         Ok(Self { registry, table: None, addresses, messenger })
     }
@@ -85,6 +85,6 @@ fn say(registry: &Registry, addresses: &Addresses, messenger: &mut Messenger, re
     let slot = (record.peer_id.0 >> 24) as u8;
     let datagram = ManagementDatagram { source, destination, mad };
     if !(is_here && management::give(registry, slot, datagram)) {
-        messenger.send(&path(&transmit), &packet(Psn::default()), &mad);
+        messenger.send(&path(&transmit, addresses), &packet(Psn::default()), &mad);
     }
 }

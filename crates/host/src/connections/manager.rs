@@ -509,9 +509,10 @@ impl Manager {
         let ends = (self.engine.source(id), self.engine.destination(id));
         let space = self.engine.service(id).map(|service| service.space());
         self.complaints.of_event(ends, space, &happened, &self.ports);
-        let source = self.engine.source(id).map(|source| gid(source.ip()));
-        let index = source.and_then(|gid| self.device.port().addresses().index_of(&gid));
-        let gid_index = index.and_then(|index| u8::try_from(index).ok()).unwrap_or(0);
+        let gid_index = match &happened {
+            Happened::MulticastJoin(group) => self.source_of_group(id, group.address),
+            _ => 0,
+        };
         let counted = match &happened {
             Happened::ConnectRequest { listener, .. } => {
                 let listener = *listener;

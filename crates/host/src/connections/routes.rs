@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use transom_cm::Route;
 use transom_cm::refused::Errno;
 use transom_net::DevicePort;
-use transom_system::addresses::gid;
+use transom_system::addresses::{Addresses, gid};
 use transom_wire::cm::PathMtu;
 use transom_wire::packet::PORT;
 
@@ -32,23 +32,32 @@ pub(super) fn find(
 ) -> Result<Route, Errno> {
     let source = source.filter(|source| !source.is_unspecified());
     let destination = reached_by(destination);
+    if destination.is_loopback() && source.is_none_or(|it| it.is_ipv4() == destination.is_ipv4()) {
+        return to_itself(&port.addresses(), destination);
+    }
     let source = match source {
         Some(source) if source.is_ipv4() != destination.is_ipv4() => return Err(Errno::EINVAL),
-        // Whichever loopback address an id is bound to.
-        _ if destination.is_loopback() => destination,
         // Packets of this host are for itself wherever they come from.
         _ if port.is_here(&gid(destination)) => source.unwrap_or(destination),
         _ => kernels_choice(source, destination)?,
     };
     let addresses = port.addresses();
     let index = addresses.index_of(&gid(source)).ok_or(Errno::ENODEV)?;
-    Ok(Route {
-        source,
-        destination,
-        gid_index: u8::try_from(index).map_err(|_| Errno::ENODEV)?,
-        mtu: mtu(addresses.path_mtu_from(&gid(source))),
-        traffic_class: 0,
-    })
+    let mtu = addresses.path_mtu_from(&gid(source));
+    route(source, destination, index, mtu)
+}
+
+/// The way to this host by a loopback address: as Linux has it, the port's first GID is both ends, of
+/// whichever family, unless that address is in the table.
+fn to_itself(addresses: &Addresses, loopback: IpAddr) -> Result<Route, Errno> {
+    let itself = addresses.iter().find(|(_, address)| address.ip() == loopback);
+    let (index, own) = itself.or_else(|| addresses.own()).ok_or(Errno::ENODEV)?;
+    route(own.ip(), own.ip(), index, own.path_mtu())
+}
+
+fn route(source: IpAddr, destination: IpAddr, index: usize, bytes: u32) -> Result<Route, Errno> {
+    let gid_index = u8::try_from(index).map_err(|_| Errno::ENODEV)?;
+    Ok(Route { source, destination, gid_index, mtu: mtu(bytes), traffic_class: 0 })
 }
 
 /// The address that the kernel sends from. To connect a socket asks it for a route, and sends nothing.

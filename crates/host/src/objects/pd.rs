@@ -69,6 +69,11 @@ impl ProtectionDomain {
         self.children.adopt()
     }
 
+    /// Whether it has not been freed.
+    pub fn check_open(&self) -> Result<(), Busy> {
+        if self.is_closed() { Err(Busy) } else { Ok(()) }
+    }
+
     /// Counts one less.
     pub fn release(&self) {
         self.children.release();

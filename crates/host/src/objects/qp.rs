@@ -39,7 +39,7 @@ use super::{
 use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
-pub use attributes::{Destination, ModifyFailure, QpAttributes};
+pub use attributes::{ModifyFailure, QpAttributes};
 use explained::Told;
 use receive::{ReceiveHalf, Receiving};
 use services::At;

@@ -87,6 +87,22 @@ impl Backing {
     fn kind(&self) -> Kind {
         if matches!(self, Self::Null) { Kind::Null } else { Kind::Region }
     }
+
+    /// A region keeps its domain, but for a null region: adapters have one key for all of those, which a domain may
+    /// be freed before (rule PD-02).
+    fn adopt(&self, pd: &ProtectionDomain) -> Result<(), Busy> {
+        match self {
+            Self::Null => pd.check_open(),
+            Self::Program | Self::Device(_) | Self::DmaBuf(_) => pd.adopt(),
+        }
+    }
+
+    /// The region is gone.
+    fn release(&self, pd: &ProtectionDomain) {
+        if !matches!(self, Self::Null) {
+            pd.release();
+        }
+    }
 }
 
 impl Registration {
@@ -245,8 +261,9 @@ impl MemoryRegion {
     ) -> Result<(u32, Key), RegisterError> {
         let device = pd.device();
         device.check_own()?;
-        pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let taken = device.resources.keys.take(backing.kind()).inspect_err(|_| pd.release());
+        backing.adopt(pd).map_err(|_| RegisterError::Busy)?;
+        let taken = device.resources.keys.take(backing.kind());
+        let taken = taken.inspect_err(|_| backing.release(pd));
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
         let segment = device.process().segment();
         region.register(&segment.keys(), slot, key, clock::steady());
@@ -343,7 +360,7 @@ impl MemoryRegion {
         if let Backing::Device(memory) = &self.backing {
             memory.release();
         }
-        self.pd.release();
+        self.backing.release(&self.pd);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::qp::{Mask, ModifyError, QpState};
 use transom_host::Limits;
-use transom_host::objects::{Destination, ModifyFailure, QpAttributes, QueuePair};
+use transom_host::objects::{ModifyFailure, QpAttributes, QueuePair};
 use transom_system::addresses::Addresses;
 use transom_system::registry::CallFault;
 
@@ -129,8 +129,8 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
         false => Ok(None),
     };
     let destination = match mask.contains(Mask::AV) {
-        true => destination(&attr.ah_attr, addresses)?,
-        false => Destination::default(),
+        true => Some(ah::address(&attr.ah_attr, addresses)?),
+        false => None,
     };
     Ok(QpAttributes {
         state: state(Mask::STATE, "qp_state", attr.qp_state)?.unwrap_or(QpState::Reset),
@@ -152,12 +152,6 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
         retry_count: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
     })
-}
-
-/// Where an address vector points.
-fn destination(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Destination, Wrong> {
-    let address = ah::address(attr, addresses)?;
-    Ok(if attr.is_global == 0 { Destination::ThisDevice } else { Destination::Address(address) })
 }
 
 /// Tells all attributes that are set (rule ST-25).

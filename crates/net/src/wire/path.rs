@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use transom_device::execution::Segmentation;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
-use transom_system::addresses::ip;
+use transom_system::addresses::{Addresses, ip};
 use transom_wire::icrc;
 
 use super::burst::{PACKETS, PAYLOAD, SENT_AT_ONCE};
@@ -29,7 +29,7 @@ pub struct Path {
     pub port: u16,
     /// Bytes of payload of a packet.
     pub mtu: u64,
-    /// Index of the interface that packets to a group leave by; else zero.
+    /// Index of the interface that packets leave by to a group, or between link-local addresses; else zero.
     pub interface: u32,
 }
 
@@ -45,6 +45,12 @@ impl Path {
             mtu,
             interface: 0,
         }
+    }
+
+    /// The same, with the interface that link-local addresses are on, by this host's table.
+    pub fn from_table(addresses: &Addresses, to: &Address, from: QpNumber, mtu: u64) -> Self {
+        let interface = addresses.interface_between(&to.source, &to.gid);
+        Self { interface: interface.unwrap_or(0), ..Self::new(to, from, mtu) }
     }
 
     /// The path of what the queue pair at the other end sends.

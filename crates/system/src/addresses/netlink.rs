@@ -193,11 +193,6 @@ fn assigned(body: &[u8]) -> Option<Assigned> {
     let [family, _, flags, ..] = *body else { return None };
     let attributes = body.get(8..)?;
     let flags = attribute(attributes, libc::IFA_FLAGS).and_then(number).unwrap_or(flags.into());
-    // Not yet known to be nobody else's, or not for new connections.
-    let unusable = libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED | libc::IFA_F_DEPRECATED;
-    if flags & unusable != 0 {
-        return None;
-    }
     // On a point-to-point link the other attribute is the address of the far end.
     let own = attribute(attributes, libc::IFA_LOCAL);
     let own = own.or_else(|| attribute(attributes, libc::IFA_ADDRESS))?;
@@ -209,6 +204,15 @@ fn assigned(body: &[u8]) -> Option<Assigned> {
         }
         _ => return None,
     };
+    // Not yet known to be nobody else's, or not for new connections. A link-local one is made of the hardware
+    // address, and its place in the table is not to depend on how long ago the interface came up.
+    let unusable = match address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => libc::IFA_F_DADFAILED,
+        _ => libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED | libc::IFA_F_DEPRECATED,
+    };
+    if flags & unusable != 0 {
+        return None;
+    }
     Some(Assigned { interface: number(body.get(4..)?)?, address })
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use transom_device::queue::Address;
 use transom_wire::packet::PORT;
@@ -25,7 +25,7 @@ enum Why {
     Group,
     /// It stands for all hosts of a network.
     Broadcast,
-    /// It counts on one link only, and the device has no address there.
+    /// It counts on one link only, and the source is on none.
     OtherLink,
     /// The kernel has no way to it, for this reason.
     NoRoute(i32),
@@ -80,8 +80,7 @@ impl fmt::Display for Unreachable {
             Why::Group => f.write_str("it is a multicast group, which only datagrams can reach"),
             Why::Broadcast => f.write_str("it is a broadcast address, and RoCE has none"),
             Why::OtherLink => f.write_str(
-                "it is a link-local address, and the device has none, for they mean nothing without \
-                 an interface",
+                "it is a link-local address, and the address it would come from is on no network",
             ),
             Why::NoRoute(errno) => {
                 write!(f, "the kernel has no way there: {}", io::Error::from_raw_os_error(errno))
@@ -91,24 +90,33 @@ impl fmt::Display for Unreachable {
 }
 
 /// Whether packets can be sent to an address that is not this host's. No packet is sent for it: a host
-/// that is down is still reachable.
-pub fn check_reachable(to: &Address, to_groups: bool) -> Result<(), Unreachable> {
+/// that is down is still reachable. `interface` is what link-local addresses are on.
+pub fn check_reachable(
+    to: &Address,
+    to_groups: bool,
+    interface: Option<u32>,
+) -> Result<(), Unreachable> {
     let address = ip(&to.gid);
     let because = |why| Err(Unreachable { address, why });
     match Why::at_sight(&to.gid) {
         Some(Why::Group) if to_groups => return Ok(()),
+        Some(Why::OtherLink) if interface.is_some() => {}
         Some(why) => return because(why),
         None => {}
     }
     // To connect a socket asks the kernel for a route, and sends nothing.
-    let from = |ip| UdpSocket::bind(SocketAddr::new(ip, 0));
+    let at = |ip, port| match ip {
+        IpAddr::V4(ip) => SocketAddr::from((ip, port)),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, interface.unwrap_or(0)).into(),
+    };
+    let from = |ip| UdpSocket::bind(at(ip, 0));
     let anywhere = match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     // The source has gone if its interface is down. Without a socket it cannot be told: packets will.
     let Ok(socket) = from(ip(&to.source)).or_else(|_| from(anywhere)) else { return Ok(()) };
-    match socket.connect(SocketAddr::new(address, PORT)) {
+    match socket.connect(at(address, PORT)) {
         Ok(()) => Ok(()),
         // Without asking for it, a socket may not be connected to the broadcast address of a network.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => because(Why::Broadcast),
@@ -133,7 +141,7 @@ mod tests {
             ["::", "0.0.0.0", "255.255.255.255", "127.255.255.255", "224.0.0.9", "fe80::9"]
         {
             let gid = gid(address.parse().unwrap());
-            let why = check_reachable(&to(gid), false).unwrap_err();
+            let why = check_reachable(&to(gid), false, None).unwrap_err();
             assert_eq!(Unreachable::for_errno(why.gid(), why.errno()), why);
             assert_eq!(why.gid(), gid);
         }

@@ -121,6 +121,10 @@ pub enum CallFault {
     Told = 20,
     /// Nothing yet: it waits, for what is said in words.
     Waits = 21,
+    /// The address vector has no GRH.
+    NoGrh = 24,
+    /// The source GID with the index `value` is of another family than the destination.
+    OtherFamily = 25,
 }
 
 impl CallFault {
@@ -311,6 +315,16 @@ impl fmt::Display for CallRefusal {
                  the access asks for it"
             )?,
             CallFault::Exhausted => write!(f, ": there are as many as there may be")?,
+            CallFault::NoGrh => write!(
+                f,
+                ": ah_attr.is_global is 0, and RoCE needs a GRH: is_global = 1, grh.dgid, \
+                 grh.sgid_index (ping-pongs: -g INDEX, by the GIDs of `transom devices`)"
+            )?,
+            CallFault::OtherFamily => write!(
+                f,
+                ": grh.sgid_index is {value}, and that GID and grh.dgid are of IPv4 and IPv6: \
+                 `transom devices` lists the GIDs"
+            )?,
             CallFault::Unreachable => {
                 let gid = u128::from(value) << 64 | u128::from(limit);
                 write!(f, ": {}", Unreachable::for_errno(gid.to_be_bytes(), self.errno))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use transom_conformance::programs::{Printed, Running};
 use transom_conformance::spaces::{Family, Side};
+use transom_system::addresses::Addresses;
 
 use crate::extent::Extent;
 use crate::installation::Installation;
@@ -37,7 +38,7 @@ pub(crate) fn run(
 ) -> Result<Report, String> {
     let few = |trial: &Trial| !trial.lasts || extent > Extent::Quick;
     let here = |report: &mut Report| {
-        let address = IpAddr::from([127, 0, 0, 1]);
+        let address = own_address();
         add(report, installation, Place::Here, address, "this host", few);
     };
     let across = across_pairs(&FORM, style, &[1500], |pair, report| {
@@ -59,6 +60,13 @@ pub(crate) fn run(
         here(&mut report);
         report
     }))
+}
+
+/// An address of this host that is not loopback, if it has one: ids that are bound to those have no device.
+fn own_address() -> IpAddr {
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    let Ok(addresses) = Addresses::read() else { return loopback };
+    addresses.iter().map(|(_, it)| it.ip()).find(IpAddr::is_ipv4).unwrap_or(loopback)
 }
 
 /// Adds a row for each of the chosen programs.

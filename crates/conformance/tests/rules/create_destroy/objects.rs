@@ -99,8 +99,10 @@ fn queues_are_as_deep_as_an_adapters() {
         assert_eq!(unsafe { (*cq).cqe }, shared as i32);
         let mut init = end.init(IBV_QPT_RC);
         (init.cap.max_send_wr, init.cap.max_recv_wr) = (asked, asked);
+        init.cap.max_recv_sge = 0;
         let qp = end.qp_with(&mut init);
         assert_eq!((init.cap.max_send_wr, init.cap.max_recv_wr), (own, own));
+        assert_eq!(init.cap.max_recv_sge, 1, "a receive has room for one");
         take_to(&end, qp, IBV_QPS_SQD);
         for wr_id in 0..own {
             recv(qp, u64::from(wr_id), &mut []);

@@ -87,9 +87,9 @@ const ENDLESS: [&str; 2] = ["http.server", "-- server"];
 const PROGRAM: &str = "\
 #!/bin/sh
 set -eu
-ibv_rc_pingpong -n 20 &
+ibv_rc_pingpong -g 0 -n 20 &
 until grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.01; done
-ibv_rc_pingpong -n 20 localhost
+ibv_rc_pingpong -g 0 -n 20 localhost
 wait $!
 ";
 

@@ -286,7 +286,7 @@ on_each_way! {
         let td = alloc_td(context);
         let dm = alloc_dm(context, 4096);
         let domain = xrcd(context);
-        let mut wc = ibv_wc { slid: LID, ..ibv_wc::default() };
+        let mut wc = ibv_wc::default();
         join(fork(|| {
             let refused = |what: &str, made: bool| {
                 assert_eq!((made, errno()), (false, libc::EIO), "{what}");

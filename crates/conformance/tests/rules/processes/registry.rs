@@ -251,7 +251,7 @@ fn ping_pongs_run_between_pid_namespaces() {
         let folder = library(env!("CARGO_TARGET_TMPDIR"));
         let run = |tool: &str, arguments: &[&str]| {
             let mut command = Command::new(OWN_PIDS[0]);
-            command.args(&OWN_PIDS[1..]).args([tool, "-n", "100", "-c", "-p", "18515"]);
+            command.args(&OWN_PIDS[1..]).args([tool, "-g", "0", "-n", "100", "-c", "-p", "18515"]);
             Running::start(command.args(arguments).env("LD_LIBRARY_PATH", folder))
         };
         for tool in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong"] {

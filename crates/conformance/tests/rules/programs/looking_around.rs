@@ -589,8 +589,8 @@ fn processes_that_are_started_apart_copy_directly() {
         let probe = probe.or_else(|_| std::net::TcpListener::bind("0.0.0.0:0"));
         let port = probe.and_then(|probe| probe.local_addr()).expect("a free port").port();
         let port = port.to_string();
-        let arguments =
-            [pingpong.to_str().expect("a plain path"), "-p", &port, "-s", "65536", "-c"];
+        let pingpong = pingpong.to_str().expect("a plain path");
+        let arguments = [pingpong, "-g", "0", "-p", &port, "-s", "65536", "-c"];
         let mut server = Running::start(&mut installed.run(*user, &arguments));
         server.wait_until_it_listens(port.parse().expect("a number")).expect("it listens");
         let client = Running::start(installed.run(*user, &arguments).arg("localhost"));

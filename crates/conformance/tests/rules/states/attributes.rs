@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 
 use transom_abi::*;
+use transom_conformance::address_handles::from_the_other_family;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone};
@@ -130,8 +131,7 @@ fn there_is_no_second_path() {
     }
 }
 
-/// An address vector needs a GRH from the port's own GID. The port's own LID is understood too:
-/// programs that know no GIDs connect by it.
+/// An address vector needs a GRH, from a GID of the port's that is of the destination's family, and the port.
 /// Rules: ST-09, NET-15
 #[test]
 fn an_address_vector_needs_a_global_route() {
@@ -139,15 +139,19 @@ fn an_address_vector_needs_a_global_route() {
     let with = |change: fn(&mut ibv_ah_attr)| step(&end, TO_RTR, |attr| change(&mut attr.ah_attr));
     assert_eq!(with(|_| ()), 0);
     assert_eq!(with(|ah| ah.is_global = 0), libc::EINVAL);
-    assert_eq!(with(|ah| (ah.is_global, ah.dlid) = (0, 2)), libc::EINVAL);
+    assert_eq!(with(|ah| (ah.is_global, ah.dlid) = (0, 1)), libc::EINVAL);
     assert_eq!(with(|ah| ah.grh.sgid_index = 1), 0);
+    for other in ["192.0.2.77", "2001:db8::9"] {
+        let to_rtr = step(&end, TO_RTR, |attr| attr.ah_attr = from_the_other_family(other));
+        assert_eq!(to_rtr, libc::EINVAL, "{other}");
+    }
+    assert_eq!(with(|ah| ah.port_num = 0), libc::EINVAL);
     assert_eq!(with(|ah| ah.grh.sgid_index = 127), libc::EINVAL);
     assert_eq!(with(|ah| ah.grh.sgid_index = 255), libc::EINVAL);
     assert_eq!(with(|ah| ah.port_num = 2), libc::EINVAL);
     assert_eq!(with(|ah| ah.sl = 7), 0);
     assert_eq!(with(|ah| ah.sl = 8), libc::EINVAL);
     assert_eq!(with(|ah| ah.sl = 15), libc::EINVAL);
-    assert_eq!(with(|ah| (ah.is_global, ah.dlid) = (0, transom_ibverbs::LID)), 0);
 }
 
 /// A query tells every attribute that was set, and what the queue pair was created with.

@@ -362,7 +362,7 @@ fn programs_share_a_file() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     drop(listener);
-    let run = format!("{pingpong} -n 5 -s 3000 -p {port}");
+    let run = format!("{pingpong} -g 0 -n 5 -s 3000 -p {port}");
     let client = format!("{run} localhost");
     // The client tries until the server listens.
     let line = format!("{run} & until {client} 2>/dev/null; do :; done; wait");

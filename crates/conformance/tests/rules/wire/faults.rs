@@ -237,7 +237,7 @@ fn faulty(fault: &str, line: &[&str]) -> Command {
 #[test]
 fn programs_survive_a_bad_network() {
     let pingpong = program("ibv_rc_pingpong", "ibverbs-utils");
-    let run = format!("{} -c -n 50 -p {}", pingpong.display(), free_port());
+    let run = format!("{} -g 0 -c -n 50 -p {}", pingpong.display(), free_port());
     // The client tries until the server listens.
     let line = format!("{run} & until {run} localhost 2>/dev/null; do :; done; wait");
     let mut command = faulty("loss=1%,reorder=5%,delay=20us,seed=3", &["sh", "-c", &line]);
@@ -260,9 +260,9 @@ fn a_program_has_a_request_refused() {
     let number = free_port();
     let on = format!("-p{number}");
     let fault = "nak=remote-access,op=send,nth=3";
-    let mut server = Running::start(&mut faulty(fault, &[pingpong, &on]));
+    let mut server = Running::start(&mut faulty(fault, &[pingpong, "-g0", &on]));
     server.wait_until_it_listens(number).expect("a server");
-    let client = Running::start(&mut faulty(fault, &[pingpong, &on, "localhost"]));
+    let client = Running::start(&mut faulty(fault, &[pingpong, "-g0", &on, "localhost"]));
     let (status, printed) = client.end(TIMEOUT).expect("it ends");
     assert!(!status.success() && printed.complaints.contains("remote access error"), "{printed:?}");
     drop(server);

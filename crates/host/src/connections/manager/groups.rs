@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use transom_cm::Refused;
 use transom_cm::attributes::DEFAULT_QKEY;
 use transom_cm::event::Group;
+use transom_system::addresses::gid;
 use transom_wire::cm::CommId;
 
 use super::Manager;
@@ -46,6 +47,17 @@ impl Manager {
         let membership = Membership { of: id, group, uid, is_told: false, reported: 0 };
         self.memberships.insert(number, membership);
         Ok(number)
+    }
+
+    /// The index of the GID from which an id reaches a group: its own, or the first of the group's family where
+    /// its own is of the other or of no entry, as that of a loopback address is.
+    pub(super) fn source_of_group(&self, id: CommId, group: IpAddr) -> u8 {
+        let addresses = self.device.port().addresses();
+        let own = self.engine.source(id).map(|source| source.ip());
+        let own = own.filter(|own| own.is_ipv4() == group.is_ipv4());
+        let own = own.and_then(|own| addresses.index_of(&gid(own)));
+        let index = own.or_else(|| addresses.towards(&gid(group)).map(|(index, _)| index));
+        index.and_then(|index| u8::try_from(index).ok()).unwrap_or(0)
     }
 
     /// Ends a membership, and says how many of its events have been taken.

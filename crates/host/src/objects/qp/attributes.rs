@@ -9,7 +9,6 @@ use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
 use transom_device::queue::Address;
-use transom_net::Path;
 use transom_system::addresses::{LOOPBACK, Unreachable};
 use transom_wire::{Psn, RnrTimer};
 
@@ -22,26 +21,6 @@ const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 
 /// The bit of a traffic class that asks a congested network to mark packets rather than drop them.
 const ECN_CAPABLE: u8 = 2;
-
-/// Where the address vector points.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Destination {
-    /// To this very port, by its LID: this process or another of this user.
-    #[default]
-    ThisDevice,
-    /// To an address, be it this device's.
-    Address(Address),
-}
-
-impl Destination {
-    /// Its address, unless it is this very port.
-    fn address(self) -> Option<Address> {
-        match self {
-            Self::ThisDevice => None,
-            Self::Address(address) => Some(address),
-        }
-    }
-}
 
 /// Everything a modify can set, with the values programs use.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +41,8 @@ pub struct QpAttributes {
     pub dest_qpn: u32,
     /// `qp_access_flags`
     pub access: u32,
-    /// Where `ah_attr` points.
-    pub destination: Destination,
+    /// Where `ah_attr` points, once it is set.
+    pub destination: Option<Address>,
     /// `pkey_index`
     pub pkey_index: u16,
     /// `port_num`
@@ -127,7 +106,7 @@ impl QpAttributes {
             sq_psn: 0,
             dest_qpn: 0,
             access: 0,
-            destination: Destination::ThisDevice,
+            destination: None,
             pkey_index: 0,
             port: 0,
             notify_drained: false,
@@ -345,20 +324,20 @@ impl QueuePair {
     /// it sends, of the one at the other end.
     fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
         let Some(observer) = self.device.observer() else { return };
-        let address = attributes.destination.address().unwrap_or(LOOPBACK);
+        let address = attributes.destination.unwrap_or(LOOPBACK);
         let mtu = match self.config.service {
             Service::Ud => MAX_DATAGRAM,
             _ => 128 << attributes.path_mtu,
         };
-        let path = Path::new(&address, self.number, mtu);
+        let path = self.device.port().path(&address, self.number, mtu);
         observer.connects(from, if from == self.number { path } else { path.back(from) });
     }
 
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
         let (slot, port) = (peer.slot(), self.device.port());
-        let to = attributes.destination.address();
-        if let Some(address) = port.over_wire(to, slot) {
+        let Some(address) = attributes.destination else { return Ok(Link::None) };
+        if port.is_over_wire(&address, slot) {
             return self.link_over_wire(address, attributes);
         }
         if slot == self.number.slot() {
@@ -369,7 +348,7 @@ impl QueuePair {
             Ok(None) => {}
             Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
         }
-        if let Some(address) = port.to_another_user(to, slot) {
+        if port.is_another_users(slot) {
             return self.link_over_wire(address, attributes);
         }
         port.check_same_registry(slot).map_err(ModifyFailure::NoPeer)?;
@@ -382,9 +361,7 @@ impl QueuePair {
         attributes: &QpAttributes,
     ) -> Result<Link, ModifyFailure> {
         // Before the port: what cannot be reached needs none.
-        if let Destination::Address(address) = attributes.destination
-            && self.config.service != Service::Ud
-        {
+        if self.config.service != Service::Ud {
             let reachable = self.device.port().check_reachable(&address, false);
             reachable.map_err(ModifyFailure::Unreachable)?;
         }
@@ -393,7 +370,7 @@ impl QueuePair {
             address.traffic_class |= ECN_CAPABLE;
         }
         let mtu = 128 << attributes.path_mtu;
-        Ok(Link::Wire(Path::new(&address, self.number, mtu)))
+        Ok(Link::Wire(self.device.port().path(&address, self.number, mtu)))
     }
 
     /// Lets initiators see the state and what it allows.

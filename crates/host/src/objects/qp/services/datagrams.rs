@@ -29,8 +29,8 @@ impl At<'_> {
         }
         let device = &self.qp.device;
         let slot = request.to.slot();
-        if let Some(address) = device.port().over_wire(Some(datagram.address), slot) {
-            return self.send_over_wire(&address, outgoing);
+        if device.port().is_over_wire(&datagram.address, slot) {
+            return self.send_over_wire(&datagram.address, outgoing);
         }
         if slot == self.qp.number.slot() {
             return self.send_loopback(request.to, outgoing, deferred);
@@ -38,15 +38,15 @@ impl At<'_> {
         if let Some(peer) = device.peer(slot) {
             return self.send_to_peer(&peer, outgoing);
         }
-        if let Some(address) = device.port().to_another_user(Some(datagram.address), slot) {
-            return self.send_over_wire(&address, outgoing);
+        if device.port().is_another_users(slot) {
+            return self.send_over_wire(&datagram.address, outgoing);
         }
         let _ = device.port().check_same_registry(slot);
         Sent::Unreachable
     }
 
     fn send_over_wire(&self, address: &Address, outgoing: Outgoing<'_>) -> Sent {
-        let path = Path::new(address, self.qp.number, MAX_DATAGRAM);
+        let path = self.qp.device.port().path(address, self.qp.number, MAX_DATAGRAM);
         match self.qp.device.port().open_wire() {
             Ok(()) => self.send_packets(&path, outgoing),
             Err(_) => Sent::Unreachable,
