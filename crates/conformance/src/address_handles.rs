@@ -9,14 +9,16 @@ use transom_system::addresses::{Addresses, gid};
 
 use crate::harness::errno;
 
-/// The address of this host.
+/// The address of this host, which any GID of the port goes with.
 pub fn here() -> ibv_ah_attr {
-    to_gid(LOOPBACK_GID)
+    let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+    attr.grh.dgid = ibv_gid { raw: LOOPBACK_GID };
+    attr
 }
 
 /// The address of a GID, from the first of its family if there is one.
 pub fn to_gid(raw: [u8; 16]) -> ibv_ah_attr {
-    let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+    let mut attr = here();
     attr.grh.dgid = ibv_gid { raw };
     let addresses = Addresses::read().expect("the addresses of this host");
     attr.grh.sgid_index = addresses.towards(&raw).map_or(0, |(index, _)| index as u8);

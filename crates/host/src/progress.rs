@@ -14,6 +14,7 @@ mod background;
 mod observed;
 mod packets;
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -246,7 +247,9 @@ impl<'a> Dispatch<'a> {
             IncidentKind::DeviceRemoval => failure::fail(),
             IncidentKind::AddressChange => {
                 let addresses = self.device().port().addresses();
-                let all: Vec<_> = addresses.iter().map(|(_, address)| address.ip()).collect();
+                let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                let of_table = addresses.iter().map(|(_, address)| address.ip());
+                let all: Vec<_> = of_table.chain(loopback).collect();
                 drop(addresses);
                 self.adapter.connections().addresses_changed(&all);
             }

@@ -1,6 +1,6 @@
 //! The addresses of this network namespace: the device's GID table.
 //!
-//! The order is that of Linux for a RoCE port (rule NET-16): first the link-local IPv6 address of the
+//! The order is that of Linux for a RoCE port (rule NET-19): first the link-local IPv6 address of the
 //! first interface, if that has one, then addresses of IPv4, then global ones of IPv6, then other
 //! link-local ones. Loopback addresses are entries only where nothing else is. An address that goes leaves
 //! its entry empty and the others where they are, because queue pairs and address handles name them by
@@ -343,7 +343,7 @@ fn loopback(ip: IpAddr) -> Address {
     }
 }
 
-/// Puts addresses into the order of a new table (rule NET-16).
+/// Puts addresses into the order of a new table (rule NET-19).
 fn sort(addresses: &mut [Address]) {
     let first = |local: bool| {
         let of = addresses.iter().filter(|it| !it.loopback && is_link_local(it.ip()) == local);
@@ -384,7 +384,7 @@ mod tests {
         Addresses { watch, table: addresses.into_iter().map(Some).collect(), lost_network: false }
     }
 
-    /// Rules: NET-16
+    /// Rules: NET-19
     #[test]
     fn the_order_is_that_of_a_port_of_linux() {
         let table = table(&[

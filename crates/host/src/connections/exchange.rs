@@ -158,7 +158,11 @@ impl Exchange {
         if let Some(observer) = self.device.observer() {
             let packet = self.packet();
             let packet = Packet { payload: &datagram.mad, ..packet };
-            observer.management(Interface::Local, &path(&transmit, &self.device.port().addresses()), &packet);
+            observer.management(
+                Interface::Local,
+                &path(&transmit, &self.device.port().addresses()),
+                &packet,
+            );
             self.psn = self.psn.plus(1);
         }
         self.hand_on(datagram, Interface::Local, ports)

@@ -216,7 +216,9 @@ fn queue_pairs_are_told_what_their_service_has() {
         assert_eq!((init.port_num, init.pkey_index), (1, 0));
         let ready = told(IBV_QPS_RTR);
         assert_eq!((ready.min_rnr_timer, ready.max_dest_rd_atomic), (0, answers));
-        assert_eq!(ready.path_mtu, IBV_MTU_4096);
+        let addresses = Addresses::read().expect("the addresses of this host");
+        let (_, own) = addresses.own().expect("there is one");
+        assert_eq!(128 << ready.path_mtu, own.path_mtu());
         let sends = told(IBV_QPS_RTS);
         assert_eq!((sends.retry_cnt, sends.rnr_retry, sends.max_rd_atomic), (7, 7, asks));
     }

@@ -233,11 +233,11 @@ fn what_is_not_done_is_told() {
         "ibv_modify_qp {on} answered EINVAL: nothing can be sent to 224.0.0.9: it is a multicast \
          group, which only datagrams can reach (rule ST-29)",
     );
-    assert_eq!(connect("fe80::9"), libc::ENETUNREACH);
+    let local = ibv_qp_attr { ah_attr: ibv_ah_attr { is_global: 0, ..here() }, ..usual_attr(qp) };
+    assert_eq!(modify(qp, &local, IBV_QPS_RTR), libc::EINVAL);
     told(
-        "ibv_modify_qp {on} answered ENETUNREACH: nothing can be sent to fe80::9: it is a \
-         link-local address, and the device has none, for they mean nothing without an interface \
-         (rule ST-29)",
+        "ibv_modify_qp {on} answered EINVAL: ah_attr.is_global is 0, and RoCE needs a GRH: is_global = 1, \
+         grh.dgid, grh.sgid_index (ping-pongs: -g INDEX, by the GIDs of `transom devices`) (rule ST-09)",
     );
     assert_eq!(set_state(qp, IBV_QPS_RESET), 0);
 
