@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Once, OnceLock};
 
@@ -160,9 +161,11 @@ impl DevicePort {
         check_reachable(to, datagrams, interface)
     }
 
-    /// Whether a GID is one of this host's: of the table, or of a loopback address.
+    /// Whether a GID is one of this host's: of the table, or of a loopback address, but for their broadcast.
     pub fn is_here(&self, gid: &[u8; 16]) -> bool {
-        ip(gid).is_loopback() || self.addresses().index_of(gid).is_some()
+        let broadcast = Ipv4Addr::new(127, 255, 255, 255);
+        let ip = ip(gid);
+        ip.is_loopback() && ip != broadcast || self.addresses().index_of(gid).is_some()
     }
 
     /// A queue pair receives datagrams from now on, and they may come from anywhere: from other hosts,

@@ -18,8 +18,9 @@ struct Contexts([End; 2]);
 
 impl Contexts {
     fn new() -> Self {
+        // Without link-local addresses, also once an interface has IPv6 again, which takes an MTU of 1280.
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1");
         ip("link add near type veth peer name far");
-        // Without link-local addresses.
         for name in ["near", "far"] {
             ip(&format!("link set {name} addrgenmode none up"));
         }
