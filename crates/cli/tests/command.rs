@@ -282,7 +282,8 @@ fn devices_are_told_to_programs_and_people() {
     assert_eq!(device["name"], "transom0");
     assert_eq!(device["windows"], serde_json::json!({ "type_1": true, "type_2": "2B" }));
     let gids = device["ports"][0]["gids"].as_array().unwrap();
-    assert!(gids.iter().any(|entry| entry["gid"] == "::ffff:127.0.0.1"), "{gids:?}");
+    assert!(gids.iter().any(|entry| entry["index"] == 0), "{gids:?}");
+    assert_eq!(device["ports"][0]["lid"], 0);
     assert!(device["limits"]["windows"].as_u64().unwrap() >= 1 << 20);
     assert!(json["processes"].is_array());
     let text = said(&["devices"]);

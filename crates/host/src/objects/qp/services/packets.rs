@@ -350,6 +350,7 @@ mod tests {
     };
     use transom_net::udp::{Port, SendError, Way};
     use transom_net::{Network, Run};
+    use transom_system::addresses::LOOPBACK;
     use transom_wire::Syndrome;
     use transom_wire::packet::{Aeth, Operation};
 
@@ -410,6 +411,7 @@ mod tests {
         let qp = QueuePair::create(adapter, config).expect("a queue pair");
         let number = qp.number().bits();
         let attributes = QpAttributes {
+            destination: Some(LOOPBACK),
             port: 1,
             path_mtu: 3,
             dest_qpn: number,
