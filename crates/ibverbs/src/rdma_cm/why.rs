@@ -42,8 +42,8 @@ pub unsafe extern "C" fn transom_rdma_cm_why(to: *mut c_char, room: usize) -> us
     length
 }
 
-/// Keeps what a function of librdmacm answered, and why; or what it waits for if it has no errno. A program that has no device yet opens one for that, which
-/// it is about to do or could not be asked why.
+/// Keeps what a function of librdmacm answered, and why; or what it waits for if it has no errno. A program that has
+/// no device yet opens one for that, which it is about to do or could not be asked why.
 ///
 /// # Safety
 /// Both are strings.
