@@ -111,7 +111,7 @@ pub enum CallFault {
     /// `value` windows are bound to the region, one of which has the key in the lower half of `limit`; the queue pair in
     /// its upper half has bound it as the work request `more[0]`, `more[1]` nanoseconds before.
     WindowsBound = 16,
-    /// Others hold it: `value` has how many, by their [`Holder`]s, and `limit` names one of the first kind there is.
+    /// Others hold it: `value` has how many, by their `Holder`s, and `limit` names one of the first kind there is.
     Held = 17,
     /// The queue pair was not created for an operation, whose bit of `send_ops_flags` is `value`.
     NotCreatedFor = 18,

@@ -85,7 +85,7 @@ impl Holders {
         self.counts.to_le_bytes().iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// As a refusal keeps them: [`CallRefusal::value`] and [`CallRefusal::limit`].
+    /// As a refusal keeps them: `value` and `limit` of a `CallRefusal`.
     pub fn numbers(self) -> (u64, u64) {
         (self.counts, self.first)
     }
