@@ -9,7 +9,7 @@ use transom_simulation::{Plan, run, shrink};
 
 /// Two devices on a simulated network, checked against a model of what must happen.
 #[derive(Parser)]
-#[command(name = "simulate")]
+#[command(name = "simulate", bin_name = "cargo xtask simulate")]
 struct Arguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1000, conflicts_with = "seed")]
@@ -76,9 +76,9 @@ fn run_all(arguments: &Arguments) -> ExitCode {
         if !arguments.keep_going {
             let shrunk = shrink(&plan);
             let steps: Vec<_> = shrunk.steps.iter().map(|step| step.number.to_string()).collect();
-            println!("again, with all that happens:  ./simulate --seed {seed} --trace");
+            println!("again, with all that happens:  cargo xtask simulate --seed {seed} --trace");
             println!(
-                "the fewest steps that fail:    ./simulate --seed {seed} --steps {} --trace",
+                "the fewest steps that fail:    cargo xtask simulate --seed {seed} --steps {} --trace",
                 steps.join(",")
             );
             return ExitCode::FAILURE;

@@ -9,7 +9,7 @@ fn check(seed: u64, counts: &mut Counts) {
     counts.add(&outcome.counts);
     if let Some(wrong) = outcome.wrong {
         panic!(
-            "seed {seed}: {wrong}\nagain, with all that happens:  ./simulate --seed {seed} --trace"
+            "seed {seed}: {wrong}\nagain, with all that happens: cargo xtask simulate --seed {seed} --trace"
         );
     }
 }
@@ -23,7 +23,7 @@ fn check(seed: u64, counts: &mut Counts) {
 #[test]
 fn two_devices_do_what_the_model_says() {
     let mut counts = Counts::default();
-    // More of them: ./simulate --seeds 10000
+    // More of them: cargo xtask simulate --seeds 10000
     for seed in 0..400 {
         check(seed, &mut counts);
     }

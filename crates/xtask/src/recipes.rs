@@ -1,5 +1,5 @@
 //! The recipes of docs/ci.md as jobs that can be run. Their steps are taken out of the page and out of
-//! action.yml, so what `./recipes` tries is what people read.
+//! action.yml, so what `cargo xtask recipes` tries is what people read.
 
 mod github;
 mod gitlab;
@@ -16,7 +16,7 @@ use std::process::Command;
 const PAGE: &str = "docs/ci.md";
 const ACTION: &str = "action.yml";
 
-/// Writes each recipe to a directory of its own, in which `./recipes` and `crates/xtask/roots/job` find it.
+/// Writes each recipe to a directory of its own, in which `cargo xtask recipes` and `crates/xtask/roots/job` find it.
 pub(crate) fn write(directory: &Path) -> Result {
     let root = line(Command::new("git").args(["rev-parse", "--show-toplevel"]))?;
     for recipe in all(Path::new(&root))? {

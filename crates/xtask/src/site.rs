@@ -14,11 +14,14 @@ const MDBOOK: &str = "0.5.4";
 pub(crate) fn site() -> Result {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let mdbook = mdbook(&root)?;
-    let site = root.join("target/site");
+    let site = built(&root).join("site");
     let _ = fs::remove_dir_all(&site);
     fs::create_dir_all(site.join("source"))?;
     lay_out(&root, &site.join("source"))?;
-    run(Command::new(mdbook).arg("build").arg(&root))?;
+    fs::copy(root.join("docs/book.toml"), site.join("book.toml"))?;
+    let summary = fs::read_to_string(root.join("docs/SUMMARY.md"))?;
+    fs::write(site.join("source/SUMMARY.md"), from_the_root(&summary))?;
+    run(Command::new(mdbook).arg("build").arg(&site))?;
     let html = site.join("html");
     let pages = pages(&html)?;
     let nowhere = nowhere(&html, &pages);
@@ -38,7 +41,7 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
     if let Some(found) = places.find(|place| place.is_file()) {
         return Ok(found);
     }
-    let own = root.join("target/mdbook");
+    let own = built(root).join("mdbook");
     let command = own.join("bin/mdbook");
     if !command.is_file() {
         run(Command::new(env!("CARGO"))
@@ -73,6 +76,22 @@ fn lay_out(root: &Path, source: &Path) -> Result {
         }
     }
     Ok(())
+}
+
+/// Where cargo puts what it builds.
+fn built(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// The table of contents with its links as mdBook takes them: not from `docs`, but from the root.
+fn from_the_root(summary: &str) -> String {
+    let mut parts = summary.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (link, rest) = part.split_once(')').unwrap_or((part, ""));
+        let link = resolve(&Path::new("docs").join(link));
+        format!("{text}]({}){rest}", link.display())
+    })
 }
 
 /// What a page has.
@@ -152,6 +171,13 @@ fn resolve(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_contents_are_told_from_the_root() {
+        let summary = "# Summary\n\n[Transom](../README.md)\n\n- [Run](run.md)\n";
+        let expected = "# Summary\n\n[Transom](README.md)\n\n- [Run](docs/run.md)\n";
+        assert_eq!(from_the_root(summary), expected);
+    }
 
     #[test]
     fn links_lead_to_pages_and_places_in_them() {

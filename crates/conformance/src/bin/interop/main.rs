@@ -1,4 +1,4 @@
-//! One end of a talk between two hosts about RDMA, by the Rust API: `./programs rxe` runs it on
+//! One end of a talk between two hosts about RDMA, by the Rust API: `cargo xtask programs rxe` runs it on
 //! both. One end serves; the other goes through every operation and prints what came of each.
 
 mod connected;

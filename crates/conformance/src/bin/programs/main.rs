@@ -1,4 +1,4 @@
-//! `./programs`: programs that nobody here wrote run on Transom unmodified. Each script runs some of
+//! `cargo xtask programs`: programs that nobody here wrote run on Transom unmodified. Each script runs some of
 //! them, prints a table, and fails if one does not do what it should.
 //!
 //! `spec/programs.md` records the tables of a whole run ([`record`]). A run that comes out otherwise than
@@ -38,7 +38,7 @@ use table::{Report, Style};
 
 /// Run programs that nobody here wrote on Transom, unmodified.
 #[derive(Parser)]
-#[command(name = "programs", arg_required_else_help = true)]
+#[command(name = "programs", bin_name = "cargo xtask programs", arg_required_else_help = true)]
 struct Arguments {
     /// What to run.
     script: Script,

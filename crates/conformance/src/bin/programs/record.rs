@@ -12,16 +12,16 @@ const FILE: &str = "spec/programs.md";
 const HEAD: &str = "\
 # Programs that run unchanged
 
-What `./programs` runs, and what came of it when it was last recorded. Nobody writes this by hand:
+What `cargo xtask programs` runs, and what came of it when it was last recorded. These commands write this page:
 
-    ./programs all --bless
-    ./programs strangers --bless
-    ./programs apart --bless
-    ./programs watchers --bless
-    ./programs rxe --bless
+    cargo xtask programs all --bless
+    cargo xtask programs strangers --bless
+    cargo xtask programs apart --bless
+    cargo xtask programs watchers --bless
+    cargo xtask programs rxe --bless
 
-`./programs` fails if a row comes out otherwise than here, whatever its figures. What the scripts are is said in
-[docs/programs.md](../docs/programs.md).
+`cargo xtask programs` fails if a row comes out otherwise than here, whatever its figures.
+[docs/programs.md](../docs/programs.md) says what the scripts are.
 
 ";
 
@@ -155,7 +155,9 @@ impl Record {
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",
             };
-            rows.push(format!("    If it is right now, record it: ./programs {wanted} --bless"));
+            rows.push(format!(
+                "    If it is right now, record it: cargo xtask programs {wanted} --bless"
+            ));
         }
         rows
     }
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn the_record_is_read_as_it_is_written() {
         let text = fs::read_to_string(root().join(FILE)).unwrap();
-        assert_eq!(Record::parse(&text).render(), text, "run ./programs all --bless");
+        assert_eq!(Record::parse(&text).render(), text, "run cargo xtask programs all --bless");
     }
 
     #[test]

@@ -31,7 +31,7 @@ const PAGES: [&str; 6] = [
     "docs/rust.md",
 ];
 
-/// Those whose commands are run otherwise: of CIs by `./recipes`; what is for those who work on Transom, by
+/// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom, by
 /// them and by `./test`; what is for those who have a crate of it, when it is published.
 const OTHER_PAGES: [&str; 5] =
     ["CONTRIBUTING.md", "crates/cli/README.md", "docs/ci.md", "fuzz/README.md", "spec/costs.md"];

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use transom_conformance::documents::{Document, root};
 
 /// What the site is made of, in order.
-const SUMMARY: &str = "SUMMARY.md";
+const SUMMARY: &str = "docs/SUMMARY.md";
 
 #[test]
 fn links_lead_to_files_and_headings_that_exist() {
