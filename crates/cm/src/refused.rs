@@ -78,6 +78,9 @@ pub enum Refused {
     /// No port is left.
     #[error("no port is left in net.ipv4.ip_local_port_range")]
     NoPort,
+    /// A link-local address, which means nothing without an interface (rule CM-36).
+    #[error("a link-local address needs the index of its interface (sin6_scope_id)")]
+    NoInterface,
     /// No device has this address.
     #[error("the address is this host's, but none that the device has: see `transom devices`")]
     NoDevice,
@@ -132,6 +135,7 @@ impl Refused {
             | Self::Address(_)
             | Self::PrivateData { .. }
             | Self::Family
+            | Self::NoInterface
             | Self::OtherFile => Errno::EINVAL,
             Self::InUse => Errno::EADDRINUSE,
             Self::Overlaps | Self::NotAvailable | Self::NoPort | Self::NotJoined => {

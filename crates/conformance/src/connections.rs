@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -394,15 +394,16 @@ pub fn storage(address: &str) -> (sockaddr_storage, u16) {
     let address: SocketAddr = address.parse().expect("an address and a port");
     let mut storage = sockaddr_storage::default();
     storage.ss_data[..2].copy_from_slice(&address.port().to_be_bytes());
-    match address.ip() {
-        IpAddr::V4(ip) => {
+    match address {
+        SocketAddr::V4(address) => {
             storage.ss_family = libc::AF_INET as u16;
-            storage.ss_data[2..6].copy_from_slice(&ip.octets());
+            storage.ss_data[2..6].copy_from_slice(&address.ip().octets());
             (storage, 16)
         }
-        IpAddr::V6(ip) => {
+        SocketAddr::V6(address) => {
             storage.ss_family = libc::AF_INET6 as u16;
-            storage.ss_data[6..22].copy_from_slice(&ip.octets());
+            storage.ss_data[6..22].copy_from_slice(&address.ip().octets());
+            storage.ss_data[22..26].copy_from_slice(&address.scope_id().to_ne_bytes());
             (storage, 28)
         }
     }
@@ -410,10 +411,16 @@ pub fn storage(address: &str) -> (sockaddr_storage, u16) {
 
 fn socket_address(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let port = u16::from_be_bytes([storage.ss_data[0], storage.ss_data[1]]);
-    let ip: IpAddr = match i32::from(storage.ss_family) {
-        libc::AF_INET => IpAddr::from(*storage.ss_data[2..].first_chunk::<4>()?),
-        libc::AF_INET6 => IpAddr::from(*storage.ss_data[6..].first_chunk::<16>()?),
-        _ => return None,
-    };
-    Some(SocketAddr::new(ip, port))
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            let ip = IpAddr::from(*storage.ss_data[2..].first_chunk::<4>()?);
+            Some(SocketAddr::new(ip, port))
+        }
+        libc::AF_INET6 => {
+            let ip = Ipv6Addr::from(*storage.ss_data[6..].first_chunk::<16>()?);
+            let scope = u32::from_ne_bytes(*storage.ss_data[22..].first_chunk()?);
+            Some(SocketAddrV6::new(ip, port, 0, scope).into())
+        }
+        _ => None,
+    }
 }

@@ -133,6 +133,7 @@ impl Engine {
                 };
                 if let Some(source) = &mut entry.source {
                     source.set_ip(own);
+                    share_interface(source, entry.destination);
                 }
                 entry.state = State::AddressResolved(route);
                 Happened::AddressResolved
@@ -172,6 +173,16 @@ impl Engine {
                 self.shared.happened(*id, Happened::AddressChange);
             }
         }
+    }
+}
+
+/// A link-local address here is of the interface by which its peer is reached.
+fn share_interface(source: &mut SocketAddr, destination: Option<SocketAddr>) {
+    if let (SocketAddr::V6(source), Some(SocketAddr::V6(destination))) = (source, destination)
+        && source.ip().is_unicast_link_local()
+        && source.scope_id() == 0
+    {
+        source.set_scope_id(destination.scope_id());
     }
 }
 

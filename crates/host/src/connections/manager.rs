@@ -270,15 +270,17 @@ impl Manager {
         mut destination: SocketAddr,
     ) -> Result<(), Refused> {
         self.check(file, id)?;
-        let bound = self.engine.source(id).or(source).map(|source| source.ip());
-        let bound = bound.filter(|bound| !bound.is_unspecified());
+        let bound = self.engine.source(id).or(source);
+        let interface = routes::interface(&destination);
+        let interface = interface.or_else(|| bound.as_ref().and_then(routes::interface));
+        let bound = bound.map(|source| source.ip()).filter(|bound| !bound.is_unspecified());
         if destination.ip().is_unspecified() {
             destination.set_ip(bound.unwrap_or(routes::reached_by(destination.ip())));
         }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         engine.resolve_address(id, source, destination, ports)?;
         let port = self.device.port();
-        let found = routes::find(port, bound, destination.ip()).and_then(|route| {
+        let found = routes::find(port, bound, destination.ip(), interface).and_then(|route| {
             let here = port.is_here(&gid(route.destination));
             match here && !self.device.options().wire_only {
                 true => Ok(route),

@@ -1,7 +1,7 @@
 //! The ports of the network namespace, which its processes share, and the ways from its addresses.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -43,7 +43,9 @@ impl SharedPorts {
     }
 
     /// Refuses addresses that no id can be bound to.
-    fn check_address(&self, address: IpAddr) -> Result<(), Refused> {
+    fn check_address(&self, address: SocketAddr) -> Result<(), Refused> {
+        routes::check_interface(self.device.port(), address)?;
+        let address = address.ip();
         if address.is_unspecified() || self.device.port().is_here(&gid(address)) {
             Ok(())
         } else if routes::is_local(address) {
@@ -71,7 +73,7 @@ fn conflict(table: &mut Locked<'_>, claim: &Claim, to_listen: bool) -> Option<Re
 
 impl Host for SharedPorts {
     fn claim(&mut self, mut claim: Claim) -> Result<u16, Refused> {
-        self.check_address(claim.address.ip())?;
+        self.check_address(claim.address)?;
         let mut table = self.table.lock().map_err(|_| Refused::NoTable)?;
         match claim.address.port() {
             0 => {
@@ -117,7 +119,9 @@ impl Host for SharedPorts {
     }
 
     fn route(&mut self, source: IpAddr, destination: IpAddr) -> Option<Route> {
-        routes::find(self.device.port(), Some(source), destination).ok()
+        let port = self.device.port();
+        let interface = port.addresses().network_of(&gid(source));
+        routes::find(port, Some(source), destination, interface).ok()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The way from an address of this host to another.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
-use transom_cm::Route;
 use transom_cm::refused::Errno;
+use transom_cm::{Refused, Route};
 use transom_net::DevicePort;
 use transom_system::addresses::{Addresses, gid};
 use transom_wire::cm::PathMtu;
@@ -19,7 +19,30 @@ pub(super) fn reached_by(destination: IpAddr) -> IpAddr {
     }
 }
 
-/// The way from an address, or from the one that the kernel would choose, to another.
+/// The interface that a link-local address is of, as programs name it (`sin6_scope_id`).
+pub(super) fn interface(address: &SocketAddr) -> Option<u32> {
+    match address {
+        SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
+        SocketAddr::V4(_) => None,
+    }
+}
+
+/// Refuses a link-local address without its interface, or with another one (rule CM-36).
+pub(super) fn check_interface(port: &DevicePort, address: SocketAddr) -> Result<(), Refused> {
+    if !is_link_local(address.ip()) {
+        return Ok(());
+    }
+    let named = interface(&address).ok_or(Refused::NoInterface)?;
+    let has_it = port.addresses().network_of(&gid(address.ip())).is_none_or(|of| of == named);
+    if has_it { Ok(()) } else { Err(Refused::NotAvailable) }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// The way from an address, or from the one that the kernel would choose, to another. Link-local ones mean
+/// those of an interface.
 ///
 /// # Errors
 ///
@@ -29,6 +52,7 @@ pub(super) fn find(
     port: &DevicePort,
     source: Option<IpAddr>,
     destination: IpAddr,
+    interface: Option<u32>,
 ) -> Result<Route, Errno> {
     let source = source.filter(|source| !source.is_unspecified());
     let destination = reached_by(destination);
@@ -39,7 +63,7 @@ pub(super) fn find(
         Some(source) if source.is_ipv4() != destination.is_ipv4() => return Err(Errno::EINVAL),
         // Packets of this host are for itself wherever they come from.
         _ if port.is_here(&gid(destination)) => source.unwrap_or(destination),
-        _ => kernels_choice(source, destination)?,
+        _ => kernels_choice(source, destination, interface)?,
     };
     let addresses = port.addresses();
     let index = addresses.index_of(&gid(source)).ok_or(Errno::ENODEV)?;
@@ -61,14 +85,24 @@ fn route(source: IpAddr, destination: IpAddr, index: usize, bytes: u32) -> Resul
 }
 
 /// The address that the kernel sends from. To connect a socket asks it for a route, and sends nothing.
-fn kernels_choice(source: Option<IpAddr>, destination: IpAddr) -> Result<IpAddr, Errno> {
+fn kernels_choice(
+    source: Option<IpAddr>,
+    destination: IpAddr,
+    interface: Option<u32>,
+) -> Result<IpAddr, Errno> {
     let any = match destination {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
+    let at = |ip, port| match ip {
+        IpAddr::V6(v6) if is_link_local(ip) => {
+            SocketAddrV6::new(v6, port, 0, interface.unwrap_or(0)).into()
+        }
+        ip => SocketAddr::new(ip, port),
+    };
     let ask = || {
-        let socket = UdpSocket::bind(SocketAddr::new(source.unwrap_or(any), 0))?;
-        socket.connect(SocketAddr::new(destination, PORT))?;
+        let socket = UdpSocket::bind(at(source.unwrap_or(any), 0))?;
+        socket.connect(at(destination, PORT))?;
         socket.local_addr()
     };
     match ask() {

@@ -1,6 +1,6 @@
 //! Addresses as C has them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use transom_abi::{sockaddr_in6, sockaddr_storage};
 
@@ -39,6 +39,7 @@ fn bytes_of_ip(address: &sockaddr_in6) -> [u8; IB] {
     bytes[2..4].copy_from_slice(&address.sin6_port.to_ne_bytes());
     bytes[4..8].copy_from_slice(&address.sin6_flowinfo.to_ne_bytes());
     bytes[8..24].copy_from_slice(&address.sin6_addr);
+    bytes[24..28].copy_from_slice(&address.sin6_scope_id.to_ne_bytes());
     bytes
 }
 
@@ -46,23 +47,27 @@ fn bytes_of_ip(address: &sockaddr_in6) -> [u8; IB] {
 fn parse(bytes: &[u8; IB]) -> Result<Option<SocketAddr>, Refusal> {
     let [f0, f1, p0, p1, rest @ ..] = bytes;
     let port = u16::from_be_bytes([*p0, *p1]);
-    let address: IpAddr = match u16::from_ne_bytes([*f0, *f1]) {
-        0 => return Ok(None),
+    match u16::from_ne_bytes([*f0, *f1]) {
+        0 => Ok(None),
         AF_INET => {
             let (octets, _) = rest.split_first_chunk::<4>().ok_or(LENGTH)?;
-            Ipv4Addr::from(*octets).into()
+            Ok(Some(SocketAddr::new(Ipv4Addr::from(*octets).into(), port)))
         }
         AF_INET6 => {
             let octets = rest.get(4..20).and_then(|octets| octets.first_chunk::<16>());
-            Ipv6Addr::from(*octets.ok_or(LENGTH)?).into()
+            let ip = Ipv6Addr::from(*octets.ok_or(LENGTH)?);
+            let scope = rest.get(20..24).and_then(|scope| scope.first_chunk::<4>());
+            // To other addresses it says nothing.
+            let scope = scope.filter(|_| ip.is_unicast_link_local());
+            let scope = scope.map_or(0, |scope| u32::from_ne_bytes(*scope));
+            Ok(Some(SocketAddrV6::new(ip, port, 0, scope).into()))
         }
         AF_IB => {
             let said = "the address is AF_IB, which no adapter of RoCE has: give one of IP";
-            return Err(Refusal::new(libc::ENODEV, said));
+            Err(Refusal::new(libc::ENODEV, said))
         }
-        _ => return Err(FAMILY),
-    };
-    Ok(Some(SocketAddr::new(address, port)))
+        _ => Err(FAMILY),
+    }
 }
 
 /// An address of IP, if one is there: `EINVAL` if it is of another family.
@@ -92,15 +97,16 @@ pub(super) fn to_storage(address: Option<SocketAddr>) -> (sockaddr_storage, u16)
     let mut storage = sockaddr_storage::default();
     let Some(address) = address else { return (storage, 0) };
     storage.ss_data[..2].copy_from_slice(&address.port().to_be_bytes());
-    match address.ip() {
-        IpAddr::V4(ip) => {
+    match address {
+        SocketAddr::V4(address) => {
             storage.ss_family = AF_INET;
-            storage.ss_data[2..6].copy_from_slice(&ip.octets());
+            storage.ss_data[2..6].copy_from_slice(&address.ip().octets());
             (storage, IN as u16)
         }
-        IpAddr::V6(ip) => {
+        SocketAddr::V6(address) => {
             storage.ss_family = AF_INET6;
-            storage.ss_data[6..22].copy_from_slice(&ip.octets());
+            storage.ss_data[6..22].copy_from_slice(&address.ip().octets());
+            storage.ss_data[22..26].copy_from_slice(&address.scope_id().to_ne_bytes());
             (storage, IN6 as u16)
         }
     }
@@ -112,12 +118,14 @@ pub(super) fn to_ip(address: Option<SocketAddr>) -> sockaddr_in6 {
     let number = |at: usize| u16::from_ne_bytes([storage.ss_data[at], storage.ss_data[at + 1]]);
     let mut sin6_addr = [0; 16];
     sin6_addr.copy_from_slice(&storage.ss_data[6..22]);
+    let mut scope = [0; 4];
+    scope.copy_from_slice(&storage.ss_data[22..26]);
     sockaddr_in6 {
         sin6_family: storage.ss_family,
         sin6_port: number(0),
         sin6_flowinfo: u32::from(number(2)) | u32::from(number(4)) << 16,
         sin6_addr,
-        sin6_scope_id: 0,
+        sin6_scope_id: u32::from_ne_bytes(scope),
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_it_was_written() {
-        for text in ["10.1.2.3:7174", "[fd00::1:2]:65535", "0.0.0.0:0", "[::]:1"] {
+        for text in ["10.1.2.3:7174", "[fd00::1:2]:65535", "[fe80::1%7]:9", "0.0.0.0:0", "[::]:1"] {
             let address = Some(text.parse().unwrap());
             let (storage, size) = to_storage(address);
             assert_eq!(of(&storage, size), Ok(address));

@@ -20,6 +20,8 @@ fn addresses_that_cannot_be_had() {
         for (own, shared) in [("10.9.0.1", libc::EADDRINUSE), ("127.0.0.1", libc::EADDRNOTAVAIL)] {
             let id = file.id();
             assert_eq!(file.bind(id, "192.0.2.1:0"), Err(libc::EADDRNOTAVAIL));
+            assert_eq!(file.bind(id, "[fe80::192]:0"), Err(libc::EINVAL), "of which interface?");
+            assert_eq!(file.bind(id, "[fe80::192%1]:0"), Err(libc::EADDRNOTAVAIL));
             assert_eq!(file.bind(id, &format!("{own}:0")), Ok(()));
             assert_eq!(file.bind(id, &format!("{own}:0")), Err(libc::EINVAL));
             let [Some(address), None] = file.addresses(id) else { panic!("it is bound") };
