@@ -1,6 +1,7 @@
 //! Connections between processes of one host: through their pipes, and over the wire.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::ffi::CString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use transom_abi::IBV_QPT_UD;
@@ -9,7 +10,7 @@ use transom_conformance::harness::{bring_up, until, usual_attr};
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::programs::command;
-use transom_conformance::spaces::{Family, Side, VethPair};
+use transom_conformance::spaces::{Family, INTERFACE, Side, VethPair};
 use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
@@ -45,6 +46,10 @@ mod order {
     pub(super) const RETURN: u64 = 14;
     /// Ends by this signal, or without one at once.
     pub(super) const DIE: u64 = 15;
+    /// Binds and connects to the link-local address from now on that ends in this.
+    pub(super) const LINK_LOCAL: u64 = 16;
+    /// Answers the index of the interface that its last id's own address is of.
+    pub(super) const INTERFACE: u64 = 17;
 }
 
 /// What the children run; on its own it does nothing.
@@ -66,7 +71,8 @@ fn stranger(channel: &mut Channel) {
 fn puppet(channel: &mut Channel) {
     let file = File::open();
     let port = |id| file.addresses(id)[0].map_or(0, |address| u64::from(address.port()));
-    let (mut last, mut listener, mut host) = (Id(0), Id(0), Ipv4Addr::LOCALHOST);
+    let (mut last, mut listener) = (Id(0), Id(0));
+    let mut host = Ipv4Addr::LOCALHOST.to_string();
     loop {
         let order = channel.hear_all();
         let any = format!("{host}:0");
@@ -129,10 +135,23 @@ fn puppet(channel: &mut Channel) {
                     signal => libc::raise(signal),
                 };
             },
-            Some(&order::HOST) => host = Ipv4Addr::from_bits(order[1] as u32),
+            Some(&order::HOST) => host = Ipv4Addr::from_bits(order[1] as u32).to_string(),
+            Some(&order::LINK_LOCAL) => host = format!("[fe80::{:x}%{}]", order[1], interface()),
+            Some(&order::INTERFACE) => {
+                let Some(SocketAddr::V6(own)) = file.addresses(last)[0] else { panic!("of IPv6") };
+                assert!(own.ip().is_unicast_link_local());
+                channel.tell(&[u64::from(own.scope_id() == interface())]);
+            }
             Some(order) => panic!("what is {order}?"),
         }
     }
+}
+
+/// The index of the interface that leads to the other end.
+fn interface() -> u32 {
+    let name = CString::new(INTERFACE).expect("a name");
+    // SAFETY: a text that ends in zero.
+    unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
 /// A process that does as it is told.
@@ -656,6 +675,36 @@ fn a_host_where_no_process_is_says_so_unless_one_starts_in_time() {
         active.0.kill();
         active = Puppet::start_in(&pair, Side::Near);
     }
+}
+
+/// Link-local addresses, of which each names its interface, and which lead nowhere without.
+///
+/// Rules: CM-36
+#[test]
+fn hosts_connect_by_link_local_addresses() {
+    let pair = match VethPair::new(1500) {
+        Ok(pair) if is_root() => pair,
+        Ok(_) => return eprintln!("skipped: only root enters the namespaces by nsenter"),
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    for (side, last) in [(Side::Near, 1), (Side::Far, 2)] {
+        let given = pair.space(side).ip(&format!("addr add fe80::{last}/64 dev {INTERFACE} nodad"));
+        given.expect("an address");
+    }
+    let [mut active, mut passive] = [Side::Near, Side::Far].map(|side| {
+        let mut puppet = Puppet::start_in(&pair, side);
+        puppet.order(&[order::LINK_LOCAL, 2]);
+        puppet
+    });
+    let port = passive.ask(&[order::LISTEN, 0]);
+    active.connect(&mut passive, port);
+    assert_eq!(active.ask(&[order::INTERFACE]), 1, "its own address has an interface too");
+    active.order(&[order::DISCONNECT]);
+    passive.expect(event::DISCONNECTED);
+    passive.order(&[order::DISCONNECT]);
+    active.expect(event::DISCONNECTED);
+    active.finish();
+    passive.finish();
 }
 
 /// Rules: CM-36, CM-50
