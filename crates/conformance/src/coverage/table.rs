@@ -199,12 +199,12 @@ pub struct Problems {
 const INTRODUCTION: &str = "\
 # Where each rule is tested
 
-One row for each rule of [rules.md](rules.md). A test carries the ids of the rules it checks, in a
-`Rules:` line above it or at the start of its name; it is named here as `crate/file::function`.
-The test run fails if a listed test does not exist or does not carry the rule's id, if a rule has
-neither a test nor a reason, and if a reason has outlived its truth.
+One row for each rule of [rules.md](rules.md). Each test carries the ids of the rules that it checks, in a `Rules:`
+line above it or at the start of its name. The table names a test as `crate/file::function`. The test run fails
+in three cases: a listed test does not exist or does not carry the rule's id; a rule has neither a test nor a
+reason; a rule has a test and still has a reason.
 
-Reasons (`later`, `n/a`) are written by hand and kept. All the rest is written from the sources by
+You write the reasons (`later`, `n/a`) by hand, and this command keeps them. It writes all the rest from the sources:
 
     TRANSOM_BLESS=1 cargo test -p transom-conformance --test rules coverage
 

@@ -12,7 +12,7 @@ const FILE: &str = "spec/programs.md";
 const HEAD: &str = "\
 # Programs that run unchanged
 
-What `cargo xtask programs` runs, and what came of it when it was last recorded. These commands write this page:
+The programs that `cargo xtask programs` runs, with the results of the last recording. These commands write this page:
 
     cargo xtask programs all --bless
     cargo xtask programs strangers --bless
@@ -20,8 +20,8 @@ What `cargo xtask programs` runs, and what came of it when it was last recorded.
     cargo xtask programs watchers --bless
     cargo xtask programs rxe --bless
 
-`cargo xtask programs` fails if a row comes out otherwise than here, whatever its figures.
-[docs/programs.md](../docs/programs.md) says what the scripts are.
+`cargo xtask programs` fails if a row's result differs from this page. The figures may differ.
+[docs/programs.md](../docs/programs.md) describes the scripts.
 
 ";
 

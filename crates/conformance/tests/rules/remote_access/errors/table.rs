@@ -8,19 +8,22 @@ use super::case::{Case, WORD};
 const HEAD: &str = "\
 # Errors, as both ends see them
 
-What becomes of a work request with one thing wrong, and of the queue pairs. It is the same on every
-link: within a process, between processes of a host by either way of copying, and over the wire. Nobody
-writes this by hand; `crates/conformance/tests/rules/remote_access/errors.rs` brings each error about on each
-link:
+This table says how a work request with one mistake ends, and what becomes of the queue pairs. It is the same on
+every link: within a process, between processes of a host by both ways of copying, and over the wire. A test
+(`crates/conformance/tests/rules/remote_access/errors.rs`) makes each mistake on each link, and writes this page:
 
     TRANSOM_BLESS=1 cargo test -p transom-conformance --test rules remote_access::errors
 
-The origin posts the request and, when it has completed, a SEND without data, both signaled; the target
-has two receives posted, if that is not what is wrong. A status is that of `enum ibv_wc_status`; behind it
-stands the reason that `vendor_err` gives and `transom explain` spells out. A NAK has no room for a
-reason: over the wire `vendor_err` is 0 at the origin of what the target refused. A dash stands for
-nothing: no completion, no event, no queue pair any more. Where not both receives complete the others
-are still posted. A message of one packet is one of no more bytes than the path MTU.
+How to read it:
+
+* The origin posts the request. When it has completed, the origin posts a SEND without data. Both are signaled.
+* The target has two receives posted, unless their absence is the mistake. If fewer than two complete, the others
+  are still posted.
+* A status is a name of `enum ibv_wc_status`. The reason is in parentheses: `vendor_err` has its number, and
+  `transom explain` its text. A NAK has no room for a reason: if the target refused over the wire, `vendor_err` is 0
+  at the origin.
+* A dash means nothing: no completion, no event, or no queue pair any more.
+* A message of one packet is at most as long as the path MTU.
 ";
 
 type Row<'a> = (&'a Case, &'a Outcome);
