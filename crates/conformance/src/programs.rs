@@ -266,7 +266,10 @@ impl Running {
 
     /// Waits for its end; how it ended, and what it printed.
     pub fn end(mut self, limit: Duration) -> Result<(ExitStatus, Printed), String> {
-        self.until("ends", limit, |_| false)?;
+        let in_time = self.until("ends", limit, |_| false);
+        if in_time.is_err() {
+            let _ = self.process.kill();
+        }
         let status = self.process.wait().map_err(|error| format!("{}: {error}", self.what))?;
         let read = |from: Option<&mut dyn Read>| {
             let mut bytes = Vec::new();
@@ -275,6 +278,7 @@ impl Running {
         };
         let output = read(self.process.stdout.as_mut().map(|pipe| pipe as _));
         let complaints = read(self.process.stderr.as_mut().map(|pipe| pipe as _));
+        in_time.map_err(|problem| format!("{problem}\n{output}{complaints}"))?;
         Ok((status, Printed { output, complaints }))
     }
 

@@ -136,18 +136,34 @@ fn every_page_with_commands_is_known() {
     assert!(pages.is_empty(), "nobody runs the commands of {pages:?}");
 }
 
-/// The scripts of this repository.
+/// Tasks of this repository, and files in it.
 #[test]
 fn what_contributors_are_to_type_is_there() {
-    let pages = ["CONTRIBUTING.md", "fuzz/README.md"].map(Document::read);
-    let blocks = pages.iter().flat_map(Document::blocks).filter(|block| block.language == "sh");
-    let lines: Vec<String> = blocks
-        .flat_map(|block| block.text.lines().map(str::to_owned).collect::<Vec<_>>())
+    let pages = Document::all()
+        .into_iter()
+        .filter(|page| OTHER_PAGES.iter().any(|it| page.path == Path::new(it)));
+    let blocks = pages.flat_map(|page| page.blocks()).filter(|block| block.language == "sh");
+    let lines: Vec<_> = blocks.map(|block| block.text).collect();
+    let lines = || lines.iter().flat_map(|text| text.lines());
+    let tasks = fs::read_to_string(root().join("crates/xtask/src/main.rs")).expect("it is there");
+    let tasks: Vec<_> = lines()
+        .filter_map(|line| line.strip_prefix("cargo xtask ")?.split_whitespace().next())
+        .filter(|task| !tasks.contains(&format!("    {}", variant(task))))
         .collect();
-    let first = lines.iter().filter_map(|line| line.split_whitespace().next());
-    let scripts: Vec<_> = first.filter(|word| word.contains('/')).collect();
-    let missing: Vec<_> = scripts.iter().filter(|it| !root().join(it).is_file()).collect();
-    assert!(!scripts.is_empty() && missing.is_empty(), "no such file: {missing:?}");
+    let files = lines().filter_map(|line| line.split_whitespace().next());
+    let files: Vec<_> =
+        files.filter(|it| it.starts_with("./") && !root().join(it).is_file()).collect();
+    assert!(lines().any(|line| line.starts_with("cargo xtask ")), "they type some");
+    assert!(tasks.is_empty() && files.is_empty(), "there is no {tasks:?}, nor {files:?}");
+}
+
+/// The name of a subcommand as an enum has it.
+fn variant(task: &str) -> String {
+    let word = |word: &str| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    };
+    task.split('-').map(word).collect()
 }
 
 #[test]
