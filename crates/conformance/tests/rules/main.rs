@@ -209,6 +209,7 @@ mod coverage;
 /// What the documents say: of files, of each other, and of what to type.
 mod documents {
     mod commands;
+    mod counts;
     mod files;
     mod links;
     mod symptoms;

@@ -48,12 +48,13 @@ struct Elsewhere {
 
 /// What has been built for the tests stands in for what `cargo build --release` takes minutes to build, and
 /// nothing is installed on this system: that is done in roots made for it.
-const ELSEWHERE: [Elsewhere; 12] = [
+const ELSEWHERE: [Elsewhere; 13] = [
     Elsewhere {
         command: "cargo build --release",
         file: "crates/conformance/src/bin/programs/extent.rs",
         text: "\"release\"",
     },
+    Elsewhere { command: "./test", file: ".ci/run", text: " ./test\n" },
     in_a_root("install -D transom-x86_64 ~/.local/bin/transom", "install -m 755"),
     in_a_root("apt install ./transom_0.1.0_amd64.deb", "apt install -y \"$deb\""),
     in_a_root("dnf install ./transom-0.1.0-1.x86_64.rpm", "dnf install -y \"$rpm\""),
@@ -93,11 +94,15 @@ ibv_rc_pingpong -g 0 -n 20 localhost
 wait $!
 ";
 
-/// Runs the examples that have been built, where users have `cargo` build them: its locks and its looks at what
-/// is up to date are not what the pages are about.
+/// Runs the command and the examples that have been built, where users have `cargo` build them: its locks and its
+/// looks at what is up to date are not what the pages are about.
 const CARGO: &str = "\
 #!/bin/sh
 set -eu
+if [ \"$1 $2 $3 $4 $5\" = 'run --release --bin transom --' ]; then
+    shift 5
+    exec target/release/transom \"$@\"
+fi
 [ \"$1 $2 $3 $4\" = 'run -p transom --example' ]
 example=$5
 shift 5
