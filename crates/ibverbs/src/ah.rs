@@ -42,11 +42,7 @@ const MAX_SERVICE_LEVEL: u8 = 7;
 
 /// The address of an address vector (rule ST-09). RoCE addresses by GID alone.
 pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, Wrong> {
-    match attr.port_num {
-        1 => {}
-        0 => return Err(Wrong::invalid("ah_attr.port_num", 0, "ST-09")),
-        port => return Err(Wrong::too_much("ah_attr.port_num", port.into(), 1, "ST-09")),
-    }
+    Wrong::check_port("ah_attr.port_num", attr.port_num.into(), "ST-09")?;
     if attr.sl > MAX_SERVICE_LEVEL {
         return Err(Wrong::too_much("ah_attr.sl", attr.sl.into(), 7, "NET-15"));
     }
@@ -58,9 +54,13 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
     let gid = unsafe { grh.dgid.raw };
     let index = grh.sgid_index;
     let source = addresses.source(index.into(), &gid).map_err(|why| match why {
-        NoSource::Empty => Wrong::invalid("grh.sgid_index", index.into(), "ST-09"),
+        NoSource::Empty => {
+            let entries = addresses.table().len() as u64;
+            Wrong::no_entry("grh.sgid_index", index.into(), entries, "ST-09")
+        }
         NoSource::OtherFamily => {
-            Wrong::with(libc::EINVAL, CallFault::OtherFamily, index.into(), "ST-09")
+            let wrong = Wrong::with(libc::EINVAL, CallFault::OtherFamily, index.into(), "ST-09");
+            wrong.and(ip(&gid).is_ipv4().into())
         }
     })?;
     Ok(Address {

@@ -11,7 +11,6 @@ use transom_host::{Adapter, Limits};
 use crate::comp_channel::ChannelUse;
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
-use crate::errno;
 use crate::event_count::EventCount;
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
@@ -85,6 +84,17 @@ pub unsafe extern "C" fn ibv_create_cq(
     })
 }
 
+/// A size that a completion queue can have.
+fn check_size(cqe: i64, rule: &'static str) -> Result<u32, Wrong> {
+    let limit = Limits::DEVICE.completions;
+    match u32::try_from(cqe) {
+        Ok(0) => Err(Wrong::too_little("cqe", 0, 1, rule)),
+        Ok(cqe) if cqe <= limit => Ok(cqe),
+        Ok(cqe) => Err(Wrong::too_much("cqe", cqe.into(), limit.into(), rule)),
+        Err(_) => Err(Wrong::invalid("cqe", cqe as u64, rule)),
+    }
+}
+
 /// Makes a completion queue; the rest of `abi` is as the caller wants it.
 ///
 /// # Safety
@@ -109,18 +119,10 @@ unsafe fn try_create(
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
-    let limit = Limits::DEVICE.completions;
-    match u64::try_from(cqe) {
-        Ok(0) | Err(_) => return Err(Wrong::invalid("cqe", cqe as u64, "CR-13")),
-        Ok(cqe) if cqe > limit.into() => {
-            return Err(Wrong::too_much("cqe", cqe, limit.into(), "CR-13"));
-        }
-        Ok(_) => {}
-    }
+    let cqe = Limits::shared_depth(check_size(cqe, "CR-13")?);
     if comp_vector != 0 {
         return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
-    let cqe = Limits::shared_depth(cqe as u32);
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
     // SAFETY: by the contract of this function.
     let channel = unsafe { ChannelUse::of(channel) };
@@ -209,13 +211,13 @@ unsafe fn busy(cq: *mut ibv_cq, queue: &Cq) -> c_int {
 /// `cq` is null or readable.
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     errno_of("ibv_resize_cq", || {
-        if !(1..=Limits::DEVICE.completions as c_int).contains(&cqe) {
-            return Err(libc::EINVAL);
-        }
-        let cqe = Limits::shared_depth(cqe as u32);
         // SAFETY: by the contract of this verb.
         let queue = unsafe { find(cq) }?;
-        queue.resize(cqe as usize).map_err(errno::of_size)?;
+        let size = check_size(cqe.into(), "CQ-14").and_then(|size| {
+            let of_size = |error| Wrong::of_size("cqe", size.into(), error, "CQ-14");
+            queue.resize(Limits::shared_depth(size) as usize).map_err(of_size)
+        });
+        size.map_err(|wrong| wrong.told(None, "ibv_resize_cq", 0))?;
         // The size that it has now: another thread may have changed it again.
         // SAFETY: as above; the struct is live while the table is locked.
         unsafe {
@@ -272,11 +274,20 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
             // SAFETY: `at` is below `limit`, so within what the caller gave.
             unsafe { wc.add(at).write(to_c(completion)) };
         };
-        let count = queue.adapter.poll(&queue.cq, limit, write).ok_or(libc::EIO)?;
+        let polled = queue.adapter.poll(&queue.cq, limit, write);
+        let count = polled.ok_or_else(|| overrun(queue, "ibv_poll_cq"))?;
         queue.cq.polled(count);
         Ok(count)
     });
     polled.map_or(-1, |count| count as c_int)
+}
+
+/// Why nothing can be polled any more (rule CQ-05).
+#[cold]
+pub(crate) fn overrun(queue: &Queue, verb: &'static str) -> c_int {
+    const SAID: &str = "the completion queue has overrun before: nothing more comes by it, and it can only be destroyed";
+    let wrong = Wrong::because(libc::EIO, SAID, "CQ-05");
+    wrong.told_seldom(queue.adapter.device(), verb)
 }
 
 /// What the service level of a received datagram says of its header, as NVIDIA's adapters do: IPv4,

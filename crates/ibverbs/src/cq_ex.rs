@@ -194,7 +194,8 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
             *queue.poller.current.get() = Current { wc, tag, time: completion.time };
         }
     };
-    queue.adapter.poll(&queue.cq, 1, show).map(|count| count > 0).ok_or(libc::EIO)
+    let polled = queue.adapter.poll(&queue.cq, 1, show);
+    polled.map(|count| count > 0).ok_or_else(|| cq::overrun(queue, "ibv_start_poll"))
 }
 
 /// The tag of a message that a tagged buffer has matched, and its sender's own data; zeros of any

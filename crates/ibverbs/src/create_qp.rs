@@ -193,7 +193,8 @@ unsafe fn parts(
     let kind = u64::from(init.qp_type);
     if service == Service::XrcTarget {
         if init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
-            return Err(Wrong::invalid("comp_mask", init.comp_mask.into(), ""));
+            const SAID: &str = "IBV_QPT_XRC_RECV needs xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask (ibv_create_qp_ex)";
+            return Err(Wrong::because(libc::EINVAL, SAID, ""));
         }
         if !init.srq.is_null() {
             return Err(Wrong::invalid("srq with a qp_type", kind, "CR-07"));
@@ -224,7 +225,9 @@ unsafe fn parts(
         let number = srq.config().pd.number();
         let same_pd = pd.as_ref().is_some_and(|pd| pd.number() == number);
         if service != Service::Rc || !same_pd {
-            return Err(libc::EINVAL.into());
+            const SAID: &str =
+                "a queue that matches tags serves queue pairs of RC in its own protection domain";
+            return Err(Wrong::because(libc::EINVAL, SAID, ""));
         }
     }
     let receives = match (service, shared) {

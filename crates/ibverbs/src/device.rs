@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::entry::{errno_of, guarded, number_of, pointer_always};
 use crate::told;
+use crate::wrong::Wrong;
 
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;
@@ -336,16 +337,25 @@ pub unsafe extern "C" fn ibv_query_gid(
     gid: *mut ibv_gid,
 ) -> c_int {
     number_of("ibv_query_gid", || {
-        let index = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
-        let look = |addresses: &Addresses| index.map(|index| gid_at(addresses, index));
         // SAFETY: by the contract of this verb.
-        let found = unsafe { with_addresses(context, look) }.flatten();
-        let (Some(raw), false, 1) = (found, gid.is_null(), port) else {
-            return Err(libc::EINVAL);
-        };
+        let ours = unsafe { Context::of(context) }.filter(|_| !gid.is_null());
+        let ours = ours.ok_or(libc::EINVAL)?;
+        let index = gid_index(port.into(), index.into());
+        let index = index.map_err(|wrong| wrong.told(None, "ibv_query_gid", 0))?;
+        let raw = gid_at(&ours.device().port().addresses(), index);
         // SAFETY: by the contract of this verb.
         unsafe { *gid = ibv_gid { raw } };
         Ok(0)
+    })
+}
+
+/// A place of the port's GID table.
+fn gid_index(port: u32, index: i64) -> Result<usize, Wrong> {
+    Wrong::check_port("port_num", port, "")?;
+    let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
+    place.ok_or(match u64::try_from(index) {
+        Ok(index) => Wrong::no_entry("index", index, GID_TABLE as u64, ""),
+        Err(_) => Wrong::invalid("index", u64::from(index as u32), ""),
     })
 }
 
@@ -365,13 +375,12 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     kind: *mut c_uint,
 ) -> c_int {
     number_of("ibv_query_gid_type", || {
-        let known = (index as usize) < GID_TABLE;
-        let look = |addresses: &Addresses| addresses.get(index as usize).is_some();
         // SAFETY: by the contract of this verb.
-        let used = unsafe { with_addresses(context, look) };
-        let (Some(used), true, false, 1) = (used, known, kind.is_null(), port) else {
-            return Err(libc::EINVAL);
-        };
+        let ours = unsafe { Context::of(context) }.filter(|_| !kind.is_null());
+        let ours = ours.ok_or(libc::EINVAL)?;
+        let index = gid_index(port.into(), index.into());
+        let index = index.map_err(|wrong| wrong.told(None, "ibv_query_gid_type", 0))?;
+        let used = ours.device().port().addresses().get(index).is_some();
         // SAFETY: by the contract of this verb.
         unsafe { *kind = c_uint::from(used) };
         Ok(0)
@@ -401,17 +410,18 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     size: usize,
 ) -> c_int {
     errno_of("_ibv_query_gid_ex", || {
-        if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
-            return Err(libc::EINVAL);
-        }
-        let index = index as usize;
-        if index >= GID_TABLE {
-            return Err(libc::EINVAL);
-        }
-        let look =
-            |addresses: &Addresses| addresses.get(index).map(|found| gid_entry(index, found));
         // SAFETY: by the contract of this verb.
-        let found = unsafe { with_addresses(context, look) }.flatten().ok_or(libc::ENODATA)?;
+        let ours = unsafe { Context::of(context) }.filter(|_| !entry.is_null() && flags == 0);
+        let ours = ours.ok_or(libc::EINVAL)?;
+        let told = |wrong: Wrong| wrong.told(None, "_ibv_query_gid_ex", 0);
+        let index = gid_index(port, index.into()).map_err(told)?;
+        let addresses = ours.device().port().addresses();
+        let found = addresses.get(index).map(|found| gid_entry(index, found));
+        // Programs look through the table so.
+        let found = found.ok_or_else(|| {
+            told::is_no_fault();
+            libc::ENODATA
+        })?;
         if size < size_of::<ibv_gid_entry>() {
             return Err(libc::EINVAL);
         }

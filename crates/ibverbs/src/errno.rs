@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use transom_device::queue::{PostError, SizeError};
+use transom_device::queue::PostError;
 use transom_host::objects::RegisterError;
 
 /// Of a refused registration, or of another object that takes room on the device.
@@ -28,13 +28,5 @@ pub(crate) fn of_post(error: PostError) -> c_int {
         | PostError::InlineNotAllowed
         | PostError::WrongState
         | PostError::WrongService => libc::EINVAL,
-    }
-}
-
-/// Of a refused size of a queue.
-pub(crate) fn of_size(error: SizeError) -> c_int {
-    match error {
-        SizeError::TooSmall => libc::EINVAL,
-        SizeError::NoMemory => libc::ENOMEM,
     }
 }

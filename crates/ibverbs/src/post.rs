@@ -10,7 +10,7 @@ use transom_device::queue::{
 };
 use transom_host::Limits;
 use transom_host::objects::{More, QpReceives, QueuePair};
-use transom_system::registry::CallFault;
+use transom_system::registry::{CallFault, SEND_QUEUE};
 
 use crate::entry::{guarded, zero_or};
 use crate::qp::{self, Qp};
@@ -31,7 +31,7 @@ pub(crate) fn wrong(
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
     match error {
         PostError::Full if opcode.is_some() => {
-            Wrong::full("send queue", qp.why_full(QueueSide::Send))
+            Wrong::full(SEND_QUEUE, qp.why_full(QueueSide::Send))
         }
         PostError::Full => Wrong::full("receive queue", qp.why_full(QueueSide::Receive)),
         PostError::TooManySges => Wrong::too_much("num_sge", sges as u64, limit as u64, "PS-03"),

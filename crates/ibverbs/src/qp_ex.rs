@@ -62,7 +62,8 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
     }
     // Only that end belongs to an XRC domain.
     if asks(IBV_QP_INIT_ATTR_XRCD) {
-        return Err(Wrong::invalid("comp_mask", IBV_QP_INIT_ATTR_XRCD.into(), ""));
+        const SAID: &str = "comp_mask has IBV_QP_INIT_ATTR_XRCD, which only IBV_QPT_XRC_RECV takes";
+        return Err(Wrong::because(libc::EINVAL, SAID, ""));
     }
     // What was not given may be anything.
     let pd = if asks(IBV_QP_INIT_ATTR_PD) { init.pd } else { std::ptr::null_mut() };

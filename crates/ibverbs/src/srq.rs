@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 /// A count of at least one.
 fn check_count(field: &'static str, asked: u32, limit: u32) -> Result<(), Wrong> {
     match asked {
-        0 => Err(Wrong::invalid(field, 0, "CR-19")),
+        0 => Err(Wrong::too_little(field, 0, 1, "CR-19")),
         asked if asked > limit => Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-19")),
         _ => Ok(()),
     }
@@ -140,6 +140,14 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
                 check_count(field, asked, limit)?;
             }
             (None, Some(TagMatchingConfig { tags: max_num_tags as usize, cq }))
+        }
+        IBV_SRQT_XRC => {
+            const SAID: &str = "IBV_SRQT_XRC needs xrcd and cq, and both in comp_mask";
+            return Err(Wrong::because(libc::EINVAL, SAID, ""));
+        }
+        IBV_SRQT_TM => {
+            const SAID: &str = "IBV_SRQT_TM needs cq and tm_cap, and both in comp_mask";
+            return Err(Wrong::because(libc::EINVAL, SAID, ""));
         }
         _ => return Err(Wrong::invalid("srq_type", kind.into(), "")),
     };
@@ -223,18 +231,29 @@ pub unsafe extern "C" fn ibv_modify_srq(
     errno_of("ibv_modify_srq", || {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
-        let mask = mask as u32;
-        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            return Err(libc::EINVAL);
-        }
-        let size = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
-        let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit as usize);
-        if size.is_some_and(|size| size == 0 || size > Limits::DEVICE.shared_work_requests) {
-            return Err(libc::EINVAL);
-        }
-        let size = size.map(|size| Limits::shared_depth(size) as usize);
         // SAFETY: as above.
-        unsafe { look_up(srq) }?.modify(size, limit).map_err(errno::of_size)
+        let queue = unsafe { look_up(srq) }?;
+        change(&queue, attr, mask as u32).map_err(|wrong| wrong.told(None, "ibv_modify_srq", 0))
+    })
+}
+
+fn change(queue: &SharedReceiveQueue, attr: &ibv_srq_attr, mask: u32) -> Result<(), Wrong> {
+    let known = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
+    if mask & !known != 0 {
+        return Err(Wrong::invalid("srq_attr_mask", (mask & !known).into(), ""));
+    }
+    let size = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
+    let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit);
+    if let Some(size) = size {
+        check_count("attr.max_wr", size, Limits::DEVICE.shared_work_requests)?;
+    }
+    let depth = size.map(|size| Limits::shared_depth(size) as usize);
+    queue.modify(depth, limit.map(|limit| limit as usize)).map_err(|error| match (size, limit) {
+        (Some(size), _) => Wrong::of_size("attr.max_wr", size.into(), error, "SQ-04"),
+        (None, limit) => {
+            let (limit, most) = (limit.unwrap_or(0), queue.query().size);
+            Wrong::too_much("attr.srq_limit", limit.into(), most as u64, "SQ-04")
+        }
     })
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn answered(verb: &'static str, errno: c_int) {
 }
 
 /// Whether this answer of this verb has not been noted in this thread just now.
-fn is_due(verb: &'static str, errno: c_int) -> bool {
+pub(crate) fn is_due(verb: &'static str, errno: c_int) -> bool {
     let (now, this) = (clock::steady(), (verb.as_ptr().addr(), errno));
     let (last, since) = LAST.get();
     let due = this != last || now.saturating_sub(since) >= APART;

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 
+use transom_device::queue::SizeError;
 use transom_host::device::Device;
 use transom_host::objects::{BoundWindows, RegisterError};
 use transom_system::addresses::Unreachable;
@@ -22,6 +23,7 @@ pub(crate) struct Wrong {
     limit: u64,
     more: [u64; 2],
     rule: &'static str,
+    said: &'static str,
 }
 
 impl Wrong {
@@ -33,6 +35,58 @@ impl Wrong {
         rule: &'static str,
     ) -> Self {
         Self { field, limit, ..Self::with(libc::EINVAL, CallFault::TooMuch, value, rule) }
+    }
+
+    /// The field is `value` and must be at least `limit`: `EINVAL`.
+    pub(crate) const fn too_little(
+        field: &'static str,
+        value: u64,
+        limit: u64,
+        rule: &'static str,
+    ) -> Self {
+        Self { field, limit, ..Self::with(libc::EINVAL, CallFault::TooLittle, value, rule) }
+    }
+
+    /// The field is `value`, and the table has so many entries, or that one is empty: `EINVAL`.
+    pub(crate) const fn no_entry(
+        field: &'static str,
+        value: u64,
+        entries: u64,
+        rule: &'static str,
+    ) -> Self {
+        let wrong = Self::with(libc::EINVAL, CallFault::NoEntry, value, rule);
+        Self { field, limit: entries, ..wrong }
+    }
+
+    /// What is wrong, in words.
+    pub(crate) const fn because(errno: c_int, said: &'static str, rule: &'static str) -> Self {
+        Self { said, ..Self::with(errno, CallFault::Told, 0, rule) }
+    }
+
+    /// A port of this number, by the name of its field: the device has port 1 only.
+    pub(crate) const fn check_port(
+        field: &'static str,
+        port: u32,
+        rule: &'static str,
+    ) -> Result<(), Self> {
+        match port {
+            1 => Ok(()),
+            0 => Err(Self::invalid(field, 0, rule)),
+            port => Err(Self::too_much(field, port as u64, 1, rule)),
+        }
+    }
+
+    /// The size of a queue, by the name of its field.
+    pub(crate) const fn of_size(
+        field: &'static str,
+        size: u64,
+        error: SizeError,
+        rule: &'static str,
+    ) -> Self {
+        match error {
+            SizeError::TooSmall { least } => Self::too_little(field, size, least as u64, rule),
+            SizeError::NoMemory => Self::exhausted(rule),
+        }
     }
 
     /// The field cannot be `value`: `EINVAL`.
@@ -71,7 +125,7 @@ impl Wrong {
         value: u64,
         rule: &'static str,
     ) -> Self {
-        Self { errno, fault: Some(fault), field: "", value, limit: 0, more: [0; 2], rule }
+        Self { errno, fault: Some(fault), field: "", value, limit: 0, more: [0; 2], rule, said: "" }
     }
 
     /// The same, with the second number that belongs to the fault.
@@ -118,6 +172,16 @@ impl Wrong {
         }
     }
 
+    /// The same of a verb that a loop may call again and again: it is noted once a second.
+    #[cold]
+    pub(crate) fn told_seldom(self, device: &Device, verb: &'static str) -> c_int {
+        if told::is_due(verb, self.errno) {
+            return self.told(Some(device), verb, 0);
+        }
+        told::is_no_fault();
+        self.errno
+    }
+
     /// Notes it as the answer of a verb, about a queue pair or zero; its errno. Where no device is given, it is that of
     /// what the verb has found.
     #[cold]
@@ -136,7 +200,7 @@ impl Wrong {
                     more: self.more,
                     rule: Name::new(self.rule),
                     qp,
-                    ..CallRefusal::default()
+                    said: Name::new(self.said),
                 },
             ),
         }

@@ -62,25 +62,35 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         // SAFETY: by the contract of this verb.
         let opened = unsafe {
             let ours = Context::to_make_in(context)?;
-            open(ours, init.as_ref().ok_or(libc::EINVAL)?).inspect(|_| ours.adopt())
+            let init = init.as_ref().ok_or(libc::EINVAL)?;
+            let told = |wrong: Wrong| wrong.told(Some(ours.device()), "ibv_open_xrcd", 0);
+            open(ours, init).inspect(|_| ours.adopt()).map_err(told)
         };
         let xrcd = Xrcd { abi: ibv_xrcd { context }, handle: 0 };
         opened.map(|domain| XRCDS.insert(xrcd, |_| domain).cast())
     })
 }
 
-fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, c_int> {
+fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, Wrong> {
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     let known = libc::O_CREAT | libc::O_EXCL;
-    if init.comp_mask != NEEDED || init.oflags & !known != 0 {
-        return Err(libc::EINVAL);
+    if init.comp_mask != NEEDED {
+        const SAID: &str = "comp_mask must be IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, for both are needed";
+        return Err(Wrong::because(libc::EINVAL, SAID, ""));
+    }
+    if init.oflags & !known != 0 {
+        return Err(Wrong::invalid("oflags", (init.oflags & !known) as u32 as u64, ""));
     }
     let (create, exclusive) = (init.oflags & libc::O_CREAT != 0, init.oflags & libc::O_EXCL != 0);
     let file = match init.fd {
         // A private domain can only be made.
-        -1 if !create => return Err(libc::EINVAL),
+        -1 if !create => {
+            const SAID: &str =
+                "fd is -1 and oflags have no O_CREAT: a domain without a file can only be made";
+            return Err(Wrong::because(libc::EINVAL, SAID, ""));
+        }
         -1 => None,
-        fd if fd < 0 => return Err(libc::EBADF),
+        fd if fd < 0 => return Err(Wrong::unknown("fd", libc::EBADF, "")),
         fd => {
             // SAFETY: only asked about during this call; one that is not open answers `EBADF`.
             let named = named_by(unsafe { BorrowedFd::borrow_raw(fd) });
@@ -88,8 +98,12 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
         }
     };
     XrcDomain::open(&context.adapter, file, create, exclusive).map_err(|error| match error {
-        XrcOpenError::Absent => libc::ENOENT,
-        XrcOpenError::Present => libc::EEXIST,
+        XrcOpenError::Absent => {
+            Wrong::because(libc::ENOENT, "the file has no domain, and oflags have no O_CREAT", "")
+        }
+        XrcOpenError::Present => {
+            Wrong::because(libc::EEXIST, "the file has a domain, and oflags have O_EXCL", "")
+        }
     })
 }
 

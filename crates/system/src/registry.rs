@@ -44,7 +44,7 @@ mod work;
 
 use std::io;
 
-pub use call::{CallFault, CallRecord, CallRefusal, Name};
+pub use call::{CallFault, CallRecord, CallRefusal, Name, SEND_QUEUE};
 pub use counters::{Counters, Dropped};
 pub use directory::private_file;
 pub use file::{Claim, Process, Registry};

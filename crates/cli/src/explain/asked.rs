@@ -41,19 +41,17 @@ impl Asked {
         {
             return Ok(());
         }
-        let known: Vec<_> = processes.iter().map(super::who).collect();
-        let known = match known.as_slice() {
-            [] => "none is known".to_owned(),
-            known => format!("known are: {}", known.join("; ")),
-        };
+        let known = known(&processes);
         let wanted = match (self.pid, &self.process) {
             (Some(pid), Some(name)) => format!("no process {pid} called {name}"),
             (Some(pid), None) => format!("no process {pid}"),
             (None, name) => format!("no process called {}", name.as_deref().unwrap_or_default()),
         };
         let runs = self.pid.is_some_and(|pid| PathBuf::from(format!("/proc/{pid}")).exists());
+        let is_number = |process: &Process| self.process == Some(process.pid.to_string());
         let why = match runs {
             true => "it runs without one: was it started by `transom run`? Or ",
+            false if processes.iter().any(is_number) => "a process of that number has (--pid). Or ",
             false => "",
         };
         Err(Failure::new(format_args!(
@@ -100,6 +98,21 @@ impl Asked {
     }
 }
 
+/// The processes that there are, those first that run: no more than one reads.
+fn known(processes: &[Process]) -> String {
+    const MOST: usize = 12;
+    let mut known: Vec<_> = processes.iter().map(|it| (!it.alive, super::who(it))).collect();
+    known.sort();
+    known.dedup();
+    let more = known.len().saturating_sub(MOST);
+    let names: Vec<_> = known.into_iter().take(MOST).map(|(_, who)| who).collect();
+    match (names.as_slice(), more) {
+        ([], _) => "none is known".to_owned(),
+        (names, 0) => format!("known are: {}", names.join("; ")),
+        (names, more) => format!("known are: {}; and {more} more", names.join("; ")),
+    }
+}
+
 /// Between whom a connection did not come about.
 fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
     match record {
@@ -141,6 +154,20 @@ mod tests {
     use super::super::json::tests::process;
     use super::*;
     use transom_system::registry::{ConnectionFault, ConnectionRecord, Name};
+
+    #[test]
+    fn of_many_processes_each_is_named_once_and_those_first_that_run() {
+        let of = |pid, alive| Process { pid, alive, ..process() };
+        let ended = (0..30).flat_map(|pid| [of(100 + pid, false), of(100 + pid, false)]);
+        let all: Vec<_> = ended.chain([of(999, true)]).collect();
+        let told = known(&all);
+        assert!(
+            told.starts_with(&format!("known are: {}; ", super::super::who(&all[60]))),
+            "{told}"
+        );
+        assert_eq!(told.matches("PID 100 ").count(), 1, "{told}");
+        assert!(told.ends_with("; and 19 more"), "{told}");
+    }
 
     /// The end that refused a connection knows why.
     #[test]

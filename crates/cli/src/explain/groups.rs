@@ -15,8 +15,8 @@ struct Group<'a> {
     count: usize,
 }
 
-/// What is the same of two refusals that are told as one: of accesses not the address, of calls not the numbers
-/// in them, of connections not who asked, of work not which request.
+/// What is the same of two refusals that are told as one: of accesses not the address, of calls and of work not the
+/// numbers in what is said of them, of connections not who asked.
 fn kind(refused: &Refused) -> String {
     let of = &refused.process.announcer;
     match &refused.record {
@@ -26,18 +26,24 @@ fn kind(refused: &Refused) -> String {
             format!("{of:?} {:?}", (record.refusal.reason, attempt.operation, attempt.qp, thing))
         }
         Record::Call(record) => {
-            let call = &record.call;
-            format!("{of:?} {:?}", (call.verb, call.errno, call.fault, call.field, call.said))
+            format!("{of:?} {}", without_numbers(&record.call.to_string()))
         }
         Record::Work(record) => {
-            let fate = std::mem::discriminant(&record.fate);
-            format!("{of:?} {:?}", (record.qp, record.peer, fate, record.status()))
+            let ends = (record.qp, record.peer);
+            format!("{of:?} {ends:?} {}", without_numbers(&record.to_string()))
         }
         Record::Connection(record) => {
             let ends = (record.source.ip(), record.destination);
             format!("{of:?} {:?}", (record.fault, record.code, ends))
         }
     }
+}
+
+/// A sentence without its numbers, which begin with a digit as no other word does.
+fn without_numbers(sentence: &str) -> String {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let words = sentence.split_inclusive(|letter| !is_part(letter));
+    words.filter(|word| !word.starts_with(|letter: char| letter.is_ascii_digit())).collect()
 }
 
 /// The groups of refusals that are newest first, in the order of their newest.
@@ -111,7 +117,10 @@ pub(super) fn print_one(out: &mut dyn Write, refused: &Refused) -> Result {
 mod tests {
     use super::super::json::tests::process;
     use super::*;
-    use transom_system::registry::{CallFault, CallRecord, CallRefusal, Name};
+    use transom_device::qp::Mask;
+    use transom_system::registry::{
+        CallFault, CallRecord, CallRefusal, Fate, Name, Unheard, WorkRecord,
+    };
 
     #[test]
     fn the_same_thing_is_told_once_with_how_often_it_was() {
@@ -142,5 +151,38 @@ mod tests {
         let out = String::from_utf8(out).unwrap();
         assert!(out.contains("num_sge cannot be 0x9\n  3 times, the first at"), "{out}");
         assert!(out.ends_with("1 older; --limit 2 shows all.\n"), "{out}");
+    }
+
+    /// What one of them says would be lost.
+    #[test]
+    fn what_differs_in_more_than_numbers_is_told_apart() {
+        let refused = |record| Refused { process: process(), record, lost: 0 };
+        let out_of_range = |mask: Mask, is, most| {
+            let call = CallRefusal {
+                verb: Name::new("ibv_modify_qp"),
+                errno: 22,
+                fault: CallFault::OutOfRange,
+                value: mask.bits().into(),
+                more: [is, most],
+                ..CallRefusal::default()
+            };
+            refused(Record::Call(CallRecord { time: 1, call }))
+        };
+        let dropped = |why| {
+            let fate = Fate::Dropped(why);
+            refused(Record::Work(WorkRecord { time: 1, qp: 7, peer: 8, work: None, fate }))
+        };
+        let all = [
+            out_of_range(Mask::PATH_MTU, 1024, 5),
+            out_of_range(Mask::PATH_MTU, 6, 5),
+            out_of_range(Mask::MIN_RNR_TIMER, 40, 31),
+            out_of_range(Mask::MIN_RNR_TIMER, 41, 31),
+            dropped(Unheard::NoReceive),
+            dropped(Unheard::TooSmall { needed: 104, room: 103 }),
+            dropped(Unheard::TooSmall { needed: 104, room: 39 }),
+            dropped(Unheard::OtherQkey { own: 1, came: 2 }),
+        ];
+        let counts: Vec<_> = groups(&all).iter().map(|group| group.count).collect();
+        assert_eq!(counts, [1, 1, 2, 1, 2, 1]);
     }
 }

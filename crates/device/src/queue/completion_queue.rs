@@ -52,8 +52,11 @@ pub struct CompletionOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// The size is below what is waiting (rule CQ-14), or below the limit (rule SQ-04).
-    #[error("smaller than what is waiting, or than the limit")]
-    TooSmall,
+    #[error("smaller than {least}: what is waiting, or the limit")]
+    TooSmall {
+        /// What it must be at least.
+        least: usize,
+    },
     /// There is no memory for it.
     #[error("there is no memory for it")]
     NoMemory,
@@ -304,7 +307,7 @@ impl CompletionQueue {
     /// Changes the size; what waits is kept (rule CQ-14).
     pub fn resize(&mut self, capacity: usize) -> Result<(), SizeError> {
         if capacity < self.waiting.len() {
-            return Err(SizeError::TooSmall);
+            return Err(SizeError::TooSmall { least: self.waiting.len() });
         }
         let mut waiting = VecDeque::from(room_for(capacity)?);
         waiting.append(&mut self.waiting);

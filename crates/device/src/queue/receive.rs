@@ -141,7 +141,7 @@ impl ReceiveQueue {
     /// Arms the limit; zero disarms it.
     pub fn arm(&mut self, limit: usize) -> Result<(), SizeError> {
         if limit > self.ring.size() {
-            return Err(SizeError::TooSmall);
+            return Err(SizeError::TooSmall { least: limit });
         }
         self.limit = limit;
         Ok(())
@@ -149,8 +149,9 @@ impl ReceiveQueue {
 
     /// Changes the size; what waits is kept.
     pub fn resize(&mut self, size: usize) -> Result<(), SizeError> {
-        if size < self.ring.len() || size < self.limit {
-            return Err(SizeError::TooSmall);
+        let least = self.ring.len().max(self.limit);
+        if size < least {
+            return Err(SizeError::TooSmall { least });
         }
         let mut ring = WorkRing::new(size, self.ring.max_sge(), 0)?;
         while !self.ring.is_empty() {
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(post(&mut queue, 3, &[1]), Err(PostError::Full));
         assert_eq!(post(&mut queue, 3, &[1, 1, 1]), Err(PostError::TooManySges));
         assert_eq!(queue.take(0, &mut receive), Take::Taken);
-        assert_eq!(queue.resize(1), Err(SizeError::TooSmall));
+        assert_eq!(queue.resize(1), Err(SizeError::TooSmall { least: 2 }));
         assert_eq!(post(&mut queue, 3, &[]), Err(PostError::Full), "the first is not polled");
         queue.resize(5).unwrap();
         post(&mut queue, 3, &[]).unwrap();
@@ -261,7 +262,7 @@ mod tests {
         for wr_id in 0..4 {
             post(&mut queue, wr_id, &[1]).unwrap();
         }
-        assert_eq!(queue.arm(5), Err(SizeError::TooSmall));
+        assert_eq!(queue.arm(5), Err(SizeError::TooSmall { least: 5 }));
         queue.arm(3).unwrap();
         assert!(!queue.reached_limit());
         queue.take(0, &mut receive);

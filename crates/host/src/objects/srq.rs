@@ -291,7 +291,7 @@ impl SharedReceiveQueue {
         let mut queue = self.queue.lock();
         let (new_size, new_limit) = (size.unwrap_or(queue.size()), limit.unwrap_or(queue.limit()));
         if new_limit > new_size {
-            return Err(SizeError::TooSmall);
+            return Err(SizeError::TooSmall { least: new_limit });
         }
         if let Some(size) = size {
             queue.resize(size)?;

@@ -7,7 +7,7 @@ use std::fmt;
 use transom_device::qp::Mask;
 
 use super::holders::Holders;
-use super::named::{Age, Attributes, StateNumber};
+use super::named::{Age, Attributes, SendOperations, StateNumber};
 use super::record::{Kind, RECORD_WORDS};
 use crate::addresses::Unreachable;
 
@@ -80,6 +80,8 @@ pub enum CallFault {
     Unnamed = 1,
     /// The field is `value` and may be at most `limit`.
     TooMuch = 2,
+    /// The field is `value` and must be at least `limit`.
+    TooLittle = 22,
     /// The device does not do what the field asks for by `value`.
     Unsupported = 3,
     /// The field cannot be `value`.
@@ -115,7 +117,7 @@ pub enum CallFault {
     Held = 17,
     /// The queue pair was not created for an operation, whose bit of `send_ops_flags` is `value`.
     NotCreatedFor = 18,
-    /// The field is `value`, and the table has `limit` entries.
+    /// The field is `value`, and the table has `limit` entries; or that one is empty.
     NoEntry = 19,
     /// What is wrong is said in words.
     Told = 20,
@@ -123,7 +125,7 @@ pub enum CallFault {
     Waits = 21,
     /// The address vector has no GRH.
     NoGrh = 24,
-    /// The source GID with the index `value` is of another family than the destination.
+    /// The source GID with the index `value` is of another family than the destination, which is of IPv4 if `limit` is 1.
     OtherFamily = 25,
 }
 
@@ -132,6 +134,9 @@ impl CallFault {
         Self::from_repr(code)
     }
 }
+
+/// What a send queue is called that is [`CallFault::Full`].
+pub const SEND_QUEUE: &str = "send queue";
 
 /// A call that was refused, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,6 +282,9 @@ impl fmt::Display for CallRefusal {
             CallFault::Unnamed if field.is_empty() => {}
             CallFault::Unnamed => write!(f, ": {field}")?,
             CallFault::TooMuch => write!(f, ": {field} is {value}, and may be at most {limit}")?,
+            CallFault::TooLittle => {
+                write!(f, ": {field} is {value}, and must be {limit} at least")?;
+            }
             CallFault::Unsupported => {
                 write!(f, ": this device does not do what {field} asks for with {value:#x}")?;
             }
@@ -320,11 +328,14 @@ impl fmt::Display for CallRefusal {
                 ": ah_attr.is_global is 0, and RoCE needs a GRH: is_global = 1, grh.dgid, \
                  grh.sgid_index (ping-pongs: -g INDEX, by the GIDs of `transom devices`)"
             )?,
-            CallFault::OtherFamily => write!(
-                f,
-                ": grh.sgid_index is {value}, and that GID and grh.dgid are of IPv4 and IPv6: \
-                 `transom devices` lists the GIDs"
-            )?,
+            CallFault::OtherFamily => {
+                let (own, other) = if limit == 0 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+                write!(
+                    f,
+                    ": grh.sgid_index is {value}, a GID of {own}, and grh.dgid is of {other}"
+                )?;
+                write!(f, ": `transom devices` lists the GIDs")?;
+            }
             CallFault::Unreachable => {
                 let gid = u128::from(value) << 64 | u128::from(limit);
                 write!(f, ": {}", Unreachable::for_errno(gid.to_be_bytes(), self.errno))?;
@@ -333,10 +344,15 @@ impl fmt::Display for CallRefusal {
             CallFault::WindowsBound => write_bound(f, value, limit, more)?,
             CallFault::NotCreatedFor => write!(
                 f,
-                ": the queue pair was created without the bit {value:#x} in its send_ops_flags"
+                ": the queue pair was created without {} in its send_ops_flags",
+                SendOperations(value)
             )?,
+            CallFault::NoEntry if value < limit => {
+                write!(f, ": {field} is {value}, and that entry of the table is empty")?;
+            }
             CallFault::NoEntry => {
-                write!(f, ": {field} is {value}, and the table has {limit} entries, from 0 on")?;
+                let entries = if limit == 1 { "entry" } else { "entries" };
+                write!(f, ": {field} is {value}, and the table has {limit} {entries}, from 0 on")?;
             }
             CallFault::Held => write!(f, ": {}", Holders::from_numbers(value, limit))?,
             CallFault::Told | CallFault::Waits => write!(f, ": {}", self.said)?,
@@ -380,9 +396,13 @@ fn write_full(
     )?;
     write!(
         f,
-        " work that is done. A place is free when a completion at or behind it has been polled: poll,"
+        " work that is done. A place is free when a completion at or behind it has been polled"
     )?;
-    write!(f, " and have one work request signaled now and then")
+    // Of receives each has a completion.
+    if queue.as_bytes() == SEND_QUEUE.as_bytes() {
+        write!(f, ": poll, and have one work request signaled now and then")?;
+    }
+    Ok(())
 }
 
 /// Which windows are bound to a region.

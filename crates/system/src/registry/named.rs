@@ -95,3 +95,34 @@ impl fmt::Display for Attributes {
         Ok(())
     }
 }
+
+/// Bits of `send_ops_flags` by their names in C.
+pub(super) struct SendOperations(pub(super) u64);
+
+impl fmt::Display for SendOperations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 13] = [
+            "RDMA_WRITE",
+            "RDMA_WRITE_WITH_IMM",
+            "SEND",
+            "SEND_WITH_IMM",
+            "RDMA_READ",
+            "ATOMIC_CMP_AND_SWP",
+            "ATOMIC_FETCH_AND_ADD",
+            "LOCAL_INV",
+            "BIND_MW",
+            "SEND_WITH_INV",
+            "TSO",
+            "FLUSH",
+            "ATOMIC_WRITE",
+        ];
+        let names = NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 != 0);
+        for (number, (_, name)) in names.enumerate() {
+            write!(f, "{}IBV_QP_EX_WITH_{name}", if number > 0 { " | " } else { "" })?;
+        }
+        match self.0 >> NAMES.len() {
+            0 => Ok(()),
+            _ => write!(f, "the bits {:#x}", self.0),
+        }
+    }
+}

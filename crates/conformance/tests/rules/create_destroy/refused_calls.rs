@@ -1,18 +1,20 @@
 //! Calls that are refused at once leave a record of which it was and why, which `transom explain` prints.
 
+use std::ffi::c_int;
 use std::net::IpAddr;
 use std::process::Command;
 use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_conformance::datagrams::to_gid;
+use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::programs::command;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
-use transom_host::{Adapter, Options};
+use transom_host::{Adapter, Limits, Options};
 use transom_ibverbs::*;
-use transom_system::addresses::gid;
+use transom_system::addresses::{Addresses, gid};
 use transom_system::registry::Registry;
 
 /// An end, and where its refusals are kept.
@@ -184,12 +186,171 @@ fn what_is_not_made_is_told() {
     attr.grh.sgid_index = 255;
     // SAFETY: a live domain.
     assert!(unsafe { ibv_create_ah(end.pd, &mut attr) }.is_null());
-    told("ibv_create_ah answered EINVAL: grh.sgid_index cannot be 0xff (rule ST-09)");
+    told(&beyond(255, Addresses::read().expect("addresses").table().len()));
     // SAFETY: as above.
     assert!(unsafe { ibv_create_ah(end.pd, &mut to("0.0.0.0")) }.is_null());
     told(
         "ibv_create_ah answered EINVAL: nothing can be sent to 0.0.0.0: it is the address of no host \
          (rule ST-29)",
+    );
+}
+
+/// What an address vector is told whose index is behind the end of the table.
+fn beyond(index: u8, entries: usize) -> String {
+    let entries = format!("{entries} {}", if entries == 1 { "entry" } else { "entries" });
+    format!(
+        "ibv_create_ah answered EINVAL: grh.sgid_index is {index}, and the table has {entries}, from 0 on \
+         (rule ST-09)"
+    )
+}
+
+/// Rules: EX-04, ST-09
+#[test]
+fn of_gids_is_told_how_many_there_are_and_of_which_family() {
+    let refusals = Refusals::new();
+    let end = &refusals.end;
+    let mut gid = ibv_gid { raw: [0; 16] };
+    let mut query = |port, index, words: &str| {
+        let before = refusals.told().len();
+        // SAFETY: an open context; the GID is ours.
+        assert_eq!(unsafe { ibv_query_gid(end.context, port, index, &mut gid) }, -1);
+        refusals.expect(before, &format!("ibv_query_gid answered EINVAL: {words}"));
+    };
+    query(1, 128, "index is 128, and the table has 128 entries, from 0 on");
+    query(1, -1, "index cannot be 0xffffffff");
+    query(0, 0, "port_num is 0, and the device has port 1 only: it is left out easily");
+    query(2, 0, "port_num is 2, and may be at most 1");
+
+    let addresses = Addresses::read().expect("addresses");
+    for (index, address) in addresses.iter() {
+        let (own, other, there) = match address.ip() {
+            IpAddr::V4(_) => ("IPv4", "IPv6", "fd00::77"),
+            IpAddr::V6(_) => ("IPv6", "IPv4", "10.77.1.2"),
+        };
+        let mut attr = to(there);
+        attr.grh.sgid_index = index as u8;
+        let before = refusals.told().len();
+        // SAFETY: a live domain.
+        assert!(unsafe { ibv_create_ah(end.pd, &mut attr) }.is_null());
+        let words = format!(
+            "ibv_create_ah answered EINVAL: grh.sgid_index is {index}, a GID of {own}, and grh.dgid is of \
+             {other}: `transom devices` lists the GIDs (rule ST-09)"
+        );
+        refusals.expect(before, &words);
+    }
+}
+
+/// Rules: CQ-05, CQ-14, EX-04, SQ-04
+#[test]
+fn what_a_queue_cannot_be_is_told() {
+    let refusals = Refusals::new();
+    let end = &refusals.end;
+    let told = |words: &str| {
+        let told = refusals.told();
+        assert_eq!(told.last().map(String::as_str), Some(words), "{told:#?}");
+    };
+    let cq = try_cq(end.context, 3, null_mut()).expect("a queue");
+    let mut init = end.init(IBV_QPT_RC);
+    init.send_cq = cq;
+    let (origin, target) = (end.qp_with(&mut init), end.qp(IBV_QPT_RC));
+    connect(origin, target);
+    for wr_id in 0..4 {
+        recv(target, wr_id, &mut []);
+    }
+    let send = || {
+        post(origin, &mut wr(IBV_WR_SEND));
+        end.expect(IBV_WC_SUCCESS);
+    };
+    send();
+    send();
+    // SAFETY: live queues, here and below.
+    let resize = |cqe| assert_eq!(unsafe { ibv_resize_cq(cq, cqe) }, libc::EINVAL);
+    resize(1);
+    told("ibv_resize_cq answered EINVAL: cqe is 1, and must be 2 at least (rule CQ-14)");
+    resize(0);
+    told("ibv_resize_cq answered EINVAL: cqe is 0, and must be 1 at least (rule CQ-14)");
+    resize(c_int::MAX);
+    let most = Limits::DEVICE.completions;
+    told(&format!(
+        "ibv_resize_cq answered EINVAL: cqe is {}, and may be at most {most} (rule CQ-14)",
+        c_int::MAX
+    ));
+    send();
+    send();
+    let mut wc = ibv_wc::default();
+    // SAFETY: an open context.
+    let poll = (unsafe { &*end.context }).ops.poll_cq.expect("never null");
+    until("it overruns", || (state(origin) == IBV_QPS_ERR).then_some(()));
+    let before = refusals.told().len();
+    for _ in 0..3 {
+        // SAFETY: as above.
+        assert_eq!(unsafe { poll(cq, 1, &mut wc) }, -1);
+    }
+    assert_eq!(refusals.told().len(), before + 1, "it is told once, however often it is asked");
+    told(
+        "ibv_poll_cq answered EIO: the completion queue has overrun before: nothing more comes by it, and \
+         it can only be destroyed (rule CQ-05)",
+    );
+
+    let srq = srq(end.pd, 7);
+    let mut attr = ibv_srq_attr { srq_limit: 8, ..ibv_srq_attr::default() };
+    // SAFETY: as above.
+    let answer = unsafe { ibv_modify_srq(srq, &mut attr, IBV_SRQ_LIMIT as c_int) };
+    assert_eq!(answer, libc::EINVAL);
+    told("ibv_modify_srq answered EINVAL: attr.srq_limit is 8, and may be at most 7 (rule SQ-04)");
+}
+
+/// Rules: EX-04
+#[test]
+fn what_xrc_needs_is_told() {
+    let refusals = Refusals::new();
+    let end = &refusals.end;
+    let told = |words: &str| {
+        let told = refusals.told();
+        assert_eq!(told.last().map(String::as_str), Some(words), "{told:#?}");
+    };
+    let verbs = verbs(end.context);
+    let open = |comp_mask, fd, oflags| {
+        let mut init = ibv_xrcd_init_attr { comp_mask, fd, oflags };
+        // SAFETY: an open context.
+        assert!(unsafe { verbs.open_xrcd.expect("there")(end.context, &mut init) }.is_null());
+    };
+    let both = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    open(IBV_XRCD_INIT_ATTR_FD, -1, libc::O_CREAT);
+    told(
+        "ibv_open_xrcd answered EINVAL: comp_mask must be IBV_XRCD_INIT_ATTR_FD | \
+         IBV_XRCD_INIT_ATTR_OFLAGS, for both are needed",
+    );
+    open(both, -1, 0);
+    told(
+        "ibv_open_xrcd answered EINVAL: fd is -1 and oflags have no O_CREAT: a domain without a file can \
+         only be made",
+    );
+    open(both, -2, libc::O_CREAT);
+    told("ibv_open_xrcd answered EBADF: fd names nothing that is there");
+    let mut init = ibv_qp_init_attr_ex {
+        qp_type: IBV_QPT_XRC_RECV,
+        comp_mask: IBV_QP_INIT_ATTR_PD,
+        pd: end.pd,
+        ..Default::default()
+    };
+    // SAFETY: as above.
+    assert!(unsafe { verbs.create_qp_ex.expect("there")(end.context, &mut init) }.is_null());
+    told(
+        "ibv_create_qp_ex answered EINVAL: IBV_QPT_XRC_RECV needs xrcd, and IBV_QP_INIT_ATTR_XRCD in \
+         comp_mask (ibv_create_qp_ex)",
+    );
+    let mut init = ibv_srq_init_attr_ex {
+        attr: ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 },
+        srq_type: IBV_SRQT_XRC,
+        comp_mask: IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE,
+        pd: end.pd,
+        ..Default::default()
+    };
+    // SAFETY: as above.
+    assert!(unsafe { verbs.create_srq_ex.expect("there")(end.context, &mut init) }.is_null());
+    told(
+        "ibv_create_srq_ex answered EINVAL: IBV_SRQT_XRC needs xrcd and cq, and both in comp_mask",
     );
 }
 
@@ -282,9 +443,11 @@ fn what_is_not_done_is_told() {
     }
     assert_eq!(try_recv(qp, 64, &mut []), libc::ENOMEM);
     let full = refusals.told();
-    let words = "ibv_post_recv on QP {:#x} answered ENOMEM: all 64 places of the receive queue are taken, 64 by work that waits";
-    let words = words.replace("on QP {:#x}", &on);
-    assert!(full[number].starts_with(&words), "{full:#?}");
+    let words = format!(
+        "ibv_post_recv {on} answered ENOMEM: all 64 places of the receive queue are taken, 64 by work that \
+         waits, 0 by work that is done. A place is free when a completion at or behind it has been polled"
+    );
+    assert_eq!(full[number], words);
     assert_eq!(try_recv(qp, 64, &mut []), libc::ENOMEM);
     assert_eq!(refusals.told().len(), number + 1);
 }

@@ -299,7 +299,7 @@ fn a_batch_that_is_not_posted_is_told_of() {
     // SAFETY: as above, of the same thread.
     unsafe {
         assert_eq!(complete(&|it| it.wr_rdma_read.expect("there")(extended, 1, 1)), libc::EINVAL);
-        told("was created without the bit 0x10 in its send_ops_flags");
+        told("was created without IBV_QP_EX_WITH_RDMA_READ in its send_ops_flags");
         let long = vec![0_u8; inline as usize + 1];
         let send_long = |it: &ibv_qp_ex| {
             it.wr_send.expect("there")(extended);

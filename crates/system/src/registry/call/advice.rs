@@ -10,9 +10,6 @@ pub(super) fn of_invalid(field: &str, value: u64) -> Option<String> {
         "ah_attr.port_num" | "port_num" => Some(format!(
             "{field} is {value}, and the device has port 1 only: it is left out easily"
         )),
-        "cqe" | "attr.max_wr" | "attr.max_sge" if value == 0 => {
-            Some(format!("{field} is 0, and must be 1 at least"))
-        }
         _ => None,
     }
 }
