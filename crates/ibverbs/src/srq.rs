@@ -159,12 +159,14 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
     let max_wr = Limits::shared_depth(init.attr.max_wr);
+    // Adapters have room for a piece of memory in every receive.
+    let max_sge = init.attr.max_sge.max(1);
     // The handle names the queue in events, so it comes first.
     let handle = SRQS.reserve();
     let config = SrqConfig {
         pd: pd.domain.clone(),
         size: max_wr as usize,
-        max_sge: init.attr.max_sge as usize,
+        max_sge: max_sge as usize,
         xrc,
         tag_matching,
         events: context.events.clone(),
@@ -172,7 +174,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     };
     let queue = SharedReceiveQueue::create(&context.adapter, config)
         .map_err(|error| Wrong::of_object(error, "CR-19"))?;
-    (init.attr.max_wr, init.attr.srq_limit) = (max_wr, 0);
+    init.attr = ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
     context.adopt();
     let abi = ibv_srq {
         context: pd.context,

@@ -116,6 +116,8 @@ fn queues_are_as_deep_as_an_adapters() {
         let srq = unsafe { ibv_create_srq(end.pd, &mut init) };
         assert!(!srq.is_null());
         assert_eq!((init.attr.max_wr, query_srq(srq).max_wr), (shared, shared));
+        let room = (init.attr.max_sge, query_srq(srq).max_sge);
+        assert_eq!(room, (1, 1), "a receive has room for one, as on mlx5 and rxe");
         for wr_id in 0..shared {
             srq_recv(srq, u64::from(wr_id), &mut []);
         }
