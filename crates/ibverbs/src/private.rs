@@ -15,13 +15,21 @@ use transom_abi::{ibv_context, ibv_device};
 
 use crate::entry::{errno_of, number_of, pointer_of};
 use crate::ibv_open_device;
+use crate::wrong::Wrong;
+
+/// Why a command is not carried out.
+fn refused(command: &'static str) -> c_int {
+    const SAID: &str =
+        "it is for a provider whose device is the kernel's, and this device has none";
+    Wrong::because(libc::EOPNOTSUPP, SAID, "").told(None, command, 0)
+}
 
 /// Commands that return an errno value and set `errno`.
 macro_rules! errno {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
-            errno_of(stringify!($name), || Err(libc::EOPNOTSUPP))
+            errno_of(stringify!($name), || Err(refused(stringify!($name))))
         })+
     };
 }
@@ -31,7 +39,7 @@ macro_rules! minus_one {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// -1, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
-            number_of(stringify!($name), || Err(libc::EOPNOTSUPP))
+            number_of(stringify!($name), || Err(refused(stringify!($name))))
         })+
     };
 }
@@ -41,7 +49,7 @@ macro_rules! null {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// Null, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> *mut c_void {
-            pointer_of(stringify!($name), || Err(libc::EOPNOTSUPP))
+            pointer_of(stringify!($name), || Err(refused(stringify!($name))))
         })+
     };
 }
@@ -70,7 +78,7 @@ macro_rules! post {
                 // SAFETY: by the contract of this function.
                 unsafe { *bad = requests };
             }
-            errno_of(stringify!($name), || Err(libc::EOPNOTSUPP))
+            errno_of(stringify!($name), || Err(refused(stringify!($name))))
         })+
     };
 }
@@ -82,7 +90,7 @@ pub extern "C" fn verbs_open_device(
     private_data: *mut c_void,
 ) -> *mut ibv_context {
     if !private_data.is_null() {
-        return pointer_of("verbs_open_device", || Err(libc::EOPNOTSUPP));
+        return pointer_of("verbs_open_device", || Err(refused("verbs_open_device")));
     }
     ibv_open_device(device)
 }

@@ -143,6 +143,7 @@ mod completion_counters;
 /// G.10 Explanations.
 mod explained {
     mod busy;
+    mod commands;
     mod hint;
     mod keys;
     mod verbs;

@@ -14,7 +14,7 @@ use transom_ibverbs::*;
 use transom_system::registry::Registry;
 
 /// A verb, and a call that it refuses.
-type Refused = (&'static str, Box<dyn Fn()>);
+pub(super) type Refused = (&'static str, Box<dyn Fn()>);
 
 /// Declares calls of exported verbs with these arguments.
 macro_rules! calls {
@@ -195,16 +195,21 @@ fn operations(context: *mut ibv_context) -> Vec<Refused> {
     all
 }
 
-/// The text of a source of this workspace between two marks.
-fn between(file: &str, begin: &str, end: &str) -> String {
+/// The text of a source of this workspace.
+pub(super) fn source(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// What of it stands between two marks.
+fn between(file: &str, begin: &str, end: &str) -> String {
+    let text = source(file);
     let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("{file} has no {begin}"));
     rest.split_once(end).unwrap_or_else(|| panic!("{file} has no {end}")).0.to_owned()
 }
 
 /// Asserts that each is told of under its name.
-fn each_is_told_of(slot: u8, calls: &[Refused]) {
+pub(super) fn each_is_told_of(slot: u8, calls: &[Refused]) {
     let registry = Registry::open().expect("the registry");
     for (name, call) in calls {
         let verb = name.rsplit(' ').next().expect("a name");
