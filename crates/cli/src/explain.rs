@@ -93,7 +93,7 @@ Of work that came to nothing otherwise, such as a request that nobody answered, 
                as above
   role         \"origin\": its own work request; \"target\": what came for it
   reason       why: unanswered, not_ready, bad_response, refused_there, unfit, flushed, overrun,
-               dropped
+               dropped, no_tag
   status       the status of the completion, such as IBV_WC_RETRY_EXC_ERR; null if there is none
   wr_id        the work request, if it is one
   qp           the queue pair

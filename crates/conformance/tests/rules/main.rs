@@ -146,6 +146,7 @@ mod explained {
     mod commands;
     mod hint;
     mod keys;
+    mod statuses;
     mod verbs;
     mod words;
     mod work;

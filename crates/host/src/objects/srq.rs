@@ -6,10 +6,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::queue::{
-    PostError, Receive, ReceiveQueue, ReceiveRequest, Returned, SizeError, TagList, TagPart,
-    TagRequest, Take,
+    Completion, PostError, Receive, ReceiveQueue, ReceiveRequest, Returned, SizeError, Status,
+    TagList, TagPart, TagRequest, Take,
 };
 use transom_system::object_counts::ObjectKind;
+use transom_system::registry::{Fate, Work};
 
 use super::cq::Feed;
 use super::{Adapter, Busy, Cq, Deferred, ProtectionDomain, RegisterError, XrcDomain};
@@ -217,6 +218,12 @@ impl SharedReceiveQueue {
         // Under the lock: nothing may match a buffer before its addition is seen to complete.
         let overrun = done.completion.is_some_and(|done| feed.push(&done, false));
         drop(tags);
+        if let Some(Completion { wr_id, opcode, status: status @ Status::TagMatching, .. }) =
+            done.completion
+        {
+            let work = Work { wr_id, opcode, status };
+            self.device().process().note_work(0, 0, Some(work), Fate::NoTag);
+        }
         if overrun {
             let mut deferred = Deferred::default();
             deferred.fail_users(feed.cq().id());

@@ -87,6 +87,8 @@ pub enum Fate {
     },
     /// A message that came was dropped.
     Dropped(Unheard),
+    /// The tagged buffer that it names is not in its list (any more).
+    NoTag,
 }
 
 /// Why no answer has come, as far as it can be seen from here.
@@ -169,7 +171,7 @@ pub enum Unheard {
 impl WorkRecord {
     /// Whether a right program may meet it in the ordinary course of things.
     pub(super) fn is_ordinary(&self) -> bool {
-        matches!(self.fate, Fate::Flushed { .. } | Fate::Dropped(_))
+        matches!(self.fate, Fate::Flushed { .. } | Fate::Dropped(_) | Fate::NoTag)
     }
 
     /// The status of the completions that it is about, by its name in C.
@@ -256,6 +258,7 @@ impl Fate {
             Self::Flushed { .. } => "flushed",
             Self::Overrun { .. } => "overrun",
             Self::Dropped(_) => "dropped",
+            Self::NoTag => "no_tag",
         }
     }
 
@@ -281,6 +284,7 @@ impl Fate {
                 let (detail, [a, b]) = why.pack();
                 (8, detail, [a, b, 0])
             }
+            Self::NoTag => (9, 0, [0; 3]),
         }
     }
 
@@ -298,6 +302,7 @@ impl Fate {
             6 => Self::Flushed { count: a, by_program: detail & 1 != 0, receives: detail & 2 != 0 },
             7 => Self::Overrun { capacity: a },
             8 => Self::Dropped(Unheard::unpack(detail, [a, b])?),
+            9 => Self::NoTag,
             _ => return None,
         })
     }

@@ -87,7 +87,10 @@ impl fmt::Display for WorkRecord {
             _ => {}
         }
         if let Some(Work { wr_id, opcode, status }) = self.work {
-            write!(f, "{} (wr_id {wr_id}) by QP {qp:#x}", opcode_name(opcode))?;
+            write!(f, "{} (wr_id {wr_id})", opcode_name(opcode))?;
+            if qp != 0 {
+                write!(f, " by QP {qp:#x}")?;
+            }
             if peer != 0 {
                 write!(f, " to QP {peer:#x}")?;
             }
@@ -135,6 +138,11 @@ impl Fate {
                 "the peer's device refused it, and a NAK does not say why; `transom explain` does there"
             ),
             Self::Unfit { reason, value, limit } => unfit(f, reason, value, limit),
+            Self::NoTag => write!(
+                f,
+                "the buffer is not in the list: a message has taken it, or it was removed before (rule \
+                 WC-22)"
+            ),
             // Told without a work request.
             Self::Flushed { .. } | Self::Overrun { .. } | Self::Dropped(_) => Ok(()),
         }
