@@ -212,6 +212,7 @@ mod coverage;
 mod documents {
     mod commands;
     mod counts;
+    mod design;
     mod files;
     mod links;
     mod symptoms;

@@ -1,4 +1,4 @@
-//! Queue pair numbers: the process's slot on top, an index below (ARCHITECTURE.md, "Many processes").
+//! Queue pair numbers: the process's slot on top, an index below (docs/design/processes.md).
 
 /// A 24-bit queue pair number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
