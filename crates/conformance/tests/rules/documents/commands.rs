@@ -31,10 +31,20 @@ const PAGES: [&str; 6] = [
     "docs/rust.md",
 ];
 
-/// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom, by
-/// them and by `./test`; what is for those who have a crate of it, when it is published.
-const OTHER_PAGES: [&str; 5] =
-    ["CONTRIBUTING.md", "crates/cli/README.md", "docs/ci.md", "fuzz/README.md", "spec/costs.md"];
+/// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
+/// by them and by `./test`; what is for those who have a crate of it, when it is published.
+const OTHER_PAGES: [&str; 10] = [
+    "CONTRIBUTING.md",
+    "crates/cli/README.md",
+    "docs/ci.md",
+    "docs/contributing/documents.md",
+    "docs/contributing/releases.md",
+    "docs/contributing/rules.md",
+    "docs/contributing/tests.md",
+    "docs/contributing/unsafe.md",
+    "fuzz/README.md",
+    "spec/costs.md",
+];
 
 /// What commands begin with that are run here.
 const HERE: [&str; 5] = ["cargo run ", "cc ", "export ", "target/release/transom ", "transom "];
