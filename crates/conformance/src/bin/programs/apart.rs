@@ -20,8 +20,8 @@ use sources::Sources;
 
 static FORM: Form = Form {
     script: "apart",
-    title: "programs whose ends are in two network namespaces: of Debian's packages, of its sources, \
-            and over its libraries",
+    title: "programs with their ends in two network namespaces: Debian's packages, programs \
+            built from its sources, and programs over its libraries",
     subject: &[("program", 30), ("options", 44)],
     figures: &[("remark", 60)],
 };

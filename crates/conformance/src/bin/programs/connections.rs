@@ -20,7 +20,8 @@ use trials::{TRIALS, Trial};
 
 static FORM: Form = Form {
     script: "connections",
-    title: "programs that connect by librdmacm, server and clients as processes of their own",
+    title: "programs that connect by librdmacm, with server and clients in processes of their \
+            own",
     subject: &[("where", 30), ("program", 12), ("options", 44)],
     figures: &[("remark", 48)],
 };

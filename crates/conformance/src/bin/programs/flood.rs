@@ -17,8 +17,8 @@ use stranger::{Aim, Stranger};
 
 static FORM: Form = Form {
     script: "flood",
-    title: "honest programs while a stranger sends packets that must be dropped; \
-            one run of each, with --long medians of five",
+    title: "honest programs while a stranger sends packets that must be dropped: one run of \
+            each, with --long the median of five",
     subject: &[("wire", 12), ("honest program", 22)],
     figures: &[
         ("undisturbed", 12),

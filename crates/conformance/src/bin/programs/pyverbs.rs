@@ -18,8 +18,8 @@ use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "pyverbs",
-    title: "the Python tests of rdma-core that are for any device; three of those skipped run where there \
-            are huge pages (sysctl vm.nr_hugepages=16)",
+    title: "the Python tests of rdma-core for any device. Three of the skipped tests run if the \
+            system has huge pages (sysctl vm.nr_hugepages=16)",
     subject: &[("module", 24)],
     figures: &[
         ("tests", 5),

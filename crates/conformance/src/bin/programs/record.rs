@@ -186,7 +186,7 @@ impl Record {
                     let came = how_many(section, &rows);
                     let _ = writeln!(
                         text,
-                        "| programs of ours under what watches or replaces their memory | {came} |"
+                        "| our programs under tools that watch or replace their memory | {came} |"
                     );
                 }
                 _ => {}

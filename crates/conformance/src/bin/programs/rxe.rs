@@ -16,9 +16,9 @@ use guest::{Guest, Side};
 
 static WIRE: Form = Form {
     script: "rxe",
-    title: "Transom and the kernel's rxe, of Debian 12 in a virtual machine, with each other; \
-            ok is what the rules say or, where rxe is the target, the departure that section I.1 of \
-            rules.md lists for it (window bounds: RXE-01)",
+    title: "Transom with the rxe of Debian 12's kernel in a virtual machine. A row is ok if it \
+            ends as the rules say or, if rxe is the target, as section I.1 of rules.md lists \
+            for it (window bounds: RXE-01)",
     subject: &[("operation", 42), ("requester", 9)],
     figures: &[
         ("IPv4, MTU 1024", 14),

@@ -13,7 +13,7 @@ use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "speed",
-    title: "what perftest measures over RC, beside the kernel's copy between the same two processes",
+    title: "the tools of perftest over RC, compared with the kernel's copy between the same two processes",
     subject: &[("tool", 25)],
     figures: &[("measured", 12), ("floor", 12), ("ratio", 6), ("target", 40)],
 };

@@ -26,8 +26,8 @@ use python::Python;
 
 static FORM: Form = Form {
     script: "strangers",
-    title: "programs that sleep, start others or bring libraries along, \
-            on machines with more and less to do",
+    title: "programs that sleep, start others or bring libraries along, on idle and busy \
+            machines",
     subject: &[("program", 44), ("processors", 10)],
     figures: &[("seconds", 7)],
 };

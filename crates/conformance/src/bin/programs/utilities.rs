@@ -17,7 +17,8 @@ use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "utils",
-    title: "the tools of ibverbs-utils; ping-pongs as two processes that check what they receive",
+    title: "the tools of ibverbs-utils. Ping-pongs are two processes that check what they \
+            receive",
     subject: &[("tool", 17), ("options", 48)],
     figures: &[],
 };

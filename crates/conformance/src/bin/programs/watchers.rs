@@ -20,7 +20,7 @@ use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "watchers",
-    title: "programs of ours under what watches or replaces the memory of a process",
+    title: "our programs under tools that watch or replace the memory of a process",
     subject: &[("with", 46)],
     figures: &[("memory", 7), ("seconds", 7), ("remark", 40)],
 };

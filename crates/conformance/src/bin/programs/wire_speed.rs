@@ -17,8 +17,8 @@ use kernel::{Echo, echo, iperf3};
 
 static FORM: Form = Form {
     script: "wire-speed",
-    title: "what perftest measures over RC across a veth pair, beside the kernel's own protocols; \
-            medians, and in parentheses the least and the most",
+    title: "the tools of perftest over RC across a veth pair, compared with the kernel's own protocols: \
+            medians, with the least and the most in parentheses",
     subject: &[("wire", 12), ("tool", 26)],
     figures: &[("measured", 32), ("beside it", 46), ("ratio", 6), ("target", 22)],
 };

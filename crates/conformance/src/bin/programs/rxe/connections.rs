@@ -16,16 +16,17 @@ use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "rxe-connections",
-    title: "programs of Debian's rdmacm-utils, and connections of our own that are refused, end or lose an end, \
-            between Transom and the kernel's rxe, of Debian 12 in a virtual machine",
+    title: "programs of Debian's rdmacm-utils, and our own connections that are refused, end or \
+            lose an end, between Transom and the rxe of Debian 12's kernel in a virtual machine",
     subject: &[("program", 16), ("client", 9)],
     figures: &[("IPv4", 8), ("IPv6", 8)],
 };
 
 static TIMES: Form = Form {
     script: "rxe-cmtime",
-    title: "what each step of a connection takes in that virtual machine, by cmtime: two processes on Transom, \
-            by the local link, and two on rxe; the machine is emulated, so only their ratio says something",
+    title: "the time of each step of a connection in that virtual machine, by cmtime: two \
+            processes on Transom, by the local link, and two on rxe. The machine is emulated, \
+            so only their ratio means something",
     subject: &[("step", 14)],
     figures: &[("Transom", 12), ("rxe", 12)],
 };
