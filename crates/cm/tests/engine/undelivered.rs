@@ -1,8 +1,6 @@
 //! Messages that come to nobody, as the network tells.
 
-mod common;
-
-use common::*;
+use super::network::*;
 use transom_cm::{Event, Handled, Happened, Nobody, Service, Transmit};
 use transom_wire::cm::{CommId, Message};
 

@@ -1,10 +1,8 @@
 //! Requests that wait at a listener for its program.
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr};
 
-use common::*;
+use super::network::*;
 use transom_cm::{Arrival, Claim, ConnectionState, Handled, Host, Ports, Refused, Route, Service};
 use transom_wire::cm::{Bits, CommId, Message, PortSpace, RejectReason, ServiceId};
 

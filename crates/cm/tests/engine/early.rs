@@ -1,8 +1,6 @@
 //! Requests that come before somebody listens.
 
-mod common;
-
-use common::*;
+use super::network::*;
 use transom_cm::{ConnectionState, Engine, Event, Handled, Happened, Service};
 use transom_wire::cm::{Bits, CommId, Message, RejectReason, SidrStatus};
 

@@ -1,8 +1,6 @@
 //! Datagram services, and multicast groups.
 
-mod common;
-
-use common::*;
+use super::network::*;
 use transom_cm::attributes::{Attributes, DEFAULT_QKEY};
 use transom_cm::{Accept, Connect, Event, Handled, Happened, QpState, Refused, Service};
 use transom_wire::cm::{CommId, Message, SidrStatus};
@@ -45,7 +43,10 @@ fn a_port_leads_to_a_queue_pair() {
             panic!()
         };
         assert_eq!((id, found, qkey), (active, qpn(0x222), expected));
-        assert_eq!((address.route.destination, private_data.len()), (common::address(1), 136));
+        assert_eq!(
+            (address.route.destination, private_data.len()),
+            (super::network::address(1), 136)
+        );
         // The passive end hears nothing more.
         network.no_events();
         assert_eq!(network.said(), ["SIDR_REQ", "SIDR_REP"]);

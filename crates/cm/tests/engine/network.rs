@@ -1,5 +1,4 @@
 //! Engines that deliver their messages to each other at once, unless a test takes them out.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -59,6 +58,36 @@ impl Network {
         };
         let ends = (0..ends).map(end).collect();
         Self { now: 5 * SECOND, ends, sent: Vec::new(), handled: Vec::new() }
+    }
+
+    /// Two ends, of which end 1 listens.
+    pub(crate) fn with_listener() -> Self {
+        let mut network = Self::new(2);
+        network.listen(1, Service::TCP, 10);
+        network
+    }
+
+    /// The same with a connection that end 0 asks for, at the step where end 1 has the REQ; its ids.
+    pub(crate) fn with_request() -> (Self, CommId, CommId) {
+        let mut network = Self::with_listener();
+        let active = network.connect(0, 1, Service::TCP, 1);
+        let passive = network.requested(1);
+        (network, active, passive)
+    }
+
+    /// The same where end 0 has the REP.
+    pub(crate) fn with_reply() -> (Self, CommId, CommId) {
+        let (mut network, active, passive) = Self::with_request();
+        network.accept(1, passive, 2);
+        network.event(0);
+        (network, active, passive)
+    }
+
+    /// The same where both ends are connected, and nothing has been said since.
+    pub(crate) fn with_connection() -> (Self, CommId, CommId) {
+        let mut network = Self::with_listener();
+        let (active, passive) = network.connected(1);
+        (network, active, passive)
     }
 
     /// Takes what an end has to send, without delivering it.
@@ -309,4 +338,8 @@ pub(crate) fn reason(event: &Event, id: CommId) -> RejectReason {
         Happened::Rejected { reason, .. } if event.id == id => *reason,
         other => panic!("{other:?}"),
     }
+}
+
+pub(crate) fn unreachable(id: CommId) -> Event {
+    Event { id, happened: Happened::Unreachable }
 }

@@ -1,20 +1,16 @@
 //! What peers are known by: a node GUID that any may name, addresses, queue pairs and communication ids.
 
-mod common;
-
 use std::net::IpAddr;
 
-use common::*;
-use transom_cm::{ConnectionState, Engine, Event, Handled, Happened, Service, Transmit};
+use super::network::*;
+use transom_cm::{Arrival, ConnectionState, Engine, Event, Handled, Happened, Service, Transmit};
 use transom_wire::cm::service::Addresses;
-use transom_wire::cm::{IpHeader, Message, RejectReason};
+use transom_wire::cm::{Bits, Ignored, IpHeader, Message, RejectReason};
 
 /// Rules: CM-19, CM-26
 #[test]
 fn a_queue_pair_that_is_connected_anew_ends_the_connection_before() {
-    let mut network = Network::new(2);
-    network.listen(1, Service::TCP, 10);
-    let (_, passive) = network.connected(1);
+    let (mut network, _, passive) = Network::with_connection();
     // The client's process dies, and another gets the same queue pair.
     network.ends[0].engine = Engine::new(transom_cm::Config { seed: 99, ..config(0) });
     let active = network.connect(0, 1, Service::TCP, 1);
@@ -37,9 +33,7 @@ fn a_queue_pair_that_is_connected_anew_ends_the_connection_before() {
 /// Rules: CM-19
 #[test]
 fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
-    let mut network = Network::new(2);
-    network.listen(1, Service::TCP, 10);
-    let (first, _) = network.connected(1);
+    let (mut network, first, _) = Network::with_connection();
     // The server's process dies, and another gets the same queue pair.
     network.ends[1].host = transom_cm::Ports::new([address(1)]);
     network.ends[1].engine = Engine::new(transom_cm::Config { seed: 99, ..config(1) });
@@ -132,9 +126,7 @@ fn a_request_that_waits_is_forgotten_for_its_own_sender_alone() {
 /// Rules: CM-17, CM-19
 #[test]
 fn an_id_that_a_peer_gives_anew_ends_the_connection_before() {
-    let mut network = Network::new(2);
-    network.listen(1, Service::TCP, 10);
-    let (_, passive) = network.connected(1);
+    let (mut network, _, passive) = Network::with_connection();
     network.ends[0].engine = Engine::new(config(0));
     network.ends[0].host.release_slot(config(0).slot);
     let active = network.connect(0, 1, Service::TCP, 3);
@@ -143,4 +135,59 @@ fn an_id_that_a_peer_gives_anew_ends_the_connection_before() {
     assert_eq!(reason(&network.event(0), active), RejectReason::StaleConnection);
     assert_eq!(network.event(1), disconnected(passive, false));
     network.finish();
+}
+
+/// Rules: CM-20, CM-45, CM-11, CM-12
+#[test]
+fn what_is_not_from_the_peer_changes_nothing() {
+    let mut network = Network::new(3);
+    network.listen(1, Service::TCP, 10);
+    let (active, passive) = network.connected(1);
+    network.ends[0].engine.disconnect(active, network.now).unwrap();
+    let dreq = network.outgoing(0).remove(0);
+    let dreq_but = |change: &dyn Fn(&mut transom_wire::cm::Dreq)| {
+        let mut other = dreq.clone();
+        let Message::Dreq(dreq) = &mut other.mad.message else { panic!() };
+        change(dreq);
+        other
+    };
+    // Another address; other ids, which are answered as nobody's; another queue pair.
+    let elsewhere = Transmit { source: address(2), ..dreq.clone() };
+    assert_eq!(network.deliver(&elsewhere), Handled::Unknown);
+    assert_eq!(network.deliver(&dreq_but(&|dreq| dreq.local_id.0 ^= 1)), Handled::Unknown);
+    assert_eq!(network.deliver(&dreq_but(&|dreq| dreq.remote_id.0 ^= 1)), Handled::Unknown);
+    assert_eq!(network.deliver(&dreq_but(&|dreq| dreq.remote_qpn = Bits::MAX)), Handled::Unknown);
+    network.run_but(is("DREP"));
+    let mut bytes = dreq.mad.write();
+    bytes[17] = 0x19;
+    let arrival = Arrival { source: address(0), destination: address(1) };
+    let alternate = Handled::Ignored(Ignored::AlternatePath);
+    assert_eq!(network.deliver_bytes(arrival, &bytes), alternate);
+    assert_eq!(
+        network.ends[1].engine.connection_state(passive),
+        Some(ConnectionState::Established)
+    );
+    // A transaction of another's making is none of its concern.
+    let mut other = dreq.clone();
+    other.mad.transaction ^= 0xff;
+    assert_eq!(network.deliver(&other), Handled::Taken(passive));
+    network.ends[1].engine.disconnect(passive, network.now).unwrap();
+    assert_eq!(network.outgoing(1)[0].mad.transaction, other.mad.transaction);
+    network.finish();
+}
+
+/// Rules: CM-41
+#[test]
+fn ids_name_their_process_and_are_unlike_each_other() {
+    let mut engines = [1, 2].map(|slot| Engine::new(transom_cm::Config::new(slot, 5, 9)));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..2_000 {
+        for (slot, engine) in (1..).zip(&mut engines) {
+            let id = engine.create(Service::TCP).unwrap();
+            assert_eq!(id.0 >> 24, slot);
+            assert!(seen.insert(id));
+        }
+    }
+    let first = Engine::new(transom_cm::Config::new(1, 5, 10)).create(Service::TCP).unwrap();
+    assert!(!seen.contains(&first));
 }
