@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use transom_device::Access;
 use transom_device::execution::{
     Counted, Effect, Injection, MemoryGone, Payload, PlainSend, Process, QpEvent, QueueSide,
-    Request, TakeShared,
+    Request, Shortcuts, TakeShared,
 };
 use transom_device::protection::{
     Announcer, Bind, Grant, Key, KeyTable, Kind, Operation, Place, Reason, Refusal, Region,
@@ -275,6 +275,16 @@ impl Environment {
     }
 }
 
+impl Shortcuts for Environment {
+    fn send_at_once(&self, send: &PlainSend, _data: Payload<'_>) -> bool {
+        let takes = self.at_once.get() && self.room.get() > 0;
+        if takes {
+            self.send_message(&send.request());
+        }
+        takes
+    }
+}
+
 impl Process for Environment {
     fn keys(&self) -> KeyTable<'_> {
         self.device.keys()
@@ -329,14 +339,6 @@ impl Process for Environment {
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {
         (srq == SRQ).then_some(self.pd)
-    }
-
-    fn send_at_once(&self, send: &PlainSend, _data: Payload<'_>) -> bool {
-        let takes = self.at_once.get() && self.room.get() > 0;
-        if takes {
-            self.send_message(&send.request());
-        }
-        takes
     }
 
     fn complete(&self, completion: &Completion) {

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use transom_device::execution::{Effect, MemoryGone, Process, QueueSide, TakeShared};
+use transom_device::execution::{Effect, MemoryGone, Process, QueueSide, Shortcuts, TakeShared};
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpSummary, QpTable};
 use transom_device::queue::{Address, Completion, Receive};
@@ -54,6 +54,9 @@ impl Port<'_> {
         }
     }
 }
+
+/// Everything goes as segments.
+impl Shortcuts for Port<'_> {}
 
 impl Process for Port<'_> {
     fn keys(&self) -> KeyTable<'_> {

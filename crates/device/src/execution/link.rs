@@ -3,7 +3,7 @@
 use super::Reply;
 use super::one_sided::CHUNK;
 use crate::protection::{Refusal, RemoteAddress};
-use crate::queue::Sge;
+use crate::queue::{Body, Sge};
 
 /// The local data of a send work request.
 #[derive(Clone, Copy)]
@@ -14,13 +14,51 @@ pub enum Payload<'a> {
     Buffers(&'a [Sge]),
 }
 
-/// What a one-sided operation is for, on the direct way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectTarget {
-    /// The memory.
-    pub at: RemoteAddress,
-    /// With XRC, the shared receive queue in whose protection domain the key is.
-    pub srq: Option<u32>,
+/// A WRITE, READ or atomic, as the direct way carries it out.
+#[derive(Clone, Copy)]
+pub enum OneSided<'a> {
+    /// RDMA WRITE without immediate data.
+    Write {
+        /// The peer's memory.
+        to: RemoteAddress,
+        /// What is written.
+        data: Payload<'a>,
+    },
+    /// RDMA READ.
+    Read {
+        /// The peer's memory.
+        from: RemoteAddress,
+        /// Where it is read to.
+        buffers: &'a [Sge],
+    },
+    /// Fetch-and-add or compare-and-swap.
+    Atomic {
+        /// The peer's word.
+        at: RemoteAddress,
+        /// Which of them.
+        body: &'a Body,
+        /// Where the old value goes.
+        buffers: &'a [Sge],
+    },
+}
+
+impl<'a> OneSided<'a> {
+    /// What a message of this length does, if the direct way takes it.
+    pub(super) fn of(body: &'a Body, payload: Payload<'a>, length: u64) -> Option<Self> {
+        Some(match (body, payload) {
+            (&Body::Write { address, key, immediate: None }, data) => {
+                Self::Write { to: RemoteAddress { address, key }, data }
+            }
+            (&Body::Read { address, key }, Payload::Buffers(buffers)) => {
+                Self::Read { from: RemoteAddress { address, key }, buffers }
+            }
+            (
+                &(Body::FetchAdd { address, key, .. } | Body::CompareSwap { address, key, .. }),
+                Payload::Buffers(buffers),
+            ) if length == 8 => Self::Atomic { at: RemoteAddress { address, key }, body, buffers },
+            _ => return None,
+        })
+    }
 }
 
 /// What became of a one-sided operation on the direct way.

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! [`one_sided`] is both the responder's way to carry out WRITE and READ and the initiator's direct
-//! way; whatever it declines there goes to the responder as a message, which decides by itself.
+//! way, one of the [`Shortcuts`]; whatever it declines there goes to the responder as a message, which decides by
+//! itself.
 //! Neither calls anybody but for memory and for what is told of the send queue ([`Process`]): what else is to be
 //! done comes out as values ([`Effects`]), and the next segment when it is asked for
 //! ([`Requester::next_segment`]).
@@ -31,11 +32,12 @@ mod requester;
 mod responder;
 pub mod retry;
 mod segmentation;
+mod shortcuts;
 
 pub use counted::Counted;
 pub use effects::{Effect, Effects};
 pub use failure::{Failure, Unheard, Why};
-pub use link::{Direct, DirectTarget, Payload, Segmentation, Sent};
+pub use link::{Direct, OneSided, Payload, Segmentation, Sent};
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use process::{Context, MemoryGone, Process, TakeShared};
 pub use rendezvous::Rendezvous;
@@ -44,6 +46,7 @@ pub use requester::{Connection, Requester, RequesterLimits};
 pub(crate) use requester::{SendWqe, status_of};
 pub use responder::{Receives, Responder};
 pub use segmentation::{MAX_BURST, packets};
+pub use shortcuts::Shortcuts;
 
 pub use crate::protection::MAX_MESSAGE;
 

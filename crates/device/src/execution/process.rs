@@ -1,16 +1,12 @@
 //! What a queue pair at work has around it: the process that it belongs to, for what must be done or known at
 //! once, and a buffer for everything else.
 
-use super::one_sided::Admission;
 use super::{
-    Counted, Direct, DirectTarget, Effects, Failure, Injection, Payload, PlainSend, QueueSide,
-    Request, Unheard,
+    Counted, Effects, Failure, Injection, MAX_DATAGRAM, QueueSide, Request, Shortcuts, Unheard,
 };
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
-use crate::queue::{Address, Body, Completion, Receive, Remote, Sge, Take};
-
-use super::MAX_DATAGRAM;
+use crate::queue::{Address, Completion, Receive, Take};
 
 /// Memory that cannot be reached any more, or not in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,9 +22,9 @@ pub enum TakeShared {
     Unknown,
 }
 
-/// What a queue pair must have of its process at once, for the next step depends on it, and what it may have
-/// done at once, for nothing has to come before it. Everything else it says by [`Effects`].
-pub trait Process {
+/// What a queue pair must have of its process at once, for the next step depends on it. What it may have done at once,
+/// for speed, is among the [`Shortcuts`]; everything else it says by [`Effects`].
+pub trait Process: Shortcuts {
     /// Its key table.
     fn keys(&self) -> KeyTable<'_>;
     /// Its queue pairs.
@@ -64,44 +60,6 @@ pub trait Process {
     }
     /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
     fn shared_pd(&self, srq: u32) -> Option<u32>;
-    /// Carries out a WRITE, READ or atomic on the direct way if it is plain: one buffer or inline data, no more
-    /// than a chunk, and all is allowed. True if it is done. Else the function for the operation below decides
-    /// anew, and says why: part of a WRITE or READ may have been done, of an atomic nothing. `kept` is what the
-    /// target answered before, if anything since the queue pair was connected.
-    fn try_at_once(
-        &self,
-        kept: &mut Option<Admission>,
-        body: &Body,
-        remote: &Remote,
-        data: Payload<'_>,
-        length: u64,
-    ) -> bool {
-        let _ = (kept, body, remote, data, length);
-        false
-    }
-    /// Hands a SEND to the link, with its data: one buffer or inline data. False if that cannot be done just
-    /// so, be it that there is no room or that the data may not be read; then it goes as a segment
-    /// ([`Requester::next_segment`](super::Requester::next_segment)), by which it is known why.
-    fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
-        let _ = (send, data);
-        false
-    }
-    /// RDMA WRITE straight into the peer's memory.
-    fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
-        let _ = (to, payload, length);
-        Direct::Declined
-    }
-    /// RDMA READ straight from the peer's memory.
-    fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {
-        let _ = (from, buffers, length);
-        Direct::Declined
-    }
-    /// A fetch-and-add or compare-and-swap straight on the peer's word. It is done once the answer is not
-    /// [`Direct::Declined`], also where the old value may not be stored (rule LA-08).
-    fn atomic_direct(&self, body: &Body, at: DirectTarget, buffers: &[Sge]) -> Direct {
-        let _ = (body, at, buffers);
-        Direct::Declined
-    }
     /// A work request of the send queue has ended: its completion is seen. That of a receive is among the
     /// [`Effects`], for an answer leaves before it.
     fn complete(&self, completion: &Completion);

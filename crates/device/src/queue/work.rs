@@ -73,6 +73,15 @@ pub enum Remote {
 }
 
 impl Remote {
+    /// The shared receive queue that an XRC message is for.
+    #[inline]
+    pub const fn srq(&self) -> Option<u32> {
+        match self {
+            Self::Srq(number) => Some(*number),
+            _ => None,
+        }
+    }
+
     /// The registry slot of the process that a message for a shared receive queue goes to: the top
     /// byte of the queue's number.
     pub const fn process(&self) -> Option<u8> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use transom_device::execution::{
     Context, Effect, Effects, Injection, MemoryGone, Process, Receives, Reply, Request, Responder,
-    Sink, Source, TakeShared,
+    Shortcuts, Sink, Source, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{Look, QpNumber, QpState, QpSummary, QpTable, Service};
@@ -170,6 +170,9 @@ impl<'a> AtForeign<'a> {
         same.then_some(srq)
     }
 }
+
+/// It sends nothing.
+impl Shortcuts for AtForeign<'_> {}
 
 impl Process for AtForeign<'_> {
     fn keys(&self) -> KeyTable<'_> {

@@ -1,15 +1,14 @@
 //! Starting: what a work request needs before it may begin, and its way to the link.
 
 use super::super::{
-    Context, Direct, DirectTarget, MAX_MESSAGE, Payload, Process, Reply, Request, Sent, Why,
-    one_sided, packets,
+    Context, Direct, MAX_MESSAGE, OneSided, Payload, Process, Reply, Request, Sent, Why, one_sided,
+    packets,
 };
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Step, buffers};
 use crate::operation::Data;
 use crate::protection::{
-    Operation, Reason, Refusal, RemoteAddress, Stamp, bind_type1, bind_type2, invalidate,
-    unbind_type1,
+    Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
 };
 use crate::qp::{QpNumber, Service};
 use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
@@ -182,28 +181,15 @@ impl Requester {
         payload: Payload<'_>,
         length: u64,
     ) -> Direct {
-        let srq = if let Remote::Srq(number) = remote { Some(*number) } else { None };
-        let target = |address, key| DirectTarget { at: RemoteAddress { address, key }, srq };
-        match (body, payload) {
-            (&Body::Write { address, key, immediate: None }, _) => {
-                // A list that fails half-way would leave half a message behind (rule LA-06).
-                if let Payload::Buffers(sges) = payload
-                    && (sges.len() > 1 || length > one_sided::CHUNK)
-                    && let Err(refusal) = buffers(cx, sges).check(Operation::LocalRead)
-                {
-                    return Direct::Near(refusal);
-                }
-                cx.process.write_direct(target(address, key), payload, length)
-            }
-            (&Body::Read { address, key }, Payload::Buffers(sges)) => {
-                cx.process.read_direct(target(address, key), sges, length)
-            }
-            (
-                &(Body::FetchAdd { address, key, .. } | Body::CompareSwap { address, key, .. }),
-                Payload::Buffers(sges),
-            ) if length == 8 => cx.process.atomic_direct(body, target(address, key), sges),
-            _ => Direct::Declined,
+        let Some(operation) = OneSided::of(body, payload, length) else { return Direct::Declined };
+        // A list that fails half-way would leave half a message behind (rule LA-06).
+        if let OneSided::Write { data: Payload::Buffers(sges), .. } = operation
+            && (sges.len() > 1 || length > one_sided::CHUNK)
+            && let Err(refusal) = buffers(cx, sges).check(Operation::LocalRead)
+        {
+            return Direct::Near(refusal);
         }
+        cx.process.carry_out_direct(operation, remote.srq(), length)
     }
 
     /// The local data of the work request of which [`Requester::next_segment`] has handed out a segment:

@@ -190,7 +190,7 @@ impl PacketResponder {
             Answer::Data { length, .. } => packets(length, self.mtu()),
             _ => 1,
         };
-        let srq = if let Remote::Srq(number) = remote { number } else { 0 };
+        let srq = remote.srq().unwrap_or(0);
         self.msn = next_msn(self.msn);
         self.resources.push(Resource::new(self.expected_psn, count, self.msn, srq, answer));
         self.expected_psn += u64::from(count);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{Admission, CHUNK, Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
-    Bytes, Context, CopyError, Counted, Direct, DirectTarget, Effects, Failure, Injection,
-    LocalBuffers, MemoryGone, Part, Payload, PlainSend, Process, QueueSide, Reply, Request,
-    Requester, Sent, Source, TakeShared, Unheard,
+    Bytes, Context, CopyError, Counted, Direct, Effects, Failure, Injection, LocalBuffers,
+    MemoryGone, OneSided, Part, Payload, PlainSend, Process, QueueSide, Reply, Request, Requester,
+    Sent, Shortcuts, Source, TakeShared, Unheard,
 };
 use transom_device::protection::{
     Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
@@ -107,115 +107,6 @@ impl Process for At<'_> {
         self.named_queue(srq).map(|srq| srq.config().pd.number())
     }
 
-    #[inline(always)]
-    fn try_at_once(
-        &self,
-        kept: &mut Option<Admission>,
-        body: &Body,
-        remote: &Remote,
-        data: Payload<'_>,
-        length: u64,
-    ) -> bool {
-        let (Body::Write { address, key, immediate: None }
-        | Body::Read { address, key }
-        | Body::FetchAdd { address, key, .. }
-        | Body::CompareSwap { address, key, .. }) = *body
-        else {
-            return false;
-        };
-        let srq = if let Remote::Srq(number) = remote { Some(*number) } else { None };
-        let way = if length <= CHUNK { self.direct_target(srq) } else { None };
-        let Some((target, place)) = way else { return false };
-        let at = RemoteAddress { address, key };
-        let copier = self.qp.device.process().copier();
-        let local = |buffer| self.local(slice::from_ref(buffer));
-        match (body, data) {
-            (Body::Write { .. }, Payload::Inline(bytes)) => {
-                target.try_at_once(kept, Operation::Write, at, length, |to| {
-                    // A program may write over what it sends, within this process.
-                    let there = address_of(to.place());
-                    there.is_none_or(|it| it.abs_diff(bytes.as_ptr() as u64) >= length)
-                        && copier.copy(place.destination(to.place()), bytes.into(), length).is_ok()
-                })
-            }
-            (Body::Write { .. }, Payload::Buffers([one])) => {
-                target.try_at_once(kept, Operation::Write, at, length, |to| {
-                    local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
-                        let from = Where::Here.source(from.place());
-                        copier.copy(place.destination(to.place()), from, length).is_ok()
-                    })
-                })
-            }
-            (Body::Read { .. }, Payload::Buffers([one])) => {
-                target.try_at_once(kept, Operation::Read, at, length, |from| {
-                    local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
-                        let to = Where::Here.destination(to.place());
-                        copier.copy(to, place.source(from.place()), length).is_ok()
-                    })
-                })
-            }
-            (atomic, Payload::Buffers([one])) if length == 8 => {
-                target.try_at_once(kept, atomic.operation(), at, length, |at| {
-                    local(one)
-                        .grant_whole(Operation::LocalWrite, one)
-                        .is_some_and(|to| self.change_at_once(body, place, at, &to))
-                })
-            }
-            _ => false,
-        }
-    }
-
-    fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
-        let (Link::Local(peer), device) = (self.link, &self.qp.device) else { return false };
-        if device.observer().is_some() {
-            return false;
-        }
-        let copier = device.process().copier();
-        peer.send_at_once(device.process().segment(), send, |to| match data {
-            Payload::Inline(bytes) => copier.copy(to, bytes.into(), send.length).is_ok(),
-            Payload::Buffers([one]) => {
-                let from = self.local(slice::from_ref(one)).grant_whole(Operation::LocalRead, one);
-                from.is_some_and(|from| {
-                    let from = Where::Here.source(from.place());
-                    copier.copy(to, from, send.length).is_ok()
-                })
-            }
-            Payload::Buffers(_) => false,
-        })
-    }
-
-    fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
-        let Some((target, place)) = self.direct_target(to.srq) else { return Direct::Declined };
-        let mut gather = self.gather(payload, 0, place);
-        outcome(target.write(to.at, Part::whole(length), &mut gather))
-    }
-
-    fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {
-        let Some((target, place)) = self.direct_target(from.srq) else { return Direct::Declined };
-        let mut scatter = self.scatter(buffers, 0, place);
-        outcome(target.read(from.at, Part::whole(length), &mut scatter))
-    }
-
-    fn atomic_direct(&self, body: &Body, at: DirectTarget, buffers: &[Sge]) -> Direct {
-        let Some((target, place)) = self.direct_target(at.srq) else { return Direct::Declined };
-        let local = self.local(buffers);
-        let change = |at: &Grant<'_>| {
-            let old = match place.word(at) {
-                Some(word) => change_word(word, |old| body.updated(old)),
-                None => self.change_private(body, at, None).map_err(|_| CopyError::Far)?,
-            };
-            let old = old.to_ne_bytes();
-            let mut old = Bytes { bytes: &old, process: self };
-            let stored =
-                local.each(Operation::LocalWrite, 0, 8, |done, part| old.copy_to(done, part));
-            stored.map_err(|error| match error {
-                CopyError::Far => CopyError::Near(local.gone(Operation::LocalWrite)),
-                near @ CopyError::Near(_) => near,
-            })
-        };
-        outcome(target.atomic(body.operation(), at.at, change))
-    }
-
     #[inline]
     fn complete(&self, completion: &Completion) {
         if let Some(feed) = &self.qp.feeds.send
@@ -256,12 +147,103 @@ impl Process for At<'_> {
     }
 }
 
-fn outcome(done: Result<(), Stop>) -> Direct {
-    match done {
-        Ok(()) => Direct::Done,
-        Err(Stop::Near(refusal)) => Direct::Near(refusal),
-        // The responder decides by itself, and says why.
-        Err(Stop::Closed | Stop::Refused(_)) => Direct::Declined,
+impl Shortcuts for At<'_> {
+    #[inline(always)]
+    fn try_at_once(
+        &self,
+        kept: &mut Option<Admission>,
+        body: &Body,
+        remote: &Remote,
+        data: Payload<'_>,
+        length: u64,
+    ) -> bool {
+        let (Body::Write { address, key, immediate: None }
+        | Body::Read { address, key }
+        | Body::FetchAdd { address, key, .. }
+        | Body::CompareSwap { address, key, .. }) = *body
+        else {
+            return false;
+        };
+        let way = if length <= CHUNK { self.direct_target(remote.srq()) } else { None };
+        let Some((target, place)) = way else { return false };
+        let at = RemoteAddress { address, key };
+        let copier = self.qp.device.process().copier();
+        let local = |buffer| self.local(slice::from_ref(buffer));
+        match (body, data) {
+            (Body::Write { .. }, Payload::Inline(bytes)) => {
+                target.try_at_once(kept, Operation::Write, at, length, |to| {
+                    // A program may write over what it sends, within this process.
+                    let there = address_of(to.place());
+                    there.is_none_or(|it| it.abs_diff(bytes.as_ptr() as u64) >= length)
+                        && copier.copy(place.destination(to.place()), bytes.into(), length).is_ok()
+                })
+            }
+            (Body::Write { .. }, Payload::Buffers([one])) => {
+                target.try_at_once(kept, Operation::Write, at, length, |to| {
+                    local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
+                        let from = Where::Here.source(from.place());
+                        copier.copy(place.destination(to.place()), from, length).is_ok()
+                    })
+                })
+            }
+            (Body::Read { .. }, Payload::Buffers([one])) => {
+                target.try_at_once(kept, Operation::Read, at, length, |from| {
+                    local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
+                        let to = Where::Here.destination(to.place());
+                        copier.copy(to, place.source(from.place()), length).is_ok()
+                    })
+                })
+            }
+            (atomic, Payload::Buffers([one])) if length == 8 => {
+                target.try_at_once(kept, atomic.operation(), at, length, |at| {
+                    local(one)
+                        .grant_whole(Operation::LocalWrite, one)
+                        .is_some_and(|to| self.change_at_once(body, place, at, &to))
+                })
+            }
+            _ => false,
+        }
+    }
+
+    fn carry_out_direct(&self, operation: OneSided<'_>, srq: Option<u32>, length: u64) -> Direct {
+        let Some((target, place)) = self.direct_target(srq) else { return Direct::Declined };
+        let part = Part::whole(length);
+        let done = match operation {
+            OneSided::Write { to, data } => {
+                target.write(to, part, &mut self.gather(data, 0, place))
+            }
+            OneSided::Read { from, buffers } => {
+                target.read(from, part, &mut self.scatter(buffers, 0, place))
+            }
+            OneSided::Atomic { at, body, buffers } => {
+                target.atomic(body.operation(), at, |word| self.change(body, place, word, buffers))
+            }
+        };
+        match done {
+            Ok(()) => Direct::Done,
+            Err(Stop::Near(refusal)) => Direct::Near(refusal),
+            // The responder decides by itself, and says why.
+            Err(Stop::Closed | Stop::Refused(_)) => Direct::Declined,
+        }
+    }
+
+    fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
+        let (Link::Local(peer), device) = (self.link, &self.qp.device) else { return false };
+        if device.observer().is_some() {
+            return false;
+        }
+        let copier = device.process().copier();
+        peer.send_at_once(device.process().segment(), send, |to| match data {
+            Payload::Inline(bytes) => copier.copy(to, bytes.into(), send.length).is_ok(),
+            Payload::Buffers([one]) => {
+                let from = self.local(slice::from_ref(one)).grant_whole(Operation::LocalRead, one);
+                from.is_some_and(|from| {
+                    let from = Where::Here.source(from.place());
+                    copier.copy(to, from, send.length).is_ok()
+                })
+            }
+            Payload::Buffers(_) => false,
+        })
     }
 }
 
@@ -375,6 +357,27 @@ impl At<'_> {
             domain,
         };
         Some((target, place))
+    }
+
+    /// Changes a word of the target's, and stores its old value.
+    fn change(
+        &self,
+        body: &Body,
+        place: Where<'_>,
+        at: &Grant<'_>,
+        buffers: &[Sge],
+    ) -> Result<(), CopyError> {
+        let old = match place.word(at) {
+            Some(word) => change_word(word, |old| body.updated(old)),
+            None => self.change_private(body, at, None).map_err(|_| CopyError::Far)?,
+        };
+        let (local, old) = (self.local(buffers), old.to_ne_bytes());
+        let mut old = Bytes { bytes: &old, process: self };
+        let stored = local.each(Operation::LocalWrite, 0, 8, |done, part| old.copy_to(done, part));
+        stored.map_err(|error| match error {
+            CopyError::Far => CopyError::Near(local.gone(Operation::LocalWrite)),
+            near @ CopyError::Near(_) => near,
+        })
     }
 
     /// Changes a word of the target's, if its old value can be stored for certain.
