@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use transom_device::execution::{PlainSend, Reply, Request, Sink, Source};
+use transom_device::execution::{PlainSend, Reply, Request};
 use transom_device::queue::Completion;
 use transom_net::faults::IncidentKind;
 use transom_net::{Answer, Arrival, Arrived, MessageData, Peer, Reception, Replying, Wire};
@@ -369,7 +369,9 @@ impl<'a> Dispatch<'a> {
                     }
                     let deferred = &mut deferred;
                     let Some(observer) = observer else {
-                        return self.execute(request, data, sink, Some(answer), deferred);
+                        let reply =
+                            self.adapter.execute(request, data, sink, Some(answer), deferred);
+                        return reply.unwrap_or(Reply::Dropped);
                     };
                     self.execute_observed(observer, request, data, sink, answer, deferred)
                 });
@@ -390,36 +392,6 @@ impl<'a> Dispatch<'a> {
             observer.answer(Interface::Local, Direction::Inbound, &answered, data);
         }
         qp.on_reply(answer, data);
-    }
-
-    /// Carries out a segment at the queue pair it is for; one for a shared receive queue of this
-    /// process may come for another's.
-    fn execute(
-        self,
-        request: &Request,
-        source: &mut dyn Source,
-        sink: &mut dyn Sink,
-        answer: Option<&dyn Fn(Reply)>,
-        deferred: &mut Deferred,
-    ) -> Reply {
-        let me = self.device().process().announcer().slot;
-        if request.to.slot() == me {
-            return match self.adapter.queue_pairs.get(request.to.index()) {
-                Some(qp) => qp.execute(request, source, sink, answer, deferred),
-                None => {
-                    let (from, to) = (request.from.bits(), request.to.bits());
-                    self.adapter.queue_pairs.note_none(from, to);
-                    Reply::Dropped
-                }
-            };
-        }
-        match request.remote.process() {
-            Some(slot) if slot == me => {
-                let targets = &self.adapter.foreign_targets;
-                targets.execute(self.adapter, request, source, sink, answer, deferred)
-            }
-            _ => Reply::Dropped,
-        }
     }
 
     /// A peer has ended: what it sent before still counts, the rest of what was under way to it is

@@ -323,6 +323,18 @@ impl Wire {
         room
     }
 
+    /// Sends a packet that goes with nothing else; false if there was no room for it.
+    pub fn send_packet(&self, packet: &Packet<'_>, path: &Path) -> bool {
+        let mut buffer = self.take_buffer();
+        let mut departed = true;
+        if buffer.add(packet, packet.payload.len() as u64) {
+            buffer.put(0, packet.payload);
+            departed = self.send(&mut buffer, path);
+        }
+        self.give_back(buffer);
+        departed
+    }
+
     /// What this host's kernel has refused last for its length, if it was for this address.
     pub fn too_long_for(&self, destination: IpAddr) -> Option<TooLong> {
         self.too_long.towards(destination)

@@ -6,9 +6,12 @@
 //! | local | processes of one user on one host, in the same namespaces | one-sided operations straight into the target's memory; the rest as messages in shared rings |
 //! | wire | anything else | RoCEv2 packets over UDP |
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use transom_net::{Path, Peer};
+use transom_device::execution::Segmentation;
+use transom_device::qp::Service;
+use transom_net::{MAX_COPIED, MAX_PAYLOAD, Path, Peer};
 
 /// Where a queue pair's requests go.
 #[derive(Clone, Default)]
@@ -22,4 +25,27 @@ pub(crate) enum Link {
     Local(Arc<Peer>),
     /// To a queue pair anywhere, by packets.
     Wire(Path),
+}
+
+impl Link {
+    /// Whether packets go to this address by it.
+    pub(crate) fn leads_to(&self, address: IpAddr) -> bool {
+        matches!(self, Self::Wire(path) if path.destination == address)
+    }
+
+    /// How messages of queue pairs of a service go by it.
+    pub(crate) fn segmentation(&self, service: Service) -> Segmentation {
+        match self {
+            // The shared receive queue that a message names may be another process's, or this one's, whichever
+            // has the receiving end: each message goes the one way or the other.
+            Self::Loopback | Self::Local(_) if service == Service::XrcInitiator => {
+                Segmentation::of_messages(MAX_PAYLOAD)
+            }
+            Self::None | Self::Loopback => Segmentation::default(),
+            Self::Local(_) => {
+                Segmentation { copied: MAX_COPIED, ..Segmentation::of_messages(MAX_PAYLOAD) }
+            }
+            Self::Wire(path) => path.segmentation(),
+        }
+    }
 }

@@ -80,7 +80,8 @@ impl<'a> Dispatch<'a> {
             }
             answer(reply);
         };
-        let reply = self.execute(request, source, sink, Some(&show), deferred);
+        let reply = self.adapter.execute(request, source, sink, Some(&show), deferred);
+        let reply = reply.unwrap_or(Reply::Dropped);
         show(reply);
         reply
     }

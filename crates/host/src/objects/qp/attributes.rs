@@ -12,8 +12,9 @@ use transom_device::queue::Address;
 use transom_system::addresses::{LOOPBACK, Unreachable};
 use transom_wire::{Psn, RnrTimer};
 
-use super::{Feed, QueuePair};
+use super::QueuePair;
 use crate::device::Limits;
+use crate::objects::cq::Feed;
 use crate::objects::{Deferred, Link};
 
 /// The rights to flush, which queue pairs grant but windows do not.

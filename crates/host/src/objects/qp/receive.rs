@@ -1,13 +1,16 @@
 //! The receiving half of a queue pair: what packets do to it, and what it answers.
 
+mod responses;
+
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use transom_device::execution::{Effect, Effects, Responder};
 use transom_device::qp::{QpNumber, Service};
-use transom_device::queue::SizeError;
+use transom_device::queue::{PostError, ReceiveRequest, SizeError};
 use transom_device::transport::NextAnswer;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
@@ -255,7 +258,41 @@ impl ReceiveHalf {
 
     /// Has it answer by this link.
     pub(super) fn lead(&mut self, link: Link, peer: QpNumber, qp: &QueuePair) {
-        self.packets.link = qp.segmentation(&link);
+        self.packets.link = link.segmentation(qp.config.service);
         (self.link, self.peer) = (link, peer);
+    }
+}
+
+impl QueuePair {
+    /// Posts a receive work request.
+    pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let mut guard = self.receive.half.lock();
+        let half = &mut *guard;
+        let at = self.here();
+        let result = half.responder.post(request, &mut at.context(&mut half.effects));
+        // In error it is flushed at once, and the completion may be one too many.
+        let mut deferred = Deferred::default();
+        half.settle(self, &mut deferred);
+        drop(guard);
+        deferred.run(&self.adapter);
+        result
+    }
+
+    /// Sends the delayed acknowledgement.
+    pub(crate) fn acknowledge(&self) {
+        self.receive.half.lock().acknowledge(self);
+    }
+
+    /// The same at exit. Another thread may be about to keep one back, for a message whose completion
+    /// the program has seen already; but it may also be one that does not go on.
+    pub(crate) fn acknowledge_at_exit(&self, until: Instant) {
+        if let Some(mut half) = self.receive.half.try_lock_until(until) {
+            half.acknowledge(self);
+        }
+    }
+
+    /// Forgets a receive it has taken from this shared queue, which is gone.
+    pub(crate) fn forget_shared(&self, srq: u32) {
+        self.receive.half.lock().responder.forget_shared(srq);
     }
 }

@@ -5,58 +5,53 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use transom_device::execution::{MAX_DATAGRAM, Request, Sent, Source};
 use transom_device::protection::PROCESSES;
+use transom_device::qp::QpNumber;
 use transom_device::queue::{Address, Remote};
 use transom_net::{Path, Peer, RingBytes, Where};
 use transom_system::addresses::leaves_host;
 
-use super::{At, Outgoing};
+use super::At;
+use super::outbound::Outgoing;
 use crate::device::{Direction, Interface};
-use crate::objects::{Adapter, Deferred, Recipient};
+use crate::objects::{Adapter, Deferred, Link};
 
 impl At<'_> {
-    /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
-    /// One for an address that is not here is lost, as on a network.
-    pub(super) fn send_datagram(&self, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
-        let request = outgoing.request;
-        let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
-        match Recipient::of(request) {
-            Recipient::QueuePair => {}
-            Recipient::Members => {
-                return self.send_to_group(&datagram.address, outgoing, deferred);
-            }
-            // Whoever got it would drop it.
-            Recipient::Nobody => return Sent::Unreachable,
-        }
-        let device = &self.qp.device;
-        let slot = request.to.slot();
-        if device.port().is_over_wire(&datagram.address, slot) {
-            return self.send_over_wire(&datagram.address, outgoing);
+    /// The link that leads to the queue pair that a datagram is for. One for an address that is not here is lost, as on
+    /// a network.
+    pub(super) fn link_of_datagram(&self, to: &Address, number: QpNumber) -> Link {
+        let (device, slot) = (&self.qp.device, number.slot());
+        let port = device.port();
+        if port.is_over_wire(to, slot) {
+            return self.link_over_wire(to);
         }
         if slot == self.qp.number.slot() {
-            return self.send_loopback(request.to, outgoing, deferred);
+            return Link::Loopback;
         }
         if let Some(peer) = device.peer(slot) {
-            return self.send_to_peer(&peer, outgoing);
+            return Link::Local(peer);
         }
-        if device.port().is_another_users(slot) {
-            return self.send_over_wire(&datagram.address, outgoing);
+        if port.is_another_users(slot) {
+            return self.link_over_wire(to);
         }
-        let _ = device.port().check_same_registry(slot);
-        Sent::Unreachable
+        let _ = port.check_same_registry(slot);
+        Link::None
     }
 
-    fn send_over_wire(&self, address: &Address, outgoing: Outgoing<'_>) -> Sent {
-        let path = self.qp.device.port().path(address, self.qp.number, MAX_DATAGRAM);
-        match self.qp.device.port().open_wire() {
-            Ok(()) => self.send_packets(&path, outgoing),
-            Err(_) => Sent::Unreachable,
-        }
+    fn link_over_wire(&self, to: &Address) -> Link {
+        let port = self.qp.device.port();
+        let path = port.path(to, self.qp.number, MAX_DATAGRAM);
+        port.open_wire().map_or(Link::None, |()| Link::Wire(path))
     }
 
     /// Sends to the group's network and to all members on this host but this queue pair itself, in all
     /// processes; waits before it begins until there is room for each that the local link leads to, so
     /// that none gets a datagram twice.
-    fn send_to_group(&self, to: &Address, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
+    pub(super) fn send_to_group(
+        &self,
+        to: &Address,
+        outgoing: Outgoing<'_>,
+        deferred: &mut Deferred,
+    ) -> Sent {
         let Outgoing { request, payload, .. } = outgoing;
         let device = &self.qp.device;
         let gid = &to.gid;
@@ -85,9 +80,11 @@ impl At<'_> {
         }
         let members = self.qp.adapter.groups.members(gid);
         for member in members.filter(|qp| qp.number != self.qp.number) {
-            let sent = self.send_loopback(member.number, outgoing, deferred);
-            if matches!(sent, Sent::Near(_)) {
-                return sent;
+            let mut data = self.gather(payload, request.offset, Where::Here);
+            let mut nothing = RingBytes::none(device.process().copier());
+            let _ = member.execute(request, &mut data, &mut nothing, None, deferred);
+            if let Some(refusal) = data.failed {
+                return Sent::Near(refusal);
             }
         }
         for peer in &peers {

@@ -1,0 +1,150 @@
+//! What the device wants done on a queue pair: at once, under the lock of the half that wants it, or later, if it needs
+//! the other half.
+
+use tracing::debug;
+use transom_device::execution::{Counted, Effect, Effects, QpEvent, QueueSide};
+use transom_device::qp::QpState;
+use transom_device::queue::{Completion, Flags, Status};
+
+use super::{More, QpReceives, QueuePair};
+use crate::events::AsyncEvent;
+use crate::objects::Deferred;
+
+impl QueuePair {
+    /// Does what the device wants done on a half whose lock is held: whoever calls that half next
+    /// completes behind it. What needs the other half is left for when no lock is held.
+    #[inline]
+    pub(super) fn carry_out_all(&self, effects: &mut Effects, deferred: &mut Deferred) {
+        for effect in effects.all() {
+            self.carry_out(effect, deferred);
+        }
+        effects.clear();
+    }
+
+    /// Does one of these things.
+    #[inline]
+    pub(super) fn carry_out(&self, effect: &Effect, deferred: &mut Deferred) {
+        let Effect::Complete { completion, solicited } = effect else {
+            return self.carry_out_other(effect, deferred);
+        };
+        self.receive_completes(completion, *solicited, deferred);
+    }
+
+    /// Has the completion of a receive seen.
+    #[inline]
+    pub(super) fn receive_completes(
+        &self,
+        completion: &Completion,
+        solicited: bool,
+        deferred: &mut Deferred,
+    ) {
+        if self.counters.any(Counted::RECV) {
+            self.count_receive(completion);
+        }
+        if let Some(feed) = &self.feeds.receive {
+            feed.complete(completion, solicited, deferred);
+        }
+    }
+
+    #[cold]
+    fn count_receive(&self, completion: &Completion) {
+        // Of a rendezvous the data is yet to come, and with it another completion.
+        let announced = completion.flags & (Flags::TAG_MATCH | Flags::TAG_DATA_VALID);
+        if announced != Flags::TAG_MATCH {
+            let done = completion.status == Status::Success;
+            self.counters.count(Counted::RECV, done.then_some(completion.byte_length.into()));
+        }
+    }
+
+    #[cold]
+    fn carry_out_other(&self, effect: &Effect, deferred: &mut Deferred) {
+        match effect {
+            Effect::CompleteShared { srq, completion, solicited } => {
+                // A queue destroyed since has nobody left to tell.
+                let srq = self.adapter.shared_queues.get(*srq);
+                if let Some(feed) = srq.as_ref().and_then(|srq| srq.xrc_feed()) {
+                    feed.complete(completion, *solicited, deferred);
+                }
+            }
+            Effect::GiveUpShared { srq } => match (&self.config.receives, srq) {
+                (QpReceives::Srq(srq), _) => srq.returned().add(1),
+                (_, Some(number)) => {
+                    if let Some(srq) = self.adapter.shared_queues.get(*number) {
+                        srq.returned().add(1);
+                    }
+                }
+                _ => {}
+            },
+            Effect::ForgetUnexpected => {
+                if let QpReceives::Srq(srq) = &self.config.receives {
+                    srq.forget_unexpected();
+                }
+            }
+            Effect::Event(event) => self.raise_for(*event),
+            Effect::FlushOther(QueueSide::Send) => {
+                deferred.flush(self.number.index(), QueueSide::Receive);
+            }
+            Effect::FlushOther(QueueSide::Receive) => {
+                deferred.flush(self.number.index(), QueueSide::Send);
+            }
+            Effect::Rendezvous => deferred.start_rendezvous(self.number.index()),
+            Effect::Complete { .. } | Effect::Respond(_) => unreachable!("done elsewhere"),
+        }
+    }
+
+    fn raise_for(&self, event: QpEvent) {
+        self.events.raise(match event {
+            QpEvent::Established => AsyncEvent::Established,
+            QpEvent::AccessError => AsyncEvent::QpAccessError,
+            QpEvent::RequestError => AsyncEvent::QpRequestError,
+            QpEvent::SendQueueDrained => AsyncEvent::SendQueueDrained,
+            QpEvent::LastWqeReached => AsyncEvent::LastWqeReached,
+        });
+    }
+
+    /// Starts the rendezvous that wait, as far as there is room.
+    pub(crate) fn start_rendezvous(&self, deferred: &mut Deferred) {
+        self.drive_with(More::Nothing, deferred, |requester, cx| {
+            while requester.has_rendezvous_room() {
+                let Some(next) = self.receive.half.lock().responder.next_rendezvous() else {
+                    break;
+                };
+                requester.rendezvous(&next, cx);
+            }
+        });
+    }
+
+    /// Flushes one queue of a queue pair in error.
+    pub(crate) fn flush(&self, side: QueueSide, deferred: &mut Deferred) {
+        match side {
+            QueueSide::Send => {
+                let half = &mut *self.send.lock();
+                if self.summary().gate().state == QpState::Error {
+                    half.flush(self, deferred);
+                    half.count(&self.device);
+                }
+            }
+            QueueSide::Receive => {
+                let half = &mut *self.receive.half.lock();
+                if self.summary().gate().state == QpState::Error {
+                    half.flush(self, deferred);
+                }
+            }
+        }
+    }
+
+    /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
+    pub(crate) fn fail_fatally(&self, deferred: &mut Deferred) {
+        // With both, as `modify` has them: else that might open the gate again that falls here.
+        let fell = {
+            let _both = (self.send.lock(), self.receive.half.lock());
+            self.summary().fall(QpState::Error)
+        };
+        if fell {
+            debug!(qp = %self.number, "queue pair in error, a completion was lost");
+            self.events.raise(AsyncEvent::QpFatal);
+        }
+        self.flush(QueueSide::Send, deferred);
+        self.flush(QueueSide::Receive, deferred);
+    }
+}

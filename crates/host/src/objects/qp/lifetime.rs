@@ -1,0 +1,175 @@
+//! How a queue pair begins, is opened once more, and ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use parking_lot::Mutex;
+use transom_device::Access;
+use transom_device::qp::{Gate, QpNumber, QpState, QpSummary};
+
+use super::explained::Told;
+use super::feeds::Feeds;
+use super::receive::{ReceiveHalf, Receiving};
+use super::send::SendHalf;
+use super::{Holds, QpAttributes, QpConfig, QpReceives, QueuePair};
+use crate::events::AsyncEvent;
+use crate::objects::completion_counter::Counters;
+use crate::objects::cq::Feed;
+use crate::objects::{Adapter, Busy, Deferred, Link, RegisterError, XrcDomain};
+
+/// What a queue pair tells of.
+const EVENTS: &[AsyncEvent] = &[
+    AsyncEvent::QpFatal,
+    AsyncEvent::QpRequestError,
+    AsyncEvent::QpAccessError,
+    AsyncEvent::Established,
+    AsyncEvent::SendQueueDrained,
+    AsyncEvent::LastWqeReached,
+];
+
+impl QueuePair {
+    /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`](crate::device::Limits).
+    pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
+        let device = adapter.device();
+        device.check_own()?;
+        let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
+        let send = SendHalf::new(requester).map_err(|_| RegisterError::Exhausted)?;
+        let receive = ReceiveHalf::new(config.service, responder);
+        let receive = receive.map_err(|_| RegisterError::Exhausted)?;
+        let events = config.events.attach(config.id, EVENTS)?;
+        if let Some(pd) = &config.pd {
+            pd.adopt().map_err(|_| RegisterError::Busy)?;
+        }
+        let feeds = Feeds::new(&config, &send.requester, &receive.responder);
+        let made = feeds.and_then(|feeds| match adapter.queue_pairs.take_index() {
+            Some(index) => Ok((index, feeds)),
+            None => {
+                feeds.all().for_each(Feed::end);
+                Err(RegisterError::Exhausted)
+            }
+        });
+        let (index, feeds) = made.inspect_err(|_| {
+            if let Some(pd) = &config.pd {
+                pd.release();
+            }
+        })?;
+        let number = QpNumber::new(device.process().announcer().slot, index);
+        match &config.receives {
+            QpReceives::Srq(srq) => srq.adopt(),
+            QpReceives::Xrc(domain) => domain.adopt(),
+            QpReceives::Own { .. } | QpReceives::Nowhere => {}
+        }
+        let inherited = QpSummary::default();
+        inherited.set_gate(Gate {
+            state: QpState::Error,
+            service: config.service,
+            access: Access::empty(),
+            by_message: false,
+            read_resources: 0,
+            pd: config.pd.as_ref().map_or(0, |pd| pd.number()),
+        });
+        let qp = Arc::new(Self {
+            device: device.clone(),
+            adapter: adapter.clone(),
+            number,
+            events,
+            inherited,
+            send: Mutex::new(send),
+            receive: Receiving::new(receive),
+            feeds,
+            holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
+            counters: Counters::default(),
+            told: Told::default(),
+            config,
+        });
+        qp.open_gate(QpState::Reset, &QpAttributes::reset());
+        let domain = match &qp.config.receives {
+            QpReceives::Xrc(domain) => Some(domain),
+            _ => None,
+        };
+        qp.summary().set_xrc_domain(domain.and_then(|domain| domain.file()));
+        qp.summary().set_own_domain(domain.map_or(0, |domain| domain.number()));
+        let shares = matches!(qp.config.receives, QpReceives::Srq(_) | QpReceives::Xrc(_));
+        qp.summary().set_shares_receives(shares);
+        adapter.queue_pairs.enter(index, &qp);
+        Ok(qp)
+    }
+}
+
+impl Adapter {
+    /// The receiving end of an XRC connection, by number, held once more
+    /// (`ibv_open_qp(3)`); `None` if this process has none of that number in the domain.
+    pub fn open_xrc_target(&self, number: u32, domain: &Arc<XrcDomain>) -> Option<Arc<QueuePair>> {
+        let qp = self.queue_pairs.get(QpNumber::from_bits(number).index())?;
+        let QpReceives::Xrc(own) = &qp.config.receives else { return None };
+        if qp.number.bits() != number || !Arc::ptr_eq(own, domain) {
+            return None;
+        }
+        let one_more = |count| (count > 0).then(|| count + 1);
+        qp.holds.handles.fetch_update(AcqRel, Acquire, one_more).ok()?;
+        Some(qp)
+    }
+}
+
+impl QueuePair {
+    /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),
+    /// or its being a member of a multicast group (rule CR-10).
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        let bound = self.device.options().windows_2a && self.summary().windows() > 0;
+        if bound || self.holds.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
+    }
+
+    /// Ends the queue pair unless something keeps it. When it returns, nothing arrives through it any
+    /// more and its completions are gone.
+    pub fn destroy(&self) -> Result<(), Busy> {
+        self.check_unused()?;
+        match self.holds.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
+            Ok(1) => {}
+            // Others hold it, or it is gone already.
+            Ok(_) | Err(_) => return Ok(()),
+        }
+        // That of a forked child's parent goes on.
+        if !self.device.process().is_inherited() {
+            self.close();
+            self.summary().leave();
+        }
+        self.adapter.queue_pairs.leave(self.number.index());
+        let QpConfig { pd, receives, .. } = &self.config;
+        self.feeds.all().for_each(Feed::end);
+        match receives {
+            QpReceives::Srq(srq) => srq.release(),
+            QpReceives::Xrc(domain) => domain.release(),
+            QpReceives::Own { .. } | QpReceives::Nowhere => {}
+        }
+        if let Some(pd) = pd {
+            pd.release();
+        }
+        self.counters.release();
+        Ok(())
+    }
+
+    /// Lets nothing in any more, and waits for what is under way.
+    fn close(&self) {
+        let mut deferred = Deferred::default();
+        {
+            let mut half = self.send.lock();
+            let mut receive = self.receive.half.lock();
+            receive.repeat_last_acknowledgement(self);
+            self.open_gate(QpState::Reset, &QpAttributes::reset());
+            half.requester.reset();
+            half.count(&self.device);
+            half.lead(Link::None, QpNumber::from_bits(0), self);
+            receive.reset(self, &mut deferred);
+        }
+        deferred.run(&self.adapter);
+        // A program may end next, and its peer is to have the last answers.
+        self.device.port().send_rest();
+        let keys = self.device.process().segment().keys();
+        keys.drain_queue_pair(self.number.index(), &**self.device.process());
+    }
+
+    /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.
+    pub fn leave_groups(&self) {
+        self.adapter.groups.leave_all(self.device.port(), self);
+    }
+}

@@ -1,0 +1,260 @@
+//! The sending half of a queue pair: what is posted to it, and what moves it on.
+
+use std::sync::atomic::Ordering::*;
+
+use transom_device::execution::{Context, Effects, Requester};
+use transom_device::qp::QpNumber;
+use transom_device::queue::{PostError, SendRequest, SizeError};
+use transom_wire::Psn;
+
+use super::services::At;
+use super::{QpAttributes, QueuePair};
+use crate::device::Device;
+use crate::objects::{Deferred, Link};
+
+/// Whether another request is posted right after one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// The caller's list goes on.
+    Follows,
+    /// It does not, but where much is on its way already, more may follow soon.
+    Perhaps,
+    /// What has been posted is sent.
+    Nothing,
+}
+
+/// Packets that a queue pair has on their way before what it posts waits for the next poll, to leave with more.
+/// Few requests that a program waits for are more at a time.
+const MUCH: u32 = 8;
+/// Work requests that wait so at most: one burst, if they are small.
+const MOST_WAITING: u64 = 32;
+
+/// Posts one request of a batch.
+pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
+
+/// The send queue, and where it sends to.
+pub(super) struct SendHalf {
+    /// As set, of both halves: changed with both locked.
+    pub(super) attributes: QpAttributes,
+    pub(super) requester: Requester,
+    pub(super) link: Link,
+    /// The queue pair at the other end.
+    pub(super) peer: QpNumber,
+    /// `sq_psn`: the target lets in directly only whom it expects with this number.
+    pub(super) first: Psn,
+    scheduled: Scheduled,
+    /// Whether the wire link counts it among those that send.
+    counted: bool,
+    /// What the device wants done; empty whenever the half is not locked.
+    effects: Effects,
+}
+
+impl SendHalf {
+    /// A half that sends nowhere yet.
+    pub(super) fn new(requester: Requester) -> Result<Self, SizeError> {
+        Ok(Self {
+            attributes: QpAttributes::reset(),
+            effects: requester.effects()?,
+            requester,
+            link: Link::None,
+            peer: QpNumber::from_bits(0),
+            first: Psn::default(),
+            scheduled: Scheduled::default(),
+            counted: false,
+        })
+    }
+
+    /// Has it send by this link.
+    pub(super) fn lead(&mut self, link: Link, peer: QpNumber, qp: &QueuePair) {
+        self.requester.lead(link.segmentation(qp.config.service), peer);
+        (self.link, self.peer) = (link, peer);
+    }
+
+    /// Tells the program once nothing is under way.
+    pub(super) fn notify_drained(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        self.requester.notify_drained(&mut at.context(&mut self.effects));
+        at.settle(&mut self.effects, deferred);
+    }
+
+    /// Completes everything posted as flushed.
+    pub(super) fn flush(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        self.requester.flush(&mut at.context(&mut self.effects));
+        at.settle(&mut self.effects, deferred);
+    }
+
+    /// Tells the wire link whether packets are on their way.
+    #[inline]
+    pub(super) fn count(&mut self, device: &Device) {
+        let sends = self.requester.awaits_packets();
+        if sends != self.counted
+            && let Some(wire) = device.port().wire()
+        {
+            self.counted = sends;
+            wire.count_sender(sends);
+        }
+    }
+}
+
+impl QueuePair {
+    /// Posts a send work request and carries out what can be at once. If more follows, that may be left
+    /// until then; if what follows cannot be posted, [`QueuePair::advance`] is to be called instead.
+    #[inline]
+    pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
+        self.drive(more, |requester, cx| requester.post(request, cx))
+    }
+
+    /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
+    /// it is given for one after the other; they have been checked against what the queue pair was
+    /// created for.
+    pub fn post_send_batch(
+        &self,
+        count: usize,
+        each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        self.drive(More::Perhaps, |requester, cx| {
+            requester.check_room(count, cx.summary)?;
+            each(&mut |request| requester.post(request, cx))
+        })
+    }
+
+    /// Goes on with what waited for time or room, or for more to follow.
+    pub fn advance(&self) {
+        self.drive(More::Nothing, |_, _| ());
+    }
+
+    /// Goes on because a deadline has come that the device was told.
+    pub(crate) fn advance_in_time(&self, deadline: u64) {
+        if self.send.lock().scheduled.take(deadline) {
+            self.advance();
+        }
+    }
+
+    /// Runs `step` on the send queue, then carries out what can be.
+    #[inline]
+    pub(super) fn drive<T>(
+        &self,
+        more: More,
+        step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T,
+    ) -> T {
+        let mut deferred = Deferred::default();
+        let result = self.drive_with(more, &mut deferred, step);
+        deferred.run(&self.adapter);
+        result
+    }
+
+    #[inline]
+    pub(super) fn drive_with<T>(
+        &self,
+        more: More,
+        deferred: &mut Deferred,
+        step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T,
+    ) -> T {
+        let mut guard = self.send.lock();
+        let half = &mut *guard;
+        let requester = &mut half.requester;
+        let at = At::new(self, &half.link, half.peer, half.first);
+        let mut cx = at.context(&mut half.effects);
+        let result = step(requester, &mut cx);
+        // What goes by packets leaves with what follows.
+        let waits = match (&half.link, more) {
+            (Link::Wire(_), More::Follows) => true,
+            (Link::Wire(_), More::Perhaps) => self.leaves_with_next_poll(requester),
+            _ => false,
+        };
+        if requester.has_work() && !waits {
+            at.advance(requester, &mut cx, deferred);
+        }
+        at.settle(cx.effects, deferred);
+        half.count(&self.device);
+        let deadline = half.requester.deadline().filter(|deadline| half.scheduled.add(*deadline));
+        drop(guard);
+        if let Some(deadline) = deadline {
+            self.device.work.schedule(deadline, self.number.index());
+        }
+        result
+    }
+
+    /// Whether what has been posted may wait for the next poll: a program that polls as it should has much on its
+    /// way, and what comes back makes it poll. Then it is seen to that the poll sends it.
+    fn leaves_with_next_poll(&self, requester: &Requester) -> bool {
+        let waits = requester.packets_under_way() >= MUCH
+            && requester.requests_waiting() < MOST_WAITING
+            && !self.device.work.listens.load(Relaxed);
+        if waits && let Some(wire) = self.device.port().wire() {
+            wire.stall(self.number.index());
+        }
+        waits
+    }
+}
+
+/// When a queue pair is to be advanced, as the device knows: the earliest deadline, and the one that was the earliest
+/// before. What else the device was told is out of date.
+#[derive(Debug, Default)]
+struct Scheduled {
+    first: Option<u64>,
+    next: Option<u64>,
+}
+
+impl Scheduled {
+    /// Whether the device is to be told of a deadline. One that moves away is looked at when the earlier one comes.
+    fn add(&mut self, deadline: u64) -> bool {
+        let is_first = self.first.is_none_or(|first| deadline < first);
+        if is_first {
+            self.next = self.first.replace(deadline);
+        }
+        is_first
+    }
+
+    /// A deadline has come: whether the queue pair is to be advanced.
+    fn take(&mut self, deadline: u64) -> bool {
+        let is_first = self.first == Some(deadline);
+        if is_first {
+            self.first = self.next.take();
+        }
+        is_first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use super::*;
+
+    /// A timeout, and a pause that a receiver asks for before it again and again: what was told of the timeout before
+    /// does not pile up, and each deadline is kept.
+    #[test]
+    fn deadlines_that_are_out_of_date_come_to_nothing() {
+        const TIMEOUT: u64 = 1_000_000;
+        const PAUSE: u64 = 7;
+        let (mut scheduled, mut told) = (Scheduled::default(), BinaryHeap::new());
+        let tell = |scheduled: &mut Scheduled, told: &mut BinaryHeap<_>, deadline| {
+            if scheduled.add(deadline) {
+                told.push(Reverse(deadline));
+            }
+        };
+        let (mut now, mut rounds) = (0, 0);
+        tell(&mut scheduled, &mut told, TIMEOUT);
+        while now < 3 * TIMEOUT {
+            let wanted = now + PAUSE;
+            tell(&mut scheduled, &mut told, wanted);
+            loop {
+                let Some(Reverse(deadline)) = told.pop() else { panic!("{wanted} is forgotten") };
+                now = deadline;
+                if scheduled.take(deadline) {
+                    break;
+                }
+            }
+            assert!(now <= wanted, "{now} and not {wanted}");
+            if now == wanted {
+                rounds += 1;
+                tell(&mut scheduled, &mut told, now + TIMEOUT);
+            }
+            assert!(told.len() <= 2, "{told:?}");
+        }
+        assert!(rounds > 100_000);
+    }
+}
