@@ -26,46 +26,46 @@ fn refused(command: &'static str) -> c_int {
 
 /// Commands that return an errno value and set `errno`.
 macro_rules! errno {
-    ($($(#[$doc:meta])* $name:ident)+) => {
-        $($(#[$doc])* /// `EOPNOTSUPP`.
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])* /// `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
             errno_of(stringify!($name), || Err(refused(stringify!($name))))
-        })+
+        }
     };
 }
 
 /// Functions that return a number, or -1 and set `errno`.
 macro_rules! minus_one {
-    ($($(#[$doc:meta])* $name:ident)+) => {
-        $($(#[$doc])* /// -1, `EOPNOTSUPP`.
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])* /// -1, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
             number_of(stringify!($name), || Err(refused(stringify!($name))))
-        })+
+        }
     };
 }
 
 /// Functions that return a pointer, or null and set `errno`.
 macro_rules! null {
-    ($($(#[$doc:meta])* $name:ident)+) => {
-        $($(#[$doc])* /// Null, `EOPNOTSUPP`.
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])* /// Null, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> *mut c_void {
             pointer_of(stringify!($name), || Err(refused(stringify!($name))))
-        })+
+        }
     };
 }
 
 /// Functions that return nothing and have nothing to do it with.
 macro_rules! nothing {
-    ($($(#[$doc:meta])* $name:ident)+) => {
-        $($(#[$doc])*
-        pub extern "C" fn $name() {})+
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        pub extern "C" fn $name() {}
     };
 }
 
 /// Functions that post work to a queue, and say which request is the first they did not take.
 macro_rules! post {
-    ($($(#[$doc:meta])* $name:ident)+) => {
-        $($(#[$doc])* /// `EOPNOTSUPP`: the first request already.
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])* /// `EOPNOTSUPP`: the first request already.
         ///
         /// # Safety
         /// `bad` is null or writable.
@@ -79,9 +79,225 @@ macro_rules! post {
                 unsafe { *bad = requests };
             }
             errno_of(stringify!($name), || Err(refused(stringify!($name))))
-        })+
+        }
     };
 }
+
+/// All of them, handed to a macro: by the versions that each has beside the one in the map of the shared object, and
+/// with what each does.
+#[macro_export]
+macro_rules! private_functions {
+    ($each:path) => {
+        $each! {
+            ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+                own __ioctl_final_num_attrs
+                /// Logs what happens in a provider's context.
+                nothing __verbs_log
+                /// Makes a provider's context on a device of the kernel's.
+                null _verbs_init_and_alloc_context
+                /// A command for the kernel through `ioctl`.
+                errno execute_ioctl
+                /// Advice about memory.
+                errno ibv_cmd_advise_mr
+                /// Allocates memory of a device.
+                errno ibv_cmd_alloc_dm
+                /// Allocates a memory window.
+                errno ibv_cmd_alloc_mw
+                /// Allocates a protection domain.
+                errno ibv_cmd_alloc_pd
+                /// Attaches a queue pair to a multicast group.
+                errno ibv_cmd_attach_mcast
+                /// Closes an XRC domain.
+                errno ibv_cmd_close_xrcd
+                /// Creates an address handle.
+                errno ibv_cmd_create_ah
+                /// Creates counters.
+                errno ibv_cmd_create_counters
+                /// Creates a completion queue.
+                errno ibv_cmd_create_cq
+                /// Creates an extended completion queue.
+                errno ibv_cmd_create_cq_ex
+                /// Creates an extended completion queue over memory of the driver's.
+                errno ibv_cmd_create_cq_ex2
+                /// Creates a flow rule.
+                errno ibv_cmd_create_flow
+                /// Creates an ESP action of flow rules.
+                errno ibv_cmd_create_flow_action_esp
+                /// Creates a queue pair.
+                errno ibv_cmd_create_qp
+                /// Creates a queue pair with extended attributes.
+                errno ibv_cmd_create_qp_ex
+                /// Creates a queue pair with extended attributes and answers.
+                errno ibv_cmd_create_qp_ex2
+                /// Creates a table of receive work queues.
+                errno ibv_cmd_create_rwq_ind_table
+                /// Creates a shared receive queue.
+                errno ibv_cmd_create_srq
+                /// Creates an extended shared receive queue.
+                errno ibv_cmd_create_srq_ex
+                /// Creates a work queue.
+                errno ibv_cmd_create_wq
+                /// Frees a memory window.
+                errno ibv_cmd_dealloc_mw
+                /// Frees a protection domain.
+                errno ibv_cmd_dealloc_pd
+                /// Ends a registration.
+                errno ibv_cmd_dereg_mr
+                /// Destroys an address handle.
+                errno ibv_cmd_destroy_ah
+                /// Destroys counters.
+                errno ibv_cmd_destroy_counters
+                /// Destroys a completion queue.
+                errno ibv_cmd_destroy_cq
+                /// Destroys a flow rule.
+                errno ibv_cmd_destroy_flow
+                /// Destroys an action of flow rules.
+                errno ibv_cmd_destroy_flow_action
+                /// Destroys a queue pair.
+                errno ibv_cmd_destroy_qp
+                /// Destroys a table of receive work queues.
+                errno ibv_cmd_destroy_rwq_ind_table
+                /// Destroys a shared receive queue.
+                errno ibv_cmd_destroy_srq
+                /// Destroys a work queue.
+                errno ibv_cmd_destroy_wq
+                /// Detaches a queue pair from a multicast group.
+                errno ibv_cmd_detach_mcast
+                /// Frees memory of a device.
+                errno ibv_cmd_free_dm
+                /// Opens a context.
+                errno ibv_cmd_get_context
+                /// Changes a completion queue.
+                errno ibv_cmd_modify_cq
+                /// Changes an ESP action of flow rules.
+                errno ibv_cmd_modify_flow_action_esp
+                /// Changes a queue pair.
+                errno ibv_cmd_modify_qp
+                /// Changes a queue pair, with extended attributes.
+                errno ibv_cmd_modify_qp_ex
+                /// Changes a shared receive queue.
+                errno ibv_cmd_modify_srq
+                /// Changes a work queue.
+                errno ibv_cmd_modify_wq
+                /// Opens a shared XRC queue pair.
+                errno ibv_cmd_open_qp
+                /// Opens an XRC domain.
+                errno ibv_cmd_open_xrcd
+                /// Polls a completion queue.
+                minus_one ibv_cmd_poll_cq
+                /// Posts receive requests.
+                post ibv_cmd_post_recv
+                /// Posts send requests.
+                post ibv_cmd_post_send
+                /// Posts receive requests to a shared queue.
+                post ibv_cmd_post_srq_recv
+                /// Asks about a context.
+                errno ibv_cmd_query_context
+                /// Asks about a device.
+                errno ibv_cmd_query_device_any
+                /// Asks about a region that is imported.
+                errno ibv_cmd_query_mr
+                /// Asks about a port.
+                errno ibv_cmd_query_port
+                /// Asks about a queue pair.
+                errno ibv_cmd_query_qp
+                /// Asks about a shared receive queue.
+                errno ibv_cmd_query_srq
+                /// Reads counters.
+                errno ibv_cmd_read_counters
+                /// Registers memory of a device.
+                errno ibv_cmd_reg_dm_mr
+                /// Registers a dma-buf.
+                errno ibv_cmd_reg_dmabuf_mr
+                /// Registers memory.
+                errno ibv_cmd_reg_mr
+                /// Asks for the next completion event.
+                errno ibv_cmd_req_notify_cq
+                /// Changes a registration.
+                errno ibv_cmd_rereg_mr
+                /// Resizes a completion queue.
+                errno ibv_cmd_resize_cq
+                /// Reads a file of a device in sysfs; ours has none there.
+                minus_one ibv_read_ibdev_sysfs_file
+                /// Fills in a provider's completion queue; none was created.
+                nothing verbs_init_cq
+                own verbs_open_device
+                /// Gives a provider's context its functions; there is no such context.
+                nothing verbs_set_ops
+                /// Ends a provider's context; there is no such context.
+                nothing verbs_uninit_context
+            }
+            ["IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+                /// Allocates a DMA handle.
+                errno ibv_cmd_alloc_dmah
+                /// Exports pages of a device as a dma-buf.
+                minus_one ibv_cmd_export_dmabuf_fd
+                /// Frees a DMA handle.
+                errno ibv_cmd_free_dmah
+                /// Asks for the speed of a port.
+                errno ibv_cmd_query_port_speed
+                /// Registers memory, with extended attributes.
+                errno ibv_cmd_reg_mr_ex
+            }
+            ["IBVERBS_PRIVATE_65"] {
+                /// Allocates from a dma-buf heap.
+                null ibv_dmabuf_heap_alloc
+                /// Opens the dma-buf heap that confidential guests share.
+                null ibv_dmabuf_heap_cc_shared_init
+                /// Closes a dma-buf heap; none was opened.
+                nothing ibv_dmabuf_heap_destroy
+                /// Frees memory of a dma-buf heap; none was allocated.
+                nothing ibv_dmabuf_heap_free
+            }
+            [] {
+                /// Creates a completion counter.
+                errno ibv_cmd_create_comp_cntr
+                /// Destroys a completion counter.
+                errno ibv_cmd_destroy_comp_cntr
+                /// Adds to a completion counter.
+                errno ibv_cmd_inc_comp_cntr
+                /// Adds to the errors of a completion counter.
+                errno ibv_cmd_inc_err_comp_cntr
+                /// Has a completion counter count operations of a queue pair.
+                errno ibv_cmd_qp_attach_comp_cntr
+                /// Asks about completion counters.
+                errno ibv_cmd_query_comp_cntr_caps
+                /// Reads a completion counter.
+                errno ibv_cmd_read_comp_cntr
+                /// Reads the errors of a completion counter.
+                errno ibv_cmd_read_err_comp_cntr
+                /// Sets a completion counter.
+                errno ibv_cmd_set_comp_cntr
+                /// Sets the errors of a completion counter.
+                errno ibv_cmd_set_err_comp_cntr
+                /// Announces a provider of rdma-core up to version 56.
+                nothing verbs_register_driver_34
+                /// Announces a provider of rdma-core 57 or 58.
+                nothing verbs_register_driver_57
+                /// Announces a provider of rdma-core 59 to 63.
+                nothing verbs_register_driver_59
+                /// Announces a provider of rdma-core 64.
+                nothing verbs_register_driver_64
+                /// Announces a provider of rdma-core 65.
+                nothing verbs_register_driver_65
+            }
+        }
+    };
+}
+
+/// Defines those that only say no; what else a function does is written out below.
+macro_rules! define {
+    ($($later:tt { $($(#[$doc:meta])* $kind:ident $name:ident)+ })+) => {
+        $($($kind! { $(#[$doc])* $name })+)+
+    };
+}
+
+/// Written out.
+macro_rules! own {
+    ($name:ident) => {};
+}
+
+private_functions!(define);
 
 /// Opens a device with what its provider needs to know; ours needs nothing, so with null this is
 /// [`ibv_open_device`], else null, `EOPNOTSUPP`.
@@ -99,203 +315,6 @@ pub extern "C" fn verbs_open_device(
 /// a command that is never carried out, so it is the number given.
 pub extern "C" fn __ioctl_final_num_attrs(attributes: c_uint, _link: *mut c_void) -> c_uint {
     attributes
-}
-
-nothing! {
-    /// Logs what happens in a provider's context.
-    __verbs_log
-    /// Closes a dma-buf heap; none was opened.
-    ibv_dmabuf_heap_destroy
-    /// Frees memory of a dma-buf heap; none was allocated.
-    ibv_dmabuf_heap_free
-    /// Fills in a provider's completion queue; none was created.
-    verbs_init_cq
-    /// Announces a provider of rdma-core up to version 56.
-    verbs_register_driver_34
-    /// Announces a provider of rdma-core 57 or 58.
-    verbs_register_driver_57
-    /// Announces a provider of rdma-core 59 to 63.
-    verbs_register_driver_59
-    /// Announces a provider of rdma-core 64.
-    verbs_register_driver_64
-    /// Announces a provider of rdma-core 65.
-    verbs_register_driver_65
-    /// Gives a provider's context its functions; there is no such context.
-    verbs_set_ops
-    /// Ends a provider's context; there is no such context.
-    verbs_uninit_context
-}
-
-null! {
-    /// Makes a provider's context on a device of the kernel's.
-    _verbs_init_and_alloc_context
-    /// Allocates from a dma-buf heap.
-    ibv_dmabuf_heap_alloc
-    /// Opens the dma-buf heap that confidential guests share.
-    ibv_dmabuf_heap_cc_shared_init
-}
-
-minus_one! {
-    /// Exports pages of a device as a dma-buf.
-    ibv_cmd_export_dmabuf_fd
-    /// Polls a completion queue.
-    ibv_cmd_poll_cq
-    /// Reads a file of a device in sysfs; ours has none there.
-    ibv_read_ibdev_sysfs_file
-}
-
-post! {
-    /// Posts receive requests.
-    ibv_cmd_post_recv
-    /// Posts send requests.
-    ibv_cmd_post_send
-    /// Posts receive requests to a shared queue.
-    ibv_cmd_post_srq_recv
-}
-
-errno! {
-    /// A command for the kernel through `ioctl`.
-    execute_ioctl
-    /// Advice about memory.
-    ibv_cmd_advise_mr
-    /// Allocates memory of a device.
-    ibv_cmd_alloc_dm
-    /// Allocates a DMA handle.
-    ibv_cmd_alloc_dmah
-    /// Allocates a memory window.
-    ibv_cmd_alloc_mw
-    /// Allocates a protection domain.
-    ibv_cmd_alloc_pd
-    /// Attaches a queue pair to a multicast group.
-    ibv_cmd_attach_mcast
-    /// Closes an XRC domain.
-    ibv_cmd_close_xrcd
-    /// Creates an address handle.
-    ibv_cmd_create_ah
-    /// Creates a completion counter.
-    ibv_cmd_create_comp_cntr
-    /// Creates counters.
-    ibv_cmd_create_counters
-    /// Creates a completion queue.
-    ibv_cmd_create_cq
-    /// Creates an extended completion queue.
-    ibv_cmd_create_cq_ex
-    /// Creates an extended completion queue over memory of the driver's.
-    ibv_cmd_create_cq_ex2
-    /// Creates a flow rule.
-    ibv_cmd_create_flow
-    /// Creates an ESP action of flow rules.
-    ibv_cmd_create_flow_action_esp
-    /// Creates a queue pair.
-    ibv_cmd_create_qp
-    /// Creates a queue pair with extended attributes.
-    ibv_cmd_create_qp_ex
-    /// Creates a queue pair with extended attributes and answers.
-    ibv_cmd_create_qp_ex2
-    /// Creates a table of receive work queues.
-    ibv_cmd_create_rwq_ind_table
-    /// Creates a shared receive queue.
-    ibv_cmd_create_srq
-    /// Creates an extended shared receive queue.
-    ibv_cmd_create_srq_ex
-    /// Creates a work queue.
-    ibv_cmd_create_wq
-    /// Frees a memory window.
-    ibv_cmd_dealloc_mw
-    /// Frees a protection domain.
-    ibv_cmd_dealloc_pd
-    /// Ends a registration.
-    ibv_cmd_dereg_mr
-    /// Destroys an address handle.
-    ibv_cmd_destroy_ah
-    /// Destroys a completion counter.
-    ibv_cmd_destroy_comp_cntr
-    /// Destroys counters.
-    ibv_cmd_destroy_counters
-    /// Destroys a completion queue.
-    ibv_cmd_destroy_cq
-    /// Destroys a flow rule.
-    ibv_cmd_destroy_flow
-    /// Destroys an action of flow rules.
-    ibv_cmd_destroy_flow_action
-    /// Destroys a queue pair.
-    ibv_cmd_destroy_qp
-    /// Destroys a table of receive work queues.
-    ibv_cmd_destroy_rwq_ind_table
-    /// Destroys a shared receive queue.
-    ibv_cmd_destroy_srq
-    /// Destroys a work queue.
-    ibv_cmd_destroy_wq
-    /// Detaches a queue pair from a multicast group.
-    ibv_cmd_detach_mcast
-    /// Frees memory of a device.
-    ibv_cmd_free_dm
-    /// Frees a DMA handle.
-    ibv_cmd_free_dmah
-    /// Opens a context.
-    ibv_cmd_get_context
-    /// Adds to a completion counter.
-    ibv_cmd_inc_comp_cntr
-    /// Adds to the errors of a completion counter.
-    ibv_cmd_inc_err_comp_cntr
-    /// Changes a completion queue.
-    ibv_cmd_modify_cq
-    /// Changes an ESP action of flow rules.
-    ibv_cmd_modify_flow_action_esp
-    /// Changes a queue pair.
-    ibv_cmd_modify_qp
-    /// Changes a queue pair, with extended attributes.
-    ibv_cmd_modify_qp_ex
-    /// Changes a shared receive queue.
-    ibv_cmd_modify_srq
-    /// Changes a work queue.
-    ibv_cmd_modify_wq
-    /// Opens a shared XRC queue pair.
-    ibv_cmd_open_qp
-    /// Opens an XRC domain.
-    ibv_cmd_open_xrcd
-    /// Has a completion counter count operations of a queue pair.
-    ibv_cmd_qp_attach_comp_cntr
-    /// Asks about completion counters.
-    ibv_cmd_query_comp_cntr_caps
-    /// Asks about a context.
-    ibv_cmd_query_context
-    /// Asks about a device.
-    ibv_cmd_query_device_any
-    /// Asks about a region that is imported.
-    ibv_cmd_query_mr
-    /// Asks about a port.
-    ibv_cmd_query_port
-    /// Asks for the speed of a port.
-    ibv_cmd_query_port_speed
-    /// Asks about a queue pair.
-    ibv_cmd_query_qp
-    /// Asks about a shared receive queue.
-    ibv_cmd_query_srq
-    /// Reads a completion counter.
-    ibv_cmd_read_comp_cntr
-    /// Reads counters.
-    ibv_cmd_read_counters
-    /// Reads the errors of a completion counter.
-    ibv_cmd_read_err_comp_cntr
-    /// Registers memory of a device.
-    ibv_cmd_reg_dm_mr
-    /// Registers a dma-buf.
-    ibv_cmd_reg_dmabuf_mr
-    /// Registers memory.
-    ibv_cmd_reg_mr
-    /// Registers memory, with extended attributes.
-    ibv_cmd_reg_mr_ex
-    /// Asks for the next completion event.
-    ibv_cmd_req_notify_cq
-    /// Changes a registration.
-    ibv_cmd_rereg_mr
-    /// Resizes a completion queue.
-    ibv_cmd_resize_cq
-    /// Sets a completion counter.
-    ibv_cmd_set_comp_cntr
-    /// Sets the errors of a completion counter.
-    ibv_cmd_set_err_comp_cntr
 }
 
 /// How a provider announced itself before rdma-core; those have been ignored since.
