@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{TIMEOUT, address, block_on, bytes_of, context, provider, status};
+use common::{
+    Ends, TIMEOUT, address, block_on, both, bytes_of, context, problem, provider, status, until,
+};
 use rustix::event::epoll;
 use std::future::Future;
 use std::io::Read;
@@ -15,63 +17,10 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 use transom::{
-    Access, CompletionQueue, Connection, ConnectionProblem, ConnectionRequest, Connector,
-    Destination, Error, Initialized, Listener, MemoryRegion, Pending, ProtectionDomain, QueuePair,
-    Rejection, Result, Rights, Service, Status, Type2, Window,
+    Access, CompletionQueue, Connection, ConnectionProblem, Connector, Destination, Error,
+    Listener, MemoryRegion, Pending, ProtectionDomain, QueuePair, Rejection, Result, Rights,
+    Service, Status, Type2, Window,
 };
-
-/// A server's end and a client's, of one process.
-struct Ends {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    listener: Listener,
-}
-
-impl Ends {
-    fn new() -> Self {
-        let context = context();
-        let pd = ProtectionDomain::new(&context).unwrap();
-        let cq = CompletionQueue::new(&context, 256).unwrap();
-        let listener = Listener::bind(&provider(), address()).unwrap();
-        Self { pd, cq, listener }
-    }
-
-    fn queue_pair(&self) -> QueuePair<Initialized> {
-        QueuePair::builder(&self.pd, &self.cq).build().unwrap()
-    }
-
-    fn connecting(&self, private_data: &[u8]) -> Pending<'static, Connection> {
-        let connector = Connector::new(self.listener.local_address()).private_data(private_data);
-        connector.connect(self.queue_pair()).unwrap()
-    }
-
-    /// A client's connection on its way, and its request.
-    fn request(&self, private_data: &[u8]) -> (Pending<'static, Connection>, ConnectionRequest) {
-        let mut client = self.connecting(private_data);
-        let mut accept = self.listener.accept();
-        let request = until(|| {
-            assert!(client.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
-            accept.try_wait().unwrap()
-        });
-        (client, request)
-    }
-
-    /// Both ends of a connection, the client's first.
-    fn connected(&self) -> (Connection, Connection) {
-        let (client, request) = self.request(b"");
-        both(client, request.accept(self.queue_pair(), b"").unwrap())
-    }
-}
-
-/// Both ends, each of which waits for the other.
-fn both(
-    client: Pending<'static, Connection>,
-    server: Pending<'static, Connection>,
-) -> (Connection, Connection) {
-    let client = thread::spawn(move || client.wait().unwrap());
-    let server = server.wait().unwrap();
-    (client.join().unwrap(), server)
-}
 
 /// A task that has given up waiting is not kept until somebody comes.
 #[test]
@@ -89,25 +38,6 @@ fn who_waits_no_more_is_let_go_of() {
     assert!(Pin::new(&mut next).poll(&mut Context::from_waker(&waker)).is_pending());
     drop((next, waker));
     assert_eq!(Arc::strong_count(&task), 1);
-}
-
-/// What there is once it is.
-fn until<T>(mut there: impl FnMut() -> Option<T>) -> T {
-    let begun = std::time::Instant::now();
-    loop {
-        match there() {
-            Some(found) => return found,
-            None => assert!(begun.elapsed() < TIMEOUT, "it does not come"),
-        }
-    }
-}
-
-/// Why there is no connection.
-fn problem<T>(result: Result<T>) -> ConnectionProblem {
-    match result.err().expect("no connection") {
-        Error::Connection(error) => error.problem,
-        other => panic!("{other}"),
-    }
 }
 
 fn rejection<T>(result: Result<T>) -> Rejection {

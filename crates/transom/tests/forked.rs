@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Pair, TIMEOUT, address, alone, block_on, context, has_faults, need, provider};
+use common::{Ends, Pair, TIMEOUT, alone, block_on, has_faults, need};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::ffi::c_int;
@@ -14,10 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use transom::{
-    CompletionQueue, Connection, Connector, Driver, Initialized, Listener, Pending,
-    ProtectionDomain, QueuePair,
-};
+use transom::Driver;
 
 unsafe extern "C" {
     fn fork() -> c_int;
@@ -50,42 +47,19 @@ fn ends_well(child: Pid) {
     assert_eq!(status.exit_status(), Some(0));
 }
 
-struct Ends {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    listener: Listener,
-}
-
-impl Ends {
-    fn new() -> Self {
-        let context = context();
-        let pd = ProtectionDomain::new(&context).unwrap();
-        let cq = CompletionQueue::new(&context, 16).unwrap();
-        Self { pd, cq, listener: Listener::bind(&provider(), address()).unwrap() }
-    }
-
-    fn queue_pair(&self) -> QueuePair<Initialized> {
-        QueuePair::builder(&self.pd, &self.cq).build().unwrap()
-    }
-
-    fn connecting(&self) -> Pending<'static, Connection> {
-        Connector::new(self.listener.local_address()).connect(self.queue_pair()).unwrap()
-    }
-
-    /// Awaits both ends of a connection, and its end.
-    fn await_all(&self) {
-        let connecting = self.connecting();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                block_on(async {
-                    let request = self.listener.accept().await.unwrap();
-                    let accepted = request.accept(self.queue_pair(), b"").unwrap();
-                    accepted.await.unwrap().disconnection().await.unwrap();
-                });
+/// Awaits both ends of a connection, and its end.
+fn await_all(ends: &Ends) {
+    let connecting = ends.connecting(b"");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            block_on(async {
+                let request = ends.listener.accept().await.unwrap();
+                let accepted = request.accept(ends.queue_pair(), b"").unwrap();
+                accepted.await.unwrap().disconnection().await.unwrap();
             });
-            block_on(async { drop(connecting.await.unwrap()) });
         });
-    }
+        block_on(async { drop(connecting.await.unwrap()) });
+    });
 }
 
 struct Tells(mpsc::Sender<()>);
@@ -114,12 +88,12 @@ fn a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited() 
         ends_well(forked(|| {
             // Of this copy the parent's thread knows nothing, nor that it is gone.
             drop(next.take());
-            Ends::new().await_all();
+            await_all(&Ends::new());
             if depth > 0 {
-                ends_well(forked(|| Ends::new().await_all()));
+                ends_well(forked(|| await_all(&Ends::new())));
             }
         }));
-        let (mut client, begun) = (ends.connecting(), Instant::now());
+        let (mut client, begun) = (ends.connecting(b""), Instant::now());
         while told.try_recv().is_err() {
             assert!(begun.elapsed() < TIMEOUT, "nobody wakes the parent's task");
             assert!(client.wait_timeout(Duration::from_millis(1)).unwrap().is_none());

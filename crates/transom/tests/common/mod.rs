@@ -8,9 +8,11 @@
 #![allow(dead_code, unused_imports, unused_macros)]
 
 mod device;
+mod ends;
 mod faults;
 
 pub(crate) use device::{Departure, departs, need};
+pub(crate) use ends::{Ends, both, problem, until};
 pub(crate) use faults::{ALONE, TOO_EARLY, alone, has_faults, until_the_device_goes};
 
 use std::future::Future;
