@@ -216,6 +216,15 @@ pub fn ip(words: &str) {
     assert!(status.expect("there is an ip command").success(), "ip {words}");
 }
 
+/// Gives the namespace of a test loopback, and an interface beside it with the address 10.9.0.1.
+pub fn interfaces_up() {
+    ip("link set lo up");
+    ip("link add eth0 type veth peer name far");
+    ip("address add 10.9.0.1/24 dev eth0");
+    ip("link set eth0 up");
+    ip("link set far up");
+}
+
 /// Takes the registry of this namespace away in the end, for another namespace may get its number.
 struct RegistryOfNamespace;
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use transom_abi::*;
 use transom_host::{Copying, Options};
 
-use super::{End, connect, open_adapter, post, recv, with_sges, wr};
+use super::{End, bring_up, connect, open_adapter, post, recv, usual_attr, with_sges, wr};
 
 /// How the two ends are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,21 @@ impl Pair {
     pub fn another(&self, kind: ibv_qp_type) -> (*mut ibv_qp, *mut ibv_qp) {
         let (qa, qb) = (self.a.qp(kind), self.b.qp(kind));
         connect(qa, qb);
+        (qa, qb)
+    }
+
+    /// Another RC queue pair of each end, connected; what each is set to may differ from the usual.
+    pub fn another_with(
+        &self,
+        origin: impl FnOnce(&mut ibv_qp_attr),
+        target: impl FnOnce(&mut ibv_qp_attr),
+    ) -> (*mut ibv_qp, *mut ibv_qp) {
+        let (qa, qb) = (self.a.qp(IBV_QPT_RC), self.b.qp(IBV_QPT_RC));
+        let (mut to_b, mut to_a) = (usual_attr(qb), usual_attr(qa));
+        origin(&mut to_b);
+        target(&mut to_a);
+        bring_up(qa, &to_b);
+        bring_up(qb, &to_a);
         (qa, qb)
     }
 

@@ -30,21 +30,6 @@ fn send(wr_id: u64) -> ibv_send_wr {
     ibv_send_wr { wr_id, ..wr(IBV_WR_SEND) }
 }
 
-/// Another two queue pairs in RTS; what each is set to differs from the usual.
-fn two(
-    pair: &Pair,
-    origin: impl FnOnce(&mut ibv_qp_attr),
-    target: impl FnOnce(&mut ibv_qp_attr),
-) -> (*mut ibv_qp, *mut ibv_qp) {
-    let (qa, qb) = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
-    let (mut to_b, mut to_a) = (usual_attr(qb), usual_attr(qa));
-    origin(&mut to_b);
-    target(&mut to_a);
-    bring_up(qa, &to_b);
-    bring_up(qb, &to_a);
-    (qa, qb)
-}
-
 /// Another two queue pairs, of which the target hears nothing yet: it is in INIT.
 fn deaf(pair: &Pair, origin: impl FnOnce(&mut ibv_qp_attr)) -> (*mut ibv_qp, *mut ibv_qp) {
     let (qa, qb) = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
@@ -94,7 +79,7 @@ on_each_link! {
         for code in [1, 5, 12, 16, 19, 20, 21, 22] {
             for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {
                 let origin = |attr: &mut ibv_qp_attr| (attr.rnr_retry, attr.min_rnr_timer) = (1, 1);
-                let (qa, _) = two(&pair, origin, |attr| attr.min_rnr_timer = code);
+                let (qa, _) = pair.another_with(origin, |attr| attr.min_rnr_timer = code);
                 takes_at_least(rnr(code), || {
                     post(qa, &mut rdma_wr(opcode, &mut [], far.addr(), keys(mb).1));
                     pair.a.expect(IBV_WC_RNR_RETRY_EXC_ERR);
@@ -111,7 +96,7 @@ on_each_link! {
         let follower = Follower::new(&pair.a, &pair.b);
         for count in [0, 1, 3] {
             let origin = |attr: &mut ibv_qp_attr| attr.rnr_retry = count;
-            let (qa, qb) = two(&pair, origin, |attr| attr.min_rnr_timer = 18);
+            let (qa, qb) = pair.another_with(origin, |attr| attr.min_rnr_timer = 18);
             takes_at_least(rnr(18) * u32::from(count), || {
                 post(qa, &mut send(1));
                 post(qa, &mut send(2));
@@ -124,7 +109,7 @@ on_each_link! {
         for (count, status) in [(0, IBV_WC_RNR_RETRY_EXC_ERR), (1, IBV_WC_SUCCESS)] {
             until("a receive in time", || {
                 let origin = |attr: &mut ibv_qp_attr| attr.rnr_retry = count;
-                let (qa, qb) = two(&pair, origin, |attr| attr.min_rnr_timer = 31);
+                let (qa, qb) = pair.another_with(origin, |attr| attr.min_rnr_timer = 31);
                 in_time(rnr(31), (qa, qb), || {
                     post(qa, &mut send(1));
                     follower.follow();
@@ -143,11 +128,11 @@ on_each_link! {
     /// Rules: RN-04
     fn seven_rnr_retries_have_no_end(link: Link) {
         let pair = Pair::rc(link);
-        let (qa, qb) = two(&pair, |attr| attr.rnr_retry = 7, |attr| attr.min_rnr_timer = 1);
+        let (qa, qb) = pair.another_with(|attr| attr.rnr_retry = 7, |attr| attr.min_rnr_timer = 1);
         post(qa, &mut send(1));
         for _ in 0..3 {
             let slower = |attr: &mut ibv_qp_attr| attr.min_rnr_timer = 13;
-            let (other, _) = two(&pair, |attr| attr.rnr_retry = 6, slower);
+            let (other, _) = pair.another_with(|attr| attr.rnr_retry = 6, slower);
             post(other, &mut send(2));
             assert_eq!(pair.a.expect(IBV_WC_RNR_RETRY_EXC_ERR).wr_id, 2);
         }
@@ -163,7 +148,7 @@ on_each_link! {
         let pair = Pair::rc(link);
         let follower = Follower::new(&pair.a, &pair.b);
         until("each receive in time", || {
-            let qps = two(&pair, |attr| attr.rnr_retry = 1, |attr| attr.min_rnr_timer = 29);
+            let qps = pair.another_with(|attr| attr.rnr_retry = 1, |attr| attr.min_rnr_timer = 29);
             for wr_id in 0..3 {
                 takes_at_least(rnr(29), || {
                     in_time(rnr(29), qps, || {
@@ -278,7 +263,7 @@ on_each_link! {
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
         let key = keys(mb).1;
         for round in 1..=10 {
-            let (qa, _) = two(&pair, |attr| attr.max_rd_atomic = 1, |_| ());
+            let (qa, _) = pair.another_with(|attr| attr.max_rd_atomic = 1, |_| ());
             far.set_word(0, round);
             let mut read = [sge(near.addr() + 4096, 1 << 19, ma)];
             post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut read, far.addr() + 4096, key));
@@ -310,7 +295,7 @@ on_each_link! {
             rdma_wr(read, &mut sges, far.addr(), key),
             atomic_wr(add, &mut sges, far.addr(), key, 1, 0),
         ] {
-            let (qa, qb) = two(&pair, |attr| attr.max_rd_atomic = 0, |_| ());
+            let (qa, qb) = pair.another_with(|attr| attr.max_rd_atomic = 0, |_| ());
             let before = far.word(0);
             post(qa, &mut wr);
             assert_eq!(pair.a.expect(IBV_WC_LOC_QP_OP_ERR).wr_id, 1);
@@ -328,7 +313,7 @@ on_each_link! {
         let key = keys(mb).1;
         for serves in [1, 8, 16] {
             let origin = |attr: &mut ibv_qp_attr| attr.max_rd_atomic = serves;
-            let (qa, _) = two(&pair, origin, |attr| attr.max_dest_rd_atomic = serves);
+            let (qa, _) = pair.another_with(origin, |attr| attr.max_dest_rd_atomic = serves);
             near.fill(0);
             for at in (0..8).map(|at| at << 16) {
                 let mut sges = [sge(near.addr() + at, 1 << 16, ma)];

@@ -72,11 +72,7 @@ fn a_listener_at_loopback_is_reached_by_each_address_of_its_host() {
         path_of!("a_listener_at_loopback_is_reached_by_each_address_of_its_host"),
         Way::Namespace,
         || {
-            ip("link set lo up");
-            ip("link add eth0 type veth peer name far");
-            ip("address add 10.9.0.1/24 dev eth0");
-            ip("link set eth0 up");
-            ip("link set far up");
+            interfaces_up();
             let file = File::open();
             for own in ["127.0.0.1", "127.0.1.1", "[::1]"] {
                 let listener = file.listener(&format!("{own}:0"));

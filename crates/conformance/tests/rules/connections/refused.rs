@@ -11,11 +11,7 @@ use transom_conformance::processes::*;
 #[test]
 fn addresses_that_cannot_be_had() {
     alone(path_of!("addresses_that_cannot_be_had"), Way::Namespace, || {
-        ip("link set lo up");
-        ip("link add eth0 type veth peer name far");
-        ip("address add 10.9.0.1/24 dev eth0");
-        ip("link set eth0 up");
-        ip("link set far up");
+        interfaces_up();
         let file = File::open();
         for (own, shared) in [("10.9.0.1", libc::EADDRINUSE), ("127.0.0.1", libc::EADDRNOTAVAIL)] {
             let id = file.id();

@@ -20,14 +20,11 @@ fn two(
     origin: impl FnOnce(&mut ibv_qp_attr),
     target: impl FnOnce(&mut ibv_qp_attr),
 ) -> (*mut ibv_qp, *mut ibv_qp) {
-    let (qa, qb) = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
-    let soon = ibv_qp_attr { timeout: 8, retry_cnt: 1, rnr_retry: 1, ..usual_attr(qb) };
-    let (mut to_b, mut to_a) = (soon, usual_attr(qa));
-    origin(&mut to_b);
-    target(&mut to_a);
-    bring_up(qa, &to_b);
-    bring_up(qb, &to_a);
-    (qa, qb)
+    let soon = |attr: &mut ibv_qp_attr| {
+        (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (8, 1, 1);
+        origin(attr);
+    };
+    pair.another_with(soon, target)
 }
 
 /// Sends a message that ends with this status, and answers what is told of it.
