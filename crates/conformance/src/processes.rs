@@ -591,9 +591,18 @@ pub fn attr_to(peer: u64) -> ibv_qp_attr {
 /// Connects a queue pair with the one of the process at the other end of the channel, where
 /// [`meet`] is called as well. Both are in RTS when it returns.
 pub fn meet(channel: &mut Channel, qp: *mut ibv_qp) {
+    meet_with(channel, qp, usual_attr(null_mut()).retry_cnt);
+}
+
+/// The same for a peer that is to be lost: this end's requests fail after one retry.
+pub fn meet_to_lose(channel: &mut Channel, qp: *mut ibv_qp) {
+    meet_with(channel, qp, 1);
+}
+
+fn meet_with(channel: &mut Channel, qp: *mut ibv_qp, retry_cnt: u8) {
     channel.tell(&[number(qp)]);
     let [peer] = channel.hear();
-    bring_up(qp, &attr_to(peer));
+    bring_up(qp, &ibv_qp_attr { retry_cnt, ..attr_to(peer) });
     channel.tell(&[]);
     let [] = channel.hear();
 }

@@ -23,6 +23,12 @@ pub fn wait(cq: *mut ibv_cq) -> ibv_wc {
     until("a completion", || poll(cq))
 }
 
+/// How long it is tried without a pause: most that is waited for comes sooner.
+const EAGER: Duration = Duration::from_millis(1);
+
+/// The pause between tries then: those who are waited for, and other tests, have the processor.
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// Tries until there is something.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -30,8 +36,12 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(start.elapsed() < TIMEOUT, "waited in vain for {what}");
-        std::thread::yield_now();
+        let waited = start.elapsed();
+        assert!(waited < TIMEOUT, "waited in vain for {what}");
+        match waited < EAGER {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(PAUSE),
+        }
     }
 }
 

@@ -174,7 +174,7 @@ on_each_link! {
         let both = MemoryPair::new(link, 4096);
         let b = &both.pair.b;
         for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
-            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let (qa, qb) = both.pair.another_with(|origin| origin.retry_cnt = 1, |_| {});
             let key = window(&both, qb);
             let mw = b.mw(IBV_MW_TYPE_2);
             // One byte longer than the region.
@@ -197,7 +197,7 @@ on_each_link! {
             both.pair.a.expect(IBV_WC_WR_FLUSH_ERR);
 
             // Posted afterwards, by an origin that has not noticed.
-            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let (qa, qb) = both.pair.another_with(|origin| origin.retry_cnt = 1, |_| {});
             post(qb, &mut bind2_wr(mw, rkey(mw).wrapping_add(1), range));
             b.expect(IBV_WC_MW_BIND_ERR);
             for key in [rkey(mw), both.key()] {

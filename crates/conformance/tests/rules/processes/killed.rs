@@ -77,7 +77,7 @@ impl Survivor {
     fn peer(&self, role: &str) -> (Child, *mut ibv_qp) {
         let mut child = Child::start(role);
         let qp = self.end.qp(IBV_QPT_RC);
-        meet(&mut child.channel, qp);
+        meet_to_lose(&mut child.channel, qp);
         (child, qp)
     }
 

@@ -252,7 +252,7 @@ impl<'a> Attempt<'a> {
             [self.qa, self.qb].iter().for_each(|qp| bring_up_ud(*qp, QKEY));
             return;
         }
-        let (timeout, retry_cnt) = if fault.is_silence() { (13, 2) } else { (19, 7) };
+        let (timeout, retry_cnt) = if fault.is_silence() { (11, 1) } else { (19, 7) };
         let usual = |peer| ibv_qp_attr {
             timeout,
             retry_cnt,
