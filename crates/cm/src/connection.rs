@@ -76,22 +76,6 @@ enum Role {
     Passive,
 }
 
-/// The other end, from the moment that its ids are known and until they are forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    pub(crate) node: Node,
-    pub(crate) id: CommId,
-    pub(crate) qpn: Qpn,
-}
-
-impl Peer {
-    /// Notes that this one is connected with an id here, which is `id`.
-    fn note(self, id: CommId, shared: &mut Shared) {
-        shared.remote_ids.insert((self.node, self.id), id);
-        shared.remote_qpns.insert((self.node, self.qpn), id);
-    }
-}
-
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -101,29 +85,57 @@ pub(crate) struct Connection {
     /// Of the messages that answer.
     transaction: u64,
     address: AddressVector,
-    peer: Option<Peer>,
+    qpn: Qpn,
+    /// RQ_PSN.
+    psn: Psn,
+    remote: RemoteEnd,
+    /// The peer's node, as long as the connection is found by that and the numbers of the other end.
+    noted: Option<Node>,
     /// What those called the connection whose REP was refused (rule CM-19).
     refused: Vec<CommId>,
-    /// The peer's, once it is forgotten too.
-    peer_qpn: Qpn,
-    peer_id: CommId,
+    agreed: Agreed,
+    life_time: TimeCode,
+    resending: Resending,
+    /// DISCONNECTED was said.
+    disconnected: bool,
+    state: State,
+}
+
+/// The numbers of the other end, as far as they are known.
+#[derive(Clone, Copy, Debug, Default)]
+struct RemoteEnd {
+    id: CommId,
     qpn: Qpn,
-    /// RQ_PSN and SQ_PSN.
+    /// SQ_PSN here.
     psn: Psn,
-    peer_psn: Psn,
+}
+
+impl RemoteEnd {
+    /// Has the connection that is `id` here found by these numbers of its peer's node.
+    fn note(&self, node: Node, id: CommId, shared: &mut Shared) {
+        shared.remote_ids.insert((node, self.id), id);
+        shared.remote_qpns.insert((node, self.qpn), id);
+    }
+}
+
+/// What the exchange of messages says of the queue pair.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
     mtu: PathMtu,
     responder_resources: u8,
     initiator_depth: u8,
     retry_count: Bits<3>,
     rnr_retry_count: Bits<3>,
     ack_timeout: TimeCode,
-    life_time: TimeCode,
-    /// Nanoseconds until its messages are sent again, and how often.
+}
+
+/// When messages are sent again that are not answered.
+#[derive(Clone, Copy, Debug)]
+struct Resending {
+    /// Nanoseconds until then.
     wait: u64,
+    /// How often.
     retries: Bits<4>,
-    /// DISCONNECTED was said.
-    disconnected: bool,
-    state: State,
 }
 
 impl Connection {
@@ -151,22 +163,21 @@ impl Connection {
             transport,
             transaction,
             address,
-            peer: None,
-            refused: Vec::new(),
-            peer_qpn: Qpn::default(),
-            peer_id: CommId(0),
             qpn: req.qpn,
             psn: req.starting_psn,
-            peer_psn: Psn::default(),
-            mtu: req.mtu,
-            responder_resources: req.responder_resources,
-            initiator_depth: req.initiator_depth,
-            retry_count: req.retry_count,
-            rnr_retry_count: req.rnr_retry_count,
-            ack_timeout: twice(life_time),
+            remote: RemoteEnd::default(),
+            noted: None,
+            refused: Vec::new(),
+            agreed: Agreed {
+                mtu: req.mtu,
+                responder_resources: req.responder_resources,
+                initiator_depth: req.initiator_depth,
+                retry_count: req.retry_count,
+                rnr_retry_count: req.rnr_retry_count,
+                ack_timeout: twice(life_time),
+            },
             life_time,
-            wait,
-            retries: timing.retries,
+            resending: Resending { wait, retries: timing.retries },
             disconnected: false,
             state: State::Over,
         };
@@ -185,8 +196,8 @@ impl Connection {
         shared: &mut Shared,
     ) -> Self {
         let node = Node { guid: req.ca_guid, address: address.route.destination };
-        let peer = Peer { node, id: req.local_id, qpn: req.qpn };
-        peer.note(id, shared);
+        let remote = RemoteEnd { id: req.local_id, qpn: req.qpn, psn: req.starting_psn };
+        remote.note(node, id, shared);
         // None is shorter than that of a packet's life time 0.
         let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
         Self {
@@ -195,22 +206,24 @@ impl Connection {
             transport: req.transport,
             transaction,
             address,
-            peer: Some(peer),
-            refused: Vec::new(),
-            peer_qpn: peer.qpn,
-            peer_id: peer.id,
             qpn: Qpn::default(),
             psn,
-            peer_psn: req.starting_psn,
-            mtu: req.mtu,
-            responder_resources: req.initiator_depth,
-            initiator_depth: req.responder_resources,
-            retry_count: req.retry_count,
-            rnr_retry_count: req.rnr_retry_count,
-            ack_timeout,
+            remote,
+            noted: Some(node),
+            refused: Vec::new(),
+            agreed: Agreed {
+                mtu: req.mtu,
+                responder_resources: req.initiator_depth,
+                initiator_depth: req.responder_resources,
+                retry_count: req.retry_count,
+                rnr_retry_count: req.rnr_retry_count,
+                ack_timeout,
+            },
             life_time: ack_timeout,
-            wait: req.local_response_timeout.milliseconds() * MILLISECOND,
-            retries: req.max_cm_retries,
+            resending: Resending {
+                wait: req.local_response_timeout.milliseconds() * MILLISECOND,
+                retries: req.max_cm_retries,
+            },
             disconnected: false,
             state: State::RequestReceived,
         }
@@ -244,7 +257,7 @@ impl Connection {
 
     /// What the peer calls it; zero until that is known.
     pub(crate) fn peer_id(&self) -> CommId {
-        self.peer_id
+        self.remote.id
     }
 
     /// What its id is or does.
@@ -287,7 +300,7 @@ impl Connection {
             || self.transport == Transport::Xrc && self.role == Role::Active;
         Ok(match state {
             QpState::Init => {
-                let reads = self.responder_resources > 0;
+                let reads = self.agreed.responder_resources > 0;
                 Attributes::Init {
                     access: Access {
                         remote_write: true,
@@ -299,18 +312,18 @@ impl Connection {
             }
             QpState::ReadyToReceive => Attributes::ReadyToReceive {
                 address: self.address,
-                mtu: self.mtu,
-                destination: self.peer_qpn,
+                mtu: self.agreed.mtu,
+                destination: self.remote.qpn,
                 psn: self.psn,
-                responder_resources: receives.then_some(self.responder_resources),
+                responder_resources: receives.then_some(self.agreed.responder_resources),
             },
             QpState::ReadyToSend => Attributes::ReadyToSend {
-                psn: self.peer_psn,
-                timeout: (sends || receives).then_some(self.ack_timeout),
+                psn: self.remote.psn,
+                timeout: (sends || receives).then_some(self.agreed.ack_timeout),
                 retries: sends.then_some(Retries {
-                    retry_count: self.retry_count,
-                    rnr_retry_count: self.rnr_retry_count,
-                    initiator_depth: self.initiator_depth,
+                    retry_count: self.agreed.retry_count,
+                    rnr_retry_count: self.agreed.rnr_retry_count,
+                    initiator_depth: self.agreed.initiator_depth,
                 }),
             },
         })
@@ -320,7 +333,8 @@ impl Connection {
 
     /// Sends what is sent again until it is answered.
     fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Retransmission {
-        let retransmission = Retransmission::new(mad, self.wait, self.retries, now, shared);
+        let Resending { wait, retries } = self.resending;
+        let retransmission = Retransmission::new(mad, wait, retries, now, shared);
         shared.transmit(&self.address, retransmission.mad());
         shared.wake(self.id, retransmission.deadline(now));
         retransmission
@@ -343,7 +357,7 @@ impl Connection {
     fn enter_time_wait(&mut self, now: u64, shared: &mut Shared) {
         self.forget_peer(shared);
         self.state = State::TimeWait;
-        let wait = self.ack_timeout.milliseconds() * MILLISECOND;
+        let wait = self.agreed.ack_timeout.milliseconds() * MILLISECOND;
         shared.wake(self.id, now.saturating_add(wait));
     }
 
@@ -361,9 +375,9 @@ impl Connection {
 
     /// The peer may connect the same queue pair again.
     fn forget_peer(&mut self, shared: &mut Shared) {
-        if let Some(peer) = self.peer.take() {
-            shared.remote_ids.remove(&(peer.node, peer.id));
-            shared.remote_qpns.remove(&(peer.node, peer.qpn));
+        if let Some(node) = self.noted.take() {
+            shared.remote_ids.remove(&(node, self.remote.id));
+            shared.remote_qpns.remove(&(node, self.remote.qpn));
         }
     }
 
@@ -374,13 +388,13 @@ impl Connection {
     }
 
     fn send_rtu(&self, shared: &mut Shared) {
-        let (local_id, remote_id) = (self.id, self.peer_id);
+        let (local_id, remote_id) = (self.id, self.remote.id);
         let rtu = Rtu { local_id, remote_id, private_data: [0; _] };
         self.send(self.transaction, Message::Rtu(rtu), shared);
     }
 
     fn send_mra(&self, answered: Answered, shared: &mut Shared) {
-        let (local_id, remote_id) = (self.id, self.peer_id);
+        let (local_id, remote_id) = (self.id, self.remote.id);
         let service_timeout = shared.config.timing.service;
         let mra = Mra { local_id, remote_id, answered, service_timeout, private_data: [0; _] };
         self.send(self.transaction, Message::Mra(mra), shared);
@@ -394,19 +408,19 @@ impl Connection {
         private_data: [u8; Rej::PRIVATE],
         shared: &mut Shared,
     ) {
-        let (local_id, remote_id) = (self.id, self.peer_id);
+        let (local_id, remote_id) = (self.id, self.remote.id);
         let rej = Rej { local_id, remote_id, rejected, reason, information, private_data };
         self.send(self.transaction, Message::Rej(rej), shared);
     }
 
     fn dreq(&self, shared: &Shared) -> Mad {
-        let (local_id, remote_id, remote_qpn) = (self.id, self.peer_id, self.peer_qpn);
+        let (local_id, remote_id, remote_qpn) = (self.id, self.remote.id, self.remote.qpn);
         let dreq = Dreq { local_id, remote_id, remote_qpn, private_data: [0; _] };
         Mad { transaction: shared.transaction(self.id), message: Message::Dreq(dreq) }
     }
 
     fn send_drep(&self, transaction: u64, shared: &mut Shared) {
-        let (local_id, remote_id) = (self.id, self.peer_id);
+        let (local_id, remote_id) = (self.id, self.remote.id);
         let drep = Drep { local_id, remote_id, private_data: [0; _] };
         self.send(transaction, Message::Drep(drep), shared);
     }

@@ -38,7 +38,7 @@ impl Connection {
         let none = Qpn::default();
         let rep = Rep {
             local_id: self.id,
-            remote_id: self.peer_id,
+            remote_id: self.remote.id,
             ece: parameters.ece,
             qkey: 0,
             qpn: if receives_only { none } else { parameters.qpn },
@@ -55,8 +55,8 @@ impl Connection {
             private_data,
         };
         self.qpn = parameters.qpn;
-        self.responder_resources = parameters.responder_resources;
-        self.initiator_depth = parameters.initiator_depth;
+        self.agreed.responder_resources = parameters.responder_resources;
+        self.agreed.initiator_depth = parameters.initiator_depth;
         let mad = Mad { transaction: self.transaction, message: Message::Rep(rep) };
         self.state = State::ReplySent(self.begin(mad, now, shared));
         Ok(())

@@ -8,7 +8,7 @@ use transom_wire::cm::{
     Transport,
 };
 
-use super::{Connection, Peer, Role, State};
+use super::{Connection, RemoteEnd, Role, State};
 use crate::cause::Cause;
 use crate::event::{Happened, Nobody, Offer};
 use crate::retransmission::{InVain, Unanswered};
@@ -28,7 +28,8 @@ use Outcome::{Ignored, Taken};
 impl Connection {
     /// Whether a REQ with the peer's id is the one that this connection began with (rule CM-17).
     pub(crate) fn began_with(&self, req: &Req) -> bool {
-        self.role == Role::Passive && (self.peer_qpn, self.peer_psn) == (req.qpn, req.starting_psn)
+        self.role == Role::Passive
+            && (self.remote.qpn, self.remote.psn) == (req.qpn, req.starting_psn)
     }
 
     /// The REQ again (rules CM-16, CM-17).
@@ -44,24 +45,23 @@ impl Connection {
             return Ignored;
         }
         let node = Node { guid: rep.ca_guid, address: self.address.route.destination };
-        let peer = Peer { node, id: rep.local_id, qpn: self.qpn_of(rep) };
-        peer.note(self.id, shared);
+        self.remote = RemoteEnd { id: rep.local_id, qpn: self.qpn_of(rep), psn: rep.starting_psn };
+        self.remote.note(node, self.id, shared);
+        self.noted = Some(node);
         shared.sleep(self.id);
-        (self.peer, self.peer_id, self.peer_qpn) = (Some(peer), peer.id, peer.qpn);
-        self.peer_psn = rep.starting_psn;
-        self.responder_resources = rep.initiator_depth;
-        self.initiator_depth = rep.responder_resources;
-        self.rnr_retry_count = rep.rnr_retry_count;
-        self.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
+        self.agreed.responder_resources = rep.initiator_depth;
+        self.agreed.initiator_depth = rep.responder_resources;
+        self.agreed.rnr_retry_count = rep.rnr_retry_count;
+        self.agreed.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
         self.state = State::ReplyReceived;
         let offer = Offer {
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
             flow_control: rep.flow_control,
-            retry_count: self.retry_count,
+            retry_count: self.agreed.retry_count,
             rnr_retry_count: rep.rnr_retry_count,
             srq: rep.srq,
-            qpn: peer.qpn,
+            qpn: self.remote.qpn,
             ece: rep.ece,
         };
         let private_data = Box::new(rep.private_data);
@@ -113,7 +113,8 @@ impl Connection {
             (State::ReplySent(retransmission), Answered::Rep) => retransmission,
             _ => return Ignored,
         };
-        let milliseconds = mra.service_timeout.milliseconds() + self.ack_timeout.milliseconds();
+        let milliseconds =
+            mra.service_timeout.milliseconds() + self.agreed.ack_timeout.milliseconds();
         if !retransmission.wait_longer(milliseconds * MILLISECOND) {
             return Ignored;
         }

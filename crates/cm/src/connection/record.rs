@@ -74,8 +74,8 @@ impl Connection {
         let AddressVector { route, traffic_class, .. } = self.address;
         Some(Record {
             id: self.id,
-            peer_id: self.peer_id,
-            peer_qpn: self.peer_qpn,
+            peer_id: self.remote.id,
+            peer_qpn: self.remote.qpn,
             transaction: self.transaction,
             rejected,
             source: route.source,
