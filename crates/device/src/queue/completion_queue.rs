@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Completion, Flags, Returned, Status, room_for};
+use super::moderation::{Fate, HeldBack};
+use super::{Completion, Flags, Moderation, Returned, Status, room_for};
 
 /// What raises an event at the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,18 +26,6 @@ pub struct Pending {
     pub overrun: bool,
     /// Call [`CompletionQueue::end_period`] at this time.
     pub period_ends: Option<u64>,
-}
-
-/// When an event that was asked for is raised (`ibv_modify_cq(3)`): after `count` completions, or
-/// `period` nanoseconds after the first of them.
-///
-/// If either is zero, events come at once: a count alone could hold one back for ever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moderation {
-    /// Completions.
-    pub count: u16,
-    /// Nanoseconds.
-    pub period: u64,
 }
 
 /// What a completion queue does beyond the usual (`ibv_create_cq_ex(3)`).
@@ -80,13 +69,7 @@ pub struct CompletionQueue {
     options: CompletionOptions,
     notify: Notify,
     overrun: bool,
-    moderation: Moderation,
-    /// Completions that the event asked for has been held back for.
-    held: u16,
-    /// When it is raised at the latest.
-    deadline: u64,
-    /// When a call of `end_period` is to come.
-    call: Option<u64>,
+    held_back: HeldBack,
 }
 
 impl CompletionQueue {
@@ -102,10 +85,7 @@ impl CompletionQueue {
             options,
             notify: Notify::No,
             overrun: false,
-            moderation: Moderation::default(),
-            held: 0,
-            deadline: 0,
-            call: None,
+            held_back: HeldBack::default(),
         })
     }
 
@@ -210,51 +190,40 @@ impl CompletionQueue {
     /// There are so many more completions that the consumer wants to be told of: now, or with later
     /// ones.
     fn tell(&mut self, more: usize, now: u64) -> Pending {
-        let first = self.held == 0;
-        self.held = self.held.saturating_add(u16::try_from(more).unwrap_or(u16::MAX));
-        if !self.is_moderated() || self.held >= self.moderation.count {
-            return self.raise();
+        let fate = self.held_back.hold(more, now);
+        self.carry_out(fate)
+    }
+
+    fn carry_out(&mut self, fate: Fate) -> Pending {
+        match fate {
+            Fate::Raised => self.raise(),
+            Fate::Held => Pending::default(),
+            Fate::HeldUntil(time) => Pending { period_ends: Some(time), ..Pending::default() },
         }
-        if first {
-            self.deadline = now + self.moderation.period;
-        }
-        // One call at a time: it finds a later deadline by itself, but comes too late for an earlier one.
-        if self.call.is_some_and(|call| call <= self.deadline) {
-            return Pending::default();
-        }
-        self.call = Some(self.deadline);
-        Pending { period_ends: self.call, ..Pending::default() }
     }
 
     fn raise(&mut self) -> Pending {
         self.notify = Notify::No;
-        self.held = 0;
+        self.held_back.let_go();
         self.told = (self.waiting.len(), self.urgent);
         Pending { notify: true, ..Pending::default() }
     }
 
     /// Whether events may be held back, for which the time is needed.
     pub fn is_moderated(&self) -> bool {
-        self.moderation.count > 1 && self.moderation.period > 0
+        self.held_back.is_moderated()
     }
 
     /// The time that a change asked for has come.
     pub fn end_period(&mut self, now: u64) -> Pending {
-        self.call = None;
-        if self.held == 0 {
-            return Pending::default();
-        }
-        if now >= self.deadline {
-            return self.raise();
-        }
-        self.call = Some(self.deadline);
-        Pending { period_ends: self.call, ..Pending::default() }
+        let fate = self.held_back.end_period(now);
+        self.carry_out(fate)
     }
 
     /// Changes when events are raised; one that is held back is raised now.
     pub fn moderate(&mut self, moderation: Moderation) -> Pending {
-        self.moderation = moderation;
-        if self.held > 0 { self.raise() } else { Pending::default() }
+        self.held_back.moderation = moderation;
+        if self.held_back.completions > 0 { self.raise() } else { Pending::default() }
     }
 
     /// Takes the oldest completion, which gives back its places.
@@ -290,7 +259,7 @@ impl CompletionQueue {
             Notify::Solicited => self.urgent - self.told.1,
             Notify::No => 0,
         };
-        match there.saturating_sub(self.held.into()) {
+        match there.saturating_sub(self.held_back.completions.into()) {
             0 => Pending::default(),
             more => self.tell(more, now),
         }

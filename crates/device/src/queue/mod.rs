@@ -2,6 +2,7 @@
 
 mod completion;
 mod completion_queue;
+mod moderation;
 mod operation;
 mod places;
 mod receive;
@@ -11,8 +12,9 @@ mod work;
 pub use crate::operation::Opcode;
 pub use completion::{Completion, Flags, Status};
 pub use completion_queue::{
-    CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Pending, SizeError,
+    CompletionOptions, CompletionQueue, Feeder, Notify, Pending, SizeError,
 };
+pub use moderation::Moderation;
 pub use operation::{Body, LocalOp, Placement, SendOp};
 pub use places::{Places, Returned};
 pub use receive::{Receive, ReceiveQueue, TagPart, Take};
