@@ -48,7 +48,9 @@ unsafe fn register_ex(
         }
         let offset = if has(IBV_REG_MR_MASK_FD_OFFSET) { attr.fd_offset } else { 0 };
         // SAFETY: by the contract of this function.
-        unsafe { register_dmabuf(verb, pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
+        let made =
+            unsafe { register_dmabuf(pd, offset, attr.length, attr.iova, attr.fd, attr.access) };
+        made.map_err(|wrong| wrong.told(None, verb, 0))
     })
 }
 

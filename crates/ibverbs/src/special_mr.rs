@@ -77,31 +77,14 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
     pointer_of("ibv_reg_dmabuf_mr", || unsafe {
-        register_dmabuf("ibv_reg_dmabuf_mr", pd, offset, length, iova, fd, access)
+        let made = register_dmabuf(pd, offset, length, iova, fd, access);
+        made.map_err(|wrong| wrong.told(None, "ibv_reg_dmabuf_mr", 0))
     })
 }
 
 /// # Safety
 /// As [`ibv_reg_dmabuf_mr`].
 pub(crate) unsafe fn register_dmabuf(
-    verb: &'static str,
-    pd: *mut ibv_pd,
-    offset: u64,
-    length: usize,
-    iova: u64,
-    fd: c_int,
-    access: c_int,
-) -> Result<*mut ibv_mr, c_int> {
-    // SAFETY: by the contract of this function.
-    unsafe {
-        let made = try_register_dmabuf(pd, offset, length, iova, fd, access);
-        made.map_err(|wrong| wrong.told(None, verb, 0))
-    }
-}
-
-/// # Safety
-/// As [`ibv_reg_dmabuf_mr`].
-unsafe fn try_register_dmabuf(
     pd: *mut ibv_pd,
     offset: u64,
     length: usize,

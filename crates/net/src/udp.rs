@@ -44,7 +44,7 @@ pub use self::arrivals::{Arrivals, Datagrams};
 use self::forward::Forward;
 #[cfg(fuzzing)]
 pub(crate) use self::forward::{head, parse};
-pub use self::guest::Announcement;
+pub use self::guest::{Announcement, listening_guest};
 use self::guest::{Door, Host};
 pub use self::others::Others;
 pub(crate) use self::sending::Sending;
@@ -97,11 +97,6 @@ pub fn taken_by_others(registry: &Registry) -> Option<PortError> {
 /// Whether a user who has the port hands on to those of others what is for them: his programs are Transom's.
 pub fn hands_on(user: u32) -> bool {
     Host::watch(user).is_some()
-}
-
-/// The slot of a process that listens to a service, and does not have the port, for it is another user's.
-pub fn listening_guest(service: ServiceId) -> Option<u8> {
-    guest::listening(service)
 }
 
 /// For whom a datagram is, by its destination QP.

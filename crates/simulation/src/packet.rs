@@ -29,33 +29,7 @@ impl OwnedPacket {
 
 impl From<&Packet<'_>> for OwnedPacket {
     fn from(packet: &Packet<'_>) -> Self {
-        let Packet {
-            transport,
-            operation,
-            to,
-            psn,
-            pkey,
-            solicited,
-            ack_request,
-            migrated,
-            fecn,
-            becn,
-            payload,
-        } = *packet;
-        let headers = Packet {
-            transport,
-            operation,
-            to,
-            psn,
-            pkey,
-            solicited,
-            ack_request,
-            migrated,
-            fecn,
-            becn,
-            payload: &[],
-        };
-        Self { headers, payload: payload.to_vec() }
+        Self { headers: packet.headers(), payload: packet.payload.to_vec() }
     }
 }
 

@@ -134,8 +134,8 @@ fn listener_of(ServiceId(service): ServiceId) -> String {
     format!("listener-{service:x}")
 }
 
-/// The slot of a guest that listens to a service.
-pub(super) fn listening(service: ServiceId) -> Option<u8> {
+/// The slot of a process that listens to a service, and does not have the port, for it is another user's.
+pub fn listening_guest(service: ServiceId) -> Option<u8> {
     let (asks, kind) = (open(SocketType::DGRAM).ok()?, listener_of(service));
     let is_there =
         |slot: &u8| name(&kind, *slot).is_ok_and(|name| rustix::net::connect(&asks, &name).is_ok());
