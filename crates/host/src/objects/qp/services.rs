@@ -33,6 +33,16 @@ pub(super) struct At<'a> {
     overran: Cell<bool>,
 }
 
+/// A segment that goes out.
+#[derive(Clone, Copy)]
+struct Outgoing<'a> {
+    request: &'a Request,
+    /// Its local data.
+    payload: Payload<'a>,
+    /// A link within the host may leave the data in its buffers.
+    leaves_data: bool,
+}
+
 impl Process for At<'_> {
     #[inline]
     fn keys(&self) -> KeyTable<'_> {

@@ -10,8 +10,7 @@ use transom_device::queue::{Address, Remote};
 use transom_net::{Path, Peer, RingBytes, Where};
 use transom_system::addresses::leaves_host;
 
-use super::At;
-use super::outbound::Outgoing;
+use super::{At, Outgoing};
 use crate::device::{Direction, Interface};
 use crate::objects::{Adapter, Deferred, Link};
 

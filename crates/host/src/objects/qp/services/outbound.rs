@@ -2,24 +2,14 @@
 
 use std::borrow::Cow;
 
-use transom_device::execution::{Context, Payload, Reply, Request, Requester, Sent};
+use transom_device::execution::{Context, Payload, Reply, Requester, Sent};
 use transom_device::queue::Remote;
 use transom_net::{Peer, RecordData, RingBytes, Where};
 
-use super::At;
 use super::packets::Joined;
+use super::{At, Outgoing};
 use crate::device::{Answered, Direction, Interface};
 use crate::objects::{Deferred, Link, Recipient};
-
-/// A segment that goes out.
-#[derive(Clone, Copy)]
-pub(super) struct Outgoing<'a> {
-    pub(super) request: &'a Request,
-    /// Its local data.
-    pub(super) payload: Payload<'a>,
-    /// A link within the host may leave the data in its buffers.
-    pub(super) leaves_data: bool,
-}
 
 impl At<'_> {
     /// Hands the link what can be sent now. What the device wants done meanwhile is done before the next

@@ -11,8 +11,7 @@ use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
 
-use super::At;
-use super::outbound::Outgoing;
+use super::{At, Outgoing};
 use crate::objects::Link;
 
 /// Messages of a queue pair that leave in one burst, and so by one system call if they are of one length.
