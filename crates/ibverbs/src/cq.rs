@@ -274,10 +274,13 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
             // SAFETY: `at` is below `limit`, so within what the caller gave.
             unsafe { wc.add(at).write(to_c(completion)) };
         };
-        let polled = queue.adapter.poll(&queue.cq, limit, write);
-        let count = polled.ok_or_else(|| overrun(queue, "ibv_poll_cq"))?;
-        queue.cq.polled(count);
-        Ok(count)
+        loop {
+            let polled = queue.adapter.poll(&queue.cq, limit, write);
+            let count = polled.ok_or_else(|| overrun(queue, "ibv_poll_cq"))?;
+            if queue.cq.polled(count) {
+                return Ok(count);
+            }
+        }
     });
     polled.map_or(-1, |count| count as c_int)
 }

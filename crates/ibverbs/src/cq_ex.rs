@@ -131,17 +131,20 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         let (Some(queue), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (queue, attr) else {
             return Err(libc::EINVAL);
         };
-        let turn = queue.poller.begin();
-        // SAFETY: a live queue, and it is this thread's turn.
-        let found = unsafe { advance(cq, queue) }?;
-        if found {
-            // `end_poll` ends it.
-            std::mem::forget(turn);
-        } else {
-            drop(turn);
+        loop {
+            let turn = queue.poller.begin();
+            // SAFETY: a live queue, and it is this thread's turn.
+            let found = unsafe { advance(cq, queue) }?;
+            if found {
+                // `end_poll` ends it.
+                std::mem::forget(turn);
+            } else {
+                drop(turn);
+            }
+            if queue.cq.polled(usize::from(found)) {
+                return Ok(found);
+            }
         }
-        queue.cq.polled(usize::from(found));
-        Ok(found)
     });
     zero_if_found(answer)
 }

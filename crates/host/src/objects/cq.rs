@@ -224,14 +224,15 @@ impl Cq {
         Some(count)
     }
 
-    /// A poll of the program has ended with so many completions. Without any it may give way to others:
-    /// call it with nothing locked.
+    /// Whether a poll of the program that has found so many completions is over. If it found none it may have given
+    /// way to others, who may have run for long: then it is to look again. Call it with nothing locked.
     #[inline]
-    pub fn polled(&self, count: usize) {
-        match count {
-            0 => self.empty_polls.add(clock::steady),
-            _ => self.empty_polls.end(),
+    pub fn polled(&self, count: usize) -> bool {
+        if count == 0 {
+            return !self.empty_polls.add(clock::steady);
         }
+        self.empty_polls.end();
+        true
     }
 
     /// Asks for an event at the next completion, or now for one that nobody has taken yet.

@@ -38,15 +38,17 @@ impl EmptyPolls {
         self.count.store(0, Relaxed);
     }
 
-    /// One more has found nothing; gives way if it is time. `now` tells nanoseconds.
+    /// One more has found nothing; gives way if it is time, and says whether it has. `now` tells nanoseconds.
     #[inline]
-    pub(super) fn add(&self, now: impl Fn() -> u64) {
+    pub(super) fn add(&self, now: impl Fn() -> u64) -> bool {
         let count = self.count.load(Relaxed) + 1;
-        if count < self.limit.load(Relaxed) {
-            self.count.store(count, Relaxed);
-        } else {
+        let gives_way = count >= self.limit.load(Relaxed);
+        if gives_way {
             self.give_way(now);
+        } else {
+            self.count.store(count, Relaxed);
         }
+        gives_way
     }
 
     #[cold]

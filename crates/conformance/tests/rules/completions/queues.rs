@@ -1,9 +1,11 @@
 //! Completion queues: what a poll returns, what a completion says, resizing and overrunning.
 
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::thread;
 
 use transom_abi::*;
-use transom_conformance::extended::flushing;
+use transom_conformance::extended::{cq_ex, end_poll, flushing, start_poll};
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
@@ -52,6 +54,71 @@ fn a_poll_takes_what_it_counts() {
     recv(qp, 3, &mut []);
     assert_eq!(poll_some(end.cq, -1).0, -1);
     assert_eq!(ids(&poll_some(end.cq, 16).1), [3]);
+}
+
+/// Keeps this thread on one processor.
+fn stay_on(processor: usize) {
+    // SAFETY: a set of bits, all zero at first, of this call's own.
+    let answer = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set)
+    };
+    assert_eq!(answer, 0, "this thread runs there already");
+}
+
+/// A poll that finds nothing may let others run, and looks again then: it says what there is at its end. A program
+/// that next hears that its peer has gone has had all that came before.
+/// Rules: CQ-01
+#[test]
+fn a_poll_that_let_others_run_looks_again() {
+    const ROUNDS: u64 = 100;
+    let end = End::new(Default::default());
+    let extended = cq_ex(end.context);
+    let [plain_cq, extended_cq] = [end.cq, extended.cast()].map(Across::new);
+    let took_plain = || poll_some(plain_cq.get(), 1).0 > 0;
+    let took_extended = || {
+        let found = start_poll(extended_cq.get().cast()) == 0;
+        if found {
+            end_poll(extended_cq.get().cast());
+        }
+        found
+    };
+    let ways: [(_, &(dyn Fn() -> bool + Sync)); 2] =
+        [(plain_cq, &took_plain), (extended_cq, &took_extended)];
+    // SAFETY: it only says where this thread runs.
+    let processor = unsafe { libc::sched_getcpu() }.try_into().expect("it runs somewhere");
+    for (cq, took) in ways {
+        let qp = Across::new(flushing(&end, cq.get()));
+        let [awaited, posted] = [const { AtomicU64::new(0) }; 2];
+        let late = thread::scope(|scope| {
+            // It has the processor only when the other lets it.
+            scope.spawn(|| {
+                stay_on(processor);
+                for round in 1..=ROUNDS {
+                    while awaited.load(Acquire) < round {
+                        thread::yield_now();
+                    }
+                    recv(qp.get(), round, &mut []);
+                    posted.store(round, Release);
+                }
+            });
+            let poller = scope.spawn(|| {
+                stay_on(processor);
+                let mut late = 0;
+                for round in 1..=ROUNDS {
+                    awaited.store(round, Release);
+                    while !took() {
+                        late += u64::from(posted.load(Acquire) == round);
+                    }
+                }
+                late
+            });
+            poller.join().expect("it polls")
+        });
+        // It may lose the processor between its poll and its look.
+        assert!(late < ROUNDS / 2, "{late} of {ROUNDS} polls missed what was there");
+    }
 }
 
 on_each_link! {
