@@ -6,11 +6,11 @@ const PLACES: [&[u8]; 4] = [
     b"/sys/class/infiniband",
     b"/sys/class/infiniband_verbs",
     b"/dev/infiniband",
-    b"/sys/devices/pci7472:00",
+    b"/sys/devices/transom-rdma",
 ];
 
 /// Whatever has none of these in it is in none of the places, wherever it starts from.
-pub(crate) const HINTS: [&std::ffi::CStr; 2] = [c"infiniband", c"7472:00"];
+pub(crate) const HINTS: [&std::ffi::CStr; 2] = [c"infiniband", c"transom-rdma"];
 
 /// Room for a path and the zero behind it.
 pub(crate) const ROOM: usize = libc::PATH_MAX as usize;
@@ -153,10 +153,10 @@ mod tests {
     fn read_link(path: &[u8], target: &mut [u8; LINK_ROOM]) -> Option<usize> {
         let link: &[u8] = match path.strip_suffix(b"\0").expect("it ends in zero") {
             b"/tree/sys/class/infiniband/transom0" => {
-                b"../../devices/pci7472:00/7472:00:00.0/infiniband/transom0"
+                b"../../devices/transom-rdma/infiniband/transom0"
             }
-            b"/tree/sys/devices/pci7472:00/7472:00:00.0/infiniband/transom0/device" => {
-                b"../../../7472:00:00.0"
+            b"/tree/sys/devices/transom-rdma/infiniband/transom0/device" => {
+                b"../../../transom-rdma"
             }
             b"/tree/dev/infiniband/loop" => b"loop",
             b"/tree/dev/infiniband/twice" => b"/sys/class/infiniband/transom0",
@@ -184,7 +184,7 @@ mod tests {
             "/dev/infiniband/uverbs0",
             "/sys/class/infiniband/mlx5_0/ports/1/gids/0",
             "/sys/class/infiniband_verbs/abi_version",
-            "/sys/devices/pci7472:00/7472:00:00.0/numa_node",
+            "/sys/devices/transom-rdma/numa_node",
         ] {
             assert_eq!(led("", path).as_deref(), Some(format!("/tree{path}").as_str()));
         }
@@ -220,18 +220,18 @@ mod tests {
 
     #[test]
     fn links_are_followed_as_the_kernel_follows_them() {
-        let function = "/tree/sys/devices/pci7472:00/7472:00:00.0";
+        let parent = "/tree/sys/devices/transom-rdma";
         for (path, expected) in [
             ("/sys/class/infiniband/transom0", "/tree/sys/class/infiniband/transom0".to_owned()),
-            ("/sys/class/infiniband/transom0/", format!("{function}/infiniband/transom0")),
-            ("/sys/class/infiniband/transom0/..", format!("{function}/infiniband")),
-            ("/sys/class/infiniband/transom0/../..", function.to_owned()),
+            ("/sys/class/infiniband/transom0/", format!("{parent}/infiniband/transom0")),
+            ("/sys/class/infiniband/transom0/..", format!("{parent}/infiniband")),
+            ("/sys/class/infiniband/transom0/../..", parent.to_owned()),
             (
                 "/sys/class/infiniband/transom0/device",
-                format!("{function}/infiniband/transom0/device"),
+                format!("{parent}/infiniband/transom0/device"),
             ),
-            ("/sys/class/infiniband/transom0/device/numa_node", format!("{function}/numa_node")),
-            ("/dev/infiniband/twice/device/class", format!("{function}/class")),
+            ("/sys/class/infiniband/transom0/device/numa_node", format!("{parent}/numa_node")),
+            ("/dev/infiniband/twice/device/class", format!("{parent}/class")),
         ] {
             assert_eq!(led("", path), Some(expected), "{path}");
         }
@@ -243,7 +243,7 @@ mod tests {
         for (path, expected) in [
             ("/sys/class/infiniband/../net", "/sys/class/net"),
             ("/sys/class/infiniband_verbs/..", "/sys/class"),
-            ("/sys/class/infiniband/transom0/../../../..", "/sys/devices"),
+            ("/sys/class/infiniband/transom0/../../..", "/sys/devices"),
             ("/dev/infiniband/../..", "/"),
         ] {
             assert_eq!(led("", path).as_deref(), Some(expected), "{path}");

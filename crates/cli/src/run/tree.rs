@@ -26,15 +26,15 @@ const USED: &str = "used";
 /// Directories, each with what in it is ours. `libtransom_paths.so` has the same.
 pub(super) const PLACES: [(&str, &[&str]); 3] = [
     ("/sys/class", &["infiniband", "infiniband_verbs"]),
-    ("/sys/devices", &["pci7472:00"]),
+    ("/sys/devices", &["transom-rdma"]),
     ("/dev", &["infiniband"]),
 ];
 
-/// The PCI function that the device would be: alone in a domain of its own, which no board has.
-/// It is not in `/sys/bus/pci`, for it cannot be configured.
-const FUNCTION: &str = "/sys/devices/pci7472:00/7472:00:00.0";
+/// What the kernel would have as the device's parent, as it does for RoCE devices on no bus: not a PCI function, for
+/// who reads its place on that bus (libfabric) looks there for it (MPICH by hwloc).
+const PARENT: &str = "/sys/devices/transom-rdma";
 /// The same, from a directory in `/sys/class`.
-const FUNCTION_FROM_CLASS: &str = "../../devices/pci7472:00/7472:00:00.0";
+const PARENT_FROM_CLASS: &str = "../../devices/transom-rdma";
 
 /// What counts packets at the port. They stay at zero: `transom devices` has those of each process.
 const COUNTERS: [&str; 21] = [
@@ -227,16 +227,16 @@ struct Host {
 /// Every path with its content.
 fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
     let Host { addresses, .. } = host;
-    let ibdev = format!("{FUNCTION}/infiniband/{name}");
+    let ibdev = format!("{PARENT}/infiniband/{name}");
     let (dev_name, dev_path) = (text(DEV_NAME), text(DEV_PATH));
-    let uverbs = format!("{FUNCTION}/infiniband_verbs/{dev_name}");
+    let uverbs = format!("{PARENT}/infiniband_verbs/{dev_name}");
     let mut table = Vec::new();
     let mut add = |directory: &str, files: Vec<(&str, String)>| {
         for (name, content) in files {
             table.push((format!("{directory}/{name}"), Content::Text(content)));
         }
     };
-    add(FUNCTION, function(host));
+    add(PARENT, parent(host));
     add(&ibdev, device(name));
     add(&format!("{ibdev}/ports/1"), port(addresses));
     let zeros = |names: &[&'static str]| names.iter().map(|name| (*name, "0".into())).collect();
@@ -264,15 +264,15 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
         }
     }
     let mut link = |path: String, target: String| table.push((path, Content::Link(target)));
-    // Scripts ask the function of an adapter for its interface, and that for an address to connect to.
+    // Scripts ask the parent of an adapter for its interface, and that for an address to connect to.
     let interface = addresses.get(0).and_then(|address| address.interface_name());
     if let Some(interface) = interface {
-        link(format!("{FUNCTION}/net/{interface}"), format!("/sys/class/net/{interface}"));
+        link(format!("{PARENT}/net/{interface}"), format!("/sys/class/net/{interface}"));
     }
-    for (of_class, of_function) in [(name.ibdev_path(), &ibdev), (dev_path, &uverbs)] {
-        let below = of_function.trim_start_matches(FUNCTION);
-        link(of_class, format!("{FUNCTION_FROM_CLASS}{below}"));
-        link(format!("{of_function}/device"), format!("../../../{}", last_name(FUNCTION)));
+    for (of_class, of_parent) in [(name.ibdev_path(), &ibdev), (dev_path, &uverbs)] {
+        let below = of_parent.trim_start_matches(PARENT);
+        link(of_class, format!("{PARENT_FROM_CLASS}{below}"));
+        link(format!("{of_parent}/device"), format!("../../../{}", last_name(PARENT)));
     }
     // Verbs do not go through it: programs only ask whether they might open it.
     link(format!("/dev/infiniband/{dev_name}"), "/dev/null".into());
@@ -296,8 +296,9 @@ fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The PCI function: its numbers have 16 bits, and it is a network controller for Ethernet.
-fn function(host: &Host) -> Vec<(&'static str, String)> {
+/// Where it is and what it is, as for an adapter: its numbers have 16 bits, and it is a network controller for
+/// Ethernet.
+fn parent(host: &Host) -> Vec<(&'static str, String)> {
     let vendor = format!("{:#06x}", VENDOR_ID & 0xffff);
     let part = format!("{:#06x}", VENDOR_PART_ID & 0xffff);
     // It is as near to every node, so it is in the only one, or in none.
@@ -441,16 +442,16 @@ mod tests {
             ("local_cpus", "3"),
             ("local_cpulist", "0-1"),
         ] {
-            assert_eq!(content(&host, &format!("{FUNCTION}/{path}")), expected, "{path}");
+            assert_eq!(content(&host, &format!("{PARENT}/{path}")), expected, "{path}");
         }
     }
 
     #[test]
-    fn the_interface_of_the_first_address_is_the_functions() {
+    fn the_interface_of_the_first_address_is_the_parents() {
         let host = host("0", "0");
         let interface = host.addresses.get(0).and_then(|address| address.interface_name());
         let table = table(&DeviceName::default(), &host);
-        let below = |path: &str| path.strip_prefix(&format!("{FUNCTION}/net/")).map(str::to_owned);
+        let below = |path: &str| path.strip_prefix(&format!("{PARENT}/net/")).map(str::to_owned);
         let found: Vec<_> = table.iter().filter_map(|(path, _)| below(path)).collect();
         assert_eq!(found, Vec::from_iter(interface));
     }
@@ -458,7 +459,7 @@ mod tests {
     #[test]
     fn where_there_are_several_nodes_it_is_in_none() {
         for nodes in ["0-1", "0,2", ""] {
-            assert_eq!(content(&host("0", nodes), &format!("{FUNCTION}/numa_node")), "-1");
+            assert_eq!(content(&host("0", nodes), &format!("{PARENT}/numa_node")), "-1");
         }
     }
 

@@ -22,7 +22,7 @@
 #define CLASS "/sys/class/infiniband"
 #define DEVICE CLASS "/transom0"
 #define TYPE DEVICE "/node_type"
-#define FUNCTION "/sys/devices/pci7472:00/7472:00:00.0"
+#define PARENT "/sys/devices/transom-rdma"
 #define VERBS "/sys/class/infiniband_verbs/uverbs0"
 #define LINK VERBS "/device"
 #define NODE "/dev/infiniband/uverbs0"
@@ -135,7 +135,7 @@ static void listing(int root)
 
 static void following(int root)
 {
-    const char target[] = "../../../7472:00:00.0";
+    const char target[] = "../../../transom-rdma";
     const ssize_t length = sizeof target - 1;
     char text[PATH_MAX];
     CHECK(readlink(LINK, text, sizeof text) == length && !memcmp(text, target, length));
@@ -143,11 +143,11 @@ static void following(int root)
     CHECK(readlinkat(root, LINK + 1, text, sizeof text) == length);
     CHECK(__readlinkat_chk(root, LINK + 1, text, sizeof text, sizeof text) == length);
 
-    CHECK(realpath(LINK, text) == text && !strcmp(text, FUNCTION));
+    CHECK(realpath(LINK, text) == text && !strcmp(text, PARENT));
     CHECK(__realpath_chk(DEVICE "/../transom0", text, sizeof text));
-    CHECK(!strcmp(text, FUNCTION "/infiniband/transom0"));
+    CHECK(!strcmp(text, PARENT "/infiniband/transom0"));
     char *found = realpath(TYPE, NULL);
-    CHECK(found && !strcmp(found, FUNCTION "/infiniband/transom0/node_type"));
+    CHECK(found && !strcmp(found, PARENT "/infiniband/transom0/node_type"));
     free(found);
     found = canonicalize_file_name("/sys/class/net/../infiniband");
     CHECK(found && !strcmp(found, CLASS));
@@ -156,17 +156,17 @@ static void following(int root)
     CHECK(realpath(CLASS "/mlx5_0", text) == NULL && errno == ENOENT);
 
     /* What is above a link is above where it leads. */
-    CHECK(realpath(DEVICE "/../..", text) && !strcmp(text, FUNCTION));
+    CHECK(realpath(DEVICE "/../..", text) && !strcmp(text, PARENT));
     CHECK(access(DEVICE "/../../numa_node", R_OK) == 0);
     CHECK(access(DEVICE "/device/infiniband/transom0/ports/1/lid", R_OK) == 0);
     CHECK(access(VERBS "/device/local_cpus", R_OK) == 0);
-    struct stat class, function;
+    struct stat class, parent;
     CHECK(lstat(DEVICE, &class) == 0 && S_ISLNK(class.st_mode));
     CHECK(lstat(DEVICE "/", &class) == 0 && S_ISDIR(class.st_mode));
-    CHECK(stat(DEVICE "/../..", &class) == 0 && stat(FUNCTION, &function) == 0);
-    CHECK(class.st_ino == function.st_ino && class.st_dev == function.st_dev);
+    CHECK(stat(DEVICE "/../..", &class) == 0 && stat(PARENT, &parent) == 0);
+    CHECK(class.st_ino == parent.st_ino && class.st_dev == parent.st_dev);
     /* And what is above a place is what the kernel has there. */
-    CHECK(access(DEVICE "/../../../../system/cpu/online", R_OK) == 0);
+    CHECK(access(DEVICE "/../../../system/cpu/online", R_OK) == 0);
     CHECK(access(CLASS "/../net/lo/ifindex", R_OK) == 0);
 
     /* Nobody writes there, not even by accident. */

@@ -26,9 +26,9 @@ use transom_system::{node_guid, system_image_guid};
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
 /// Where it is, behind that link.
-const FUNCTION: &str = "/sys/devices/pci7472:00/7472:00:00.0";
+const PARENT: &str = "/sys/devices/transom-rdma";
 const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband \
-                          /sys/devices/pci7472:00";
+                          /sys/devices/transom-rdma";
 
 /// How the program is shown the files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -174,21 +174,21 @@ fn the_files_say_what_the_verbs_say() {
             ("ports/1/gid_attrs/types/0", "RoCE v2".to_owned()),
             ("ports/1/gid_attrs/ndevs/0", addresses.get(0).unwrap().interface_name().unwrap()),
         ] {
-            let found = files.get(&format!("{FUNCTION}/infiniband/{name}/{path}"));
+            let found = files.get(&format!("{PARENT}/infiniband/{name}/{path}"));
             assert_eq!(found, Some(&expected), "{way:?}: {path}");
         }
         assert_eq!((port.active_width, port.active_speed), (2, 32), "100 Gb/sec");
         assert_eq!(port.pkey_tbl_len, 1, "{way:?}: the table is there in full");
         for index in 0..port.gid_tbl_len.unsigned_abs() as usize {
             let gid = addresses.get(index).map_or([0; 16], |address| address.gid);
-            let found = files.get(&format!("{FUNCTION}/infiniband/{name}/ports/1/gids/{index}"));
+            let found = files.get(&format!("{PARENT}/infiniband/{name}/ports/1/gids/{index}"));
             assert_eq!(found, Some(&groups(&gid)), "{way:?}: GID {index}");
         }
-        let verbs = format!("{FUNCTION}/infiniband_verbs/{dev_name}");
+        let verbs = format!("{PARENT}/infiniband_verbs/{dev_name}");
         assert_eq!(files.get(&format!("{verbs}/ibdev")), Some(&name), "{way:?}");
-        let counter = format!("{FUNCTION}/infiniband/{name}/ports/1/counters/port_xmit_data");
+        let counter = format!("{PARENT}/infiniband/{name}/ports/1/counters/port_xmit_data");
         assert!(files.contains_key(&counter));
-        let node = &files[&format!("{FUNCTION}/numa_node")];
+        let node = &files[&format!("{PARENT}/numa_node")];
         let nodes = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
         let one = nodes.trim().parse::<u32>().is_ok();
         assert_eq!(node, if one { nodes.trim() } else { "-1" }, "{way:?}");
@@ -230,13 +230,13 @@ fn paths_mean_the_same_however_they_are_written() {
     let line = format!("realpath {DEVICE}/device; realpath {DEVICE}/../..; ls -ld {DEVICE}/");
     for (way, text) in installed.each(&line) {
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[..2], [FUNCTION; 2], "{way:?}");
+        assert_eq!(lines[..2], [PARENT; 2], "{way:?}");
         assert!(lines[2].starts_with("dr-xr-xr-x"), "{way:?}: {text}");
     }
     let line = format!("readlink {DEVICE} {DEVICE}/device; stat -c %F {DEVICE}");
     for (way, text) in installed.each(&line) {
-        let expected = "../../devices/pci7472:00/7472:00:00.0/infiniband/transom0\n\
-                        ../../../7472:00:00.0\nsymbolic link\n";
+        let expected = "../../devices/transom-rdma/infiniband/transom0\n\
+                        ../../../transom-rdma\nsymbolic link\n";
         assert_eq!(text, expected, "{way:?}");
     }
     for (way, user) in &installed.ways {
@@ -246,6 +246,20 @@ fn paths_mean_the_same_however_they_are_written() {
     }
     for (_, text) in installed.each("test -e /sys/class/infiniband/mlx5_0 || echo nothing") {
         assert_eq!(text, "nothing\n");
+    }
+}
+
+/// libfabric reads the place of a device on the PCI bus from its parent's name, and MPICH has hwloc look for it there.
+#[test]
+fn no_name_reads_as_a_pci_function_that_is_not_there() {
+    let installed = Installed::new("pci");
+    let line = format!(
+        "name=$(basename $(realpath {DEVICE}/device)); case $name in
+            *:*:*.*) ls -d /sys/bus/pci/devices/$name;;
+        esac; cat {DEVICE}/device/numa_node"
+    );
+    for (way, text) in installed.each(&line) {
+        assert_eq!(text.lines().count(), 1, "{way:?}: {text}");
     }
 }
 
@@ -478,7 +492,7 @@ fn terminals_can_be_had() {
 #[test]
 fn everything_else_is_as_it_was() {
     let installed = Installed::new("else");
-    let line = "ls /sys/class /sys/devices /dev | grep -v 'infiniband\\|pci7472:00'; cat /sys/class/net/lo/ifindex; \
+    let line = "ls /sys/class /sys/devices /dev | grep -v 'infiniband\\|transom-rdma'; cat /sys/class/net/lo/ifindex; \
                 readlink -f /sys/class/net/lo; stat -c '%F %t:%T %a' /dev/null /dev/shm /dev/fd";
     let outside = Command::new("sh").args(["-c", line]).output().expect("a shell");
     for (way, text) in installed.each(line) {
