@@ -15,6 +15,7 @@ mod report;
 mod rows;
 mod serve;
 mod setup;
+mod start;
 mod statistics;
 mod tasks;
 mod teams;
@@ -36,7 +37,8 @@ use rows::{Contender, PICTURES, SIZES, rows};
 use statistics::Spread;
 use teams::Teams;
 
-pub(crate) use serve::{PROCESS, ProcessArgs, run as process};
+pub(crate) use serve::{ProcessArgs, run as process};
+pub(crate) use start::PROCESS;
 
 pub(crate) const HELP: &str = "\
 Each workload is measured between two processes, by us with shared and with private memory, and by what

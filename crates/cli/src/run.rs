@@ -6,6 +6,7 @@ mod explained;
 mod instruments;
 pub(crate) mod library;
 mod loader;
+pub(crate) mod locate;
 mod mounts;
 mod parent;
 pub(crate) mod private;
@@ -144,13 +145,13 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
     };
-    let verbs = library::verbs()?;
+    let verbs = locate::verbs()?;
     let mut command = Command::new(program);
     command.args(arguments);
     let name = device_name(args)?;
     command.env(DeviceName::VARIABLE, name.to_string());
     loader::lead(&verbs, &mut command);
-    match library::connections() {
+    match locate::connections() {
         Ok(Some(connections)) => loader::lead_connections(&connections, &mut command),
         Ok(None) => {}
         Err(problem) => {
@@ -162,7 +163,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
             "warning: what the program allocates will be private memory: {problem}"
         );
     }
-    match library::command(RDMA) {
+    match locate::command(RDMA) {
         Ok(directory) => {
             let mut path = directory.into_os_string();
             path.push(":");
@@ -180,7 +181,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         );
     }
     broken_pipe::leave_as_it_was(&mut command);
-    let watched = watching.and_then(|watching| watching.map_or(Ok(()), Watching::begin));
+    let watched = watching.and_then(|watching| watching.map_or(Ok(()), begin));
     if let Err(problem) = watched {
         anstream::eprintln!(
             "warning: should the program be killed, its peers on other hosts will not be told: {problem}"
@@ -190,6 +191,11 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         return explained::run(program, &mut command);
     }
     Err(not_run(program, &command.exec()))
+}
+
+/// Has somebody watch the program, and comes back in the process that becomes it.
+fn begin(watching: Watching) -> io::Result<()> {
+    if between::is_needed() { between::stay(watching) } else { watching.begin_beside() }
 }
 
 /// What the device is to be called: as the option says, or else the environment.
@@ -204,7 +210,7 @@ fn device_name(args: &RunArgs) -> Result<DeviceName> {
 /// Has what the program allocates aligned to a page be shared memory, unless all is to be private.
 fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
     if std::env::var_os(MEMORY).is_none_or(|memory| memory != "private") {
-        loader::preload(&[&library::preloaded(library::MALLOC)?], command);
+        loader::preload(&[&locate::preloaded(library::MALLOC)?], command);
     }
     Ok(())
 }
@@ -214,7 +220,7 @@ fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(
     let tree = Tree::of(name)?;
     // Looked for before: where the root is no mount, the kernel does not tell from a mount namespace of one's own
     // where this command is.
-    let paths = library::preloaded(library::PATHS);
+    let paths = locate::preloaded(library::PATHS);
     if mounts::show(&tree).is_ok() {
         // One that was led by the environment that this command has.
         command.env_remove(tree::VARIABLE);

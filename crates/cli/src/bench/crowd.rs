@@ -4,8 +4,8 @@ use std::io::{BufReader, stdin, stdout};
 use std::process::{Child, ChildStdout, Stdio};
 
 use super::end::End;
-use super::serve::start;
 use super::setup::{Role, Setup};
+use super::start::start;
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 

@@ -6,8 +6,7 @@ use std::io::{stdin, stdout};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Instant;
 
 use transom_system::memory::is_shared;
@@ -18,14 +17,11 @@ use super::end::{Card, End};
 use super::process::{Process, Talk};
 use super::processors;
 use super::setup::{Connected, Role, Setup, Side};
+use super::start::start;
 use super::tasks::Job;
 use super::wire;
 use crate::failure::{Failure, Result};
-use crate::run::library::{MALLOC, preloaded};
 use crate::talk::{hear, tell};
-
-/// The hidden subcommand of such a process.
-pub(crate) const PROCESS: &str = "bench-process";
 
 /// What it is told on its command line.
 #[derive(clap::Args)]
@@ -161,24 +157,6 @@ fn connect(
     let mut process = Process { side, end, peer, talk, bells, windows: Vec::new() };
     process.meet()?;
     Ok((process, took))
-}
-
-/// A process that [`run`]s.
-pub(super) fn start(setup: Setup, role: Role) -> Result<Command> {
-    // This very program, even if its file was replaced since.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("transom").arg(PROCESS);
-    command.arg(match role {
-        Role::Near => "near",
-        Role::Far => "far",
-        Role::Bystander => "bystander",
-    });
-    command.arg(serde_json::to_string(&setup).map_err(Failure::new)?);
-    if setup.run {
-        let library = preloaded(MALLOC).map_err(Failure::new)?;
-        command.env("LD_PRELOAD", library);
-    }
-    Ok(command)
 }
 
 /// Takes the registry of an own network away, for another network may get its number.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::perftest::{self, Perftest};
 use super::processors;
-use super::serve::start;
 use super::setup::{Connected, Role, Setup};
+use super::start::start;
 use super::tasks::{Job, Task};
 use super::ucx::{self, Ucx};
 use crate::failure::{Failure, Result};

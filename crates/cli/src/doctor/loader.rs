@@ -1,7 +1,8 @@
 //! Which libibverbs a program gets, by `transom run` and without it.
 
 use super::{Finding, State};
-use crate::run::library::{SONAME, verbs};
+use crate::run::library::SONAME;
+use crate::run::locate::verbs;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,17 +1,7 @@
-//! Where Transom's libraries are, and how the loader is to find them: in the directory that `TRANSOM_LIB`
-//! names and nowhere else; or else those that this command carries; or else, where it carries none, beside
-//! it, as they are built, or in `../lib/transom`, as packages install them.
+//! Transom's libraries: their names, and how programs find one.
 
-use super::{carried, private};
-use crate::failure::{Failure, Result};
-use std::collections::hash_map::DefaultHasher;
-use std::fs;
-use std::hash::{Hash, Hasher};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use transom_system::trust::Trusted;
 
 /// What programs ask the loader for.
 pub(crate) const SONAME: &str = "libibverbs.so.1";
@@ -25,8 +15,6 @@ pub(super) const CONNECTIONS_BUILT: &str = "librdmacm.so";
 pub(super) const PATHS: &str = "libtransom_paths.so";
 /// What has the program's allocations be shared memory.
 pub(crate) const MALLOC: &str = "libtransom_malloc.so";
-/// Where to look instead of the usual places.
-const OVERRIDE: &str = "TRANSOM_LIB";
 
 /// A library, and how programs find it.
 pub(crate) struct Library {
@@ -37,247 +25,12 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    fn in_directory(directory: PathBuf, name: &str) -> Self {
+    pub(super) fn in_directory(directory: PathBuf, name: &str) -> Self {
         Self { file: directory.join(name), directory: Some(directory) }
     }
-}
-
-/// Our librdmacm. Where the libraries are to be taken from one directory and nowhere else, that may
-/// lack this one.
-pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
-    let names = [CONNECTIONS, CONNECTIONS_BUILT];
-    let library = match named_directory() {
-        Some(directory) => match named(&directory, &names)? {
-            Some(library) => library,
-            None => return Ok(None),
-        },
-        None => {
-            if let Some(library) = carried::library(CONNECTIONS) {
-                return library.map(Some);
-            }
-            std::env::current_exe()
-                .ok()
-                .and_then(|program| beside(&program, &names))
-                .ok_or_else(|| format!("Transom's {CONNECTIONS} is not where this command is"))?
-        }
-    };
-    Ok(Some(Library::in_directory(linked(&library, &names)?, CONNECTIONS)))
-}
-
-/// A library that is preloaded, under a name that the loader takes for one.
-pub(crate) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
-    let named = named_directory().map(|directory| named(&directory, &[name])).transpose()?;
-    let named = named.flatten();
-    if named.is_none()
-        && let Some(library) = carried::library(name)
-    {
-        return library.map(|library| library.file);
-    }
-    let library = named.or_else(|| beside(&std::env::current_exe().ok()?, &[name]));
-    let library = library.ok_or_else(|| format!("{name} is not where this command is"))?;
-    if is_plain(&library) && library.file_name() == Some(name.as_ref()) {
-        return Ok(library);
-    }
-    Ok(linked(&library, &[name])?.join(name))
-}
-
-/// Our libibverbs.
-pub(crate) fn verbs() -> Result<Library> {
-    if named_directory().is_none()
-        && let Some(library) = carried::library(SONAME)
-    {
-        return library.map_err(Failure::new);
-    }
-    Ok(Library::in_directory(directory_of(&installed()?)?, SONAME))
-}
-
-/// The directory that the libraries are to be taken from.
-fn named_directory() -> Option<PathBuf> {
-    let directory = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty())?;
-    Some(std::path::absolute(&directory).unwrap_or_else(|_| directory.into()))
-}
-
-/// A library by one of its names in that directory, if it is there. Whoever can exchange it has this user run what
-/// he likes, so that must be nobody but this user and root, or whose this command is: he can do so anyway.
-fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf>, String> {
-    let files = names.iter().map(|name| directory.join(name));
-    let Some(library) = files.into_iter().find(|path| path.is_file()) else { return Ok(None) };
-    let command = fs::metadata("/proc/self/exe").map(|command| command.uid());
-    let trusted = Trusted::this_user_and_root();
-    let trusted = command.into_iter().fold(trusted, Trusted::and);
-    let real = trusted.real_path(&library).map_err(|error| {
-        format!(
-            "cannot take {} from where {OVERRIDE} says, for another user might exchange it: {error}; unset \
-             {OVERRIDE}, or set it to a directory that only you can change",
-            library.display()
-        )
-    });
-    real.map(Some)
-}
-
-/// Our libibverbs where it is installed or built.
-fn installed() -> Result<PathBuf> {
-    if let Some(directory) = named_directory() {
-        return named(&directory, &[SONAME, BUILT]).map_err(Failure::new)?.ok_or_else(|| {
-            Failure::new(format_args!(
-                "there is no {SONAME} in {}, which {OVERRIDE} names; set it to the directory \
-                 that has it, or unset it",
-                directory.display()
-            ))
-        });
-    }
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::new(format_args!(
-            "cannot tell where this command is installed: {error}; set {OVERRIDE} to the directory \
-             of Transom's {SONAME}"
-        ))
-    })?;
-    beside(&program, &[SONAME, BUILT]).ok_or_else(|| {
-        Failure::new(format_args!(
-            "Transom's {SONAME} is neither beside {} nor in ../lib/transom; build it in Transom's \
-             source with `cargo build --release`, and run `target/release/transom` or set \
-             {OVERRIDE} to the directory of the library",
-            program.display()
-        ))
-    })
-}
-
-/// A library of ours by one of its names, where it is installed or built together with the command.
-fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
-    let directory = program.parent()?;
-    let installed = directory.parent().map(|prefix| prefix.join("lib/transom"));
-    let directories = [Some(directory.to_owned()), installed, Some(directory.join("deps"))];
-    let files = directories.iter().flatten();
-    let files = files.flat_map(|directory| names.iter().map(|name| directory.join(name)));
-    // What is installed comes before what is built.
-    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
-    files.sort_by_key(|path| path.extension() == Some("so".as_ref()));
-    files.into_iter().next()
-}
-
-/// A directory that has our libibverbs under the names that are asked for.
-fn directory_of(library: &Path) -> Result<PathBuf> {
-    linked_or_as_it_is(library, linked(library, &[SONAME, BUILT]))
-}
-
-/// Where no directory with links can be made, one that has it under the first of the names will do.
-fn linked_or_as_it_is(
-    library: &Path,
-    linked: std::result::Result<PathBuf, String>,
-) -> Result<PathBuf> {
-    let directory = library.parent().unwrap_or(Path::new("/"));
-    let will_do = is_plain(directory) && library.file_name() == Some(SONAME.as_ref());
-    match linked {
-        Ok(linked) => Ok(linked),
-        Err(_) if will_do => Ok(directory.to_owned()),
-        Err(problem) => Err(Failure::new(format_args!(
-            "{problem}; set TMPDIR to a directory that this user may write to, or name the library \
-             {SONAME} and set {OVERRIDE} to its directory"
-        ))),
-    }
-}
-
-/// A directory with this command under another name, for a search path of commands.
-pub(super) fn command(name: &str) -> std::result::Result<PathBuf, String> {
-    let this = std::env::current_exe();
-    let this = this.map_err(|error| format!("cannot tell where this command is: {error}"))?;
-    linked(&this, &[name])
 }
 
 /// Whether the loader takes a path for one: it ends them at some characters, and replaces others.
 pub(super) fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":;$ \t\n".contains(byte))
-}
-
-/// A private directory with links of these names to a library.
-fn linked(library: &Path, names: &[&str]) -> std::result::Result<PathBuf, String> {
-    private::in_first(|parent| linked_in(parent, library, names)).map_err(|problem| {
-        let library = library.display();
-        format!("cannot make a private directory with a link to {library}: {problem}")
-    })
-}
-
-/// Made once, and used again.
-fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBuf> {
-    // One for each library, so that two builds do not take it from each other.
-    let mut hasher = DefaultHasher::new();
-    library.hash(&mut hasher);
-    let directory = private::directory(parent, &format!("{:016x}", hasher.finish()))?;
-    if !is_plain(&directory) {
-        return Err(io::Error::other("the loader does not take such a path"));
-    }
-    for name in names {
-        let link = directory.join(name);
-        if !fs::read_link(&link).is_ok_and(|target| target == library) {
-            private::replace(&directory, &link, |fresh| symlink(library, fresh))?;
-        }
-    }
-    Ok(directory)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run::scratch::Scratch;
-
-    #[test]
-    fn the_library_is_found_where_it_is_installed_or_built() {
-        let scratch = Scratch::new("places");
-        let program = scratch.0.join("bin/transom");
-        assert_eq!(beside(&program, &[SONAME, BUILT]), None);
-        for place in ["bin/deps/libibverbs.so", "bin/libibverbs.so", "lib/transom/libibverbs.so.1"]
-        {
-            let library = scratch.file(place);
-            assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library));
-        }
-        let library = scratch.file("bin/libibverbs.so.1");
-        assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library));
-    }
-
-    #[test]
-    fn a_private_directory_is_made_once_and_mended() {
-        let scratch = Scratch::new("link");
-        let library = scratch.file("libibverbs.so");
-        let directory = linked_in(&scratch.0, &library, &[SONAME]).unwrap();
-        let link = directory.join(SONAME);
-        assert_eq!(fs::read_link(&link).unwrap(), library);
-        assert_eq!(linked_in(&scratch.0, &library, &[SONAME]).unwrap(), directory);
-        fs::remove_file(&link).unwrap();
-        symlink("/nowhere", &link).unwrap();
-        assert_eq!(linked_in(&scratch.0, &library, &[SONAME]).unwrap(), directory);
-        assert_eq!(fs::read_link(&link).unwrap(), library);
-        let other = scratch.file("other/libibverbs.so");
-        assert_ne!(linked_in(&scratch.0, &other, &[SONAME]).unwrap(), directory);
-    }
-
-    #[test]
-    fn where_no_link_can_be_made_the_one_of_the_right_name_will_do() {
-        let none = || Err("no place".to_owned());
-        let found = |library: &str| linked_or_as_it_is(Path::new(library), none()).ok();
-        assert_eq!(found("/a/libibverbs.so.1"), Some(PathBuf::from("/a")));
-        assert_eq!(found("/a/libibverbs.so"), None);
-        assert_eq!(found("/a:b/libibverbs.so.1"), None);
-    }
-
-    #[test]
-    fn a_directory_that_others_can_write_to_is_not_trusted() {
-        use std::os::unix::fs::PermissionsExt;
-        let scratch = Scratch::new("trust");
-        let library = scratch.file("libibverbs.so");
-        let user = rustix::process::geteuid().as_raw();
-        let ours = scratch.0.join(format!("transom-run-{user}"));
-        fs::create_dir(&ours).unwrap();
-        fs::set_permissions(&ours, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());
-        fs::remove_dir(&ours).unwrap();
-        symlink("/", &ours).unwrap();
-        assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());
-        fs::remove_file(&ours).unwrap();
-        // One above it, from which it can be taken away.
-        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
-        let below = scratch.0.join("below");
-        fs::create_dir(&below).unwrap();
-        assert!(linked_in(&below, &library, &[SONAME]).is_err());
-        assert_eq!(fs::read_dir(&below).unwrap().count(), 0, "nothing is made there");
-    }
 }

@@ -23,8 +23,6 @@ use transom_device::protection::Announcer;
 use transom_host::connections::LastWords;
 use transom_system::registry::{Life, Registry, WATCHER, Watcher};
 
-use super::between;
-
 /// What it is called, in the list of processes too.
 const NAME: &str = "transom: speaks for";
 
@@ -48,11 +46,9 @@ impl Watching {
         Ok(Some(Self { registry, watcher }))
     }
 
-    /// Begins, and comes back in the process that becomes the program. The error says why nobody will speak for it.
-    pub(super) fn begin(self) -> io::Result<()> {
-        if between::is_needed() {
-            return between::stay(self);
-        }
+    /// Begins beside the program, and comes back in the process that becomes it. The error says why nobody will speak
+    /// for it.
+    pub(super) fn begin_beside(self) -> io::Result<()> {
         let program =
             Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
         if split()? {
