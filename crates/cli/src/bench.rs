@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::layout;
 use extent::Extent;
 use machine::Machine;
 use progress::say;
@@ -41,39 +42,38 @@ pub(crate) use serve::{ProcessArgs, run as process};
 pub(crate) use start::PROCESS;
 
 pub(crate) const HELP: &str = "\
-Each workload is measured between two processes, by us with shared and with private memory, and by what
-it is to be compared with: the kernel's copy, memcpy, UCX and perftest if they are installed
-(Debian's ucx-utils, perftest), sockets.
-All take turns, round after round, each with one process on one processor and the other on another, if
-there are two. A figure is the median of its rounds, with where half of them lie in
-parentheses; a ratio is the median of the rounds' ratios. A busy machine makes them worse.
+Each workload runs between two processes. `shared` and `private` are this device, with shared and with
+private memory. Beside them are others that do the same: the kernel's copy, memcpy, sockets, and UCX and
+perftest if you have installed them (Debian's ucx-utils, perftest). All take turns, round after round.
+The two processes run on different processors, if there are two. A figure is the median of its rounds.
+Half of the rounds lie between the numbers in parentheses. A ratio is the median of the rounds' ratios.
 
-What goes over the wire crosses a veth pair between two network namespaces, at MTU 1500; it needs
-Debian's iproute2, and a system that lets this user make namespaces.
+Workloads over the wire cross a veth pair between two network namespaces, at MTU 1500. They need Debian's
+iproute2, and a system that lets you make namespaces.
 
 Examples:
-  transom bench                    Minutes; a machine with nothing else to do
-  transom bench wire               Only the workloads that go over the wire
+  transom bench                    Takes minutes, on a machine that does nothing else
+  transom bench wire               Only the workloads over the wire
   transom bench --quick --json     For programs: one JSON object a line
-  transom bench --plot pictures    Also draws latency and bandwidth over message size, as SVG";
+  transom bench --plot pictures    Also draw latency and bandwidth over message size, as SVG";
 
 /// The workload of doing nothing.
 const IDLE: &str = "idle";
 
-/// What to measure.
+/// Measure the device against the fastest that this machine allows
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct BenchArgs {
-    /// Only the workloads whose name contains this.
+    /// Measure only the workloads whose name contains this
     #[arg(value_name = "WORKLOAD", conflicts_with = "plot")]
     workload: Option<String>,
-    /// Print one JSON object for each workload instead of the table.
+    /// Print one JSON object a line for each workload, instead of the table
     #[arg(long)]
     json: bool,
-    /// Fewer and shorter rounds, fewer objects, and 1 s of idling instead of 10 s.
+    /// Measure fewer and shorter rounds, with fewer objects, and 1 s of idling instead of 10 s
     #[arg(long)]
     quick: bool,
-    /// Also measure over message sizes, and draw pictures into this folder.
+    /// Also measure over message sizes, and draw pictures into this folder
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -89,7 +89,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
         let part = args.workload.as_deref().unwrap_or_default();
         let names: Vec<_> = rows(extent).iter().map(|row| row.name).chain([IDLE]).collect();
         let names = names.join("\n  ");
-        return Err(Failure::new(format!("no workload has \"{part}\" in its name:\n  {names}")));
+        return Err(Failure::new(format!(
+            "no workload has \"{part}\" in its name. There are:\n  {names}"
+        )));
     }
     for row in wanted {
         say(row.name);
@@ -110,10 +112,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
 }
 
 fn print(what: &(impl Serialize + Display), json: bool) -> Result {
-    let mut out = stdout().lock();
     match json {
-        true => writeln!(out, "{}", serde_json::to_string(what).expect("numbers and strings"))?,
-        false => writeln!(out, "{what}")?,
+        true => {
+            writeln!(stdout(), "{}", serde_json::to_string(what).expect("numbers and strings"))?
+        }
+        false => layout::stdout().text(what)?,
     }
     Ok(())
 }

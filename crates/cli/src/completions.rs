@@ -1,4 +1,4 @@
-//! `transom completions`: what a shell needs to complete this command's arguments.
+//! `transom completions`: the script with which a shell completes this command's arguments.
 
 use crate::failure::Result;
 use clap_complete::Shell;
@@ -10,11 +10,11 @@ Examples:
   transom completions zsh > \"${fpath[1]}/_transom\"
   transom completions fish > ~/.config/fish/completions/transom.fish";
 
-/// Print the completions for a shell.
+/// Print the completions for a shell
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct CompletionsArgs {
-    /// The shell to complete in.
+    /// The shell
     shell: Shell,
 }
 

@@ -24,13 +24,13 @@ use transom::{
 pub(crate) const GUEST: &str = "demo-guest";
 
 pub(crate) const HELP: &str = "\
-Two processes of yours, an owner and a guest, go through the life of a memory window: it is bound
-to 64 bytes of the owner's memory, used by the guest, overstepped, and revoked. It needs no hardware
-and no privilege.
+Two processes, an owner and a guest, show the life of a memory window. The owner binds it to 64 bytes of
+its memory. The guest uses it, and then reads past its end. The owner revokes it. You need no hardware
+and no privileges.
 
 Exit status:
-  0  everything went as said: what was allowed worked, and what was not was refused
-  1  something went another way; the message says what";
+  0  every allowed access worked, and every other was refused
+  1  something else happened; the message says what";
 
 /// Far longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
-//! `transom devices`: the built-in device, and who uses one.
+//! `transom devices`: the built-in device, and the processes that use one.
 
 use crate::clock;
 use crate::failure::{Failure, Result};
+use crate::layout;
 use crate::packets;
 use crate::registered;
 use anstyle::Style;
@@ -14,24 +15,24 @@ use transom_system::registry::connections::{ClaimedPort, Connection, Connections
 use transom_system::registry::{Process, Registry};
 
 const HELP: &str = "\
-The device is opened to look at it, so this also tells whether it can work here.
+This opens the device to read its limits, so it fails if the device cannot work here.
 
 Examples:
   transom devices
   transom devices --json | jq '.processes[].pid'
   transom devices --json | jq '.processes[] | {pid, dropped: .packets.dropped}'";
 
-/// Show the built-in device with its limits, and the processes that run one now.
+/// Show the built-in device with its limits, and the processes that use one now.
 ///
-/// Of each process it tells how much of what it has registered is shared memory, where it listens for connections and which it has, the packets that it sent and received over the wire, and those that were
-/// dropped, by reason: look here if nothing arrives.
+/// For each process you see how much of its registered memory is shared, where it listens for connections, its
+/// connections, and the packets that it sent and received over the wire. You also see how many packets it dropped,
+/// and why. Look here if nothing arrives.
 ///
-/// Only processes of the same user and network namespace are seen: those that could
-/// be connected to directly.
+/// You see the processes of your user in this network namespace. These are the processes that can connect directly.
 #[derive(clap::Args)]
-#[command(after_help = HELP, verbatim_doc_comment)]
+#[command(after_help = HELP)]
 pub(crate) struct DevicesArgs {
-    /// Print one JSON object with `devices` and `processes`.
+    /// Print one JSON object with `devices` and `processes`
     #[arg(long)]
     json: bool,
 }
@@ -89,12 +90,12 @@ fn gids(context: &Context, port: u8, length: u32) -> Result<Gids> {
     all.filter(is_used).collect()
 }
 
-/// The registry of processes, for those who only read it.
+/// The registry of processes, to read it.
 pub(crate) fn registry() -> Result<&'static Registry> {
     Registry::open().map_err(|error| {
         Failure::new(format_args!(
-            "the registry of processes cannot be read: {error}; see that this user can write \
-             there, and that there is room"
+            "cannot read the registry of processes: {error}; check that you can write there, and \
+             that there is room"
         ))
     })
 }
@@ -265,24 +266,26 @@ fn print_text(
     ports: &Ports,
 ) -> Result {
     const NAME: Style = Style::new().bold();
-    let mut out = anstream::stdout().lock();
+    let mut out = layout::stdout();
     for device in devices {
         let it = &device.attributes;
         let kinds = [it.windows_type_1.then_some("1"), device.type_2()];
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let atomics = if it.atomics { "compare-and-swap, fetch-and-add" } else { "none" };
-        writeln!(out, "{NAME}{}{NAME:#}: software RDMA device {}", device.name, it.firmware)?;
+        let name = format!("{NAME}{}{NAME:#}: ", device.name);
+        out.item(name, format_args!("software RDMA device {}", it.firmware))?;
         for (number, port, gids) in &device.ports {
             let active = if port.active { "active" } else { "down" };
             let link = if port.ethernet { "RoCE v2" } else { "InfiniBand" };
             let mtu = port.active_mtu;
-            writeln!(out, "  port {number}                {active}, {link}, MTU {mtu}")?;
+            let port = format!("  port {number}                ");
+            out.item(port, format_args!("{active}, {link}, MTU {mtu}"))?;
             for (index, gid) in gids {
-                writeln!(out, "  GID {index:<17} {gid}")?;
+                out.item(format_args!("  GID {index:<17} "), gid)?;
             }
         }
-        writeln!(out, "  memory windows        type {}", kinds.join(" and "))?;
-        writeln!(out, "  atomics               {atomics}")?;
+        out.item("  memory windows        ", format_args!("type {}", kinds.join(" and ")))?;
+        out.item("  atomics               ", atomics)?;
         let limits = [
             ("regions", u64::from(it.max_regions)),
             ("bytes of a region", it.max_region_length),
@@ -296,45 +299,45 @@ fn print_text(
             ("READs and atomics", it.max_reads_served.into()),
         ];
         for (what, limit) in limits {
-            writeln!(out, "  {what:<20}  up to {limit}")?;
+            out.item(format_args!("  {what:<20}  "), format_args!("up to {limit}"))?;
         }
     }
-    writeln!(out)?;
+    out.text("")?;
     if processes.is_empty() {
-        writeln!(out, "No process of yours runs a device now. `transom demo` runs two.")?;
+        out.text("None of your processes has a device open now. `transom demo` starts two.")?;
         return Ok(());
     }
-    writeln!(out, "{NAME}Your processes that run a device now{NAME:#}")?;
+    out.text(format_args!("{NAME}Your processes that have a device open now{NAME:#}"))?;
     for process in processes {
-        write!(out, "  PID {:<10}  {}", process.pid, process.name)?;
+        let mut name = process.name.clone();
         if !process.shares_pids {
-            write!(out, " (in another PID namespace)")?;
+            name += " (in another PID namespace)";
         }
         if let Some(pid) = process.waits_for {
-            write!(out, ", revoking, waits for PID {pid}")?;
+            name += &format!(", revoking, waits for PID {pid}");
         }
-        writeln!(out)?;
-        for line in registered::lines(process) {
-            writeln!(out, "    {line}")?;
-        }
-        for it in ports.listeners_of(process) {
-            let space = format!("{:?}", it.claim.space).to_uppercase();
-            writeln!(out, "    listens at {}, port space {space}", it.claim.address)?;
-        }
-        let connections = ports.connections_of(process).count();
-        for it in ports.connections_of(process).take(SHOWN) {
-            let [local, peer] = ends(it);
-            writeln!(out, "    connected: {local} with {peer}")?;
-        }
-        if connections > SHOWN {
-            writeln!(out, "    and {} connections more", connections - SHOWN)?;
-        }
-        for it in ports.waiting_of(process).take(SHOWN) {
-            writeln!(out, "    {}", it.sentence(clock::now()))?;
-        }
-        for line in packets::lines(registry.counters(process.announcer.slot)) {
-            writeln!(out, "    {line}")?;
+        out.item(format_args!("  PID {:<10}  ", process.pid), name)?;
+        for line in lines_of(process, registry, ports) {
+            out.item("    ", line)?;
         }
     }
     Ok(())
+}
+
+/// What there is to say of a process, for people.
+fn lines_of(process: &Process, registry: &Registry, ports: &Ports) -> Vec<String> {
+    let listeners = ports.listeners_of(process).map(|it| {
+        let space = format!("{:?}", it.claim.space).to_uppercase();
+        format!("listens at {}, port space {space}", it.claim.address)
+    });
+    let connected = ports.connections_of(process).take(SHOWN).map(|it| {
+        let [local, peer] = ends(it);
+        format!("connected: {local} with {peer}")
+    });
+    let left = ports.connections_of(process).count().saturating_sub(SHOWN);
+    let left = (left > 0).then(|| format!("and {left} more connections"));
+    let waiting = ports.waiting_of(process).take(SHOWN).map(|it| it.sentence(clock::now()));
+    let registered = registered::lines(process).into_iter();
+    let all = registered.chain(listeners).chain(connected).chain(left).chain(waiting);
+    all.chain(packets::lines(registry.counters(process.announcer.slot))).collect()
 }

@@ -1,12 +1,15 @@
-//! `transom doctor`: what of this system is slow for the device or in its way, and what to do about it.
+//! `transom doctor`: whether the device works on this system, what slows it down, and what to do about it.
 
 mod limits;
 mod loader;
 
 use crate::devices::running;
 use crate::failure::{Failure, Result};
+use crate::layout;
 use crate::registered;
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,16 +19,35 @@ use transom_net::udp;
 use transom_system::memory::Copier;
 use transom_system::registry::{Process, Registry};
 
-pub(crate) const HELP: &str = "\
-Each line begins with how it is:
-  ok     nothing is to be done
-  note   it works, and you may want to know
-  slow   it works, and would be faster otherwise
-  fails  something will not work
+const HELP: &str = "\
+Each finding begins with its state:
+  ok     it works
+  note   it works, and you may want to know something about it
+  slow   it works, but slower than it could
+  fails  it does not work
+
+With --json there is one object. Its `findings` are a list of objects:
+  state  ok, note, slow or fails
+  topic  what was looked at, such as kernel, device or port
+  text   the finding
+  fix    what to do about it; null if you need do nothing
 
 Exit status:
   0  everything works
-  1  something will not work";
+  1  something does not work
+
+Examples:
+  transom doctor
+  transom doctor --json | jq '.findings[] | select(.state != \"ok\")'";
+
+/// Check this system: does the device work, what makes it slow, and what can you do about it?
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object with `findings`
+    #[arg(long)]
+    json: bool,
+}
 
 /// The kernel from which all that the device uses is there.
 const KERNEL: (u32, u32) = (5, 4);
@@ -34,7 +56,8 @@ const KERNEL: (u32, u32) = (5, 4);
 const SYS_PTRACE: u32 = 19;
 
 /// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum State {
     Ok,
     Note,
@@ -43,19 +66,33 @@ enum State {
 }
 
 /// Something that was looked at.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Finding {
     state: State,
+    topic: &'static str,
     text: String,
+    /// What to do about it.
+    fix: Option<String>,
 }
 
 impl Finding {
-    fn new(state: State, text: impl Into<String>) -> Self {
-        Self { state, text: text.into() }
+    fn new(state: State, topic: &'static str, text: impl Into<String>) -> Self {
+        Self { state, topic, text: text.into(), fix: None }
+    }
+
+    fn fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
     }
 }
 
-pub(crate) fn run() -> Result {
+impl fmt::Display for Finding {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.text)?;
+        self.fix.as_ref().map_or(Ok(()), |fix| write!(to, ": {fix}"))
+    }
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result {
     let mut findings = vec![
         kernel(&read("/proc/sys/kernel/osrelease").unwrap_or_default()),
         device(),
@@ -68,8 +105,9 @@ pub(crate) fn run() -> Result {
     findings.extend(registered());
     findings.extend(adapters(&names(Path::new("/sys/class/infiniband"))));
     findings.extend(loader::findings());
-    match print(&findings) {
-        // What was found is the status, whether or not somebody reads all of it.
+    let printed = if args.json { print_json(&findings) } else { print(&findings) };
+    match printed {
+        // The findings decide the status, also if nobody reads all of them.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
@@ -80,28 +118,33 @@ pub(crate) fn run() -> Result {
 }
 
 fn print(findings: &[Finding]) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
-    for Finding { state, text } in findings {
-        let (color, word) = match state {
+    let mut out = layout::stdout();
+    for finding in findings {
+        let (color, word) = match finding.state {
             State::Ok => (AnsiColor::Green, "ok"),
             State::Note => (AnsiColor::Cyan, "note"),
             State::Slow => (AnsiColor::Yellow, "slow"),
             State::Fails => (AnsiColor::Red, "fails"),
         };
         let style = Style::new().fg_color(Some(color.into()));
-        writeln!(out, "{style}{word:<5}{style:#}  {text}")?;
+        out.item(format_args!("{style}{word:<5}{style:#}  "), finding)?;
     }
     Ok(())
 }
 
-/// What processes of this user have registered that is private.
+fn print_json(findings: &[Finding]) -> io::Result<()> {
+    let all = serde_json::json!({ "findings": findings });
+    writeln!(io::stdout(), "{all:#}")
+}
+
+/// Processes of this user that have registered private memory.
 fn registered() -> Vec<Finding> {
     let Ok(registry) = Registry::open() else { return Vec::new() };
     let processes = running(registry);
     let of = |process: &Process| {
-        let how = registered::how_to_share(process)?;
-        let text = format!("PID {} ({}): {how}", process.pid, process.name);
-        Some(Finding::new(State::Note, text))
+        let (private, advice) = registered::how_to_share(process)?;
+        let text = format!("PID {} ({}): {private}", process.pid, process.name);
+        Some(Finding::new(State::Note, "registered", text).fix(advice))
     };
     processes.iter().filter_map(of).collect()
 }
@@ -121,12 +164,12 @@ fn kernel(release: &str) -> Finding {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= KERNEL {
-        return Finding::new(State::Ok, format!("Linux {release}"));
+        return Finding::new(State::Ok, "kernel", format!("Linux {release}"));
     }
     let (major, minor) = KERNEL;
     let text =
-        format!("Linux {release} is older than {major}.{minor}, from which on Transom is to work");
-    Finding::new(State::Note, text)
+        format!("Linux {release} is older than {major}.{minor}, the oldest that Transom supports");
+    Finding::new(State::Note, "kernel", text)
 }
 
 fn device() -> Finding {
@@ -134,28 +177,35 @@ fn device() -> Finding {
         .and_then(|devices| devices.first().map(transom::Device::open).transpose());
     match opened {
         Ok(Some(context)) => {
-            Finding::new(State::Ok, format!("a device can be opened: {}", context.name()))
+            Finding::new(State::Ok, "device", format!("the device {} opens", context.name()))
         }
-        Ok(None) => Finding::new(State::Fails, "there is no device"),
-        Err(error) => Finding::new(State::Fails, format!("no device can be opened: {error}")),
+        Ok(None) => Finding::new(State::Fails, "device", "there is no device"),
+        Err(error) => {
+            Finding::new(State::Fails, "device", format!("the device does not open: {error}"))
+        }
     }
 }
 
 fn copying() -> Finding {
     match Copier::best() {
         Ok(Copier::Kernel) => {
-            Finding::new(State::Ok, "the kernel copies for this process (process_vm_readv)")
+            let text = "the kernel copies for this process (process_vm_readv)";
+            Finding::new(State::Ok, "copying", text)
         }
         Ok(Copier::Pipes(_)) => Finding::new(
             State::Slow,
+            "copying",
             "process_vm_readv is forbidden, most likely by a seccomp profile, so private memory goes \
-             through rings: allow process_vm_readv and process_vm_writev (docker run --cap-add SYS_PTRACE)",
-        ),
-        Err(error) => Finding::new(State::Fails, format!("memory cannot be copied: {error}")),
+             through rings",
+        )
+        .fix("allow process_vm_readv and process_vm_writev (`docker run --cap-add SYS_PTRACE`)"),
+        Err(error) => {
+            Finding::new(State::Fails, "copying", format!("memory cannot be copied: {error}"))
+        }
     }
 }
 
-/// Whether this process may trace whom it likes (`CAP_SYS_PTRACE`).
+/// Whether this process may trace all others (`CAP_SYS_PTRACE`).
 fn may_trace() -> bool {
     let status = read("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -164,37 +214,39 @@ fn may_trace() -> bool {
 }
 
 fn tracing_by_others(scope: Option<&str>, may_trace: bool) -> Finding {
+    const TOPIC: &str = "tracing";
     match scope {
         None | Some("0") => {
-            Finding::new(State::Ok, "processes of one user may reach each other's memory")
+            Finding::new(State::Ok, TOPIC, "processes of one user may access each other's memory")
         }
-        Some(scope @ ("1" | "2")) if may_trace => Finding::new(
-            State::Ok,
-            format!("kernel.yama.ptrace_scope is {scope}, which this user is exempt from"),
-        ),
+        Some(scope @ ("1" | "2")) if may_trace => {
+            let text = format!("kernel.yama.ptrace_scope is {scope}; this user is exempt from it");
+            Finding::new(State::Ok, TOPIC, text)
+        }
         Some("1") => Finding::new(
             State::Note,
-            "kernel.yama.ptrace_scope is 1, so a device lets every process of its user trace its own; \
-             TRANSOM_COPY=rings does without, and is slower",
-        ),
-        Some(scope) => Finding::new(
-            State::Slow,
-            format!(
-                "kernel.yama.ptrace_scope is {scope}, so private memory goes through rings: sysctl -w \
-                 kernel.yama.ptrace_scope=1{}",
-                if scope == "3" { ", after a restart, for 3 stays" } else { "" }
-            ),
-        ),
+            TOPIC,
+            "kernel.yama.ptrace_scope is 1, so the device lets all processes of your user trace your \
+             program",
+        )
+        .fix("set TRANSOM_COPY=rings if you do not want that; it is slower"),
+        Some(scope) => {
+            let restart = if scope == "3" { ", after a restart: 3 cannot be changed" } else { "" };
+            let text =
+                format!("kernel.yama.ptrace_scope is {scope}, so private memory goes through rings");
+            let fix = format!("`sysctl -w kernel.yama.ptrace_scope=1`{restart}");
+            Finding::new(State::Slow, TOPIC, text).fix(fix)
+        }
     }
 }
 
-/// Where processes find each other, and what is in their way.
+/// The place where processes find each other.
 fn registry() -> Vec<Finding> {
     let registry = match Registry::open() {
         Ok(registry) => registry,
         Err(error) => {
             let text = format!("processes cannot find each other: {error}");
-            return vec![Finding::new(State::Fails, text)];
+            return vec![Finding::new(State::Fails, "processes", text)];
         }
     };
     let directory = registry.directory();
@@ -207,13 +259,14 @@ fn registry() -> Vec<Finding> {
 fn place(directory: &Path) -> Finding {
     let place = directory.display();
     if directory.starts_with("/dev/shm") {
-        return Finding::new(State::Ok, format!("processes find each other in {place}"));
+        return Finding::new(
+            State::Ok,
+            "processes",
+            format!("processes find each other in {place}"),
+        );
     }
-    let text = format!(
-        "processes find each other in {place}, for /dev/shm is not to be had: those of other \
-         containers must share that directory"
-    );
-    Finding::new(State::Note, text)
+    let text = format!("processes find each other in {place}, because /dev/shm cannot be used");
+    Finding::new(State::Note, "processes", text).fix("share that directory with other containers")
 }
 
 /// Another user may have named all numbers that processes have in this network namespace.
@@ -221,44 +274,49 @@ fn numbers(registry: &Registry) -> Option<Finding> {
     let (users, named) = registry.names_of_others();
     let users: Vec<_> = users.iter().map(|user| format!("user {user}")).collect();
     let text = format!(
-        "others ({}) have taken all numbers of processes in this network namespace: devices open all the same; \
-         `ss -xlp src '@transom-slot-*'` names who has them",
+        "other users ({}) have taken all numbers of processes in this network namespace; devices open \
+         all the same",
         users.join(", ")
     );
-    (named >= Registry::PROCESSES).then(|| Finding::new(State::Note, text))
+    let fix = "`ss -xlp src '@transom-slot-*'` lists the processes";
+    (named >= Registry::PROCESSES).then(|| Finding::new(State::Note, "processes", text).fix(fix))
 }
 
 fn port(registry: &Registry) -> Finding {
     match udp::taken_by_others(registry) {
-        None => Finding::new(State::Ok, "UDP port 4791 is free for this user"),
+        None => Finding::new(State::Ok, "port", "this user can have UDP port 4791"),
         Some(taken) if taken.user().is_some_and(udp::hands_on) => {
             let user = taken.user().unwrap_or_default();
             let text = format!(
-                "UDP port 4791 is had by programs of user {user}, who hand on what comes for those of this user{}",
-                if user == 0 { "" } else { ": from other hosts nothing comes" }
+                "programs of user {user} have UDP port 4791, and hand on the packets for this user's programs{}",
+                if user == 0 { "" } else { "; nothing arrives from other hosts" }
             );
-            Finding::new(State::Note, text)
+            Finding::new(State::Note, "port", text)
         }
         // Programs that stay within the host never ask for it.
-        Some(taken) => Finding::new(State::Note, format!("other hosts cannot be reached: {taken}")),
+        Some(taken) => {
+            Finding::new(State::Note, "port", format!("other hosts cannot be reached: {taken}"))
+        }
     }
 }
 
 fn room(limit: Option<&str>) -> Finding {
+    const TOPIC: &str = "receive_buffer";
     let wanted = udp::ROOM;
     match limit.and_then(|limit| limit.parse::<usize>().ok()) {
         // Namespaces of older kernels do not show it.
-        None => Finding::new(State::Note, "net.core.rmem_max cannot be read here"),
+        None => Finding::new(State::Note, TOPIC, "net.core.rmem_max cannot be read here"),
         Some(limit) if limit >= wanted => {
-            Finding::new(State::Ok, format!("net.core.rmem_max is {limit}"))
+            Finding::new(State::Ok, TOPIC, format!("net.core.rmem_max is {limit}"))
         }
-        Some(limit) => Finding::new(
-            State::Slow,
-            format!(
-                "net.core.rmem_max is {limit}, so many who send to one over the wire may lose \
-                 packets: sysctl -w net.core.rmem_max={wanted}"
-            ),
-        ),
+        Some(limit) => {
+            let text = format!(
+                "net.core.rmem_max is {limit}, so packets get lost if many processes send to one over \
+                 the wire"
+            );
+            let fix = format!("`sysctl -w net.core.rmem_max={wanted}`");
+            Finding::new(State::Slow, TOPIC, text).fix(fix)
+        }
     }
 }
 
@@ -267,11 +325,11 @@ fn adapters(names: &[String]) -> Option<Finding> {
     let ours = DeviceName::chosen().map(ToString::to_string).unwrap_or_default();
     let names: Vec<_> = names.iter().map(String::as_str).filter(|name| *name != ours).collect();
     let text = format!(
-        "this system has RDMA devices of its own ({}): under `transom run` programs see Transom's \
-         only, and else those only",
+        "this system has RDMA devices of its own ({}): programs see only Transom's under `transom \
+         run`, and only the system's without it",
         names.join(", ")
     );
-    (!names.is_empty()).then(|| Finding::new(State::Note, text))
+    (!names.is_empty()).then(|| Finding::new(State::Note, "adapters", text))
 }
 
 #[cfg(test)]
@@ -304,7 +362,7 @@ mod tests {
     fn what_is_too_little_is_told_with_what_is_enough() {
         assert_eq!(room(Some("4194304")).state, Ok);
         let little = room(Some("212992"));
-        assert!(little.state == Slow && little.text.contains("rmem_max=4194304"));
+        assert!(little.state == Slow && little.fix.unwrap().contains("rmem_max=4194304"));
         assert!(adapters(&[]).is_none() && adapters(&["transom0".to_owned()]).is_none());
         assert!(adapters(&["mlx5_0".to_owned()]).unwrap().text.contains("mlx5_0"));
     }

@@ -17,6 +17,7 @@ mod rule;
 use crate::clock;
 use crate::devices::{self, registry};
 use crate::failure::Result;
+use crate::layout::{self, Page};
 use crate::packets;
 use asked::{Asked, Refused};
 use serde::Serialize;
@@ -33,33 +34,33 @@ Examples:
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
-With --json, each line is one refusal, an object (numbers are whole, up to 64 bits; null where
-there is nothing to say). The same things come as often as they were, not once with a count. Of an
-access that was refused it has these fields:
+With --json, each line is an object for one refusal. Numbers are integers of up to 64 bits; a field
+without a value is null. A refusal that happened several times has several lines. A refused access has
+these fields:
   time_ns      when, in nanoseconds since 1970
-  pid          the process whose device refused
+  pid          the process whose device refused it
   process      the name of its program
   alive        whether it runs and has its device open
-  device       open; closed, by a process that may still run; or ended, with its process
-  lost         how many older refusals of the process are no longer kept
+  device       open; closed: the process may still run; or ended: with its process
+  lost         how many older refusals of the process are lost
   role         \"target\": it refused a peer's request; \"origin\": its own work request
   reason       why, such as past_end, below_start, free_window, stale_key, unknown_index,
                right_missing, other_qp, other_pd, memory_gone
   code         the number of the reason; the completion has it as its vendor_err, except at the
                origin of a request that came over the wire
-  rule         the rule that refuses
+  rule         the rule that was broken
   operation    write, read, atomic, atomic_write, flush, send, remote_invalidate (asked for by a
                peer); local_read, local_write, bind, invalidate (its own)
   address      the first address of the range, as the request names it
   length       the bytes of the range
   key          the key of the request
-  outside_by   for past_end and below_start: how many bytes beyond its end or before its start
+  outside_by   for past_end and below_start: how many bytes past its end or before its start
   qp           the queue pair that refused
   peer_qp      the queue pair at the other end
   pd           the protection domain of the queue pair that refused
   qp_access    what the queue pair itself allows its peer, a list such as [\"REMOTE_READ\"]
   room         for receive_too_small: the bytes of the receive
-  object       what the key named then, or null:
+  object       the region or window of the key, or null:
     kind       region, null_region, window_1, window_2a, window_2b
     state      valid (a region, or a bound window), free (a window), changing
     base       its first address, as requests name it
@@ -69,53 +70,49 @@ access that was refused it has these fields:
     qp         the queue pair that bound it (windows)
     wr_id      the work request that bound it (windows)
     age_ns     for how long it had been registered or bound
-  sentence     all that for a person, as it is printed without --json
+  sentence     all that for people, as it is printed without --json
 
-Of a call that was refused at once, such as of ibv_create_qp, it has these:
-  time_ns, pid, process, alive, device, lost
-               as above
+A call that was refused at once, such as ibv_create_qp, has time_ns, pid, process, alive, device and lost
+as above, and these fields:
   role         \"caller\"
   reason       why, such as too_much, unsupported, invalid, unknown, missing, wrong_state,
                unreachable; told, if only the sentence says it (functions of librdmacm);
-               waits, of a call that has not come back for a second (errno is 0)
-  rule         the rule that refuses; null if there is none of that subject
+               waits, for a call that has not returned for a second (errno is 0)
+  rule         the rule that was broken; null if there is none
   verb         the verb that was called
-  errno        the number that it answered, or set
+  errno        the number that it returned, or set
   field        the field of its arguments that is wrong
-  value        what the field was; of a modify, the attributes or the state that are wrong
-  limit        what it may be at most; of a modify, the state to go to; for unreachable, value and
+  value        the field's value; of a modify, the wrong attributes or the wrong state
+  limit        the most that it may be; of a modify, the state to go to; for unreachable, value and
                limit are the two halves of the GID
   qp           the queue pair that the call was about
-  sentence     all that for a person
+  sentence     all that for people
 
-Of work that came to nothing otherwise, such as a request that nobody answered, it has these:
-  time_ns, pid, process, alive, device, lost
-               as above
-  role         \"origin\": its own work request; \"target\": what came for it
+Work that failed otherwise, such as a request that was not answered, has time_ns, pid, process, alive,
+device and lost as above, and these fields:
+  role         \"origin\": its own work request; \"target\": a message for it
   reason       why: unanswered, not_ready, bad_response, refused_there, unfit, flushed, overrun,
                dropped, no_tag
   status       the status of the completion, such as IBV_WC_RETRY_EXC_ERR; null if there is none
   wr_id        the work request, if it is one
   qp           the queue pair
   peer_qp      the queue pair at the other end
-  sentence     all that for a person
+  sentence     all that for people
 
-Of a connection that did not come about it has these:
-  time_ns, pid, process, alive, device, lost
-               as above
+A connection that failed has time_ns, pid, process, alive, device and lost as above, and these fields:
   role         \"active\": it asked for the connection; \"passive\": it was asked
   reason       why: rejected, unreachable, nobody_there, not_served, no_route, not_joined,
                not_confirmed (active); refused, backlog_full (passive); device_removed,
                address_changed (either)
-  code         the number of the peer's reason or status, or the errno
+  code         the peer's reason or status, or the errno
   source       the address and port that asked
   destination  the address and port that was asked
-  nearest_port of a port that nobody listens on, the one that somebody listens on: that with its
-               bytes swapped if it is, else the nearest
-  listens_at   where somebody listens on the port, an address of theirs, if it is not the one asked
-  cause        of reason 28, if the peer says it: program, destroyed, ended, not_taken
-  said         what the program that refused has said, if it is text
-  sentence     all that for a person
+  nearest_port if nobody listens on the port: the port with its bytes swapped, if somebody listens
+               there, or else the nearest that somebody listens on
+  listens_at   if nobody listens at that address: another address where somebody listens on the port
+  cause        for reason 28, if the peer gives it: program, destroyed, ended, not_taken
+  said         the private data of the program that refused, if it is text
+  sentence     all that for people
 
 Examples:
   transom explain --limit 1
@@ -124,35 +121,34 @@ Examples:
   transom run --explain -- make check
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
-/// Say why accesses, calls and connections were refused, newest first, and why packets were dropped.
+/// Say why accesses, calls and connections were refused, newest first, and why packets were dropped
 ///
-/// The same things are told once, with how often they were. Each process keeps its last 64 refusals,
-/// also for a while after it has closed its device or ended, and counts the packets that it dropped;
-/// those of such processes are told of with --pid. Only processes of the same user and network
-/// namespace are seen. What statuses, errnos and events commonly come from, docs/symptoms.md in
-/// Transom's source says.
+/// A refusal that happened several times is shown once, with a count. Each process keeps its last 64 refusals, and
+/// counts the packets that it dropped. They stay for a while after the process has closed its device or ended; use
+/// --pid to see the dropped packets then. You see processes of your user in this network namespace. docs/symptoms.md
+/// in Transom's source lists the usual causes of statuses, errnos and events.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = FIELDS, verbatim_doc_comment)]
+#[command(after_help = EXAMPLES, after_long_help = FIELDS)]
 pub(crate) struct ExplainArgs {
-    /// Print one JSON object a line; its fields are described by --help.
+    /// Print one JSON object a line; --help lists its fields
     #[arg(long)]
     json: bool,
-    /// Print at most this many.
+    /// Print at most this many
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "follow")]
     limit: usize,
-    /// Print those of one process only.
+    /// Print only those of this process
     #[arg(long)]
     pid: Option<u32>,
-    /// Print those of programs of this name only.
+    /// Print only those of programs with this name
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
-    /// Print those of this time until now only, such as 30s, 5m, 2h, 1d
+    /// Print only those of this long ago until now, such as 30s, 5m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = clock::parse_duration)]
     since: Option<Duration>,
-    /// Print those that come from now on, and of --since, oldest first, until interrupted
+    /// Print new ones as they happen, oldest first, until interrupted; --since adds older ones
     #[arg(long)]
     follow: bool,
-    /// Print what a rule says, such as MR-04, and nothing of refusals
+    /// Print a rule, such as MR-04, and no refusals
     #[arg(long, value_name = "ID", exclusive = true)]
     rule: Option<String>,
 }
@@ -177,7 +173,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
         }
         return Ok(());
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = layout::stdout();
     groups::print(&mut out, &refusals, args.limit, &asked)?;
     print_lost(&mut out, &refusals)?;
     print_dropped(&mut out, registry, &asked)?;
@@ -185,33 +181,32 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     print_where(&mut out, registry)
 }
 
-/// Says on standard error what was refused since a moment, to whoever sees a program fail.
+/// Says on standard error what was refused since a moment, beside the errors of a program that failed.
 pub(crate) fn print_since(since: u64) -> Result {
     const SHOWN: usize = 20;
     let registry = registry()?;
     let asked = Asked { since, ..Asked::default() };
     let refusals = asked.refusals(registry);
-    let mut out = anstream::stderr().lock();
+    let mut out = layout::stderr();
     groups::print(&mut out, &refusals, SHOWN, &asked)?;
     print_lost(&mut out, &refusals)?;
     print_where(&mut out, registry)
 }
 
-/// Says where it was looked, and where else there is something to be read.
-fn print_where(out: &mut dyn Write, registry: &Registry) -> Result {
+/// Says which processes these are, and where to read on.
+fn print_where(out: &mut Page<impl Write>, registry: &Registry) -> Result {
     let count = registry.processes().len();
     let processes = if count == 1 { "1 process" } else { &format!("{count} processes") };
-    writeln!(
-        out,
-        "Looked at {processes} of this user in this network namespace ({}).\n\
-         Statuses, errnos and events, and what they come from: docs/symptoms.md in Transom's source.",
+    out.text(format_args!(
+        "Looked at {processes} of this user in this network namespace ({}).",
         registry.directory().display()
-    )?;
+    ))?;
+    out.text("Usual causes of statuses, errnos and events: docs/symptoms.md in Transom's source.")?;
     Ok(())
 }
 
-/// Says whose older refusals are not kept.
-fn print_lost(out: &mut dyn Write, refusals: &[Refused]) -> Result {
+/// Says which processes have lost older refusals.
+fn print_lost(out: &mut Page<impl Write>, refusals: &[Refused]) -> Result {
     let mut told = Vec::new();
     for Refused { process, lost, .. } in refusals.iter().filter(|refused| refused.lost > 0) {
         if told.contains(&process.announcer) {
@@ -220,10 +215,9 @@ fn print_lost(out: &mut dyn Write, refusals: &[Refused]) -> Result {
         told.push(process.announcer);
         let (are, refusals) = if *lost == 1 { ("is", "refusal") } else { ("are", "refusals") };
         let who = who(process);
-        writeln!(
-            out,
+        out.text(format_args!(
             "{who}: {lost} older {refusals} {are} lost; each process keeps its last 64."
-        )?;
+        ))?;
     }
     Ok(())
 }
@@ -261,26 +255,26 @@ impl Device {
 }
 
 /// Says why packets were dropped: by processes with a device, or by a certain one.
-fn print_dropped(out: &mut dyn Write, registry: &Registry, asked: &Asked) -> Result {
+fn print_dropped(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked) -> Result {
     for process in registry.processes() {
         let wanted = if asked.pid.is_some() { asked.is_of(&process) } else { process.alive };
         if !wanted || !asked.is_of(&process) {
             continue;
         }
         for line in packets::dropped(registry.counters(process.announcer.slot)) {
-            writeln!(out, "{}: {line}.", who(&process))?;
+            out.text(format_args!("{}: {line}.", who(&process)))?;
         }
     }
     Ok(())
 }
 
-/// Says whom a revocation waits for.
-fn print_waiting(out: &mut dyn Write, registry: &'static Registry, asked: &Asked) -> Result {
+/// Says which process a revocation waits for.
+fn print_waiting(out: &mut Page<impl Write>, registry: &'static Registry, asked: &Asked) -> Result {
     let processes = registry.processes();
     let waiting = processes.iter().filter(|process| process.alive);
     for process in waiting.filter(|process| asked.is_of(process)) {
         for sentence in devices::unanswered(registry, process) {
-            writeln!(out, "{}: {sentence}", who(process))?;
+            out.text(format_args!("{}: {sentence}", who(process)))?;
         }
         let Some(pid) = process.waits_for else { continue };
         // It is a PID in the namespace of the one that waits.
@@ -288,13 +282,12 @@ fn print_waiting(out: &mut dyn Write, registry: &'static Registry, asked: &Asked
             |other: &&Process| other.pid == pid && other.shares_pids == process.shares_pids;
         let other = processes.iter().find(is_other);
         let other = other.map_or_else(|| format!("PID {pid}"), who);
-        writeln!(
-            out,
-            "{} is revoking a key right now and waits for {other}, which has begun an access with \
-             it and does not go on. If it was stopped, let it continue (kill -CONT {pid}) or end \
-             it.",
+        out.text(format_args!(
+            "{} is revoking a key, and waits for {other}, which has begun an access with this key and \
+             does not finish it. If that process was stopped, let it continue (`kill -CONT {pid}`), \
+             or end it.",
             who(process)
-        )?;
+        ))?;
     }
     Ok(())
 }

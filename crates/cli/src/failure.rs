@@ -1,5 +1,6 @@
 //! How a command fails: a message for a person, and an exit status.
 
+use crate::layout;
 use anstyle::{AnsiColor, Style};
 use std::fmt::{self, Display};
 use std::io;
@@ -28,7 +29,8 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         const ERROR: Style = AnsiColor::Red.on_default().bold();
         if !self.message.is_empty() {
-            anstream::eprintln!("{ERROR}error:{ERROR:#} {}", self.message);
+            // There is nobody to tell that it cannot be said.
+            let _ = layout::stderr().item(format_args!("{ERROR}error:{ERROR:#} "), self.message);
         }
         ExitCode::from(self.status)
     }
@@ -44,7 +46,7 @@ impl Display for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // Whoever read it has seen enough, as in `transom explain | head`.
+            // The reader has seen enough, as in `transom explain | head`.
             io::ErrorKind::BrokenPipe => Self::with_status(0, ""),
             _ => Self::new(format_args!("cannot write to standard output: {error}")),
         }

@@ -10,6 +10,7 @@ mod devices;
 mod doctor;
 mod explain;
 mod failure;
+mod layout;
 mod manual;
 mod packets;
 mod rdma;
@@ -17,8 +18,10 @@ mod registered;
 mod run;
 mod talk;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::StyledStr;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
+use std::io::stdout;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -31,9 +34,9 @@ Exit status:
   0  it worked
   1  it failed; the message says what happened, to what, and what to do
   2  the command line was wrong
-  `transom run` ends as its program does.";
+  `transom run` exits as its program does.";
 
-/// RDMA without the hardware: a device made of software, with memory windows.
+/// RDMA without the hardware: a device made of software, with memory windows
 #[derive(Parser)]
 #[command(name = "transom", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Arguments {
@@ -49,10 +52,7 @@ enum Command {
     Devices(devices::DevicesArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
-    /// Say what of this system will be slow or will not work, and what to do about it
-    #[command(after_help = doctor::HELP)]
-    Doctor,
-    /// Measure the device against the fastest that this machine allows
+    Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -71,12 +71,12 @@ fn main() -> ExitCode {
         return rdma::run(&words.collect::<Vec<_>>()).unwrap_or_else(Failure::report);
     }
     transom_system::log::start();
-    let done = match Arguments::parse().command {
+    let done = match parsed().command {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Doctor => doctor::run(),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args, Arguments::command()),
         Command::Manual(args) => manual::run(&args, Arguments::command()),
@@ -84,6 +84,22 @@ fn main() -> ExitCode {
         Command::BenchProcess(args) => bench::process(&args),
     };
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+/// The command line; ends the process if it is wrong, or asks for help.
+fn parsed() -> Arguments {
+    let matches = fitted(Arguments::command(), layout::columns(stdout())).get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The same command, with its help and its subcommands' in lines of so many columns.
+fn fitted(command: clap::Command, columns: usize) -> clap::Command {
+    let fit = |text: &StyledStr| layout::help(&text.to_string(), columns);
+    let short = command.get_after_help().map(fit);
+    let long = command.get_after_long_help().map(fit);
+    let command = short.into_iter().fold(command, clap::Command::after_help);
+    let command = long.into_iter().fold(command, clap::Command::after_long_help);
+    command.term_width(columns).mut_subcommands(|sub| fitted(sub, columns))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `transom manual`: the manual pages of this command, made of what `--help` says. Packages install them.
+//! `transom manual`: the manual pages of this command, made from the texts of `--help`. Packages install them.
 
 use crate::failure::{Failure, Result};
 use clap::Command;
@@ -45,7 +45,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(man.get_filename()), page)
 }
 
-/// What follows the options in `--help`, whose indented lines are to stay lines.
+/// The text behind the options in `--help`. Its indented lines stay lines.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
     let lines: Vec<_> = text.lines().collect();

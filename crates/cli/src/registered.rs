@@ -1,4 +1,4 @@
-//! How much of what a process has registered is shared memory, and what to do to have it shared.
+//! How much of a process's registered memory is shared, and what to do to share the rest.
 
 use serde_json::{Value, json};
 use transom_system::memory::Sharing;
@@ -6,18 +6,20 @@ use transom_system::registered::RegisteredMemory;
 use transom_system::registry::Process;
 use transom_system::segment::Segment;
 
-/// What to do to have memory shared that is private.
+/// What to do to share private memory.
 fn advice(sharing: Option<Sharing>) -> &'static str {
     match sharing {
         Some(Sharing::Allocations) => {
             "to share it, allocate it aligned to a page, with the device open"
         }
         Some(Sharing::Buffers) => {
-            "to share it, start by `transom run`, and allocate it aligned to a page"
+            "to share it, start the program by `transom run`, and allocate it aligned to a page"
         }
         Some(Sharing::OtherAllocator) => "the program's own allocator keeps it from being shared",
         Some(Sharing::Sanitizer) => "a sanitizer keeps it from being shared",
-        None => "nothing is shared: TRANSOM_MEMORY=private, valgrind, or `ulimit -v`",
+        None => {
+            "TRANSOM_MEMORY=private, valgrind, or `ulimit -v` keeps all memory from being shared"
+        }
     }
 }
 
@@ -59,11 +61,11 @@ pub(crate) fn json(process: &Process) -> Value {
     })
 }
 
-/// What of a process is private, and what to do about it; none if nothing is.
-pub(crate) fn how_to_share(process: &Process) -> Option<String> {
+/// How much of a process's memory is private, and what to do about it; none if nothing is.
+pub(crate) fn how_to_share(process: &Process) -> Option<(String, &'static str)> {
     let found = Segment::registered_by(process).filter(|it| it.private > 0)?;
     let (private, all) = (bytes(found.private), bytes(found.private + found.shared));
-    Some(format!("{private} of {all} that it has registered is private; {}", advice(found.sharing)))
+    Some((format!("{private} of {all} registered is private"), advice(found.sharing)))
 }
 
 #[cfg(test)]

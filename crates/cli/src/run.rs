@@ -17,6 +17,7 @@ mod watcher;
 
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
+use crate::layout;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -36,76 +37,81 @@ const PATH: &str = "PATH";
 const MEMORY: &str = "TRANSOM_MEMORY";
 
 const HELP: &str = "\
-The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
-and librdmacm.so.1 before the system's, and with LD_PRELOAD so that it does even where the program
-brings libraries of its own under other names, as Python packages do. (That has no effect on set-user-ID programs,
-nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
-dlsym.) LD_PRELOAD names libtransom_malloc.so too, by which memory can be shared with peers. The program takes the place of this command: its exit status and signals are its own.
-With --explain this command stays, sends on the signals that it gets, and ends as the program does. It
-tells of all processes of this user in this network namespace since the program was started.
+The program finds Transom's libibverbs.so.1 and librdmacm.so.1 before the system's: they are in
+LD_LIBRARY_PATH and in LD_PRELOAD. LD_PRELOAD is for programs that bring libraries of their own under
+other names, as Python packages do. It also names libtransom_malloc.so, which lets the program share
+memory with its peers. None of this works for set-user-ID programs, for programs with libibverbs linked
+in, and for those that look up functions of their own libibverbs by dlsym.
 
-A small process stays beside it, which sleeps, and which `wait` does not find: should the program be
+This command becomes the program: exit status and signals are the program's own. With --explain it
+stays, forwards the signals it gets, and exits as the program does. It then shows what was refused since
+the start, for all processes of this user in this network namespace.
+
+A small process stays beside the program. It sleeps, and `wait` does not find it. If the program is
 killed, it tells the peers on other hosts that their connections have ended, as a kernel with an adapter
-does. It ends with the program. As the first process of a container, where that would be killed before,
-this command stays instead, and hands on to the program what it is sent.
+does. It exits with the program. If the program would be the first process of a container, the kernel
+would kill the small process with it. This command then stays instead, and forwards signals.
 
-It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
-/sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
-root), or else by a library that leads the C library's calls there.
+The program and its children also find the device's files in /sys/class/infiniband,
+/sys/class/infiniband_verbs and /dev/infiniband. No other process does. If you may mount (as root), they
+are mounts in a namespace of their own. If not, a library redirects the C library's calls.
 
-`rdma dev`, `rdma link` and `rdma resource` of iproute2, with -j or without, show this device to them.
-All else that `rdma` is asked goes to the real one, which knows the kernel's devices only.
+Of iproute2, `rdma dev`, `rdma link` and `rdma resource` show this device to them, also with -j. The real
+`rdma` answers everything else. It knows the kernel's devices only.
 
-Faults (--fault), to see how a program copes; several add up:
-  loss=P,reorder=P,duplicate=P,corrupt=P  Shares of the packets it sends, such as 1% or 0.5%
-  delay=T,rate=R,seed=N                   Such as delay=2ms,rate=100mbit; what a seed repeats is below
-  nak=KIND,op=OP,nth=N                    Requests that arrive at it are refused, not carried out
-  rnr,op=OP,nth=N                         The same, as if no receive were posted
-  drop,op=OP,nth=N                        The same, as if the network had lost them
-  port-down=T,at=T                        The port is down for a while, a time after it is opened
-  device-removal,at=T                     The device is gone, a time after it is opened
-  address-change,at=T                     Its addresses belong to other hardware, as after a fail-over
-  reject=N,nth=N                          Requests for connections (REQ) are refused for reason N
-  drop,op=MESSAGE,nth=N                   Messages of connections are lost
-  delay=T,op=MESSAGE,nth=N                They arrive later
-KIND is remote-access, invalid-request or remote-operational. OP is send, write, read, atomic,
-atomic-write, flush or any, which it is if absent; MESSAGE is req, rep, rtu or dreq. N counts those that arrive at a process over all
-its queue pairs: 3 is the third, 3.. the third and all after it, which 1.. is if absent. A request
-that is sent again counts again.
+Faults:
+  loss=P,reorder=P,duplicate=P,corrupt=P
+                                     Shares of the packets it sends, such as 1% or 0.5%
+  delay=T,rate=R,seed=N              Such as delay=2ms,rate=100mbit; for seed see below
+  nak=KIND,op=OP,nth=N               Refuse requests that arrive
+  rnr,op=OP,nth=N                    Answer them as if no receive were posted
+  drop,op=OP,nth=N                   Drop them, as if the network had lost them
+  port-down=T,at=T                   The port is down for a while, a time after it is opened
+  device-removal,at=T                The device is gone, a time after it is opened
+  address-change,at=T                Its addresses move to other hardware, as in a fail-over
+  reject=N,nth=N                     Reject requests for connections (REQ) for reason N
+  drop,op=MESSAGE,nth=N              Drop messages of connections
+  delay=T,op=MESSAGE,nth=N           Delay them
 
-The devices that a run opens are counted (in each network namespace), and with the same seed (0 if
-absent) the first one has the same chances in every run, and so have the second and all others: if
-the third packet that it sends is lost, the third is lost again. Which packet is the third is up to
-the programs and their timing, and which device is the first if several are opened at once.
+Give --fault several times to combine faults. KIND is remote-access, invalid-request or
+remote-operational. OP is send, write, read, atomic, atomic-write, flush or any, which is the default.
+MESSAGE is req, rep, rtu or dreq. N counts the requests that arrive at a process, over all its queue
+pairs. 3 is the third, 3.. the third and all after it; the default is 1... A request that is sent again
+counts again.
 
-Faults of packets (loss to rate) and port-down need packets, so on one host they need both ends: a
-peer without one of them, or TRANSOM_LINK=wire, answers by the local link, and its connected queue
-pairs drop the packets. Start both ends under one `transom run`. All other faults are needed at one
-end only: those of requests and of messages where these arrive, device-removal and address-change
-where they are to happen.
+The seed makes a run repeatable; it is 0 by default. In each network namespace the run counts the devices
+it opens, and each device gets its chances from the seed and its number. If the third packet of the first
+device is lost, it is lost again in the next run. The programs and their timing decide which packet is the
+third, and which device is the first if several are opened at once.
 
-Captures (--capture) hold what its processes send and get on any link, as packets with the reasons of
-refusals as comments. Read them with Wireshark, or: tshark --disable-protocol rpcordma -r FILE
-(without that, tshark 4 takes small payloads for another protocol's). Each `transom run --capture
-FILE` begins FILE anew; to have several programs in one file, start them from one shell under it.
+The faults loss to rate and port-down need packets. On one host, both ends need the fault: an end without
+it answers by the local link, unless it has TRANSOM_LINK=wire, and connected queue pairs drop the packets.
+So start both ends under one `transom run`. All other faults work with one end: the one where the request
+or the message arrives, or where the port or device changes.
+
+A capture (--capture) holds what the processes send and receive on any link. It has packets, with the
+reasons of refusals as comments. Read it with Wireshark or tshark. tshark 4 takes small payloads for
+another protocol's unless you disable that: `tshark --disable-protocol rpcordma -r FILE`. Each `transom
+run --capture FILE` overwrites FILE. To capture several programs, start them from one shell under it.
 
 Exit status:
   126  the program exists, but cannot be run
   127  there is no such program
   1    Transom's libibverbs was not found
-  Otherwise the program's own.
+  2    the command line, or a variable below, is wrong
+  Otherwise the exit status is the program's own.
 
 Environment:
-  TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else;
+  TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR only, and
                              librdmacm.so.1 too if it is there
-  TRANSOM_DEVICE_NAME=NAME   What the device is called, as with --device-name
-  TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
-  TRANSOM_COPY=rings         Copy through rings, even where the kernel would copy directly
-  TRANSOM_MEMORY=private     Have no shared memory, so the kernel copies. Otherwise peers reach by
-                             instructions what the program allocates aligned to a page after it has
-                             opened the device (posix_memalign and its like)
-  TRANSOM_LINK=wire          Send everything as packets, within this host too; both ends need it
-  TRANSOM_CONGESTION=notify  Have packets marked by a congested network, and tell the sender of such
+  TRANSOM_DEVICE_NAME=NAME   The device's name, as with --device-name
+  TRANSOM_WINDOWS=2A         Make windows of type 2 of kind 2A instead of 2B
+  TRANSOM_COPY=rings         Copy through rings, even where the kernel could copy directly
+  TRANSOM_MEMORY=private     Share no memory, so the kernel copies. Without it, peers directly access
+                             what the program allocates aligned to a page after it has opened the
+                             device (posix_memalign and its like)
+  TRANSOM_LINK=wire          Send everything as packets, also within this host; both ends need it
+  TRANSOM_CONGESTION=notify  Have packets marked by a congested network, and notify their sender
 
 Examples:
   transom run -- ibv_devinfo -v
@@ -124,10 +130,10 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     instruments: instruments::InstrumentArgs,
-    /// What the device is called, for programs that want an rxe0 or mlx5_0
+    /// Give the device another name, for programs that want an rxe0 or mlx5_0
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
-    /// If the program fails, say on standard error what was refused meanwhile, as `transom explain`
+    /// If the program fails, say on standard error what was refused, as `transom explain` does
     #[arg(long)]
     explain: bool,
     /// The program and its arguments.
@@ -155,13 +161,11 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         Ok(Some(connections)) => loader::lead_connections(&connections, &mut command),
         Ok(None) => {}
         Err(problem) => {
-            anstream::eprintln!("warning: the program cannot connect by rdma_cm: {problem}");
+            layout::warn(format_args!("the program cannot connect by rdma_cm: {problem}"));
         }
     }
     if let Err(problem) = share_allocations(&mut command) {
-        anstream::eprintln!(
-            "warning: what the program allocates will be private memory: {problem}"
-        );
+        layout::warn(format_args!("the program's allocations will be private memory: {problem}"));
     }
     match locate::command(RDMA) {
         Ok(directory) => {
@@ -170,22 +174,24 @@ pub(crate) fn run(args: &RunArgs) -> Result {
             path.push(search_path());
             command.env(PATH, path);
         }
-        Err(problem) => anstream::eprintln!("warning: `rdma` will not show the device: {problem}"),
+        Err(problem) => {
+            layout::warn(format_args!("`rdma` will not show the device: {problem}"));
+        }
     }
     instruments::attach(&args.instruments, &mut command)?;
     let watching = Watching::prepare(&mut command);
     if let Err(problem) = show_files(&name, &mut command) {
         // Few programs need them.
-        anstream::eprintln!(
-            "warning: the program will not find the device's files in /sys and /dev: {problem}"
-        );
+        layout::warn(format_args!(
+            "the program will not find the device's files in /sys and /dev: {problem}"
+        ));
     }
     broken_pipe::leave_as_it_was(&mut command);
     let watched = watching.and_then(|watching| watching.map_or(Ok(()), begin));
     if let Err(problem) = watched {
-        anstream::eprintln!(
-            "warning: should the program be killed, its peers on other hosts will not be told: {problem}"
-        );
+        layout::warn(format_args!(
+            "if the program is killed, its peers on other hosts will not be told: {problem}"
+        ));
     }
     if args.explain {
         return explained::run(program, &mut command);
@@ -250,7 +256,7 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => {
             let message = format!(
                 "cannot run {name}: the interpreter or loader it names does not exist; see its \
-                 first line, or `file {name}`"
+                 first line, or ask `file {name}`"
             );
             Failure::with_status(126, message)
         }

@@ -17,9 +17,9 @@ pub(crate) fn hear<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Optio
     if from.read_line(&mut line).map_err(parted)? == 0 {
         return Ok(None);
     }
-    serde_json::from_str(&line).map(Some).map_err(|error| {
-        Failure::new(format_args!("the other process said what is not understood: {error}"))
-    })
+    serde_json::from_str(&line)
+        .map(Some)
+        .map_err(|error| Failure::new(format_args!("cannot understand the other process: {error}")))
 }
 
 fn parted(error: std::io::Error) -> Failure {

@@ -3,6 +3,11 @@
 use transom_device::qp::QpNumber;
 use transom_system::registry::{Record, RefusalRecord, Registry};
 
+/// A text for people without its line breaks, which depend on the terminal.
+pub fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// What has been noted in the slot of a queue pair's process, newest last.
 fn noted_by(qp: u32) -> Vec<Record> {
     let registry = Registry::open().expect("the registry");

@@ -46,8 +46,8 @@ pub(crate) fn run() -> Result {
     owner.revoke(&mut say, &mut guest)?;
 
     guest.dismiss()?;
-    say.plain("\nEverything went as said: what was granted worked, and nothing else did.")?;
-    say.plain("Both refusals are on record with all their numbers. See them: transom explain")
+    say.plain("\nEvery granted access worked, and no other did.")?;
+    say.plain("Both refusals are on record with all their numbers. See them: `transom explain`")
 }
 
 /// The guest reads past the end of the window.
@@ -110,7 +110,7 @@ impl Owner {
         if found != expected {
             return Err(Failure::new("the owner's memory does not hold what the guest wrote"));
         }
-        say.step(Role::Owner, "finds it in its memory, and not a byte around it changed.")
+        say.step(Role::Owner, "finds it in its memory. Not a byte around it has changed.")
     }
 
     /// The guest is let in once more; then the window is revoked.

@@ -1,4 +1,4 @@
-//! What a process may have: descriptors, memory, files, and room for the registry.
+//! Limits of a process: descriptors, memory, files, and room for the registry.
 
 use super::{Finding, State};
 use rustix::fs::statvfs;
@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 use transom_system::memory::FILE_BYTES;
 
-/// Descriptors with which a program of some dozen peers comes by.
+/// Enough descriptors for a program with some dozen peers.
 const DESCRIPTORS: u64 = 1024;
 
 /// The largest file that the device makes: that of shared memory, most of which are holes.
@@ -27,50 +27,50 @@ pub(super) fn findings() -> Vec<Finding> {
 /// `None` where there is no limit, here and below.
 fn descriptors(limit: Option<u64>) -> Finding {
     match limit.filter(|limit| *limit < DESCRIPTORS) {
-        None => Finding::new(State::Ok, "descriptors are not scarce"),
-        Some(limit) => Finding::new(
-            State::Note,
-            format!(
-                "a process may have {limit} descriptors, and takes some for each peer: ulimit -n"
-            ),
-        ),
+        None => Finding::new(State::Ok, "descriptors", "a process may have many descriptors"),
+        Some(limit) => {
+            let text =
+                format!("a process may have {limit} descriptors, and needs some for each peer");
+            Finding::new(State::Note, "descriptors", text).fix(format!("`ulimit -n {DESCRIPTORS}`"))
+        }
     }
 }
 
 fn locked_memory(limit: Option<u64>) -> Finding {
     match limit {
-        None => Finding::new(State::Ok, "memory may be locked without limit"),
-        Some(limit) => Finding::new(
-            State::Note,
-            format!(
-                "a process may lock {} KiB of memory (ulimit -l): Transom locks none, but with an adapter a \
-                 user's programs can register no more than that",
+        None => Finding::new(State::Ok, "locked_memory", "a process may lock any amount of memory"),
+        Some(limit) => {
+            let text = format!(
+                "a process may lock {} KiB of memory (`ulimit -l`); Transom locks none, but with an adapter \
+                 your programs can register no more than that",
                 limit >> 10
-            ),
-        ),
+            );
+            Finding::new(State::Note, "locked_memory", text)
+        }
     }
 }
 
 fn address_space(limit: Option<u64>) -> Option<Finding> {
     let text = format!(
-        "a process may have {} MiB of address space (ulimit -v): a device takes some 300 of it and as much for \
-         each peer, shared memory {} more and {} for each peer; TRANSOM_MEMORY=private does without",
+        "a process may have {} MiB of address space (`ulimit -v`); a device needs some 300 MiB and as much \
+         for each peer, and shared memory {} MiB and {} MiB for each peer",
         limit? >> 20,
         (2 * FILE_BYTES) >> 20,
         FILE_BYTES >> 20
     );
-    Some(Finding::new(State::Note, text))
+    let fix = "set TRANSOM_MEMORY=private to have no shared memory";
+    Some(Finding::new(State::Note, "address_space", text).fix(fix))
 }
 
 fn file_size(limit: Option<u64>) -> Option<Finding> {
     let limit = limit.filter(|limit| *limit < FILE)?;
     let text = format!(
-        "files may be at most {} KiB long (ulimit -f), and what processes share is in files: below {} there \
-         is no shared memory",
+        "files may be at most {} KiB long, and shared memory is a file of {} KiB: there is no shared \
+         memory",
         limit >> 10,
         FILE >> 10
     );
-    Some(Finding::new(State::Note, text))
+    Some(Finding::new(State::Note, "file_size", text).fix("`ulimit -f unlimited`"))
 }
 
 /// Whether there is room where processes find each other.
@@ -78,12 +78,10 @@ pub(super) fn room(directory: &Path) -> Option<Finding> {
     let system = statvfs(directory).ok()?;
     let free = system.f_bavail * system.f_frsize;
     let place = directory.parent().unwrap_or(directory).display();
-    let text = format!(
-        "only {} KiB are free in {place}, where each process takes some: make it larger (docker run \
-         --shm-size), or remove what fills it",
-        free >> 10
-    );
-    (free < ROOM).then(|| Finding::new(State::Note, text))
+    let text =
+        format!("only {} KiB are free in {place}, and each process needs some of it", free >> 10);
+    let fix = "make it larger (`docker run --shm-size`), or remove files there";
+    (free < ROOM).then(|| Finding::new(State::Note, "room", text).fix(fix))
 }
 
 #[cfg(test)]

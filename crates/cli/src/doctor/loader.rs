@@ -11,6 +11,8 @@ use std::process::Command;
 /// What the symbols of our library have as a version, and no other's.
 const OURS: &[u8] = b"TRANSOM_1\0";
 
+const TOPIC: &str = "library";
+
 pub(super) fn findings() -> Vec<Finding> {
     let found = found_by_themselves();
     let mut findings = vec![by_run(), by_itself(found.first().map(PathBuf::as_path))];
@@ -21,36 +23,41 @@ pub(super) fn findings() -> Vec<Finding> {
 fn by_run() -> Finding {
     match verbs() {
         Ok(library) => {
-            let text = format!("`transom run` leads programs to {}", library.file.display());
-            Finding::new(State::Ok, text)
+            let text = format!("under `transom run` programs use {}", library.file.display());
+            Finding::new(State::Ok, TOPIC, text)
         }
-        Err(problem) => Finding::new(State::Fails, problem.to_string()),
+        Err(problem) => Finding::new(State::Fails, TOPIC, problem.to_string()),
     }
 }
 
 fn by_itself(found: Option<&Path>) -> Finding {
     let Some(path) = found else {
-        return Finding::new(State::Ok, "without it they find no libibverbs");
+        return Finding::new(State::Ok, TOPIC, "without it they find no libibverbs");
     };
     let shown = path.display();
     match fs::read(path) {
         Ok(bytes) if bytes.windows(OURS.len()).any(|part| part == OURS) => {
-            Finding::new(State::Note, format!("without it they find Transom's too: {shown}"))
+            let text = format!("without it they use Transom's too: {shown}");
+            Finding::new(State::Note, TOPIC, text)
         }
-        Ok(_) => Finding::new(State::Ok, format!("without it they find the system's, {shown}")),
-        Err(error) => Finding::new(State::Note, format!("without it they find {shown}: {error}")),
+        Ok(_) => {
+            Finding::new(State::Ok, TOPIC, format!("without it they use the system's, {shown}"))
+        }
+        Err(error) => {
+            Finding::new(State::Note, TOPIC, format!("without it they use {shown}: {error}"))
+        }
     }
 }
 
-/// Two that the loader knows are two of which a program may get the wrong one.
+/// If the loader knows two, a program may get the wrong one.
 fn others(found: &[PathBuf]) -> Option<Finding> {
     let (_, others) = found.split_first().filter(|(_, others)| !others.is_empty())?;
     let others: Vec<_> = others.iter().map(|path| path.display().to_string()).collect();
     let text = format!(
-        "this system has another libibverbs, which programs may be built to find: {}",
+        "this system has another libibverbs, which some programs may find: {}",
         others.join(", ")
     );
-    Some(Finding::new(State::Note, text))
+    Some(Finding::new(State::Note, TOPIC, text))
 }
 
 /// Where the loader finds libibverbs for a program that says nothing of it, first of all, and where else one

@@ -1,4 +1,4 @@
-//! Whose refusals are asked for, and what there is of them.
+//! The processes that are asked for, and their refusals.
 
 use crate::failure::{Failure, Result};
 use std::net::SocketAddr;
@@ -50,13 +50,17 @@ impl Asked {
         let runs = self.pid.is_some_and(|pid| PathBuf::from(format!("/proc/{pid}")).exists());
         let is_number = |process: &Process| self.process == Some(process.pid.to_string());
         let why = match runs {
-            true => "it runs without one: was it started by `transom run`? Or ",
-            false if processes.iter().any(is_number) => "a process of that number has (--pid). Or ",
-            false => "",
+            true => {
+                "the process runs without one: did you start it by `transom run`? Or the process "
+            }
+            false if processes.iter().any(is_number) => {
+                "it is the number of a process that has (--pid). Or the process "
+            }
+            false => "the process ",
         };
         Err(Failure::new(format_args!(
-            "{wanted} has opened a device here; {why}it is another user's, or in another network \
-             namespace. Of this user's, in this namespace ({}), {known}",
+            "{wanted} has opened a device here; {why}belongs to another user, or is in another network \
+             namespace. Of this user's in this namespace ({}), {known}",
             registry.directory().display()
         )))
     }

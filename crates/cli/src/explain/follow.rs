@@ -3,6 +3,7 @@
 use super::asked::{Asked, Refused};
 use super::{groups, json, who};
 use crate::failure::Result;
+use crate::layout;
 use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
@@ -64,9 +65,9 @@ pub(super) fn print(registry: &Registry, asked: &Asked, as_json: bool) -> Result
                 json::print(&mut out, refused)?;
                 continue;
             }
-            let mut out = anstream::stdout().lock();
+            let mut out = layout::stdout();
             if refused.lost > 0 && told.replace(refused.process.announcer).is_none() {
-                writeln!(out, "{}: {} are lost.", who(&refused.process), refused.lost)?;
+                out.text(format_args!("{}: {} are lost.", who(&refused.process), refused.lost))?;
             }
             groups::print_one(&mut out, refused)?;
         }

@@ -4,6 +4,7 @@ use super::asked::{Asked, Refused};
 use super::who;
 use crate::clock::{self, Ago};
 use crate::failure::Result;
+use crate::layout::Page;
 use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use transom_system::registry::Record;
@@ -64,7 +65,7 @@ fn groups(refusals: &[Refused]) -> Vec<Group<'_>> {
 
 /// Prints at most so many, or that there are none.
 pub(super) fn print(
-    out: &mut dyn Write,
+    out: &mut Page<impl Write>,
     refusals: &[Refused],
     limit: usize,
     asked: &Asked,
@@ -77,39 +78,38 @@ pub(super) fn print(
             (None, None) => String::new(),
         };
         let since = if asked.since > 0 { " since then" } else { "" };
-        writeln!(
-            out,
-            "No refusals{whose}{since}.\n\
-             When the device refuses a READ, WRITE, atomic, bind or invalidation, the reason shows \
-             up here:\nwhich key and range, whose window or region, its bounds and rights, and how \
-             far outside.\nSo does a call that it refuses at once: which argument, and what it may \
-             be.\n`transom demo` has two accesses refused."
+        out.text(format_args!("No refusals{whose}{since}."))?;
+        out.text(
+            "If the device refuses a READ, WRITE, atomic, bind or invalidation, you see the reason here: the \
+             key and the range, the window or region with its bounds and rights, and how far outside the \
+             access was. If it refuses a call at once, you see the argument, and what it may be. `transom \
+             demo` shows two refused accesses.",
         )?;
     }
     for group in groups.iter().take(limit) {
         print_one(out, group.newest)?;
         if group.count > 1 {
             let first = clock::local(group.first, clock::now());
-            writeln!(out, "  {} times, the first at {first}", group.count)?;
+            out.item("  ", format_args!("{} times, the first at {first}", group.count))?;
         }
     }
     let left = groups.len().saturating_sub(limit);
     if left > 0 {
-        writeln!(out, "{left} older; --limit {} shows all.", groups.len())?;
+        out.text(format_args!("{left} older; --limit {} shows all.", groups.len()))?;
     }
     Ok(())
 }
 
 /// Prints a refusal: when it was and whose, and below what.
-pub(super) fn print_one(out: &mut dyn Write, refused: &Refused) -> Result {
+pub(super) fn print_one(out: &mut Page<impl Write>, refused: &Refused) -> Result {
     const TIME: Style = AnsiColor::Cyan.on_default();
     const DIM: Style = Style::new().dimmed();
     let Refused { process, record, .. } = refused;
     let now = clock::now();
     let time = clock::local(record.time(), now);
     let ago = Ago(now.saturating_sub(record.time()));
-    writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process))?;
-    writeln!(out, "  {record}")?;
+    out.item(format_args!("{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  "), who(process))?;
+    out.item("  ", record)?;
     Ok(())
 }
 
@@ -146,9 +146,9 @@ mod tests {
         let told = groups.iter().map(|it| (it.newest.record.time(), it.first, it.count));
         let told: Vec<_> = told.collect();
         assert_eq!(told, [(5, 2, 3), (4, 4, 1)]);
-        let mut out = Vec::new();
+        let mut out = Page::new(Vec::new(), 80);
         print(&mut out, &all, 1, &Asked::default()).unwrap();
-        let out = String::from_utf8(out).unwrap();
+        let out = String::from_utf8(out.to).unwrap();
         assert!(out.contains("num_sge cannot be 0x9\n  3 times, the first at"), "{out}");
         assert!(out.ends_with("1 older; --limit 2 shows all.\n"), "{out}");
     }

@@ -1,4 +1,4 @@
-//! `transom run --explain`: a program that is waited for, and what was refused meanwhile if it fails.
+//! `transom run --explain`: waits for the program, and says what was refused meanwhile if it fails.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -11,6 +11,7 @@ use super::parent::{Signals, end_like, reap};
 use crate::clock;
 use crate::explain;
 use crate::failure::Result;
+use crate::layout;
 
 /// Runs the program, and does not come back unless that fails.
 pub(super) fn run(program: &OsStr, command: &mut Command) -> Result {
@@ -21,11 +22,9 @@ pub(super) fn run(program: &OsStr, command: &mut Command) -> Result {
     let status = wait_for(child.id() as libc::pid_t, &signals);
     signals.unblock();
     if !status.success() {
-        anstream::eprintln!(
-            "\ntransom: {} {}. What was refused meanwhile:",
-            program.display(),
-            Ended(status)
-        );
+        let ended = format!("\ntransom: {} {}.", program.display(), Ended(status));
+        // There is nobody to tell that it cannot be said.
+        let _ = layout::stderr().text(format_args!("{ended} These were refused meanwhile:"));
         if let Err(failure) = explain::print_since(since) {
             let _ = failure.report();
         }
@@ -49,8 +48,8 @@ struct Ended(ExitStatus);
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.0.code(), self.0.signal()) {
-            (Some(code), _) => write!(f, "ended with status {code}"),
-            (None, signal) => write!(f, "was ended by signal {}", signal.unwrap_or(0)),
+            (Some(code), _) => write!(f, "exited with status {code}"),
+            (None, signal) => write!(f, "was killed by signal {}", signal.unwrap_or(0)),
         }
     }
 }

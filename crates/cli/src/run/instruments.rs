@@ -13,10 +13,10 @@ const LINK: &str = "TRANSOM_LINK";
 
 #[derive(clap::Args)]
 pub(super) struct InstrumentArgs {
-    /// Write what crosses any link of the program to a file, as RoCEv2 packets for Wireshark
+    /// Write all that the program sends and receives to a file, as RoCEv2 packets for Wireshark
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     capture: Option<PathBuf>,
-    /// Have something go wrong, such as loss=1% or nak=remote-access,op=read,nth=3; see --help
+    /// Make something go wrong, such as loss=1% or nak=remote-access,op=read,nth=3; see below
     #[arg(long = "fault", value_name = "FAULT")]
     faults: Vec<Fault>,
 }

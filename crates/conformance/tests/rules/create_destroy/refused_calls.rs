@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_conformance::datagrams::to_gid;
+use transom_conformance::explained::on_one_line;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::programs::command;
@@ -79,10 +80,10 @@ fn a_device_that_was_closed_is_no_process_that_has_ended() {
     end.close();
     let closed = told();
     assert!(closed.contains("\"alive\":false,\"device\":\"closed\""), "{closed}");
-    let printed = explain(&[]);
+    let printed = on_one_line(&explain(&[]));
     let (before, _) = printed.split_once(&wanted).expect("it is told to people too");
-    let who = before.lines().rev().nth(1).expect("a line of its own");
-    assert!(who.ends_with("(device closed)"), "{who}");
+    let whose = before.rsplit(" ago) ").next().expect("the time comes before it");
+    assert!(whose.contains("(device closed)"), "{whose}");
 }
 
 /// The same thing is told once, with how often it was. Each process keeps its last 64 refusals.
@@ -102,7 +103,7 @@ fn what_is_refused_again_and_again_is_counted_and_what_is_lost_is_said() {
     let told = explain(&["--limit", "1000"]);
     assert!(told.contains("\n  64 times, the first at "), "{told}");
     assert!(
-        told.contains(": 6 older refusals are lost; each process keeps its last 64."),
+        on_one_line(&told).contains(": 6 older refusals are lost; each process keeps its last 64."),
         "{told}"
     );
     let lines = explain(&["--json", "--limit", "100000"]);

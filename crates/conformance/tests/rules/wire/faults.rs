@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use transom_abi::*;
+use transom_conformance::explained::on_one_line;
 use transom_conformance::harness::*;
 use transom_conformance::programs::{Running, command, program};
 use transom_conformance::{on_each_link, path_of, processes};
@@ -270,12 +271,17 @@ fn a_program_has_a_request_refused() {
     // All of them: other tests have refusals too.
     let explained = Command::new(transom).args(["explain", "--limit", "100000"]).output();
     let explained = String::from_utf8(explained.expect("a program").stdout).expect("text");
-    let ours = |line: &&str| {
-        line.contains("SEND of 4096 bytes")
-            && line.contains("injected by `transom run --fault`")
-            && line.contains("NAK remote access error")
+    // A line that begins with a digit has the time of a refusal, and what follows is about it.
+    let begins = |line: &str| line.starts_with(|letter: char| letter.is_ascii_digit());
+    let lines: Vec<_> = explained.lines().collect();
+    let ours = |refusal: &[&str]| {
+        let refusal = on_one_line(&refusal.join(" "));
+        refusal.contains("SEND of 4096 bytes")
+            && refusal.contains("injected by `transom run --fault`")
+            && refusal.contains("NAK remote access error")
     };
-    assert!(explained.lines().any(|line| ours(&line)), "{explained}");
+    let mut refusals = lines.chunk_by(|_, next| !begins(next));
+    assert!(refusals.any(ours), "{explained}");
 }
 
 /// Set for the program of the test below.

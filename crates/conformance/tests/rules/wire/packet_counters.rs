@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use transom_abi::*;
+use transom_conformance::explained::on_one_line;
 use transom_conformance::forger::*;
 use transom_conformance::programs::command;
 use transom_host::Options;
@@ -43,9 +44,9 @@ fn the_command_says_what_became_of_packets() {
         " packets dropped: from an address that their queue pair is not connected to",
         " dropped: of another partition (P_Key)",
     ];
-    let devices = said(&["devices"]);
+    let devices = on_one_line(&said(&["devices"]));
     let (_, ours) = devices.split_once(&format!("PID {pid} ")).expect("this process");
-    let explained = said(&["explain", "--pid", &pid.to_string()]);
+    let explained = on_one_line(&said(&["explain", "--pid", &pid.to_string()]));
     for reason in reasons {
         assert!(ours.contains(reason), "{devices}");
         assert!(explained.contains(reason), "{explained}");

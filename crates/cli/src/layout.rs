@@ -1,0 +1,256 @@
+//! Text for people, in lines that fit the terminal.
+//!
+//! Programs read the commands' JSON, and `rdma`'s answers; those lines are never broken.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+
+use anstream::adapter::strip_str;
+use terminal_size::{Width, terminal_size_of};
+
+/// Columns where the output is not a terminal.
+const USUAL: usize = 80;
+/// Longer lines are hard to read, however wide the terminal is.
+const MOST: usize = 100;
+/// A column of text that is narrower than this begins on a line of its own.
+const NARROW: usize = 20;
+
+/// How many columns lines have that go there.
+pub(crate) fn columns(to: impl AsFd) -> usize {
+    terminal_size_of(to).map_or(USUAL, |(Width(columns), _)| MOST.min(columns.into()))
+}
+
+/// Where text for people goes.
+pub(crate) struct Page<W> {
+    pub(crate) to: W,
+    columns: usize,
+}
+
+/// Standard output, in colours if it is a terminal and `NO_COLOR` is not set.
+pub(crate) fn stdout() -> Page<anstream::Stdout> {
+    Page { columns: columns(io::stdout()), to: anstream::stdout() }
+}
+
+/// Standard error, likewise.
+pub(crate) fn stderr() -> Page<anstream::Stderr> {
+    Page { columns: columns(io::stderr()), to: anstream::stderr() }
+}
+
+impl<W: Write> Page<W> {
+    #[cfg(test)]
+    pub(crate) fn new(to: W, columns: usize) -> Self {
+        Self { to, columns }
+    }
+
+    /// A paragraph.
+    pub(crate) fn text(&mut self, text: impl Display) -> io::Result<()> {
+        self.item("", text)
+    }
+
+    /// A paragraph whose first line begins with `first`. The others are as far to the right.
+    pub(crate) fn item(&mut self, first: impl Display, text: impl Display) -> io::Result<()> {
+        let first = first.to_string();
+        let indent = width(&first);
+        writeln!(self.to, "{first}{}", hang(&text.to_string(), indent, self.columns))
+    }
+}
+
+/// Says something that does not keep a command from going on.
+pub(crate) fn warn(text: impl Display) {
+    // There is nobody to tell that it cannot be said.
+    let _ = stderr().item("warning: ", text);
+}
+
+/// A help text of this command, its lines as long as fit. In the source
+/// * lines without spaces before them are a paragraph;
+/// * a line with spaces before it is a row: a term, two spaces, and what is said of it, which goes on
+///   in lines that begin in the same column;
+/// * rows below `Examples:` have a command as their term. One that is too long stays a command.
+pub(crate) fn help(text: &str, columns: usize) -> String {
+    let mut in_examples = false;
+    let mut lines = Vec::new();
+    for part in parts(text) {
+        if let Part::Paragraph(text) = &part {
+            in_examples = text == "Examples:";
+        }
+        lines.push(match part {
+            Part::Blank => String::new(),
+            Part::Paragraph(text) => hang(&text, 0, columns),
+            Part::Row { term, text } if in_examples => {
+                row(&command(&term, columns), &text, columns)
+            }
+            Part::Row { term, text } => row(&term, &text, columns),
+        });
+    }
+    lines.join("\n")
+}
+
+enum Part {
+    Blank,
+    Paragraph(String),
+    /// The term has the spaces before it, and those up to the text's column.
+    Row {
+        term: String,
+        text: String,
+    },
+}
+
+fn parts(text: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for line in text.lines() {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        match parts.last_mut() {
+            _ if words.is_empty() => parts.push(Part::Blank),
+            Some(Part::Paragraph(text)) if indent == 0 && !text.ends_with(':') => {
+                *text = format!("{text} {words}");
+            }
+            Some(Part::Row { term, text }) if !text.is_empty() && indent == width(term) => {
+                *text = format!("{text} {words}");
+            }
+            _ if indent == 0 => parts.push(Part::Paragraph(words.to_owned())),
+            _ => {
+                let end = words.find("  ").unwrap_or(words.len());
+                let text = words[end..].trim_start();
+                let term = line[..line.len() - text.len()].to_owned();
+                parts.push(Part::Row { term, text: text.to_owned() });
+            }
+        }
+    }
+    parts
+}
+
+/// A term and its text, beside it or below.
+fn row(term: &str, text: &str, columns: usize) -> String {
+    let column = width(term);
+    if text.is_empty() {
+        return term.to_owned();
+    }
+    if !term.contains('\n') && column + NARROW <= columns {
+        return format!("{term}{}", hang(text, column, columns));
+    }
+    let indent = width(term) - width(term.trim_start()) + 4;
+    format!("{}\n{:indent$}{}", term.trim_end(), "", hang(text, indent, columns))
+}
+
+/// A command of an example. Where it is too long it goes on behind a backslash, as a shell reads it.
+fn command(line: &str, columns: usize) -> String {
+    let words = line.trim();
+    if width(line.trim_end()) <= columns {
+        return line.to_owned();
+    }
+    let indent = width(line) - width(line.trim_start());
+    let next = format!(" \\\n{:1$}", "", indent + 2);
+    let lines = wrap(words, columns.saturating_sub(indent + 4), &['\'', '"']);
+    format!("{:indent$}{}", "", lines.join(&next))
+}
+
+/// A text whose first line begins in the column `indent`, where the others are to begin too. It may have lines of
+/// its own, with spaces before them.
+fn hang(text: &str, indent: usize, columns: usize) -> String {
+    let lines = text.split('\n').map(|line| {
+        if indent + width(line) <= columns {
+            return line.to_owned();
+        }
+        let own = indent + width(line) - width(line.trim_start());
+        let next = format!("\n{:own$}", "");
+        let wrapped = wrap(line, columns.saturating_sub(own), &['`']).join(&next);
+        format!("{:1$}{wrapped}", "", own - indent)
+    });
+    lines.collect::<Vec<_>>().join(&format!("\n{:indent$}", ""))
+}
+
+/// Breaks a text between words. What is quoted stays whole, so that a command can be copied.
+fn wrap(text: &str, columns: usize, quotes: &[char]) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words(text, quotes) {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(&word),
+            Some(line) if width(line) + 1 + width(&word) <= columns => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+/// The words of a text; those between two quotes of a kind are one.
+fn words(text: &str, quotes: &[char]) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut open = None;
+    let mut rest = text.split(' ').filter(|word| !word.is_empty());
+    while let Some(word) = rest.next() {
+        match words.last_mut() {
+            Some(last) if open.is_some() => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+        for letter in word.chars().filter(|letter| quotes.contains(letter)) {
+            open = match open {
+                None => Some(letter),
+                Some(quote) if quote == letter => None,
+                other => other,
+            };
+        }
+        // One that is never closed, as an apostrophe, quotes nothing.
+        open = open.filter(|quote| rest.clone().any(|word| word.contains(*quote)));
+    }
+    words
+}
+
+/// The columns of a text, which may be coloured.
+fn width(text: &str) -> usize {
+    strip_str(text).map(|part| part.chars().count()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words() {
+        let wrap = |text, columns| wrap(text, columns, &['`']);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("interminable, is it", 5), ["interminable,", "is it"]);
+        assert_eq!(wrap("", 5), [""]);
+    }
+
+    #[test]
+    fn a_command_in_a_text_stays_whole() {
+        let wrap = |text| wrap(text, 16, &['`']);
+        assert_eq!(wrap("to see it: `ss -x -l -p`, or"), ["to see it:", "`ss -x -l -p`,", "or"]);
+        assert_eq!(wrap("a lone ` among some words"), ["a lone ` among", "some words"]);
+    }
+
+    #[test]
+    fn what_is_coloured_is_as_wide_as_it_looks() {
+        let mut page = Page::new(Vec::new(), 14);
+        page.item("\x1b[31mred\x1b[0m  ", "one two three").unwrap();
+        assert_eq!(page.to, b"\x1b[31mred\x1b[0m  one two\n     three\n");
+    }
+
+    const HELP: &str = "\
+A paragraph of
+two lines.
+
+KIND:
+  one, or two  A text that
+               goes on
+Examples:
+  tool --option 'a b' | other  Does it";
+
+    #[test]
+    fn a_help_text_fits() {
+        let wide = "A paragraph of two lines.\n\nKIND:\n  one, or two  A text that goes on\n\
+                    Examples:\n  tool --option 'a b' | other  Does it";
+        assert_eq!(help(HELP, 80), wide);
+        let narrow = "A paragraph of two\nlines.\n\nKIND:\n  one, or two\n      A text that\n      \
+                      goes on\nExamples:\n  tool --option \\\n    'a b' | other\n      Does it";
+        assert_eq!(help(HELP, 20), narrow);
+    }
+}

@@ -1,0 +1,164 @@
+//! Text for people fits the terminal, and is coloured only there.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::ptr::{null, null_mut};
+
+/// Commands whose output is for people.
+const HELP: [&[&str]; 12] = [
+    &["--help"],
+    &["-h"],
+    &["demo", "--help"],
+    &["devices", "--help"],
+    &["devices", "-h"],
+    &["run", "--help"],
+    &["explain", "--help"],
+    &["explain", "-h"],
+    &["doctor", "--help"],
+    &["bench", "--help"],
+    &["completions", "--help"],
+    &["manual", "--help"],
+];
+
+const SAID: [&[&str]; 7] = [
+    &["demo"],
+    &["devices"],
+    &["doctor"],
+    &["explain"],
+    &["explain", "--rule", "RA-33"],
+    &["bench", "--quick", "WRITE of 8 bytes, to its completion"],
+    // Errors.
+    &["explain", "--pid", "4294967295"],
+];
+
+fn transom(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+    command.args(arguments);
+    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "CI"] {
+        command.env_remove(variable);
+    }
+    command.env("TERM", "xterm");
+    command
+}
+
+/// All that a command prints where there is no terminal.
+fn piped(arguments: &[&str]) -> String {
+    let output = transom(arguments).stdin(Stdio::null()).output().expect("it was built");
+    let both = [output.stdout, output.stderr].concat();
+    String::from_utf8(both).expect("text")
+}
+
+/// All that a command prints on a terminal of so many columns.
+fn on_a_terminal(command: &mut Command, columns: u16) -> String {
+    let size = libc::winsize { ws_row: 25, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut ours, mut theirs) = (-1, -1);
+    // SAFETY: the two are filled in; the size is read.
+    let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null(), &size) };
+    assert_eq!(opened, 0, "a pseudoterminal: {}", std::io::Error::last_os_error());
+    // SAFETY: both are fresh, and nobody else's.
+    let (ours, theirs) =
+        unsafe { (File::from_raw_fd(ours), [OwnedFd::from_raw_fd(theirs)].map(File::from)) };
+    let [theirs] = theirs;
+    let copy = || Stdio::from(theirs.try_clone().expect("a descriptor"));
+    command.stdin(copy()).stdout(copy()).stderr(copy());
+    let mut child = command.spawn().expect("it was built");
+    // The command's descriptors are to be the last ones of that end.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    drop(theirs);
+    let mut printed = Vec::new();
+    // It ends with an error when the other end is closed.
+    let mut ours = ours;
+    let mut some = [0; 4096];
+    while let Ok(length @ 1..) = ours.read(&mut some) {
+        printed.extend_from_slice(&some[..length]);
+    }
+    child.wait().expect("a child");
+    String::from_utf8(printed).expect("text").replace("\r\n", "\n")
+}
+
+/// How many columns a line takes, which may be coloured.
+fn columns_of(line: &str) -> usize {
+    anstream::adapter::strip_str(line).to_string().chars().count()
+}
+
+/// Lines that are too long. A line of one word, or of one quoted command, stays whole; those that the device
+/// writes are one line each, as they are in all programs.
+fn too_long(text: &str, columns: usize) -> Vec<&str> {
+    let is_whole = |line: &str| {
+        let line = line.trim();
+        let quoted = line.starts_with('`') && line.matches('`').count() == 2;
+        !line.contains(' ') || quoted || line.starts_with("transom: ")
+    };
+    let lines = text.lines().filter(|line| columns_of(line) > columns);
+    lines.filter(|line| !is_whole(line)).collect()
+}
+
+#[test]
+fn no_line_is_longer_than_80_columns_where_there_is_no_terminal() {
+    for arguments in HELP.iter().chain(&SAID) {
+        let text = piped(arguments);
+        assert!(text.lines().count() > 1, "{arguments:?}: {text}");
+        assert_eq!(too_long(&text, 80), [""; 0], "{arguments:?}");
+    }
+}
+
+/// Help has no exceptions.
+#[test]
+fn no_line_of_help_is_longer_than_80_columns() {
+    for arguments in HELP {
+        let text = piped(arguments);
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(80), "{arguments:?}: {longest:?}");
+    }
+}
+
+#[test]
+fn lines_are_as_long_as_those_of_the_terminal() {
+    for arguments in HELP.iter().chain(&SAID) {
+        let text = on_a_terminal(&mut transom(arguments), 60);
+        // What is being done now is said in one line, again and again.
+        let text = text.rsplit("\x1b[K").next().unwrap_or_default();
+        assert_eq!(too_long(text, 60), [""; 0], "{arguments:?}");
+    }
+    let wide = on_a_terminal(&mut transom(&["run", "--help"]), 100);
+    let longest = wide.lines().map(columns_of).max();
+    assert!((Some(90)..=Some(100)).contains(&longest), "{longest:?}");
+}
+
+/// A command in an example can be copied however narrow the terminal is.
+#[test]
+fn commands_in_examples_stay_commands() {
+    let narrow = on_a_terminal(&mut transom(&["run", "--help"]), 40);
+    let example = "  transom run --capture ping.pcapng \\\n    -- ibv_rc_pingpong -g 0\n";
+    assert!(narrow.contains(example), "{narrow}");
+}
+
+#[test]
+fn lines_for_programs_are_not_broken() {
+    let json = on_a_terminal(&mut transom(&["doctor", "--json"]), 20);
+    let _: serde_json::Value = serde_json::from_str(&json).expect(&json);
+    assert!(json.lines().any(|line| line.len() > 40), "{json}");
+}
+
+#[test]
+fn colours_are_for_terminals_and_never_where_nobody_wants_them() {
+    let coloured = [
+        &["--help"][..],
+        &["demo"],
+        &["devices"],
+        &["doctor"],
+        &["explain", "--limit", "x"],
+        &["explain", "--pid", "4294967295"],
+    ];
+    for arguments in coloured {
+        let text = on_a_terminal(&mut transom(arguments), 80);
+        assert!(text.contains("\x1b["), "{arguments:?}: {text:?}");
+        let text = on_a_terminal(transom(arguments).env("NO_COLOR", "1"), 80);
+        assert!(!text.contains('\x1b'), "{arguments:?}: {text:?}");
+        let text = on_a_terminal(transom(arguments).env("TERM", "dumb"), 80);
+        assert!(!text.contains('\x1b'), "{arguments:?}: {text:?}");
+        assert!(!piped(arguments).contains('\x1b'), "{arguments:?}");
+    }
+}
