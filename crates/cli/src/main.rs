@@ -70,8 +70,11 @@ fn main() -> ExitCode {
     if rdma::is_name(words.next().as_deref()) {
         return rdma::run(&words.collect::<Vec<_>>()).unwrap_or_else(Failure::report);
     }
-    transom_system::log::start();
-    let done = match parsed().command {
+    let command = parsed().command;
+    if let Err(error) = transom_system::log::start() {
+        return Failure::with_status(2, error).report();
+    }
+    let done = match command {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),
         Command::Run(args) => run::run(&args),

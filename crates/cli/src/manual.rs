@@ -1,12 +1,16 @@
 //! `transom manual`: the manual pages of this command, made from the texts of `--help`. Packages install them.
 
 use crate::failure::{Failure, Result};
+use crate::layout;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Of lines that `man` does not fill.
+const COLUMNS: usize = 78;
 
 /// Write the manual pages of the command and its subcommands into a directory.
 #[derive(clap::Args)]
@@ -37,7 +41,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
         man.render_subcommands_section(&mut page)?;
     }
     if let Some(text) = command.get_after_help() {
-        notes(&text.to_string()).to_writer(&mut page)?;
+        notes(&layout::help(&text.to_string(), COLUMNS)).to_writer(&mut page)?;
     }
     let mut others = Roff::new();
     others.control("SH", ["SEE ALSO"]).text([roman("transom(1), transom(7)")]);

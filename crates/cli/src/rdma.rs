@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
 use transom_system::addresses::Addresses;
+use transom_system::environment::DEVICE_NAME;
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         return hand_on(arguments);
     };
     let name = DeviceName::chosen()
-        .map_err(|error| Failure::new(format_args!("{}: {error}", DeviceName::VARIABLE)))?;
+        .map_err(|error| Failure::new(format_args!("{}: {error}", DEVICE_NAME.name)))?;
     match (&question.of, question.object) {
         (Some(of), object) if !is_meant(of, object, &name.to_string()) => {
             // A kind of resources, most likely.

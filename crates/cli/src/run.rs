@@ -2,6 +2,7 @@
 
 mod between;
 mod carried;
+mod environment;
 mod explained;
 mod instruments;
 pub(crate) mod library;
@@ -25,6 +26,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use transom_ibverbs::DeviceName;
+use transom_system::environment::{DEVICE_NAME, MEMORY};
 use tree::Tree;
 use watcher::Watching;
 
@@ -33,8 +35,6 @@ pub(crate) const RDMA: &str = "rdma";
 
 /// Where commands are looked for.
 const PATH: &str = "PATH";
-/// Which memory is shared.
-const MEMORY: &str = "TRANSOM_MEMORY";
 
 const HELP: &str = "\
 The program finds Transom's libibverbs.so.1 and librdmacm.so.1 before the system's: they are in
@@ -102,16 +102,7 @@ Exit status:
   Otherwise the exit status is the program's own.
 
 Environment:
-  TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR only, and
-                             librdmacm.so.1 too if it is there
-  TRANSOM_DEVICE_NAME=NAME   The device's name, as with --device-name
-  TRANSOM_WINDOWS=2A         Make windows of type 2 of kind 2A instead of 2B
-  TRANSOM_COPY=rings         Copy through rings, even where the kernel could copy directly
-  TRANSOM_MEMORY=private     Share no memory, so the kernel copies. Without it, peers directly access
-                             what the program allocates aligned to a page after it has opened the
-                             device (posix_memalign and its like)
-  TRANSOM_LINK=wire          Send everything as packets, also within this host; both ends need it
-  TRANSOM_CONGESTION=notify  Have packets marked by a congested network, and notify their sender
+{environment}
 
 Examples:
   transom run -- ibv_devinfo -v
@@ -124,9 +115,13 @@ Examples:
     sh -c 'ibv_rc_pingpong -g 0 & sleep 1; ibv_rc_pingpong -g 0 localhost; wait'
   transom run --fault nak=remote-access,op=read,nth=3 -- PROGRAM";
 
+fn help() -> String {
+    HELP.replace("{environment}", &environment::rows())
+}
+
 /// Run a program that uses RDMA, unchanged, on the software device.
 #[derive(clap::Args)]
-#[command(after_help = HELP, override_usage = "transom run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
+#[command(after_help = help(), override_usage = "transom run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     instruments: instruments::InstrumentArgs,
@@ -151,11 +146,12 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
     };
+    environment::check()?;
     let verbs = locate::verbs()?;
     let mut command = Command::new(program);
     command.args(arguments);
     let name = device_name(args)?;
-    command.env(DeviceName::VARIABLE, name.to_string());
+    command.env(DEVICE_NAME.name, name.to_string());
     loader::lead(&verbs, &mut command);
     match locate::connections() {
         Ok(Some(connections)) => loader::lead_connections(&connections, &mut command),
@@ -210,12 +206,12 @@ fn device_name(args: &RunArgs) -> Result<DeviceName> {
     args.device_name
         .clone()
         .map_or_else(chosen, Ok)
-        .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DeviceName::VARIABLE)))
+        .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DEVICE_NAME.name)))
 }
 
 /// Has what the program allocates aligned to a page be shared memory, unless all is to be private.
 fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
-    if std::env::var_os(MEMORY).is_none_or(|memory| memory != "private") {
+    if MEMORY.text().is_none_or(|memory| memory != "private") {
         loader::preload(&[&locate::preloaded(library::MALLOC)?], command);
     }
     Ok(())

@@ -8,25 +8,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use transom_system::environment::ALL;
 
 fn transom(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
     command.args(arguments);
-    for variable in [
-        "TRANSOM_LIB",
-        "TRANSOM_WINDOWS",
-        "TRANSOM_COPY",
-        "TRANSOM_MEMORY",
-        "TRANSOM_LINK",
-        "TRANSOM_FAULT",
-        "TRANSOM_FAULT_RUN",
-        "TRANSOM_WATCHER",
-        "TRANSOM_CAPTURE",
-        "TRANSOM_DEVICE_NAME",
-        "LD_LIBRARY_PATH",
-        // In a CI every program says where to ask, also the one that does well.
-        "CI",
-    ] {
+    // In a CI every program says where to ask, also the one that does well.
+    for variable in ["LD_LIBRARY_PATH", "CI"].into_iter().chain(ALL.iter().map(|it| it.name)) {
         command.env_remove(variable);
     }
     command
@@ -719,6 +707,82 @@ fn faults_that_make_no_sense_are_refused() {
         let refused = output(transom(&["run"]).args(options).args(["--", "echo", "ran"]));
         assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
         assert!(complaint(&refused).contains(words), "{refused:?}");
+    }
+}
+
+/// What a variable may not be, and words of what it may be. Of the others any value is one: it names a file or a
+/// directory, and the error says what is wrong with that.
+const WRONG: [(&str, &str, &str); 11] = [
+    ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
+    ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
+    ("TRANSOM_COPY", "ring", "may be rings or best"),
+    ("TRANSOM_MEMORY", "mine", "may be private or shared"),
+    ("TRANSOM_LINK", "wrie", "may be wire"),
+    ("TRANSOM_CONGESTION", "yes", "may be notify"),
+    ("TRANSOM_CONNECT_TIMEOUT", "0", "may be a number of milliseconds"),
+    ("TRANSOM_LOG", "much", "may be off, error, warn, info, debug or trace"),
+    ("TRANSOM_FAULT", "loss=2", "is not a share from 0% to 100%"),
+    ("TRANSOM_FAULT_RUN", "x", "may be what `transom run` sets it to"),
+    ("TRANSOM_WATCHER", "x", "may be what `transom run` sets it to"),
+];
+const FILES: [&str; 3] = ["TRANSOM_LIB", "TRANSOM_CAPTURE", "TRANSOM_TREE"];
+
+/// `transom run` does not start the program, and no device opens.
+#[test]
+fn a_variable_with_an_unknown_value_is_an_error_that_names_what_is_allowed() {
+    let library = with_library();
+    let mut tried: Vec<_> = WRONG.iter().map(|(name, ..)| *name).chain(FILES).collect();
+    let mut all = ALL.map(|it| it.name);
+    tried.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(tried, all);
+    for (name, value, allowed) in WRONG {
+        let run = output(
+            transom(&["run", "--", "echo", "ran"]).env("TRANSOM_LIB", &library.0).env(name, value),
+        );
+        assert_eq!((run.status.code(), &run.stdout[..]), (Some(2), &b""[..]), "{name}");
+        let opened = output(transom(&["devices"]).env(name, value));
+        // The command's own log is one of those.
+        let status = if name == "TRANSOM_LOG" { 2 } else { 1 };
+        assert_eq!((opened.status.code(), &opened.stdout[..]), (Some(status), &b""[..]), "{name}");
+        for refused in [&run, &opened] {
+            let said = complaint(refused);
+            assert!(said.contains(name) && said.contains(allowed), "{said}");
+        }
+        if status == 1 {
+            assert!(complaint(&opened).contains("Invalid argument"), "{}", complaint(&opened));
+        }
+    }
+    // What is empty is not set.
+    for (name, ..) in WRONG {
+        let mut run = transom(&["run", "--", "true"]);
+        let run = output(run.env("TRANSOM_LIB", &library.0).env(name, ""));
+        assert!(run.status.success(), "{name}: {run:?}");
+    }
+}
+
+#[test]
+fn a_variable_that_nobody_reads_is_warned_of_with_the_nearest() {
+    let library = with_library();
+    let run = |name| {
+        let mut run = transom(&["run", "--", "true"]);
+        complaint(&output(run.env("TRANSOM_LIB", &library.0).env(name, "wire")))
+    };
+    let said = run("TRANSOM_LNIK");
+    assert!(said.contains("nobody reads TRANSOM_LNIK; did you mean TRANSOM_LINK?"), "{said}");
+    assert!(!run("TRANSOM_LINK").contains("nobody reads"));
+}
+
+/// Each that users may set.
+#[test]
+fn variables_are_in_the_help_text_and_in_the_book() {
+    let help = on_one_line(&said(&["run", "--help"]));
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run.md");
+    let page = fs::read_to_string(page).unwrap();
+    for variable in ALL.iter().filter(|it| !it.effect.is_empty()) {
+        let set = format!("{}={}", variable.name, variable.value);
+        assert!(help.contains(&format!("{set} {}", variable.effect)), "{set}: {help}");
+        assert!(page.contains(&format!("| `{set}` |")), "{set} is not in docs/run.md");
     }
 }
 

@@ -28,9 +28,6 @@ use streams::Streams;
 
 use crate::device::{Direction, Interface};
 
-/// The environment variable that names the file to a program.
-pub const VARIABLE: &str = "TRANSOM_CAPTURE";
-
 /// Begins a file: what was there before is gone. It gets data of programs, so nobody else is to read it.
 pub fn begin(path: &Path) -> io::Result<()> {
     let mut file =

@@ -19,9 +19,6 @@ pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs0";
 pub struct DeviceName(CString);
 
 impl DeviceName {
-    /// The environment variable that names the device of a process.
-    pub const VARIABLE: &str = "TRANSOM_DEVICE_NAME";
-
     /// The name of this process's device, read from the environment once: [`DeviceName::default`] if
     /// nothing is said there.
     ///
@@ -29,9 +26,9 @@ impl DeviceName {
     /// What is said there is no name.
     pub fn chosen() -> Result<&'static Self, NotAName> {
         static CHOSEN: OnceLock<Result<DeviceName, NotAName>> = OnceLock::new();
-        let chosen = CHOSEN.get_or_init(|| match environment::variable(Self::VARIABLE) {
-            Some(text) if !text.is_empty() => text.to_string_lossy().parse(),
-            _ => Ok(Self::default()),
+        let chosen = CHOSEN.get_or_init(|| match environment::DEVICE_NAME.text() {
+            Some(text) => text.to_string_lossy().parse(),
+            None => Ok(Self::default()),
         });
         chosen.as_ref().map_err(Clone::clone)
     }

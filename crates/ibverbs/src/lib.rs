@@ -42,6 +42,7 @@ mod object;
 mod on_demand;
 mod open_device;
 mod operations;
+mod options;
 mod parent_domain;
 mod pd;
 mod poller;
@@ -97,6 +98,7 @@ pub use mr::{
 pub use mr_ex::{ibv_reg_buf_mr, ibv_reg_mr_ex};
 pub use newer::*;
 pub use open_device::{ibv_close_device, ibv_import_device, ibv_open_device, open_context};
+pub use options::check_environment;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd, ibv_import_pd, ibv_unimport_pd};
 pub use private::ibv_register_driver;
 pub use qp::{ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};

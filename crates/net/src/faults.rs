@@ -36,13 +36,6 @@ pub use network::FaultyNetwork;
 pub use outages::Outages;
 pub use quantity::{Rate, Share, Time};
 
-/// The environment variable that hands faults to a program: faults with `;` between them.
-pub const VARIABLE: &str = "TRANSOM_FAULT";
-
-/// The environment variable that says which run of `transom run` a program belongs to: the devices of a run are
-/// counted, and each has the same chances when it is repeated.
-pub const RUN: &str = "TRANSOM_FAULT_RUN";
-
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {

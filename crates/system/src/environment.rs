@@ -1,14 +1,172 @@
-//! The environment, as far as this device does what it says: read here, and nowhere else.
+//! The environment: the variables of this device and its command are listed here, and read here and nowhere else.
 //!
-//! Whoever starts a set-user-ID program, or one with capabilities of its file, gives it its environment
-//! and does not have its rights. What such a program does must not be that user's wish: a capture
-//! would be a file of the program's owner, with content of the user's. The kernel says so to every
-//! program when it starts (`AT_SECURE`, see `getauxval(3)`), and then nothing is read.
+//! A set-user-ID program, or one with capabilities of its file, has rights that its user does not have, but gets
+//! its environment from that user. It must not do what that user wishes: a capture would be a file of the program's
+//! owner, with content of the user's. The kernel tells every program whether it is such a one (`AT_SECURE`, see
+//! `getauxval(3)`). In such a program nothing is read.
 
 use std::ffi::OsString;
+use std::io;
+
+/// A variable.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What to set it to, as a help text shows it.
+    pub value: &'static str,
+    /// What it then does; empty if `transom run` sets it, and users do not.
+    pub effect: &'static str,
+}
+
+/// Where the libraries are.
+pub const LIB: Variable = Variable {
+    name: "TRANSOM_LIB",
+    value: "DIR",
+    effect: "Take libibverbs.so.1 (or libibverbs.so) from DIR only, and librdmacm.so.1 too if it is there",
+};
+/// The name of the device.
+pub const DEVICE_NAME: Variable = Variable {
+    name: "TRANSOM_DEVICE_NAME",
+    value: "NAME",
+    effect: "The device's name, as with --device-name",
+};
+/// The kind of windows of type 2.
+pub const WINDOWS: Variable = Variable {
+    name: "TRANSOM_WINDOWS",
+    value: "2A",
+    effect: "Make windows of type 2 of kind 2A instead of 2B",
+};
+/// How data is copied between processes.
+pub const COPY: Variable = Variable {
+    name: "TRANSOM_COPY",
+    value: "rings",
+    effect: "Copy through rings, even where the kernel could copy directly",
+};
+/// Which memory is shared.
+pub const MEMORY: Variable = Variable {
+    name: "TRANSOM_MEMORY",
+    value: "private",
+    effect: "Share no memory, so the kernel copies. Without it, peers directly access what the program \
+             allocates aligned to a page after it has opened the device (posix_memalign and its like)",
+};
+/// Which links are used.
+pub const LINK: Variable = Variable {
+    name: "TRANSOM_LINK",
+    value: "wire",
+    effect: "Send everything as packets, also within this host; both ends need it",
+};
+/// Whether congestion is told.
+pub const CONGESTION: Variable = Variable {
+    name: "TRANSOM_CONGESTION",
+    value: "notify",
+    effect: "Have packets marked by a congested network, and notify their sender",
+};
+/// How long a connection waits for its answer.
+pub const CONNECT_TIMEOUT: Variable = Variable {
+    name: "TRANSOM_CONNECT_TIMEOUT",
+    value: "MS",
+    effect: "Give a connection up after so many milliseconds without an answer",
+};
+/// How much is logged.
+pub const LOG: Variable = Variable {
+    name: "TRANSOM_LOG",
+    value: "LEVEL",
+    effect: "Log to standard error: error, warn, info, debug or trace; off for nothing",
+};
+/// Faults of `transom run --fault`, with `;` between them.
+pub const FAULT: Variable = of_a_run("TRANSOM_FAULT", "FAULTS");
+/// Which run of `transom run` a program belongs to. The devices of a run are counted, and each has the same chances when
+/// the run is repeated.
+pub const FAULT_RUN: Variable = of_a_run("TRANSOM_FAULT_RUN", "RUN");
+/// The file of `transom run --capture`.
+pub const CAPTURE: Variable = of_a_run("TRANSOM_CAPTURE", "FILE");
+/// The process beside a program, which speaks for it when it is killed.
+pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
+/// The directory with the device's files, where they cannot be mounted.
+pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
+
+/// All variables.
+pub const ALL: [&Variable; 14] = [
+    &LIB,
+    &DEVICE_NAME,
+    &WINDOWS,
+    &COPY,
+    &MEMORY,
+    &LINK,
+    &CONGESTION,
+    &CONNECT_TIMEOUT,
+    &LOG,
+    &FAULT,
+    &FAULT_RUN,
+    &CAPTURE,
+    &WATCHER,
+    &TREE,
+];
+
+/// What all names begin with.
+pub const PREFIX: &str = "TRANSOM_";
+
+/// The value of a variable is not one that it may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value:?}, and may be {allowed}; or unset it")]
+pub struct NotAllowed {
+    name: &'static str,
+    value: OsString,
+    allowed: String,
+}
+
+impl From<NotAllowed> for io::Error {
+    fn from(error: NotAllowed) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+const fn of_a_run(name: &'static str, value: &'static str) -> Variable {
+    Variable { name, value, effect: "" }
+}
+
+impl Variable {
+    /// Its value. One that is empty counts as not set.
+    pub fn text(&self) -> Option<OsString> {
+        variable(self.name).filter(|value| !value.is_empty())
+    }
+
+    /// What one of these words stands for.
+    ///
+    /// # Errors
+    /// It is none of them.
+    pub fn choose<T: Copy>(&self, words: &[(&str, T)]) -> Result<Option<T>, NotAllowed> {
+        let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let allowed = match names.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            _ => names.concat(),
+        };
+        let find = |text: &str| words.iter().find(|(word, _)| *word == text).map(|(_, it)| *it);
+        self.parse(&allowed, find)
+    }
+
+    /// Its value, as `parse` has it; `allowed` are the words for what that takes.
+    ///
+    /// # Errors
+    /// It does not take the value.
+    pub fn parse<T>(
+        &self,
+        allowed: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, NotAllowed> {
+        let Some(value) = self.text() else { return Ok(None) };
+        let Some(parsed) = value.to_str().and_then(parse) else {
+            return Err(NotAllowed { name: self.name, value, allowed: allowed.to_owned() });
+        };
+        Ok(Some(parsed))
+    }
+}
 
 /// The value of a variable; none in a program that has rights its user does not have.
-pub fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     (!is_secure()).then(|| std::env::var_os(name)).flatten()
 }

@@ -7,7 +7,7 @@
 //! | [`asymmetric_fence`] | a memory barrier in the threads of other processes |
 //! | [`clock`] | the clocks of the machine |
 //! | [`descriptor`] | descriptors that are kept have high numbers |
-//! | [`environment`] | what the environment says, where it may be obeyed |
+//! | [`environment`] | the variables of the environment, where they may be obeyed |
 //! | [`failure`] | what a panic becomes: an error of the device |
 //! | [`file_limit`] | files that must not grow without end |
 //! | [`fork`] | who is told when the process forks or exits |

@@ -4,7 +4,6 @@
 //! Rust program that links the device in has the events in its own subscriber, and nothing here is put
 //! in its place.
 
-use std::ffi::OsString;
 use std::fmt::{self, Write};
 
 use tracing::field::{Field, Visit};
@@ -12,29 +11,32 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::environment;
-use crate::say::{say, write_line};
-
-/// Says how much is written.
-const VARIABLE: &str = "TRANSOM_LOG";
+use crate::environment::{LOG, NotAllowed};
+use crate::say::write_line;
 
 /// Writes events from now on, if `TRANSOM_LOG` asks for any. Call it where all Rust of the program is this
 /// library's.
-pub fn start() {
-    let Some(asked) = environment::variable(VARIABLE).filter(|asked| !asked.is_empty()) else {
-        return;
-    };
-    match level(&asked) {
+///
+/// # Errors
+/// `TRANSOM_LOG` is no level. A device does not open then either, and says so.
+pub fn start() -> Result<(), NotAllowed> {
+    if let Some(most) = level()? {
         // One that is there already stays.
-        Some(most) => drop(tracing::subscriber::set_global_default(Lines { most })),
-        None => say(format_args!(
-            "{VARIABLE} is {asked:?}, and may be off, error, warn, info, debug or trace"
-        )),
+        let _ = tracing::subscriber::set_global_default(Lines { most });
     }
+    Ok(())
 }
 
-fn level(asked: &OsString) -> Option<LevelFilter> {
-    asked.to_str()?.parse().ok()
+/// The level that `TRANSOM_LOG` asks for.
+///
+/// # Errors
+/// It is none.
+pub fn level() -> Result<Option<LevelFilter>, NotAllowed> {
+    LOG.parse("off, error, warn, info, debug or trace", parse)
+}
+
+fn parse(asked: &str) -> Option<LevelFilter> {
+    asked.parse().ok()
 }
 
 /// Writes each event as a line.
@@ -117,10 +119,9 @@ mod tests {
 
     #[test]
     fn levels_are_those_of_every_rust_program() {
-        let level = |asked: &str| level(&asked.into());
-        assert_eq!(level("off"), Some(LevelFilter::OFF));
-        assert_eq!(level("debug"), Some(LevelFilter::DEBUG));
-        assert_eq!(level("INFO"), Some(LevelFilter::INFO));
-        assert_eq!(level("yes"), None);
+        assert_eq!(parse("off"), Some(LevelFilter::OFF));
+        assert_eq!(parse("debug"), Some(LevelFilter::DEBUG));
+        assert_eq!(parse("INFO"), Some(LevelFilter::INFO));
+        assert_eq!(parse("yes"), None);
     }
 }

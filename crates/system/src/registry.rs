@@ -55,7 +55,7 @@ pub use presence::user_of;
 pub use record::{Meant, RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
-pub use watcher::{VARIABLE as WATCHER, Watcher};
+pub use watcher::Watcher;
 pub use work::{Fate, Found, Unheard, Work, WorkRecord};
 
 /// The number of this process's network namespace; of all that exist at a time, no two have the same.

@@ -5,11 +5,9 @@ use crate::failure::{Failure, Result};
 use std::path::PathBuf;
 use std::process::Command;
 use transom_host::capture;
-use transom_net::faults::{self, Fault, Faults};
+use transom_net::faults::{Fault, Faults};
+use transom_system::environment::{CAPTURE, FAULT, FAULT_RUN, LINK};
 use transom_system::registry::Run;
-
-/// Where a program finds that every link must be the one with packets.
-const LINK: &str = "TRANSOM_LINK";
 
 #[derive(clap::Args)]
 pub(super) struct InstrumentArgs {
@@ -26,13 +24,13 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
     let refuse = |error| Failure::with_status(2, format_args!("--fault: {error}"));
     let all = Faults::new(args.faults.iter().copied()).map_err(refuse)?;
     if !all.is_empty() {
-        command.env(faults::VARIABLE, all.to_string());
+        command.env(FAULT.name, all.to_string());
     }
     if all.network.is_some() {
-        command.env(faults::RUN, begin_run()?.to_string());
+        command.env(FAULT_RUN.name, begin_run()?.to_string());
     }
     if all.need_wire() {
-        command.env(LINK, "wire");
+        command.env(LINK.name, "wire");
     }
     if let Some(file) = &args.capture {
         // The program may go elsewhere before it opens it.
@@ -43,7 +41,7 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
                 "cannot write the capture to {path}: {error}; name a file that this user may write"
             ))
         })?;
-        command.env(capture::VARIABLE, path);
+        command.env(CAPTURE.name, path);
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use transom_system::trust::Trusted;
 
 /// Where to look instead of the usual places.
-const OVERRIDE: &str = "TRANSOM_LIB";
+const OVERRIDE: &str = transom_system::environment::LIB.name;
 
 /// Our librdmacm. Where the libraries are to be taken from one directory and nowhere else, that may
 /// lack this one.

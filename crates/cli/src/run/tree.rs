@@ -18,7 +18,7 @@ use transom_system::addresses::{Addresses, GID_TABLE};
 use transom_system::{file_limit, node_guid, system_image_guid};
 
 /// Where a program finds its tree, if it is led there by `libtransom_paths.so`; children inherit it.
-pub(super) const VARIABLE: &str = "TRANSOM_TREE";
+pub(super) const VARIABLE: &str = transom_system::environment::TREE.name;
 
 /// A file in a tree that every program locks which is led there. `libtransom_paths.so` has the same.
 const USED: &str = "used";

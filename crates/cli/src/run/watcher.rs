@@ -21,7 +21,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 use transom_device::protection::Announcer;
 use transom_host::connections::LastWords;
-use transom_system::registry::{Life, Registry, WATCHER, Watcher};
+use transom_system::environment::WATCHER;
+use transom_system::registry::{Life, Registry, Watcher};
 
 /// What it is called, in the list of processes too.
 const NAME: &str = "transom: speaks for";
@@ -42,7 +43,7 @@ impl Watching {
         let Ok(registry) = Registry::open() else { return Ok(None) };
         let number = getrandom::u64().map_err(io::Error::other)?;
         let watcher = registry.make_watcher(number)?;
-        command.env(WATCHER, format!("{number:x}"));
+        command.env(WATCHER.name, format!("{number:x}"));
         Ok(Some(Self { registry, watcher }))
     }
 

@@ -10,9 +10,6 @@ use transom_device::protection::Announcer;
 use super::file::Registry;
 use super::presence;
 
-/// Where a program finds which watcher its processes have.
-pub const VARIABLE: &str = "TRANSOM_WATCHER";
-
 /// What a process says of itself: its slot and the generation of its stay.
 const BYTES: usize = 8;
 

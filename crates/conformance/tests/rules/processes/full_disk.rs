@@ -10,6 +10,7 @@ use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, again, arguments, is_root, open, this_program};
 use transom_host::capture;
 use transom_ibverbs::{ibv_get_device_list, ibv_open_device};
+use transom_system::environment::CAPTURE;
 
 const ROLE: &str = "TRANSOM_TEST_FULL_DISK";
 
@@ -85,7 +86,7 @@ fn a_capture_ends_at_the_limit_of_file_sizes() {
     let file = scratch.path().join("capture");
     capture::begin(&file).expect("our own folder");
     let mut command = again(path_of!("a_capture_ends_at_the_limit_of_file_sizes"));
-    let output = command.env(ROLE, "1").env(capture::VARIABLE, &file).output();
+    let output = command.env(ROLE, "1").env(CAPTURE.name, &file).output();
     let said = said(&output.expect("this"));
     assert_eq!(said.matches("the capture ends here").count(), 1, "{said}");
     assert!(said.contains("the limit of file sizes (ulimit -f) is too low"), "{said}");

@@ -1,0 +1,79 @@
+//! Options of a device, from the environment. A program that has rights its user does not have gets the usual ones.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use transom_host::{Copying, Memory, OpenError, Options};
+use transom_net::faults::Faults;
+use transom_system::environment::{
+    CAPTURE, CONGESTION, CONNECT_TIMEOUT, COPY, FAULT, FAULT_RUN, LINK, MEMORY, NotAllowed,
+    WATCHER, WINDOWS,
+};
+use transom_system::log;
+
+/// The options of a device of this process (windows of kind 2A: rule MWA-07).
+///
+/// # Errors
+/// A variable has a value that it may not have.
+pub(crate) fn read() -> Result<Options, OpenError> {
+    let options = chosen().map_err(|error| refused(error.into()))?;
+    Ok(Options { faults: faults()?, ..options })
+}
+
+/// Whether a device would open here, as far as the environment goes.
+///
+/// # Errors
+/// A variable has a value that it may not have: which, and what it may be.
+pub fn check_environment() -> Result<(), OpenError> {
+    read().map(drop)
+}
+
+fn refused(cause: io::Error) -> OpenError {
+    OpenError::new("reading the environment", cause)
+}
+
+/// All but the faults.
+fn chosen() -> Result<Options, NotAllowed> {
+    // What it says is done already, where all Rust of the program is this library's.
+    log::level()?;
+    let milliseconds = |text: &str| text.parse::<u64>().ok().filter(|time| *time > 0);
+    let of_a_run = "what `transom run` sets it to";
+    Ok(Options {
+        windows_2a: WINDOWS.choose(&[("2A", true), ("2B", false)])?.unwrap_or(false),
+        wire_only: LINK.choose(&[("wire", true)])?.unwrap_or(false),
+        congestion: CONGESTION.choose(&[("notify", true)])?.unwrap_or(false),
+        copying: COPY
+            .choose(&[("rings", Copying::Rings), ("best", Copying::Best)])?
+            .unwrap_or(Copying::Best),
+        memory: MEMORY
+            .choose(&[("private", Memory::Private), ("shared", Memory::Shared)])?
+            .unwrap_or(Memory::Shared),
+        faults: None,
+        run: FAULT_RUN.parse(of_a_run, |text| text.parse().ok())?,
+        watcher: WATCHER.parse(of_a_run, |text| u64::from_str_radix(text, 16).ok())?,
+        capture: capture(),
+        connect_timeout: CONNECT_TIMEOUT.parse("a number of milliseconds from 1", milliseconds)?,
+    })
+}
+
+/// The file that `transom run --capture` names.
+fn capture() -> Option<&'static Path> {
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FILE.get_or_init(|| CAPTURE.text().map(PathBuf::from)).as_deref()
+}
+
+/// The faults of this process, read once.
+fn faults() -> Result<Option<&'static Faults>, OpenError> {
+    static FAULTS: OnceLock<Option<Faults>> = OnceLock::new();
+    if let Some(faults) = FAULTS.get() {
+        return Ok(faults.as_ref());
+    }
+    let faults = FAULT.text().map(|text| {
+        text.to_string_lossy().parse::<Faults>().map_err(|error| {
+            refused(io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {error}", FAULT.name)))
+        })
+    });
+    let faults = faults.transpose()?;
+    Ok(FAULTS.get_or_init(|| faults).as_ref())
+}
