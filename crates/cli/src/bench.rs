@@ -5,6 +5,7 @@ mod end;
 mod extent;
 mod idle;
 mod listening;
+mod load;
 mod machine;
 mod perftest;
 mod plot;
@@ -31,6 +32,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Result};
 use crate::layout;
 use extent::Extent;
+use load::Load;
 use machine::Machine;
 use progress::say;
 use report::{Outcome, Rounds};
@@ -47,6 +49,7 @@ private memory. Beside them are others that do the same: the kernel's copy, memc
 perftest if you have installed them (Debian's ucx-utils, perftest). All take turns, round after round.
 The two processes run on different processors, if there are two. A figure is the median of its rounds.
 Half of the rounds lie between the numbers in parentheses. A ratio is the median of the rounds' ratios.
+If other programs keep more than 10 % of the processors busy, targets are not judged.
 
 Workloads over the wire cross a veth pair between two network namespaces, at MTU 1500. They need Debian's
 iproute2, and a system that lets you make namespaces.
@@ -82,7 +85,7 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs) -> Result {
     let extent = Extent::new(args.quick);
     let mut teams = Teams::default();
-    print(&Machine::this(), args.json)?;
+    print(&Machine::this(Load::now().others_since()), args.json)?;
     let is_wanted = |name: &str| args.workload.as_ref().is_none_or(|part| name.contains(part));
     let wanted: Vec<_> = rows(extent).into_iter().filter(|row| is_wanted(row.name)).collect();
     if wanted.is_empty() && !is_wanted(IDLE) {
@@ -95,8 +98,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
     }
     for row in wanted {
         say(row.name);
+        let load = Load::now();
         let measured = measure(&mut teams, &row.contenders, extent)?;
-        print(&Outcome::new(&row, &measured), args.json)?;
+        print(&Outcome::new(&row, &measured, load.others_since()), args.json)?;
     }
     if is_wanted(IDLE) {
         say(IDLE);

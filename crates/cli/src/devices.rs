@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result {
 /// Addresses of a port with their indexes.
 type Gids = Vec<(u8, Gid)>;
 
-/// What is there to know of a device.
+/// A device, as it says of itself.
 struct Seen {
     name: String,
     attributes: DeviceAttributes,

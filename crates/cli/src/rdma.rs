@@ -135,7 +135,7 @@ impl Question {
     fn answer(&self, name: &DeviceName) -> Result {
         let addresses = || {
             Addresses::read().map_err(|error| {
-                Failure::new(format_args!("the kernel does not tell its addresses: {error}"))
+                Failure::new(format_args!("cannot read the addresses of this host: {error}"))
             })
         };
         match self.object {
@@ -339,8 +339,8 @@ fn hand_on(arguments: &[OsString]) -> Result<ExitCode> {
     let Some(next) = next_in_path() else {
         return Err(Failure::with_status(
             127,
-            "under `transom run`, `rdma` answers `dev`, `link` and `resource`, each with `show`; for \
-             all else there is no other `rdma` in PATH (it is in the package iproute2)",
+            "under `transom run`, `rdma` answers `dev`, `link` and `resource`, each with `show`; there is \
+             no other `rdma` in PATH for the rest (install the package iproute2)",
         ));
     };
     let mut command = Command::new(&next);

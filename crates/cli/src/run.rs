@@ -258,8 +258,7 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
         }
         io::ErrorKind::PermissionDenied => {
             let message = format!(
-                "cannot run {name}: {error}; it must be a file that this user may execute (chmod \
-                 +x)"
+                "cannot run {name}: {error}; make it a file that you may execute (`chmod +x {name}`)"
             );
             Failure::with_status(126, message)
         }

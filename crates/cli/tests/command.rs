@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use transom_system::environment::ALL;
 
 fn transom(arguments: &[&str]) -> Command {
@@ -692,6 +692,33 @@ fn a_full_disk_is_told() {
             "{said}"
         );
     }
+}
+
+/// Its figures are printed all the same.
+#[test]
+fn a_busy_machine_is_not_judged() {
+    let done = AtomicBool::new(false);
+    let json = std::thread::scope(|scope| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..processors {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let bench = ["bench", "--quick", "--json", "WRITE of 8 bytes, to its completion"];
+        let printed = output(&mut transom(&bench));
+        done.store(true, Ordering::Relaxed);
+        String::from_utf8(printed.stdout).unwrap()
+    });
+    let rows: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [machine, row] = &rows[..] else { panic!("{json}") };
+    assert!(machine["others"].as_f64() > Some(0.1), "{json}");
+    assert!(row["others"].as_f64() > Some(0.1), "{json}");
+    assert!(row["figures"].as_array().unwrap().iter().all(|it| it["median"].is_f64()), "{json}");
+    let target = &row["targets"][0];
+    assert!(target["ratio"].is_f64() && target["met"].is_null(), "{json}");
 }
 
 /// What is wrong with a fault, where, and what is allowed; and the program does not run.

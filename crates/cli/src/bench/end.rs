@@ -36,7 +36,7 @@ pub(super) const LARGEST: usize = 1 << 20;
 /// Requests that a queue pair holds, and receives.
 pub(super) const DEPTH: u32 = 128;
 
-/// Whoever waits so long for the other end waits in vain.
+/// How long one end waits for the other.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A device, its queue pairs, and a registered buffer: what is sent is in its first half, what comes goes
@@ -318,7 +318,7 @@ pub(super) fn spin<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>
             std::hint::spin_loop();
         }
         if since.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
-            return Err(Failure::new(format!("waited in vain for {what}")));
+            return Err(Failure::new(format!("{what} did not come in time")));
         }
     }
 }

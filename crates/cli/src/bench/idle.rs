@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::extent::Extent;
+use super::load::Load;
 use super::progress::say;
 use super::report::Outcome;
 use super::tasks::Task;
@@ -11,14 +12,15 @@ use crate::failure::{Failure, Result};
 
 /// Memory of windows; making and connecting queue pairs; wake-ups.
 pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>> {
-    let mut outcomes = Vec::new();
+    let load = Load::now();
+    let mut singles = Vec::new();
     teams.dismiss(Pair::Windows(extent.windows));
     let live = extent.windows;
     let bytes = teams.measure(Pair::Private, Task::Windows { live }, 1)?;
     let name = format!("memory of an idle window in the table, {live} live");
     // A quarter of a megabyte is there for all.
     let most = 64.0 + 262_144.0 / live as f64;
-    outcomes.push(Outcome::single(name, "bytes", bytes, most.ceil()));
+    singles.push((name, "bytes", bytes, most.ceil()));
     teams.dismiss(Pair::Private);
     let count = extent.queue_pairs;
     say(&format!("{count} queue pairs"));
@@ -26,7 +28,7 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
     let connected = team.map(|team| team.connected).map_err(Clone::clone);
     let name = format!("ibv_create_qp and connecting, {count} queue pairs");
     let connecting = connected.clone().map(|connected| connected.connecting);
-    outcomes.push(Outcome::single(name, "ns", connecting, 20_000.0));
+    singles.push((name, "ns", connecting, 20_000.0));
     let switched = match connected {
         Ok(connected) => Ok(idle(connected.pids, extent.idle)? as f64),
         Err(why) => Err(why),
@@ -35,8 +37,12 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
         "context switches of two idle processes in {} s, {count} queue pairs connected",
         extent.idle.as_secs()
     );
-    outcomes.push(Outcome::single(name, "", switched, 0.0));
-    Ok(outcomes)
+    singles.push((name, "", switched, 0.0));
+    let others = load.others_since();
+    let outcomes = singles.into_iter();
+    Ok(outcomes
+        .map(|(name, unit, value, most)| Outcome::single(name, unit, value, most, others))
+        .collect())
 }
 
 /// Context switches of both processes while nothing is asked of them.

@@ -6,6 +6,8 @@ use std::thread::available_parallelism;
 
 use serde::Serialize;
 
+use super::load::{busy_with_others, is_quiet};
+
 /// This machine at the beginning.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
@@ -14,10 +16,12 @@ pub(super) struct Machine {
     processors: usize,
     /// How many have wanted a processor, on average over the last minute.
     load: f64,
+    /// The share of the processors that other programs keep busy.
+    others: f64,
 }
 
 impl Machine {
-    pub(super) fn this() -> Self {
+    pub(super) fn this(others: f64) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
         let load = load.split_whitespace().next().and_then(|load| load.parse().ok());
@@ -29,13 +33,19 @@ impl Machine {
             processor: model.unwrap_or("processor").to_owned(),
             processors: available_parallelism().map_or(1, Into::into),
             load: load.unwrap_or(0.0),
+            others,
         }
     }
 }
 
 impl Display for Machine {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kernel, processor, processors, load } = self;
-        writeln!(to, "Linux {kernel}, {processors} × {processor}, load {load} before")
+        let Self { kernel, processor, processors, load, others } = self;
+        writeln!(to, "Linux {kernel}, {processors} × {processor}, load {load} before")?;
+        if !is_quiet(*others) {
+            let busy = busy_with_others(*others);
+            writeln!(to, "This machine is busy: {busy}. Targets are not judged while it is.")?;
+        }
+        Ok(())
     }
 }

@@ -1,13 +1,13 @@
-//! What is being done, for whoever watches.
+//! What is being measured now.
 
 use std::io::{IsTerminal, Write, stderr};
 
-/// Says on a terminal what is being done, in place of what was said before.
+/// Shows on a terminal what is being measured, in place of what it showed before.
 pub(super) fn say(what: &str) {
     let mut to = stderr();
     if to.is_terminal() {
         let dots = if what.is_empty() { "" } else { " …" };
-        // It is only for whoever watches.
+        // Nobody else reads it.
         let _ = write!(to, "\r\x1b[K{what}{dots}");
         let _ = to.flush();
     }

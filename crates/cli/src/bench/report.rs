@@ -1,22 +1,25 @@
-//! What came of a row, for people and for programs.
+//! The result of a row, for people and for programs.
 
 use std::fmt::{self, Display};
 
 use serde::Serialize;
 
+use super::load::{busy_with_others, is_quiet};
 use super::rows::{Bound, Row};
 use super::statistics::Spread;
 
-/// What came of a row.
+/// The result of a row.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) figures: Vec<Figure>,
     pub(super) targets: Vec<Verdict>,
+    /// The share of the processors that other programs kept busy meanwhile.
+    pub(super) others: f64,
 }
 
-/// What came of a contender, or why nothing did.
+/// The result of a contender, or why there is none.
 #[derive(Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) name: String,
@@ -25,21 +28,22 @@ pub(super) struct Figure {
     pub(super) missing: Option<String>,
 }
 
-/// Whether what was wanted is so.
+/// A target, and whether it is met.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) of: String,
     pub(super) wanted: String,
-    /// What it was, beside what it is to be compared with.
+    /// The figure divided by the one it is compared with.
     pub(super) ratio: f64,
-    pub(super) met: bool,
+    /// None on a busy machine.
+    pub(super) met: Option<bool>,
 }
 
 /// Nanoseconds of an operation in each round, or why there are none.
 pub(super) type Rounds = Result<Vec<f64>, String>;
 
 impl Outcome {
-    pub(super) fn new(row: &Row, measured: &[Rounds]) -> Self {
+    pub(super) fn new(row: &Row, measured: &[Rounds], others: f64) -> Self {
         let figures = row.contenders.iter().zip(measured).map(|(contender, rounds)| {
             let in_unit = |rounds: &Vec<f64>| {
                 Spread::of(&rounds.iter().map(|each| row.unit.of(*each)).collect::<Vec<_>>())
@@ -55,9 +59,9 @@ impl Outcome {
             measured[at].as_ref().ok()
         };
         let targets = row.targets.iter().filter_map(|target| {
-            let others: Vec<&Vec<f64>> = target.beside.iter().filter_map(|name| of(name)).collect();
+            let beside: Vec<&Vec<f64>> = target.beside.iter().filter_map(|name| of(name)).collect();
             let ratios = of(target.of)?.iter().enumerate().filter_map(|(round, each)| {
-                let best = others.iter().map(|other| other[round]).reduce(f64::min)?;
+                let best = beside.iter().map(|other| other[round]).reduce(f64::min)?;
                 Some(match target.bound {
                     Bound::AtMost(_) => each / best,
                     Bound::AtLeast(_) => best / each,
@@ -70,6 +74,7 @@ impl Outcome {
                 Bound::AtMost(most) => (format!("at most {most} × {beside}"), ratio <= most),
                 Bound::AtLeast(least) => (format!("at least {least} × {beside}"), ratio >= least),
             };
+            let met = is_quiet(others).then_some(met);
             Some(Verdict { of: target.of.into(), wanted, ratio, met })
         });
         Self {
@@ -77,27 +82,29 @@ impl Outcome {
             unit: row.unit.name(),
             figures: figures.collect(),
             targets: targets.collect(),
+            others,
         }
     }
 
-    /// One value, or why there is none, with what is wanted of it.
+    /// One value, or why there is none, and its target.
     pub(super) fn single(
         name: String,
         unit: &'static str,
         value: Result<f64, String>,
         most: f64,
+        others: f64,
     ) -> Self {
         let spread = |value: &f64| Spread { median: *value, from: *value, to: *value };
         let verdict = |value: &f64| Verdict {
             of: "private".into(),
             wanted: format!("at most {most} {unit}").trim_end().to_owned(),
             ratio: *value,
-            met: *value <= most,
+            met: is_quiet(others).then_some(*value <= most),
         };
         let targets = value.iter().map(verdict).collect();
         let spread = value.as_ref().ok().map(spread);
         let figure = Figure { name: "private".into(), spread, missing: value.err() };
-        Self { name, unit, figures: vec![figure], targets }
+        Self { name, unit, figures: vec![figure], targets, others }
     }
 }
 
@@ -121,7 +128,11 @@ impl Display for Outcome {
             }
         }
         for Verdict { of, wanted, ratio, met } in &self.targets {
-            let met = if *met { "met" } else { "MISSED" };
+            let met = match met {
+                Some(true) => "met",
+                Some(false) => "MISSED",
+                None => &format!("not judged: {}", busy_with_others(self.others)),
+            };
             writeln!(to, "  {met}: {of} is {ratio:.2}, wanted {wanted}")?;
         }
         Ok(())
@@ -143,10 +154,15 @@ mod tests {
         let missing = Err("not installed".to_owned());
         let measured =
             [Ok(vec![10.0, 10.0, 10.0]), missing, Ok(vec![20.0; 3]), Ok(vec![5.0, 8.0, 30.0])];
-        let outcome = Outcome::new(&row, &measured);
+        let outcome = Outcome::new(&row, &measured, 0.02);
         assert_eq!(outcome.targets[0].ratio, 0.8);
-        assert!(!outcome.targets[0].met);
+        assert_eq!(outcome.targets[0].met, Some(false));
         assert!(outcome.to_string().contains("not installed"));
+        let busy = Outcome::new(&row, &measured, 0.47);
+        assert_eq!((busy.targets[0].ratio, busy.targets[0].met), (0.8, None));
+        let said = busy.to_string();
+        let verdict = "not judged: 47 % of the processors were busy with others: shared is 0.80";
+        assert!(said.contains(verdict), "{said}");
         serde_json::to_string(&outcome).expect("it is JSON");
     }
 }

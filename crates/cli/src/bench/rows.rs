@@ -1,4 +1,4 @@
-//! What is measured: each row one workload, by all who can do it, and what is wanted of us beside them.
+//! The table of measurements: each row is a workload, all contenders that can do it, and our targets beside them.
 
 use super::extent::Extent;
 use super::perftest::Perftest;
@@ -29,7 +29,7 @@ pub(super) enum Unit {
     MillionsPerSecond,
 }
 
-/// What is wanted of a contender, beside the best of some others.
+/// A target: how a contender compares with the best of some others.
 pub(super) struct Target {
     pub(super) of: &'static str,
     pub(super) beside: &'static [&'static str],

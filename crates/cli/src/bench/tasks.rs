@@ -103,7 +103,7 @@ impl Task {
     }
 }
 
-/// Runs that are not counted: whoever was asleep wakes up.
+/// Runs that are not counted, so that all processes are awake.
 const WARM_UP: usize = 16;
 
 /// Nanoseconds each of `count` runs, after the first.

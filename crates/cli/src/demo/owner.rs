@@ -108,7 +108,7 @@ impl Owner {
         let mut found = vec![0; PAGE];
         self.region.read_at(0, &mut found)?;
         if found != expected {
-            return Err(Failure::new("the owner's memory does not hold what the guest wrote"));
+            return Err(Failure::new("the guest's text is not in the owner's memory"));
         }
         say.step(Role::Owner, "finds it in its memory. Not a byte around it has changed.")
     }

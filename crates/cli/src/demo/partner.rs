@@ -25,8 +25,8 @@ impl Partner {
             .spawn()
             .map_err(|error| {
                 let message = format!(
-                    "cannot start the guest's process: {error}; see that /proc is mounted and \
-                     that this user may have another process"
+                    "cannot start the guest's process: {error}; check that /proc is mounted, and that \
+                     you may start another process"
                 );
                 Failure::new(message)
             })?;
@@ -84,10 +84,10 @@ impl Partner {
         tell(orders, order)?;
         match hear(&mut self.answers)? {
             Some(Answer::Trouble(message)) => {
-                Err(Failure::new(format_args!("the guest cannot go on: {message}")))
+                Err(Failure::new(format_args!("the guest failed: {message}")))
             }
             Some(answer) => Ok(answer),
-            None => Err(Failure::new("the guest's process has ended early; run the demo again")),
+            None => Err(Failure::new("the guest's process ended too early; run the demo again")),
         }
     }
 }
@@ -101,5 +101,5 @@ impl Drop for Partner {
 }
 
 fn unexpected(expected: &str, answer: &Answer) -> Failure {
-    Failure::new(format_args!("the guest was to {expected}, but its answer is {answer:?}"))
+    Failure::new(format_args!("the guest should {expected}, but it answered {answer:?}"))
 }

@@ -1,4 +1,4 @@
-//! Staying between the program and whoever has started it, where both would end in one moment.
+//! Staying between the program and its parent, in a container, where both would end at once.
 //!
 //! When the first process of a PID namespace ends, as a container has one, the kernel kills all others there: nobody
 //! beside the program would be left to speak for it. That first process is this command, or is likely to end at once when

@@ -1,4 +1,4 @@
-//! What `transom run` has the device do beside its work: go wrong on purpose, write down what it sends and gets.
+//! Options of `transom run` for faults and captures.
 
 use crate::devices::registry;
 use crate::failure::{Failure, Result};
@@ -38,7 +38,7 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
         capture::begin(&path).map_err(|error| {
             let path = path.display();
             Failure::new(format_args!(
-                "cannot write the capture to {path}: {error}; name a file that this user may write"
+                "cannot write the capture to {path}: {error}; name a file that you may write"
             ))
         })?;
         command.env(CAPTURE.name, path);

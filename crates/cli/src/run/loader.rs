@@ -1,4 +1,4 @@
-//! What the loader is told, so that the program finds our libraries before others.
+//! Variables for the loader: with them the program finds our libraries before others.
 
 use super::library::Library;
 use std::env;
@@ -17,9 +17,8 @@ const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 
-/// Has the loader find our libibverbs. Whoever asks for it by its name finds it on
-/// the search path; a program that brings one of its own under another name finds our functions
-/// first, for this one is loaded before.
+/// Makes the loader find our libibverbs. A program that asks for it by its name finds it on the search path. A program
+/// that brings one of its own under another name finds our functions first, because this one is loaded before.
 pub(super) fn lead(verbs: &Library, command: &mut Command) {
     if let Some(directory) = &verbs.directory {
         command.env(SEARCH, before(directory.as_os_str(), SEARCH));

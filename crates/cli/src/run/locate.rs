@@ -71,8 +71,8 @@ fn named_directory() -> Option<PathBuf> {
     Some(std::path::absolute(&directory).unwrap_or_else(|_| directory.into()))
 }
 
-/// A library by one of its names in that directory, if it is there. Whoever can exchange it has this user run what
-/// he likes, so that must be nobody but this user and root, or whose this command is: he can do so anyway.
+/// A library by one of its names in that directory, if it is there. A user who can exchange it decides what this user
+/// runs. Only this user and root may, and the owner of this command, who decides that anyway.
 fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf>, String> {
     let files = names.iter().map(|name| directory.join(name));
     let Some(library) = files.into_iter().find(|path| path.is_file()) else { return Ok(None) };
@@ -81,8 +81,8 @@ fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf
     let trusted = command.into_iter().fold(trusted, Trusted::and);
     let real = trusted.real_path(&library).map_err(|error| {
         format!(
-            "cannot take {} from where {OVERRIDE} says, for another user might exchange it: {error}; unset \
-             {OVERRIDE}, or set it to a directory that only you can change",
+            "{OVERRIDE} names {}, but another user might exchange it: {error}; unset {OVERRIDE}, or set it \
+             to a directory that only you can change",
             library.display()
         )
     });
@@ -94,8 +94,8 @@ fn installed() -> Result<PathBuf> {
     if let Some(directory) = named_directory() {
         return named(&directory, &[SONAME, BUILT]).map_err(Failure::new)?.ok_or_else(|| {
             Failure::new(format_args!(
-                "there is no {SONAME} in {}, which {OVERRIDE} names; set it to the directory \
-                 that has it, or unset it",
+                "{OVERRIDE} names {}, which has no {SONAME}; set it to the directory that has one, or \
+                 unset it",
                 directory.display()
             ))
         });
@@ -145,7 +145,7 @@ fn linked_or_as_it_is(
         Ok(linked) => Ok(linked),
         Err(_) if will_do => Ok(directory.to_owned()),
         Err(problem) => Err(Failure::new(format_args!(
-            "{problem}; set TMPDIR to a directory that this user may write to, or name the library \
+            "{problem}; set TMPDIR to a directory that you may write to, or name the library \
              {SONAME} and set {OVERRIDE} to its directory"
         ))),
     }

@@ -1,4 +1,4 @@
-//! What this command does where it stays as the parent of the program: whoever has started it is not to notice. What
+//! This command as the parent of the program, which its own parent must not notice. What
 //! others send to it goes to the program, which gets by itself what a terminal sends; when the program is stopped, so
 //! is this process; and it ends as the program does.
 

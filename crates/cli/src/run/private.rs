@@ -42,15 +42,15 @@ pub(super) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Whether a path leads through a private directory of some user's, as whoever put it in a list wrote it.
+/// Whether a path, as it is written, leads through a private directory of some user's.
 pub(crate) fn is_below(path: &Path) -> bool {
     let names = path.components().filter_map(|name| name.as_os_str().to_str());
     let mut users = names.filter_map(|name| name.strip_prefix(PREFIX));
     users.any(|user| user.parse::<u32>().is_ok())
 }
 
-/// Makes a directory that nobody else can enter, and does not trust one that somebody can: whoever writes
-/// there decides which code the program runs.
+/// Makes a directory that nobody else can enter, and does not trust one that others can: a user who writes there
+/// decides which code the program runs.
 fn make(directory: &Path, user: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
