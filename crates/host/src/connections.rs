@@ -9,6 +9,7 @@
 //! | `complaints` | what `transom explain` tells of connections that did not come about |
 //! | `faults` | messages that a user wants to be refused, lost or late |
 //! | `last_words` | what one says for processes that have ended, and has no device itself |
+//! | `farewells` | what was said for them, again |
 //! | `files` | what programs have of it: files with ids, and the events that wait there |
 //! | [`manager`] | the engine among them: every call, message and deadline |
 //!
@@ -20,6 +21,7 @@
 
 mod complaints;
 mod exchange;
+mod farewells;
 mod faults;
 mod files;
 mod last_words;

@@ -46,11 +46,11 @@ pub(super) fn stay(watching: Watching) -> io::Result<()> {
     let status = loop {
         signals.forward(child);
         let ended = reap(child);
-        vigil.look();
+        let next = vigil.look();
         if let Some(status) = ended {
             break status;
         }
-        vigil.sleep(Some(signals.descriptor()), None);
+        vigil.sleep(Some(signals.descriptor()), next);
     };
     if is_first() {
         vigil.end();

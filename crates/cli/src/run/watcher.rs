@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -28,7 +29,7 @@ use transom_system::registry::{Life, Registry, Watcher};
 const NAME: &str = "transom: speaks for";
 
 /// How often it looks whether the program still runs where the system does not tell.
-const SELDOM: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// Who is to speak for the processes of a run.
 pub(super) struct Watching {
@@ -72,13 +73,13 @@ impl Watching {
         loop {
             // Before those are asked who make themselves known: the last is among them then.
             let is_over = program.has_ended();
-            vigil.look();
-            if is_over && vigil.members.is_empty() {
+            let next = vigil.look();
+            if is_over && vigil.members.is_empty() && next.is_none() {
                 return;
             }
             let end = program.end.as_ref().filter(|_| !is_over).map(|end| end.as_fd());
             let looks = program.end.is_none() && !is_over;
-            vigil.sleep(end, looks.then_some(&SELDOM));
+            vigil.sleep(end, next.into_iter().chain(looks.then_some(SELDOM)).min());
         }
     }
 }
@@ -95,8 +96,8 @@ impl<'a> Vigil<'a> {
         Self { of, members: Vec::new(), words: None }
     }
 
-    /// Takes in who has come, and speaks for those that have ended.
-    pub(super) fn look(&mut self) {
+    /// Takes in who has come, and speaks for those that have ended; in which time there is more to be said.
+    pub(super) fn look(&mut self) -> Option<Duration> {
         let Watching { registry, watcher } = self.of;
         let mut ended = Vec::new();
         while let Some(process) = watcher.next() {
@@ -117,6 +118,7 @@ impl<'a> Vigil<'a> {
         {
             words.refresh();
         }
+        self.words.as_mut().and_then(LastWords::say_again)
     }
 
     /// Speaks for all that are left, which end with this process.
@@ -131,14 +133,15 @@ impl<'a> Vigil<'a> {
         }
     }
 
-    /// Sleeps until there is something to look at, or at this descriptor.
-    pub(super) fn sleep(&self, other: Option<BorrowedFd<'_>>, timeout: Option<&Timespec>) {
+    /// Sleeps until there is something to look at, or at this descriptor, or for this time.
+    pub(super) fn sleep(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) {
         let addresses = self.words.as_ref().map(|words| words.descriptor());
         let lives = self.members.iter().map(|life| life.descriptor().as_fd());
         let all = [self.of.watcher.descriptor()].into_iter().chain(addresses).chain(other);
         let all = all.chain(lives);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let _ = poll(&mut fds, timeout);
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        let _ = poll(&mut fds, time.as_ref());
     }
 }
 

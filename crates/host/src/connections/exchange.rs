@@ -24,6 +24,7 @@ use transom_wire::cm::{
 };
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
+use super::farewells::Farewells;
 use super::faults::MessageFaults;
 use super::routes::reached_by;
 use super::starting::Starting;
@@ -60,6 +61,8 @@ pub(super) struct Exchange {
     /// Some could not be watched, as where no descriptor was left.
     some_unwatched: bool,
     unsent: VecDeque<Transmit>,
+    /// What was said for processes that have ended.
+    farewells: Farewells,
     starting: Starting,
     /// When what waits is tried again.
     again: Option<u64>,
@@ -78,7 +81,7 @@ impl Exchange {
         let (registry, slot) = (process.registry(), process.announcer().slot);
         let pipe = ManagementPipe::open(registry, slot)?;
         let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
-        let (others, some_unwatched, unsent, starting, again, psn) = Default::default();
+        let (others, some_unwatched, unsent, farewells, starting, again, psn) = Default::default();
         let faults = MessageFaults::new(device.options().faults);
         let mut exchange = Self {
             device,
@@ -86,6 +89,7 @@ impl Exchange {
             others,
             some_unwatched,
             unsent,
+            farewells,
             starting,
             again,
             psn,
@@ -140,6 +144,23 @@ impl Exchange {
         }
     }
 
+    /// Sends what is said for a process that has ended. It is said again where it may be lost.
+    pub(super) fn send_last(
+        &mut self,
+        transmit: Transmit,
+        ports: &Connections,
+    ) -> Option<ManagementDatagram> {
+        if self.goes_by_packet(&transmit, ports) {
+            self.farewells.said(transmit.clone(), clock::steady());
+        }
+        self.send(transmit, ports)
+    }
+
+    fn goes_by_packet(&self, transmit: &Transmit, ports: &Connections) -> bool {
+        let here = self.device.port().is_here(&gid(reached_by(transmit.destination)));
+        !here || self.device.options().wire_only || self.is_for_another_user(transmit, ports)
+    }
+
     /// Sends a message; one for this process itself is given back.
     pub(super) fn send(
         &mut self,
@@ -147,8 +168,7 @@ impl Exchange {
         ports: &Connections,
     ) -> Option<ManagementDatagram> {
         let Transmit { source, destination, .. } = transmit;
-        let here = self.device.port().is_here(&gid(reached_by(destination)));
-        if !here || self.device.options().wire_only || self.is_for_another_user(&transmit, ports) {
+        if self.goes_by_packet(&transmit, ports) {
             if !self.send_packet(&transmit) && self.unsent.len() < UNSENT {
                 self.unsent.push_back(transmit);
             }
@@ -190,6 +210,9 @@ impl Exchange {
     /// Sends what found no room, as far as there is some now.
     pub(super) fn send_rest(&mut self) {
         self.again = None;
+        for farewell in self.farewells.take_due(clock::steady()) {
+            self.send_packet(&farewell);
+        }
         self.pipe.send_rest(clock::steady());
         while let Some(transmit) = self.unsent.pop_front() {
             if !self.send_packet(&transmit) {
@@ -215,7 +238,8 @@ impl Exchange {
         let of_others = self.pipe.deadline(now).into_iter().chain(self.starting.deadline(now));
         let again = of_unsent.into_iter().chain(of_others).min();
         self.again = again.map(|again| self.again.unwrap_or(again).min(again));
-        self.again.into_iter().chain(self.faults.deadline()).min()
+        let of_others = self.faults.deadline().into_iter().chain(self.farewells.deadline());
+        self.again.into_iter().chain(of_others).min()
     }
 
     /// Gives a message that has come so to its process; one for this process is given back.

@@ -463,7 +463,7 @@ impl Manager {
         for connection in left {
             debug!(?connection, "its process has died");
             let last = connection.record.final_message();
-            if let Some(datagram) = self.exchange.send(last, &self.ports.table) {
+            if let Some(datagram) = self.exchange.send_last(last, &self.ports.table) {
                 self.handle(&datagram);
             }
         }

@@ -85,6 +85,27 @@ fn a_program_of_transom_run_is_spoken_for_however_it_ends() {
     active.finish();
 }
 
+/// What is said for it may be lost: `transom run` says it again, and so does another process of its host.
+///
+/// Rules: CM-50
+#[test]
+fn what_is_said_for_the_dead_is_said_again() {
+    let Some(pair) = two_hosts() else { return };
+    let [transom, ..] = command();
+    let run = [transom.to_str().expect("text"), "run", "--"];
+    let loses = ["env", "TRANSOM_FAULT=drop,op=dreq,nth=1"];
+    for (command, others) in [(&run[..], 0), (&[], 1)] {
+        let others: Vec<_> = (0..others).map(|_| Puppet::start_in(&pair, Side::Far)).collect();
+        let mut active = Puppet::start_under_in(&pair, Side::Near, &loses);
+        let mut passive = Puppet::start_under_in(&pair, Side::Far, command);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        passive.0.kill();
+        active.expect(event::DISCONNECTED);
+        others.into_iter().chain([active]).for_each(Puppet::finish);
+    }
+}
+
 /// Nobody could answer: the host says so. Whoever starts there in time gets the request.
 ///
 /// Rules: CM-70
