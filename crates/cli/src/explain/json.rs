@@ -9,8 +9,7 @@ use transom_device::Access;
 use transom_device::operation::Subject;
 use transom_device::protection::{Kind, Reason, Snapshot, State};
 use transom_system::registry::{
-    CallRecord, ConnectionFault, ConnectionRecord, Fate, Process, Record, RefusalRecord, Role,
-    WorkRecord,
+    CallRecord, ConnectionFault, ConnectionRecord, Fate, Record, RefusalRecord, Role, WorkRecord,
 };
 
 #[derive(Serialize)]
@@ -30,7 +29,7 @@ pub(super) fn print(out: &mut impl Write, refused: &Refused) -> Result {
 }
 
 fn line(refused: &Refused) -> Line<'_> {
-    let whose = Whose { process: &refused.process, lost: refused.lost };
+    let whose = Whose::of(refused);
     match &refused.record {
         Record::Access(record) => Line::Access(RefusedAccess::new(whose, record)),
         Record::Call(record) => Line::Call(RefusedCall::new(whose, record)),
@@ -39,15 +38,36 @@ fn line(refused: &Refused) -> Line<'_> {
     }
 }
 
-/// Work that came to nothing.
+/// When it was, of which process, and how many older refusals of that are lost.
 #[derive(Serialize)]
-struct LostWork<'a> {
+struct Whose<'a> {
     time_ns: u64,
     pid: u32,
     process: &'a str,
     alive: bool,
     device: Device,
     lost: u64,
+}
+
+impl<'a> Whose<'a> {
+    fn of(refused: &'a Refused) -> Self {
+        let Refused { process, record, lost } = refused;
+        Self {
+            time_ns: record.time(),
+            pid: process.pid,
+            process: &process.name,
+            alive: process.alive,
+            device: Device::of(process),
+            lost: *lost,
+        }
+    }
+}
+
+/// Work that came to nothing.
+#[derive(Serialize)]
+struct LostWork<'a> {
+    #[serde(flatten)]
+    whose: Whose<'a>,
     role: &'static str,
     reason: &'static str,
     status: Option<&'static str>,
@@ -59,15 +79,9 @@ struct LostWork<'a> {
 
 impl<'a> LostWork<'a> {
     fn new(whose: Whose<'a>, record: &WorkRecord) -> Self {
-        let Whose { process, lost } = whose;
         let number = |qp: u32| (qp != 0).then_some(qp);
         Self {
-            time_ns: record.time,
-            pid: process.pid,
-            process: &process.name,
-            alive: process.alive,
-            device: Device::of(process),
-            lost,
+            whose,
             role: if matches!(record.fate, Fate::Dropped(_)) { "target" } else { "origin" },
             reason: record.fate.name(),
             status: record.status(),
@@ -79,22 +93,11 @@ impl<'a> LostWork<'a> {
     }
 }
 
-/// The process, and how many older refusals of it are lost.
-#[derive(Clone, Copy)]
-struct Whose<'a> {
-    process: &'a Process,
-    lost: u64,
-}
-
 /// A call that was refused.
 #[derive(Serialize)]
 struct RefusedCall<'a> {
-    time_ns: u64,
-    pid: u32,
-    process: &'a str,
-    alive: bool,
-    device: Device,
-    lost: u64,
+    #[serde(flatten)]
+    whose: Whose<'a>,
     role: &'static str,
     reason: String,
     rule: Option<String>,
@@ -109,15 +112,9 @@ struct RefusedCall<'a> {
 
 impl<'a> RefusedCall<'a> {
     fn new(whose: Whose<'a>, record: &CallRecord) -> Self {
-        let Whose { process, lost } = whose;
         let call = &record.call;
         Self {
-            time_ns: record.time,
-            pid: process.pid,
-            process: &process.name,
-            alive: process.alive,
-            device: Device::of(process),
-            lost,
+            whose,
             role: "caller",
             reason: snake_case(call.fault),
             rule: (!call.rule.is_empty()).then(|| call.rule.to_string()),
@@ -135,12 +132,8 @@ impl<'a> RefusedCall<'a> {
 /// A connection that did not come about.
 #[derive(Serialize)]
 struct RefusedConnection<'a> {
-    time_ns: u64,
-    pid: u32,
-    process: &'a str,
-    alive: bool,
-    device: Device,
-    lost: u64,
+    #[serde(flatten)]
+    whose: Whose<'a>,
     role: &'static str,
     reason: String,
     code: u32,
@@ -162,16 +155,10 @@ struct Ends {
 
 impl<'a> RefusedConnection<'a> {
     fn new(whose: Whose<'a>, record: &ConnectionRecord) -> Self {
-        let Whose { process, lost } = whose;
         let passive =
             matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull);
         Self {
-            time_ns: record.time,
-            pid: process.pid,
-            process: &process.name,
-            alive: process.alive,
-            device: Device::of(process),
-            lost,
+            whose,
             role: if passive { "passive" } else { "active" },
             reason: snake_case(record.fault),
             code: record.code,
@@ -191,12 +178,8 @@ impl<'a> RefusedConnection<'a> {
 /// An access that was refused.
 #[derive(Serialize)]
 struct RefusedAccess<'a> {
-    time_ns: u64,
-    pid: u32,
-    process: &'a str,
-    alive: bool,
-    device: Device,
-    lost: u64,
+    #[serde(flatten)]
+    whose: Whose<'a>,
     role: &'static str,
     reason: String,
     code: u8,
@@ -230,7 +213,6 @@ struct Object {
 
 impl<'a> RefusedAccess<'a> {
     fn new(whose: Whose<'a>, record: &RefusalRecord) -> Self {
-        let Whose { process, lost } = whose;
         let reason = record.refusal.reason;
         let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
         let needs = attempt.operation.needs();
@@ -244,12 +226,7 @@ impl<'a> RefusedAccess<'a> {
         };
         let has_room = reason == Reason::ReceiveTooSmall;
         Self {
-            time_ns: record.time,
-            pid: process.pid,
-            process: &process.name,
-            alive: process.alive,
-            device: Device::of(process),
-            lost,
+            whose,
             role: match record.role() {
                 Role::Origin => "origin",
                 Role::Target => "target",
@@ -339,7 +316,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
     use transom_device::operation::Operation;
     use transom_device::protection::{Announcer, Attempt, Key, Refusal};
-    use transom_system::registry::{CallFault, CallRefusal, Name};
+    use transom_system::registry::{CallFault, CallRefusal, Name, Process};
 
     pub(in crate::explain) fn process() -> Process {
         Process {
