@@ -53,6 +53,28 @@ fn plain_bytes_are_copied_while_posting() {
     assert_eq!(&bytes_of(&into), b"inline\0\0");
 }
 
+/// Whoever passes more bytes than there is room for reads how many, and what the room is called.
+/// Rules: LA-21, PS-04
+#[test]
+fn too_many_bytes_to_copy_are_told_with_their_number_and_what_limits_it() {
+    let pair = Pair::new();
+    let region = open_region(&pair, &[0; 4096]);
+    let Pair { owner: _owner, peer } = pair;
+    let long = [1; 4096];
+    let errors = [
+        ("a send", peer.qp.send(&long).map(drop)),
+        ("a write", peer.qp.write(&long, region.grant()).map(drop)),
+    ];
+    for (name, error) in errors {
+        let told = error.unwrap_err().to_string();
+        let words = format!(
+            "posting {name} of 4096 bytes inline, of which the queue pair takes what its max_inline says, to"
+        );
+        assert!(told.contains(&words), "{told}");
+    }
+    assert_eq!(bytes_of(&region), [0; 4096]);
+}
+
 /// Rules: LA-16
 #[test]
 fn an_empty_message_arrives() {
