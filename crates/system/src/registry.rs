@@ -56,7 +56,7 @@ pub use record::{Meant, RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
 pub use watcher::Watcher;
-pub use work::{Fate, Found, Unheard, Work, WorkRecord};
+pub use work::{Fate, Found, Work, WorkRecord};
 
 /// The number of this process's network namespace; of all that exist at a time, no two have the same.
 pub(crate) fn network_namespace() -> io::Result<u64> {

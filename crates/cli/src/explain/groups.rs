@@ -117,10 +117,9 @@ pub(super) fn print_one(out: &mut Page<impl Write>, refused: &Refused) -> Result
 mod tests {
     use super::super::json::tests::process;
     use super::*;
+    use transom_device::execution::Unheard;
     use transom_device::qp::Mask;
-    use transom_system::registry::{
-        CallFault, CallRecord, CallRefusal, Fate, Name, Unheard, WorkRecord,
-    };
+    use transom_system::registry::{CallFault, CallRecord, CallRefusal, Fate, Name, WorkRecord};
 
     #[test]
     fn the_same_thing_is_told_once_with_how_often_it_was() {

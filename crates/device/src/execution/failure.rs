@@ -1,5 +1,7 @@
 //! Work that comes to nothing though no access is refused here: what is known of it, for whoever asks why.
 
+use std::net::IpAddr;
+
 use super::retry::Retry;
 use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState};
@@ -73,11 +75,15 @@ pub enum Unheard {
     },
     /// No receive is posted.
     NoReceive,
-    /// The receive is too small for the datagram and its header.
+    /// The receive is too small for the datagram and the 40 bytes of the header before it.
     TooSmall {
         /// What it needs.
         needed: u64,
         /// What there is.
         room: u64,
     },
+    /// No queue pair has the number.
+    NoQueuePair,
+    /// It comes from an address that the queue pair is not connected to.
+    OtherAddress(IpAddr),
 }

@@ -5,9 +5,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
+use transom_device::execution::Unheard;
 use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
-use transom_system::registry::{Fate, Unheard};
+use transom_system::registry::Fate;
 
 use super::QueuePair;
 use super::seldom::Seldom;

@@ -1,12 +1,13 @@
 //! What arrives over the wire, and whom it is for.
 
 use tracing::debug;
+use transom_device::execution::Unheard;
 use transom_device::qp::QpNumber;
 use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Obstacle, Undelivered};
 use transom_net::{Path, Receiver};
 use transom_system::addresses::ip;
-use transom_system::registry::{Counters, Dropped, Unheard};
+use transom_system::registry::{Counters, Dropped};
 use transom_wire::Psn;
 use transom_wire::cm::{GSI_QKEY, GSI_QPN, MAD_BYTES};
 use transom_wire::grh::Route;

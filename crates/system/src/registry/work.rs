@@ -6,9 +6,10 @@ mod sentence;
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use transom_device::execution::Unheard;
 use transom_device::operation::Opcode;
 use transom_device::protection::Reason;
-use transom_device::qp::{QpState, Service};
+use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::Status;
 
 use super::record::{Kind, RECORD_WORDS};
@@ -130,44 +131,6 @@ pub enum Found {
     },
 }
 
-/// Why a message that came was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unheard {
-    /// The queue pair was in a state in which it receives nothing.
-    Deaf(QpState),
-    /// It is of another service than the message.
-    OtherService,
-    /// It is connected to another queue pair than the sender.
-    OtherPeer(u32),
-    /// It awaited another first PSN than came.
-    OtherPsn {
-        /// Its `rq_psn`
-        awaited: u32,
-        /// What came.
-        came: u32,
-    },
-    /// The datagram had another Q_Key.
-    OtherQkey {
-        /// That of the queue pair.
-        own: u32,
-        /// That of the datagram.
-        came: u32,
-    },
-    /// No receive was posted.
-    NoReceive,
-    /// The receive had too little room.
-    TooSmall {
-        /// What it needs, with the 40 bytes of the header before it.
-        needed: u64,
-        /// What the receive has.
-        room: u64,
-    },
-    /// No queue pair has the number.
-    NoQueuePair,
-    /// It came from an address that the queue pair is not connected to.
-    OtherAddress(IpAddr),
-}
-
 impl WorkRecord {
     /// Whether a right program may meet it in the ordinary course of things.
     pub(super) fn is_ordinary(&self) -> bool {
@@ -281,7 +244,7 @@ impl Fate {
             }
             Self::Overrun { capacity } => (7, 0, [capacity, 0, 0]),
             Self::Dropped(why) => {
-                let (detail, [a, b]) = why.pack();
+                let (detail, [a, b]) = pack_unheard(why);
                 (8, detail, [a, b, 0])
             }
             Self::NoTag => (9, 0, [0; 3]),
@@ -301,7 +264,7 @@ impl Fate {
             5 => Self::Unfit { reason: Reason::from_code(detail)?, value: a, limit: b },
             6 => Self::Flushed { count: a, by_program: detail & 1 != 0, receives: detail & 2 != 0 },
             7 => Self::Overrun { capacity: a },
-            8 => Self::Dropped(Unheard::unpack(detail, [a, b])?),
+            8 => Self::Dropped(unpack_unheard(detail, [a, b])?),
             9 => Self::NoTag,
             _ => return None,
         })
@@ -351,36 +314,34 @@ impl Found {
     }
 }
 
-impl Unheard {
-    fn pack(self) -> (u8, [u64; 2]) {
-        match self {
-            Self::Deaf(state) => (1, [state as u64, 0]),
-            Self::OtherService => (2, [0; 2]),
-            Self::OtherPeer(peer) => (3, [peer.into(), 0]),
-            Self::OtherPsn { awaited, came } => (4, [pair(awaited, came), 0]),
-            Self::OtherQkey { own, came } => (5, [pair(own, came), 0]),
-            Self::NoReceive => (6, [0; 2]),
-            Self::TooSmall { needed, room } => (7, [needed, room]),
-            Self::NoQueuePair => (8, [0; 2]),
-            Self::OtherAddress(address) => (9, address_words(address)),
-        }
+fn pack_unheard(why: Unheard) -> (u8, [u64; 2]) {
+    match why {
+        Unheard::Deaf(state) => (1, [state as u64, 0]),
+        Unheard::OtherService => (2, [0; 2]),
+        Unheard::OtherPeer(peer) => (3, [peer.bits().into(), 0]),
+        Unheard::OtherPsn { awaited, came } => (4, [pair(awaited, came), 0]),
+        Unheard::OtherQkey { own, came } => (5, [pair(own, came), 0]),
+        Unheard::NoReceive => (6, [0; 2]),
+        Unheard::TooSmall { needed, room } => (7, [needed, room]),
+        Unheard::NoQueuePair => (8, [0; 2]),
+        Unheard::OtherAddress(address) => (9, address_words(address)),
     }
+}
 
-    fn unpack(code: u8, [a, b]: [u64; 2]) -> Option<Self> {
-        let (high, low) = halves(a);
-        Some(match code {
-            1 => Self::Deaf(state(a)?),
-            2 => Self::OtherService,
-            3 => Self::OtherPeer(a as u32),
-            4 => Self::OtherPsn { awaited: high, came: low },
-            5 => Self::OtherQkey { own: high, came: low },
-            6 => Self::NoReceive,
-            7 => Self::TooSmall { needed: a, room: b },
-            8 => Self::NoQueuePair,
-            9 => Self::OtherAddress(address_of(a, b)),
-            _ => return None,
-        })
-    }
+fn unpack_unheard(code: u8, [a, b]: [u64; 2]) -> Option<Unheard> {
+    let (high, low) = halves(a);
+    Some(match code {
+        1 => Unheard::Deaf(state(a)?),
+        2 => Unheard::OtherService,
+        3 => Unheard::OtherPeer(QpNumber::from_bits(low)),
+        4 => Unheard::OtherPsn { awaited: high, came: low },
+        5 => Unheard::OtherQkey { own: high, came: low },
+        6 => Unheard::NoReceive,
+        7 => Unheard::TooSmall { needed: a, room: b },
+        8 => Unheard::NoQueuePair,
+        9 => Unheard::OtherAddress(address_of(a, b)),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

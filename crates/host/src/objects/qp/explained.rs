@@ -8,7 +8,7 @@ use transom_device::execution::{Failure, QueueSide, Unheard, Why};
 use transom_device::protection::Reason;
 use transom_device::qp::{Presence, QpNumber, QpSummary};
 use transom_net::TooLong;
-use transom_system::registry::{self, Fate, Found, Work};
+use transom_system::registry::{Fate, Found, Work};
 
 use super::QueuePair;
 use super::services::At;
@@ -73,13 +73,13 @@ impl QueuePair {
     /// Notes that a message was dropped, but not all of many.
     #[cold]
     pub(super) fn note_unheard(&self, from: QpNumber, why: Unheard) {
-        self.note_dropped(from.bits(), unheard(why));
+        self.note_dropped(from.bits(), why);
     }
 
     /// Notes that packets are dropped which came from an address that it is not connected to, likewise, or that are of
     /// another service.
     #[cold]
-    pub(crate) fn note_dropped(&self, from: u32, why: registry::Unheard) {
+    pub(crate) fn note_dropped(&self, from: u32, why: Unheard) {
         if self.told.unheard.is_due() {
             self.note(from, None, Fate::Dropped(why));
         }
@@ -92,8 +92,8 @@ impl QueuePair {
         self.note_dropped(
             0,
             match gate.receives() {
-                true => registry::Unheard::OtherService,
-                false => registry::Unheard::Deaf(gate.state),
+                true => Unheard::OtherService,
+                false => Unheard::Deaf(gate.state),
             },
         );
     }
@@ -176,19 +176,5 @@ impl At<'_> {
             Link::Loopback => self.qp.device.process().segment().qps().summary(index),
             Link::Local(peer) => peer.segment.qps().summary(index),
         }
-    }
-}
-
-/// As it is noted.
-fn unheard(why: Unheard) -> registry::Unheard {
-    use registry::Unheard as Noted;
-    match why {
-        Unheard::Deaf(state) => Noted::Deaf(state),
-        Unheard::OtherService => Noted::OtherService,
-        Unheard::OtherPeer(peer) => Noted::OtherPeer(peer.bits()),
-        Unheard::OtherPsn { awaited, came } => Noted::OtherPsn { awaited, came },
-        Unheard::OtherQkey { own, came } => Noted::OtherQkey { own, came },
-        Unheard::NoReceive => Noted::NoReceive,
-        Unheard::TooSmall { needed, room } => Noted::TooSmall { needed, room },
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use transom_device::execution::Unheard;
 use transom_device::operation::Opcode;
 use transom_device::protection::Reason;
 use transom_device::qp::QpState;
 use transom_device::queue::Status;
 
 use super::super::named::{Age, Bytes, ServiceName, State};
-use super::{Fate, Found, Unheard, Work, WorkRecord};
+use super::{Fate, Found, Work, WorkRecord};
 use crate::addresses::path_mtu;
 
 /// The name of a status in C.
@@ -82,7 +83,8 @@ impl fmt::Display for WorkRecord {
                     0 => write!(f, "a message ")?,
                     peer => write!(f, "a message of QP {peer:#x} ")?,
                 }
-                return write!(f, "for QP {qp:#x} was dropped: {why}");
+                write!(f, "for QP {qp:#x} was dropped: ")?;
+                return unheard(f, why);
             }
             _ => {}
         }
@@ -244,38 +246,37 @@ impl fmt::Display for Found {
     }
 }
 
-impl fmt::Display for Unheard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Deaf(state) => {
-                write!(f, "the queue pair is in {}, where it receives nothing", State(state))
-            }
-            Self::OtherService => {
-                write!(f, "the queue pair is of another type, or not connected so")
-            }
-            Self::OtherPeer(peer) => {
-                write!(f, "the queue pair is connected to QP {peer:#x} (its dest_qp_num)")
-            }
-            Self::OtherPsn { awaited, came } => write!(
-                f,
-                "the queue pair awaits PSN {awaited:#x} (its rq_psn) first, and {came:#x} came (the \
-                 sender's sq_psn): they must be equal"
-            ),
-            Self::OtherQkey { own, came } => {
-                write!(f, "it has Q_Key {came:#x}, and the queue pair's is {own:#x} (rule UD-05)")
-            }
-            Self::NoReceive => write!(f, "no receive was posted (rule UD-04)"),
-            Self::TooSmall { needed, room } => write!(
-                f,
-                "the receive posted for it has room for {}, and it needs {needed}, with the 40 of the \
-                 header before it (rule UD-04)",
-                Bytes(room)
-            ),
-            Self::NoQueuePair => write!(f, "no queue pair here has that number"),
-            Self::OtherAddress(address) => write!(
-                f,
-                "it came from {address}, which is not the address that the queue pair is connected to"
-            ),
+/// Why a message was dropped.
+fn unheard(f: &mut fmt::Formatter<'_>, why: Unheard) -> fmt::Result {
+    match why {
+        Unheard::Deaf(state) => {
+            write!(f, "the queue pair is in {}, where it receives nothing", State(state))
         }
+        Unheard::OtherService => {
+            write!(f, "the queue pair is of another type, or not connected so")
+        }
+        Unheard::OtherPeer(peer) => {
+            write!(f, "the queue pair is connected to QP {:#x} (its dest_qp_num)", peer.bits())
+        }
+        Unheard::OtherPsn { awaited, came } => write!(
+            f,
+            "the queue pair awaits PSN {awaited:#x} (its rq_psn) first, and {came:#x} came (the \
+             sender's sq_psn): they must be equal"
+        ),
+        Unheard::OtherQkey { own, came } => {
+            write!(f, "it has Q_Key {came:#x}, and the queue pair's is {own:#x} (rule UD-05)")
+        }
+        Unheard::NoReceive => write!(f, "no receive was posted (rule UD-04)"),
+        Unheard::TooSmall { needed, room } => write!(
+            f,
+            "the receive posted for it has room for {}, and it needs {needed}, with the 40 of the \
+             header before it (rule UD-04)",
+            Bytes(room)
+        ),
+        Unheard::NoQueuePair => write!(f, "no queue pair here has that number"),
+        Unheard::OtherAddress(address) => write!(
+            f,
+            "it came from {address}, which is not the address that the queue pair is connected to"
+        ),
     }
 }
