@@ -87,3 +87,23 @@ pub enum Unheard {
     /// It comes from an address that the queue pair is not connected to.
     OtherAddress(IpAddr),
 }
+
+impl Unheard {
+    /// How many reasons there are.
+    pub const KINDS: usize = 9;
+
+    /// Which of them it is, from 0 on; it stays the same from version to version.
+    pub const fn kind(self) -> u8 {
+        match self {
+            Self::Deaf(_) => 0,
+            Self::OtherService => 1,
+            Self::OtherPeer(_) => 2,
+            Self::OtherPsn { .. } => 3,
+            Self::OtherQkey { .. } => 4,
+            Self::NoReceive => 5,
+            Self::TooSmall { .. } => 6,
+            Self::NoQueuePair => 7,
+            Self::OtherAddress(_) => 8,
+        }
+    }
+}

@@ -244,8 +244,8 @@ impl Fate {
             }
             Self::Overrun { capacity } => (7, 0, [capacity, 0, 0]),
             Self::Dropped(why) => {
-                let (detail, [a, b]) = pack_unheard(why);
-                (8, detail, [a, b, 0])
+                let [a, b] = numbers_of(why);
+                (8, why.kind(), [a, b, 0])
             }
             Self::NoTag => (9, 0, [0; 3]),
         }
@@ -314,32 +314,30 @@ impl Found {
     }
 }
 
-fn pack_unheard(why: Unheard) -> (u8, [u64; 2]) {
+fn numbers_of(why: Unheard) -> [u64; 2] {
     match why {
-        Unheard::Deaf(state) => (1, [state as u64, 0]),
-        Unheard::OtherService => (2, [0; 2]),
-        Unheard::OtherPeer(peer) => (3, [peer.bits().into(), 0]),
-        Unheard::OtherPsn { awaited, came } => (4, [pair(awaited, came), 0]),
-        Unheard::OtherQkey { own, came } => (5, [pair(own, came), 0]),
-        Unheard::NoReceive => (6, [0; 2]),
-        Unheard::TooSmall { needed, room } => (7, [needed, room]),
-        Unheard::NoQueuePair => (8, [0; 2]),
-        Unheard::OtherAddress(address) => (9, address_words(address)),
+        Unheard::Deaf(state) => [state as u64, 0],
+        Unheard::OtherPeer(peer) => [peer.bits().into(), 0],
+        Unheard::OtherPsn { awaited, came } => [pair(awaited, came), 0],
+        Unheard::OtherQkey { own, came } => [pair(own, came), 0],
+        Unheard::TooSmall { needed, room } => [needed, room],
+        Unheard::OtherAddress(address) => address_words(address),
+        Unheard::OtherService | Unheard::NoReceive | Unheard::NoQueuePair => [0; 2],
     }
 }
 
-fn unpack_unheard(code: u8, [a, b]: [u64; 2]) -> Option<Unheard> {
+fn unpack_unheard(kind: u8, [a, b]: [u64; 2]) -> Option<Unheard> {
     let (high, low) = halves(a);
-    Some(match code {
-        1 => Unheard::Deaf(state(a)?),
-        2 => Unheard::OtherService,
-        3 => Unheard::OtherPeer(QpNumber::from_bits(low)),
-        4 => Unheard::OtherPsn { awaited: high, came: low },
-        5 => Unheard::OtherQkey { own: high, came: low },
-        6 => Unheard::NoReceive,
-        7 => Unheard::TooSmall { needed: a, room: b },
-        8 => Unheard::NoQueuePair,
-        9 => Unheard::OtherAddress(address_of(a, b)),
+    Some(match kind {
+        0 => Unheard::Deaf(state(a)?),
+        1 => Unheard::OtherService,
+        2 => Unheard::OtherPeer(QpNumber::from_bits(low)),
+        3 => Unheard::OtherPsn { awaited: high, came: low },
+        4 => Unheard::OtherQkey { own: high, came: low },
+        5 => Unheard::NoReceive,
+        6 => Unheard::TooSmall { needed: a, room: b },
+        7 => Unheard::NoQueuePair,
+        8 => Unheard::OtherAddress(address_of(a, b)),
         _ => return None,
     })
 }

@@ -177,7 +177,7 @@ on_each_link! {
     /// The receiver's device tells what became of a datagram, for its sender has success.
     /// Rules: EX-02, UD-04, UD-05
     fn a_datagram_that_is_dropped_is_told_of(link: Link) {
-        // One pair for each, for of one queue pair not all of many are told.
+        // One pair for each, so that what is told is of this one.
         let dropped = |receive: Option<u32>, qkey: u32, to: Option<u32>| {
             let it = DatagramPair::new(link);
             let (qa, qb) = numbers(it.pair.qa, it.pair.qb);
@@ -204,5 +204,26 @@ on_each_link! {
             &["has room for 103 bytes, and it needs 104, with the 40 of the header"],
         );
         expect(&dropped(Some(2048), QKEY, Some(0x6000)), &["no queue pair here has that number"]);
+    }
+
+    /// Of many the same is told now and then, and of each reason the first.
+    /// Rules: EX-02
+    fn datagrams_that_are_dropped_for_two_reasons_at_once_are_told_of(link: Link) {
+        let it = DatagramPair::new(link);
+        let (qa, qb) = numbers(it.pair.qa, it.pair.qb);
+        recv(it.pair.qb, 1, &mut [sge(it.far.addr(), 103, it.mb)]);
+        for remote_qkey in [0x222, QKEY, 0x222, QKEY] {
+            let mut sges = [sge(it.near.addr(), 64, it.ma)];
+            let mut send = with_sges(wr(IBV_WR_SEND), &mut sges);
+            send.wr.ud = ibv_send_wr_ud { ah: it.ah, remote_qpn: qb, remote_qkey };
+            post(it.pair.qa, &mut send);
+            it.pair.a.expect(IBV_WC_SUCCESS);
+        }
+        let told = until("both are told", || {
+            let told = [explained(qa, qb), explained(qb, qa)].concat();
+            let has = |words| told.iter().any(|sentence| sentence.contains(words));
+            (has("it has Q_Key 0x222") && has("room for 103 bytes")).then_some(told)
+        });
+        expect(&told, &["was dropped: it has Q_Key 0x222"]);
     }
 }

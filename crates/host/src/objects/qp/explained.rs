@@ -24,8 +24,8 @@ pub(super) struct Told {
     by_program: AtomicBool,
     /// That the send queue was full, and the receive queue, in this life of the queue pair.
     full: [AtomicBool; 2],
-    /// A message that was dropped.
-    unheard: Seldom,
+    /// Messages that were dropped, by why.
+    unheard: [Seldom; Unheard::KINDS],
 }
 
 impl Told {
@@ -80,7 +80,7 @@ impl QueuePair {
     /// another service.
     #[cold]
     pub(crate) fn note_dropped(&self, from: u32, why: Unheard) {
-        if self.told.unheard.is_due() {
+        if self.told.unheard.get(usize::from(why.kind())).is_some_and(Seldom::is_due) {
             self.note(from, None, Fate::Dropped(why));
         }
     }
