@@ -1,5 +1,5 @@
-//! SIGPIPE, as this command was started with. Before `main`, Rust has it ignored, and whatever program it
-//! starts has it do what it does by default: one that is run is to have it as the user has.
+//! SIGPIPE, as this command was started with. Rust ignores it from before `main` on, and resets it to the default in
+//! programs that it starts. A program under `transom run` must have it as the user has it.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! What became of a process's packets, for people and for programs.
+//! The counts of a process's packets, for people and for programs.
 
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;

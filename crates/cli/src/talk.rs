@@ -1,4 +1,4 @@
-//! What processes of this command tell each other besides RDMA: one JSON value a line.
+//! The messages of this command's processes besides RDMA: one JSON value a line.
 
 use std::io::{BufRead, Write};
 

@@ -1,4 +1,4 @@
-//! What processes cost that do nothing.
+//! The costs of processes that do nothing.
 
 use std::time::Duration;
 

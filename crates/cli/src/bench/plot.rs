@@ -1,5 +1,5 @@
-//! Pictures of lines over the sizes of messages, both axes logarithmic, as SVG. It is a few dozen lines of
-//! text; crates that draw bring more than the whole rest of this command.
+//! Pictures of lines over the sizes of messages, both axes logarithmic, as SVG. `docs/contributing/libraries.md` says why
+//! no library draws them.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Runs one of two processes that measure together: it opens a device, is connected with the other, and does
-//! what it is told until its input ends.
+//! One of two processes that measure together: it opens a device, connects to the other, and measures on request until
+//! its input ends.
 
 use std::fs;
 use std::io::{stdin, stdout};

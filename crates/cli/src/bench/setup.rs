@@ -1,4 +1,4 @@
-//! What two processes are started as, and what they are told.
+//! How the processes of a measurement are set up.
 
 use serde::{Deserialize, Serialize};
 

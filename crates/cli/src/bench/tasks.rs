@@ -1,4 +1,4 @@
-//! What two processes measure: each workload is one function, for both ends.
+//! The workloads that two processes measure: each is one function, for both ends.
 
 mod allocations;
 mod messages;

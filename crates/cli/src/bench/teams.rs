@@ -1,4 +1,4 @@
-//! Those who measure: pairs of processes of ours, each started when it is first needed, UCX, and perftest.
+//! The contenders: pairs of processes of ours, each started when it is first needed, UCX, and perftest.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;

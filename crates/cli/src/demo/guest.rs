@@ -1,4 +1,4 @@
-//! The guest: the second process, which does what it is told and says how it went.
+//! The guest: the second process. It carries out orders, and reports the results.
 
 use super::talk::{Answer, Order};
 use super::{Station, finish};

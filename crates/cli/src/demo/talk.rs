@@ -1,4 +1,4 @@
-//! What owner and guest tell each other besides RDMA.
+//! The messages of owner and guest besides RDMA.
 
 use serde::{Deserialize, Serialize};
 use transom::{Endpoint, Grant, RemoteSlice};

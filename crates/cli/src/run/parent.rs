@@ -1,6 +1,6 @@
-//! This command as the parent of the program, which its own parent must not notice. What
-//! others send to it goes to the program, which gets by itself what a terminal sends; when the program is stopped, so
-//! is this process; and it ends as the program does.
+//! This command as the parent of the program, which its own parent must not notice. It forwards signals to the program,
+//! but for those of a terminal, which the program gets itself. When the program is stopped, this process stops too. It
+//! ends as the program does.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -88,8 +88,8 @@ fn restore(blocked: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, blocked, null_mut()) };
 }
 
-/// Takes what has ended of this process's children: how the program has, if it has. If that has been stopped, so is this
-/// process, for whoever controls the jobs of a terminal.
+/// Reaps children that have ended: how the program has, if it has. If the program was stopped, stops this process too, so
+/// that a shell's job control sees it.
 pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
     loop {
         let mut status = 0;
@@ -99,7 +99,7 @@ pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
         match found {
             0 | -1 => return None,
             _ if found != program => {}
-            // SAFETY: stops this process, until whoever sees that has it go on.
+            // SAFETY: stops this process, until somebody lets it continue.
             _ if libc::WIFSTOPPED(status) => unsafe {
                 libc::raise(libc::SIGSTOP);
             },

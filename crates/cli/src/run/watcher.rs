@@ -1,14 +1,17 @@
-//! A process beside the program, which speaks for it should it die.
+//! A process beside the program, which speaks for the program if it is killed.
 //!
-//! When a program that has connections of RDMA ends, the kernel of a host with an adapter tells its peers. Here it
-//! does itself if it exits, else another process of the host with a device does (rule CM-50). So that one is left, this
-//! one stays: it sleeps until a process of the run has ended without a word, and goes with the last of them.
+//! When a program with RDMA connections ends, the kernel of a host with an adapter tells its peers. Here a program that
+//! exits tells them itself. For one that is killed, another process of the host with a device does (rule CM-50). This
+//! process makes sure that there is one. It sleeps until a process of the run has ended without a word, and exits with
+//! the last of them.
 //!
-//! It is to change nothing for the program, which takes the place of this command. So it is a child that no `wait` of
-//! the program's finds: the kernel shows a child that has no signal for its end to whoever asks for such children
-//! (`__WCLONE`, see `wait(2)`) alone, and it sends none. It has a session of its own, for what is sent to the program's,
-//! from a terminal or `kill`, is not for it; nothing that the program has open; no directory that could not be unmounted;
-//! and another name in the list of processes, for whoever looks for the program there.
+//! It must change nothing for the program, which takes the place of this command:
+//!
+//! * It is a child that no `wait` of the program's finds. The kernel shows a child without a signal for its end only to a
+//!   `wait` for such children (`__WCLONE`, see `wait(2)`), and sends no signal.
+//! * It has a session of its own, because signals from a terminal or by `kill` are for the program.
+//! * It has nothing open that the program has, and no directory that then could not be unmounted.
+//! * It has another name in the list of processes.
 
 use std::fs;
 use std::io;
