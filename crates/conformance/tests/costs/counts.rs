@@ -180,17 +180,18 @@ fn compare(calls: &Table, instructions: &Table) {
 const HEAD: &str = "\
 # What operations cost
 
-System calls and instructions of each step of an operation, of the thread that carries it out, between
-two devices that one thread drives. The instructions are those of the program itself; libraries are left
-out, for they choose their instructions by the processor. Written by a test, which fails if a system call
-comes or goes, or if a twentieth more or fewer instructions are carried out:
+The system calls and instructions of each step of an operation. One thread drives both devices, and the tables count
+what this thread does. Instructions of libraries are left out, because libraries choose them by the processor.
+
+A test writes this page. It fails if a system call comes or goes, or if the number of instructions changes by more than
+5 %:
 
 ```sh
 TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs
 TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 ```
 
-`./test` compares the debug build, `./test --long` the release build, which programs get.
+`./test` compares the debug build. `./test --long` compares the release build, which programs get.
 ";
 
 /// The title of the same compiler's other build.
