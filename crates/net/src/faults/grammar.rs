@@ -426,7 +426,7 @@ impl fmt::Display for Fault {
 impl FromStr for Faults {
     type Err = FaultError;
 
-    /// Faults with `;` between them, as [`VARIABLE`](super::VARIABLE) has them.
+    /// Faults with `;` between them, as the variable `TRANSOM_FAULT` has them.
     fn from_str(text: &str) -> Result<Self, FaultError> {
         let faults: Result<Vec<Fault>, _> = text.split(';').map(str::parse).collect();
         Self::new(faults?)
