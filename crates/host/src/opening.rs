@@ -14,7 +14,7 @@ use transom_net::{DevicePort, Network, PortOptions};
 use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow, sharing};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
-use transom_system::{ThisProcess, asymmetric_fence, failure, fork};
+use transom_system::{ThisProcess, failure, fork};
 
 use crate::capture::{Capture, CaptureObserver};
 use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
@@ -61,7 +61,6 @@ impl Adapter {
         segment.header().capture.store(identity, Relaxed);
         let injects = options.faults.is_some_and(|faults| !faults.rules.is_empty());
         segment.header().by_message.store(u32::from(injects || capture.is_some()), Relaxed);
-        segment.header().asymmetric_fences.store(u32::from(asymmetric_fence::register()), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::Rings => Copier::pipes(),

@@ -9,7 +9,7 @@ use crate::message::{
     ANSWER_WORDS, Arrival, answer_data, decode_answer, decode_request, encode_answer,
     encode_request,
 };
-use crate::ring::{Consumer, Fence, HEADER_WORDS, Producer, Record};
+use crate::ring::{Consumer, HEADER_WORDS, Producer, Record};
 use crate::udp;
 
 /// A record's header, taken for a request and for an answer: what is read is written as the same.
@@ -57,7 +57,7 @@ pub fn ring(words: &[u64]) {
     while let Ok(Some(record)) = consumer.next(&ring.positions, bytes) {
         replies.answer(&record, bytes);
         ring_message(&record.header);
-        consumer.release(&ring.positions, &record, Fence::Symmetric);
+        consumer.release(&ring.positions, &record);
     }
 }
 
@@ -99,7 +99,7 @@ pub fn ring_while_written(writes: &[(u16, u64)]) {
             replies.positions.head.store(head.load(Relaxed), Relaxed);
             let Ok(Some(record)) = consumer.next(positions, bytes.0) else { continue };
             replies.answer(&record, bytes.0);
-            consumer.release(positions, &record, Fence::Symmetric);
+            consumer.release(positions, &record);
         }
         done.store(true, Relaxed);
     });

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, PlainSend, Reply, Request, Sent, Source};
@@ -12,13 +12,13 @@ use transom_system::memory::{
 };
 use transom_system::registry::{Life, Process};
 use transom_system::segment::{RING_BYTES, RingKind, RingPositions, Segment, Wakeup};
-use transom_system::{ThisProcess, asymmetric_fence};
+use transom_system::ThisProcess;
 
 use super::message::{
     ANSWER_WORDS, Answer, Arrival, PLAIN_SEND_RESERVES, PLAIN_SEND_WORDS, answer_data,
     encode_acknowledgement, encode_answer, encode_plain_send, encode_request, reservation,
 };
-use super::ring::{self, Consumer, Fence, Garbled, HEADER_WORDS, Producer, Record, Room};
+use super::ring::{self, Consumer, Garbled, HEADER_WORDS, Producer, Record, Room};
 use super::stalled::Stalled;
 use super::{Gather, Reference, RingBytes, SenderBuffer, sender_buffer};
 
@@ -37,7 +37,6 @@ pub struct Peer {
     /// How its memory is reached.
     pub reach: Reach,
     /// Who has the barrier between what is put into a ring and whether its other end is to be told.
-    order: Fence,
     me: Announcer,
     life: Life,
     gone: AtomicBool,
@@ -198,17 +197,11 @@ impl Peer {
             ring::clear(positions, bytes);
             positions.consumer.store(generation, SeqCst);
         }
-        let receives = |it: &Segment| it.header().asymmetric_fences.load(Relaxed) == 1;
-        let order = match receives(own) && receives(&segment) {
-            true => Fence::Asymmetric,
-            false => Fence::Symmetric,
-        };
         let shared = shared.and_then(Result::ok);
         Ok(Self {
             announcer: process.announcer,
             memory: PeerMemory { pid: process.pid, shared, wake },
             reach,
-            order,
             segment,
             me,
             life,
@@ -262,8 +255,9 @@ impl Peer {
     /// The same for something in a ring: the peer may be looking there itself.
     fn notify_of_record(&self, own: &Segment) {
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
-        // Behind the record: once the peer looks no more, a barrier of its lets one see the other.
-        asymmetric_fence::light();
+        // Between the record and the look: a peer that ends its watch has a fence between the two as well, so one of
+        // the two sees the other.
+        fence(SeqCst);
         if positions.watched.load(Relaxed) == 0 {
             self.notify();
         }
@@ -272,15 +266,14 @@ impl Peer {
     /// Tells the peer that this process looks at its rings from now on; false if that cannot be.
     pub(crate) fn watch(&self) -> bool {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
-        let can = self.order == Fence::Asymmetric
-            && positions.consumer.load(SeqCst) == self.me.generation;
+        let can = positions.consumer.load(SeqCst) == self.me.generation;
         if can {
             positions.watched.store(1, SeqCst);
         }
         can
     }
 
-    /// Ends [`Peer::watch`]. What the peer has put there without telling is seen after a barrier.
+    /// Ends [`Peer::watch`]. What the peer has put there without telling is seen after a fence.
     pub(crate) fn unwatch(&self) {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
         positions.watched.store(0, SeqCst);
@@ -417,9 +410,6 @@ impl Peer {
             // Then look once more, lest the room came before the flag was up.
             self.stalled.add(qp_index);
             positions.full.store(1, SeqCst);
-            if self.order == Fence::Asymmetric {
-                asymmetric_fence::heavy();
-            }
             find()
         })
     }
@@ -470,7 +460,7 @@ impl Peer {
             };
             take(Arrived { what, data }, &mut replying);
             let (positions, _) = self.segment.ring(kind, self.me.slot);
-            made_room |= consumer.release(positions, record, self.order);
+            made_room |= consumer.release(positions, record);
             Ok(())
         };
         loop {

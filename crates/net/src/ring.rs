@@ -9,7 +9,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::*};
 
-use transom_system::asymmetric_fence;
 use transom_system::segment::{RING_BYTES, RingPositions};
 
 /// Words of a header at most: the first is the ring's, the others are the message's. Those at its end that are
@@ -87,15 +86,6 @@ impl First {
         let fits = fits && length >= ALIGN && length <= to_end && length.is_multiple_of(ALIGN);
         (fits && first.pack() == word).then_some(first)
     }
-}
-
-/// What puts in order what one end stores and then loads, and the other loads and stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fence {
-    /// Each end does.
-    Symmetric,
-    /// The one that does so seldom, for both: [`asymmetric_fence`].
-    Asymmetric,
 }
 
 /// The writing end. The caller keeps it under a lock.
@@ -256,20 +246,9 @@ impl Consumer {
     }
 
     /// Gives the record's room back to the producer; true if that waits for room.
-    pub(crate) fn release(
-        &mut self,
-        positions: &RingPositions,
-        record: &Record,
-        order: Fence,
-    ) -> bool {
+    pub(crate) fn release(&mut self, positions: &RingPositions, record: &Record) -> bool {
         self.head = record.next;
-        match order {
-            Fence::Symmetric => positions.head.store(self.head, SeqCst),
-            Fence::Asymmetric => {
-                positions.head.store(self.head, Release);
-                asymmetric_fence::light();
-            }
-        }
+        positions.head.store(self.head, SeqCst);
         positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1
     }
 }
@@ -366,7 +345,7 @@ mod tests {
                 consumer.next(&positions, bytes).unwrap().expect("a full ring has records");
             assert_eq!(record.header[1] & !(1 << 63), received);
             assert!(record.room >= record.header[2] & !(1 << 63));
-            consumer.release(&positions, &record, Fence::Symmetric);
+            consumer.release(&positions, &record);
             received += 1;
         }
     }
@@ -426,7 +405,7 @@ mod tests {
                     // SAFETY: within the record, which is read by this end alone, and aligned.
                     assert_eq!(unsafe { word.read() }, number);
                 }
-                if consumer.release(&positions, &record, Fence::Symmetric) {
+                if consumer.release(&positions, &record) {
                     producer.thread().unpark();
                 }
             }
@@ -453,7 +432,7 @@ mod tests {
             let makes = || {
                 let mut told = false;
                 while let Some(record) = consumer.next(&positions, bytes.get()).unwrap() {
-                    told |= consumer.release(&positions, &record, Fence::Symmetric);
+                    told |= consumer.release(&positions, &record);
                 }
                 told
             };
@@ -594,7 +573,7 @@ mod tests {
                             assert!(request.offset + request.length <= request.total);
                             understood += 1;
                         }
-                        consumer.release(&positions, &record, Fence::Symmetric);
+                        consumer.release(&positions, &record);
                     }
                     // The writer writes here next, and may need this processor.
                     Ok(None) => std::thread::yield_now(),
@@ -648,7 +627,7 @@ mod tests {
         let mut consumer = Consumer::new();
         for _ in 0..SIZE / ALIGN {
             let record = consumer.next(&positions, bytes).unwrap().expect("it is full of them");
-            consumer.release(&positions, &record, Fence::Symmetric);
+            consumer.release(&positions, &record);
         }
         assert!(consumer.next(&positions, bytes).is_err());
     }
@@ -681,7 +660,7 @@ mod tests {
             assert!(has_record(&positions, bytes));
             let record = consumer.next(&positions, bytes).unwrap().expect("it is published");
             assert_eq!(record.header[1], round);
-            consumer.release(&positions, &record, Fence::Symmetric);
+            consumer.release(&positions, &record);
             assert!(consumer.next(&positions, bytes).unwrap().is_none(), "{round}");
         }
     }

@@ -2,10 +2,9 @@
 //! send, which would take them an exchange on a line that both write.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicUsize, Ordering::*, fence};
 
 use arrayvec::ArrayVec;
-use transom_system::asymmetric_fence;
 use transom_system::lock::ShortMutex;
 
 use super::Peer;
@@ -73,9 +72,7 @@ impl Watched {
         self.count.store(0, Relaxed);
         ended.iter().for_each(|peer| peer.unwatch());
         drop(list);
-        if !ended.is_empty() {
-            asymmetric_fence::heavy();
-        }
+        fence(SeqCst);
         ended
     }
 

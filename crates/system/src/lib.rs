@@ -4,7 +4,6 @@
 //! | module | holds |
 //! |---|---|
 //! | [`addresses`] | the addresses of this network namespace: the GID table |
-//! | [`asymmetric_fence`] | a memory barrier in the threads of other processes |
 //! | [`clock`] | the clocks of the machine |
 //! | [`descriptor`] | descriptors that are kept have high numbers |
 //! | [`environment`] | the variables of the environment, where they may be obeyed |
@@ -30,7 +29,6 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod addresses;
-pub mod asymmetric_fence;
 pub mod clock;
 pub mod descriptor;
 pub mod environment;

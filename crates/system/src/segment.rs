@@ -59,8 +59,6 @@ pub struct Header {
     pub by_message: AtomicU32,
     /// The descriptor there of the file of the process's shared memory, plus one; zero for none.
     pub shared_memory: AtomicU32,
-    /// Set if barriers of other processes reach the threads of this one.
-    pub asymmetric_fences: AtomicU32,
     /// Names the file that the process writes what crosses its links to; zero for none.
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.

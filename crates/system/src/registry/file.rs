@@ -32,7 +32,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 21;
+const VERSION: u32 = 22;
 
 /// For how long it is remembered whose a slot is that no process of this user has, in nanoseconds.
 const REMEMBERED: u64 = 1_000_000_000;
