@@ -37,7 +37,7 @@ enum Task {
     /// Fuzz every parser of bytes from outside, and a device
     ///
     /// Runs each target on one core, as many at once as there are cores, and stops at the first input that breaks
-    /// one. Without SECONDS each runs for 5 s and makes the same random choices each time: that shows whether a
+    /// one. Without SECONDS each runs for 3 s and makes the same random choices each time: that shows whether a
     /// change broke something. With SECONDS it looks for inputs that nobody has found yet.
     Fuzz {
         /// How long each target runs, in seconds
