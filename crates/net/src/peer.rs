@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, PlainSend, Reply, Request, Sent, Source};
 use transom_device::protection::{Announcer, Grant};
+use transom_system::ThisProcess;
 use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_shared, may_copy_with,
 };
 use transom_system::registry::{Life, Process};
 use transom_system::segment::{RING_BYTES, RingKind, RingPositions, Segment, Wakeup};
-use transom_system::ThisProcess;
 
 use super::message::{
     ANSWER_WORDS, Answer, Arrival, PLAIN_SEND_RESERVES, PLAIN_SEND_WORDS, answer_data,
