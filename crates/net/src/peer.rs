@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, PlainSend, Reply, Request, Sent, Source};
@@ -255,10 +255,8 @@ impl Peer {
     /// The same for something in a ring: the peer may be looking there itself.
     fn notify_of_record(&self, own: &Segment) {
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
-        // Between the record and the look: a peer that ends its watch has a fence between the two as well, so one of
-        // the two sees the other.
-        fence(SeqCst);
-        if positions.watched.load(Relaxed) == 0 {
+        // A peer that ends its watch looks for records after a fence: one of the two sees the other.
+        if positions.watched.load(SeqCst) == 0 {
             self.notify();
         }
     }

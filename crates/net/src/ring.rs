@@ -168,11 +168,15 @@ impl Producer {
             store(room.location, index, *value, Relaxed);
         }
         let record = First::at(room.start, What::Record { words: room.words }, length);
-        store(room.location, 0, record.pack(), Release);
+        // The store by which the consumer finds it is in one order with what the caller looks at next: whether the
+        // consumer is to be told.
         if room.skip > 0 {
+            store(room.location, 0, record.pack(), Release);
             // What is at the start of the ring is found by it.
             let filler = First::at(self.tail, What::Filler, room.skip);
-            store(location(bytes, self.tail), 0, filler.pack(), Release);
+            store(location(bytes, self.tail), 0, filler.pack(), SeqCst);
+        } else {
+            store(room.location, 0, record.pack(), SeqCst);
         }
         self.tail = end;
     }
