@@ -1,11 +1,11 @@
-//! What was said for processes that have ended, again: nobody is left who would hear that it has arrived.
+//! DREQs for processes that have ended, sent again. The process is gone, so nobody gets the DREP that would confirm one.
 
 use transom_cm::Transmit;
 use transom_wire::cm::Message;
 
-/// After which time it is said again, in nanoseconds, then after as long as since the first time.
+/// A DREQ is sent again so many nanoseconds after the first time. Each later time comes after twice as long.
 const FIRST: u64 = 100_000_000;
-/// How often: for less than a second in all, for who says it may live for no other reason.
+/// How often it is sent again. All takes less than a second, because the sender may have nothing else to live for.
 const TIMES: u32 = 4;
 
 /// What is to be said again.
