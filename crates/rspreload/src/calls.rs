@@ -16,6 +16,7 @@ mod real {
 
     next! {
         fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+        fn bind(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int;
         fn connect(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int;
         fn accept4(fd: c_int, addr: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
         fn sendto(
@@ -61,7 +62,6 @@ macro_rules! same {
 }
 
 same! {
-    fn bind, rbind(addr: *const sockaddr, length: socklen_t) -> c_int;
     fn listen, rlisten(backlog: c_int) -> c_int;
     fn shutdown, rshutdown(how: c_int) -> c_int, !0;
     fn recv, rrecv(to: *mut c_void, length: usize, flags: c_int) -> isize, epoll::READ;
@@ -84,6 +84,27 @@ same! {
         -> c_int;
     fn getsockopt, rgetsockopt(level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
         -> c_int;
+}
+
+/// Binds. A port that the system is to choose is one that its own sockets have free too: the rsocket may become
+/// one of them.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let Some((number, rsockets)) = rsocket(fd) else {
+            return real::bind(fd, addr, length);
+        };
+        if let Some((free, length)) = fallback::with_free_port(addr, length)
+            && (rsockets.rbind)(number, (&raw const free).cast(), length) == 0
+        {
+            return 0;
+        }
+        (rsockets.rbind)(number, addr, length)
+    }
 }
 
 /// Sends to the peer of the connection: a stream has no other, and on Linux the address is not looked at.

@@ -18,6 +18,7 @@ mod real {
         fn close(fd: c_int) -> c_int;
         fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
         fn bind(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int;
+        fn getsockname(fd: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
         fn setsockopt(
             fd: c_int,
             level: c_int,
@@ -57,6 +58,46 @@ const OPTIONS: [(c_int, c_int); 22] = [
 /// An address and its length.
 pub(crate) type Address = (sockaddr_storage, socklen_t);
 
+/// The port of an address, which IPv6 has in the same place as IPv4.
+fn port_of(address: &sockaddr_storage) -> u16 {
+    // SAFETY: both families' addresses fit, and so does a port of either.
+    unsafe { (*std::ptr::from_ref(address).cast::<libc::sockaddr_in>()).sin_port }
+}
+
+/// An address that leaves its port to the system, with a port that no socket of the system's has.
+///
+/// # Safety
+/// The address is null or as long as that.
+pub(crate) unsafe fn with_free_port(addr: *const sockaddr, length: socklen_t) -> Option<Address> {
+    let short = (length as usize) < size_of::<libc::sockaddr_in>();
+    // SAFETY: all zeroes are an address of no family.
+    let mut address: sockaddr_storage = unsafe { std::mem::zeroed() };
+    if addr.is_null() || short || length as usize > size_of_val(&address) {
+        return None;
+    }
+    // SAFETY: by the contract of this function, and there is room for it.
+    unsafe { (&raw mut address).cast::<u8>().copy_from(addr.cast(), length as usize) };
+    let domain = c_int::from(address.ss_family);
+    if port_of(&address) != 0 || !matches!(domain, libc::AF_INET | libc::AF_INET6) {
+        return None;
+    }
+    // SAFETY: any socket may be made, which is nobody else's.
+    let made = unsafe {
+        libc::syscall(libc::SYS_socket, domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) as c_int
+    };
+    let mut room = length;
+    // SAFETY: a socket of this function's own, or none, and room for the address.
+    let chosen = unsafe {
+        real::bind(made, (&raw const address).cast(), length) == 0
+            && real::getsockname(made, (&raw mut address).cast(), &mut room) == 0
+    };
+    if made >= 0 {
+        // SAFETY: it is this function's own.
+        unsafe { real::close(made) };
+    }
+    chosen.then_some((address, length))
+}
+
 /// The address that the program has bound an rsocket to, if it has.
 pub(crate) fn bound(number: c_int, rsockets: &Rsockets) -> Option<Address> {
     // SAFETY: all zeroes are an address of no family.
@@ -65,9 +106,7 @@ pub(crate) fn bound(number: c_int, rsockets: &Rsockets) -> Option<Address> {
     // SAFETY: there is room for every address.
     let told =
         unsafe { (rsockets.rgetsockname)(number, (&raw mut address).cast(), &mut length) } == 0;
-    // SAFETY: that of IPv6 has its port in the same place.
-    let port = unsafe { (*(&raw const address).cast::<libc::sockaddr_in>()).sin_port };
-    (told && port != 0).then_some((address, length))
+    (told && port_of(&address) != 0).then_some((address, length))
 }
 
 /// An option of an rsocket, if it has it.
