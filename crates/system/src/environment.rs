@@ -81,13 +81,15 @@ pub const FAULT: Variable = of_a_run("TRANSOM_FAULT", "FAULTS");
 pub const FAULT_RUN: Variable = of_a_run("TRANSOM_FAULT_RUN", "RUN");
 /// The file of `transom run --capture`.
 pub const CAPTURE: Variable = of_a_run("TRANSOM_CAPTURE", "FILE");
+/// The directory of `transom check`, in which each process writes what it does wrong.
+pub const CHECK: Variable = of_a_run("TRANSOM_CHECK", "DIR");
 /// The process beside a program, which speaks for it when it is killed.
 pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 /// The directory with the device's files, where they cannot be mounted.
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
 /// All variables.
-pub const ALL: [&Variable; 14] = [
+pub const ALL: [&Variable; 15] = [
     &LIB,
     &DEVICE_NAME,
     &WINDOWS,
@@ -100,6 +102,7 @@ pub const ALL: [&Variable; 14] = [
     &FAULT,
     &FAULT_RUN,
     &CAPTURE,
+    &CHECK,
     &WATCHER,
     &TREE,
 ];

@@ -1,0 +1,130 @@
+//! The kinds of mistakes, gravest first.
+
+/// Whether a kind is certainly a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gravity {
+    /// A mistake, whatever the adapter. A correct program has none.
+    Finding,
+    /// It works here, and costs, hides or fails elsewhere.
+    Note,
+}
+
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident $name:literal $rule:literal $gravity:ident
+            $title:literal
+            $instead:literal
+            $man:literal;
+    )+) => {
+        /// A kind of mistake.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl Kind {
+            /// All of them, gravest first.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// What users call it, such as `work-lost`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+
+            /// Its rule in `spec/rules.md`, such as `CHK-01`.
+            pub const fn rule(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $rule,)+
+                }
+            }
+
+            /// Whether it is certainly a mistake.
+            pub const fn gravity(self) -> Gravity {
+                match self {
+                    $(Self::$kind => Gravity::$gravity,)+
+                }
+            }
+
+            /// What it is, in a few words.
+            pub const fn title(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $title,)+
+                }
+            }
+
+            /// What to do instead, in a sentence.
+            pub const fn instead(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $instead,)+
+                }
+            }
+
+            /// The man page that says so.
+            pub const fn man(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $man,)+
+                }
+            }
+
+            /// A page on it, in Markdown: why it is wrong, where it bites, a wrong and a right piece of code.
+            pub const fn page(self) -> &'static str {
+                match self {
+                    $(Self::$kind => include_str!(concat!("pages/", $name, ".md")),)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A queue pair is destroyed while its sends are under way.
+    WorkLost "work-lost" "CHK-01" Finding
+        "a queue pair is destroyed while its requests are under way"
+        "Poll the completions of all requests first. To give requests up, move the queue pair to ERR, and poll until \
+         each is flushed."
+        "ibv_destroy_qp(3)";
+    /// A function got an object that is destroyed.
+    UsedAfterDestroy "used-after-destroy" "CHK-05" Finding
+        "an object is used after it was destroyed"
+        "Stop all threads that use the object before you destroy it."
+        "ibv_destroy_qp(3)";
+}
+
+impl Kind {
+    /// The kind that users call so.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_rules_are_of_one_kind_each() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::named(kind.name()), Some(*kind));
+            assert_eq!(Kind::ALL.iter().filter(|it| it.rule() == kind.rule()).count(), 1);
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_page_with_a_wrong_and_a_right_piece_of_code() {
+        for kind in Kind::ALL {
+            let page = kind.page();
+            assert!(page.starts_with(&format!("# {}\n", kind.name())), "{kind:?}");
+            for part in ["## Where it bites", "## Wrong", "## Right", "```c"] {
+                assert!(page.contains(part), "{kind:?} has no {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn findings_come_before_notes() {
+        assert!(Kind::ALL.is_sorted_by_key(|kind| kind.gravity()));
+    }
+}

@@ -1,0 +1,183 @@
+//! What a checked process writes into a file of its own, and the command reads: lines of a word and what belongs to it.
+//!
+//! Each record is written at once, when the mistake is seen, so the records of a program that is killed are kept too.
+
+use std::fmt::{self, Display};
+
+use crate::kind::Kind;
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The process, at the beginning of its file.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// The path of its program.
+        program: String,
+    },
+    /// The process has opened a device.
+    Opened,
+    /// A mistake, the first time.
+    Finding(Finding),
+    /// A mistake has come so often by now.
+    Again {
+        /// The finding's number in this file.
+        number: u32,
+        /// How often in all.
+        count: u64,
+    },
+}
+
+/// A mistake of the program, or a note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its number in the file, from 1.
+    pub number: u32,
+    /// What kind of mistake.
+    pub kind: Kind,
+    /// What happened, to what: one sentence.
+    pub says: String,
+    /// The calls that it is about, the one that shows the mistake first.
+    pub sites: Vec<Site>,
+}
+
+/// A call that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// What happened there, such as "destroyed here".
+    pub what: String,
+    /// The thread, as the system numbers it.
+    pub thread: u32,
+    /// The callers, the innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// A place in a program or library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The file's path; empty for code that is in no file.
+    pub module: String,
+    /// The return address, as the file's own tables count.
+    pub offset: u64,
+}
+
+/// A value in a line: what would break the line is shown as `?`.
+struct InLine<'a>(&'a str);
+
+impl Display for InLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| write!(f, "{}", if c.is_control() { '?' } else { c }))
+    }
+}
+
+impl Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { pid, program } => writeln!(f, "process {pid} {}", InLine(program)),
+            Self::Opened => writeln!(f, "opened"),
+            Self::Again { number, count } => writeln!(f, "again {number} {count}"),
+            Self::Finding(finding) => {
+                let Finding { number, kind, says, sites } = finding;
+                writeln!(f, "finding {number} {} {}", kind.name(), InLine(says))?;
+                for Site { what, thread, frames } in sites {
+                    writeln!(f, "site {thread} {}", InLine(what))?;
+                    for Frame { module, offset } in frames {
+                        writeln!(f, "frame {offset:x} {}", InLine(module))?;
+                    }
+                }
+                writeln!(f, "end")
+            }
+        }
+    }
+}
+
+/// Reads records out of a file's text. What is not whole yet, or no record, is left out.
+pub fn read(text: &str) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut open: Option<Finding> = None;
+    for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (number, rest_of) = rest.split_once(' ').unwrap_or((rest, ""));
+        match word {
+            "process" => records.extend(
+                number.parse().ok().map(|pid| Record::Process { pid, program: rest_of.to_owned() }),
+            ),
+            "opened" => records.push(Record::Opened),
+            "again" => records.extend(again(number, rest_of)),
+            "finding" => open = begun(number, rest_of),
+            "site" => {
+                if let (Some(finding), Ok(thread)) = (&mut open, number.parse()) {
+                    let site = Site { what: rest_of.to_owned(), thread, frames: Vec::new() };
+                    finding.sites.push(site);
+                }
+            }
+            "frame" => {
+                let site = open.as_mut().and_then(|finding| finding.sites.last_mut());
+                if let (Some(site), Ok(offset)) = (site, u64::from_str_radix(number, 16)) {
+                    site.frames.push(Frame { module: rest_of.to_owned(), offset });
+                }
+            }
+            "end" => records.extend(open.take().map(Record::Finding)),
+            _ => {}
+        }
+    }
+    records
+}
+
+fn again(number: &str, count: &str) -> Option<Record> {
+    Some(Record::Again { number: number.parse().ok()?, count: count.parse().ok()? })
+}
+
+fn begun(number: &str, rest: &str) -> Option<Finding> {
+    let (kind, says) = rest.split_once(' ')?;
+    let (number, kind) = (number.parse().ok()?, Kind::named(kind)?);
+    Some(Finding { number, kind, says: says.to_owned(), sites: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(says: &str) -> Record {
+        let frames = vec![
+            Frame { module: "/usr/bin/a program".into(), offset: 0x12ab },
+            Frame { module: String::new(), offset: 7 },
+        ];
+        let site = Site { what: "destroyed here".into(), thread: 42, frames };
+        Record::Finding(Finding {
+            number: 3,
+            kind: Kind::WorkLost,
+            says: says.into(),
+            sites: vec![site.clone(), Site { what: "posted here".into(), frames: vec![], ..site }],
+        })
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let all = [
+            Record::Process { pid: 12, program: "/bin/a b".into() },
+            Record::Opened,
+            finding("queue pair 0x12 had work."),
+            Record::Again { number: 3, count: 8 },
+        ];
+        let text: String = all.iter().map(Record::to_string).collect();
+        assert_eq!(read(&text), all);
+    }
+
+    #[test]
+    fn a_record_that_is_not_whole_yet_is_left_out() {
+        let text = finding("what").to_string();
+        for end in 0..text.len() {
+            assert_eq!(read(&text[..end]), [], "{end}");
+        }
+    }
+
+    #[test]
+    fn no_name_breaks_a_line() {
+        let Record::Finding(read) = &read(&finding("one\nend\ntwo").to_string())[0] else {
+            panic!("a finding");
+        };
+        assert_eq!(read.says, "one?end?two");
+    }
+}
