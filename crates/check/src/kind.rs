@@ -91,6 +91,47 @@ kinds! {
         "an object is used after it was destroyed"
         "Stop all threads that use the object before you destroy it."
         "ibv_destroy_qp(3)";
+    /// A send queue is full for ever.
+    NothingSignaled "nothing-signaled" "CHK-20" Finding
+        "a send queue is full, and nothing in it is signaled"
+        "Post at least one request of every queue's length with IBV_SEND_SIGNALED, and poll its completion."
+        "ibv_post_send(3)";
+    /// Requests are posted where an error was seen.
+    PostedAfterError "posted-after-error" "CHK-08" Finding
+        "a request is posted to a queue pair whose error was polled"
+        "After the first completion with an error, stop posting. Poll until all is flushed, then reset the queue pair \
+         or destroy it."
+        "ibv_poll_cq(3)";
+    /// A verb answered EBUSY, and that was ignored.
+    BusyIgnored "busy-ignored" "CHK-04" Finding
+        "EBUSY was ignored"
+        "Destroy first what uses the object, then the object. `transom explain` names what used it."
+        "ibv_dealloc_pd(3)";
+    /// Objects are alive when their context closes.
+    LeftAtClose "left-at-close" "CHK-06" Finding
+        "objects are left when the device is closed"
+        "Destroy all objects before you call ibv_close_device."
+        "ibv_close_device(3)";
+    /// A queue pair is destroyed before completions were polled.
+    CompletionsUnpolled "completions-unpolled" "CHK-02" Note
+        "a queue pair is destroyed before its completions were polled"
+        "Poll the completions of all signaled requests first."
+        "ibv_destroy_qp(3)";
+    /// Objects are alive when the process ends.
+    LeftAtExit "left-at-exit" "CHK-07" Note
+        "objects are left when the process ends"
+        "Destroy them, at least where you look for leaks: --leaks makes findings of these notes."
+        "ibv_close_device(3)";
+    /// A queue was full.
+    QueueFull "queue-full" "CHK-21" Note
+        "a queue was full"
+        "Ask for a longer queue, or count what is posted and not completed."
+        "ibv_create_qp(3)";
+    /// More is used than was asked for.
+    BeyondAsked "beyond-asked" "CHK-23" Note
+        "more is used than the queue pair was asked for"
+        "Ask for what you use, or read what was granted from `cap` after ibv_create_qp."
+        "ibv_create_qp(3)";
 }
 
 impl Kind {

@@ -7,6 +7,7 @@ pub mod access;
 pub mod address_handles;
 pub mod c_programs;
 pub mod captured;
+pub mod checked;
 pub mod connections;
 pub mod coverage;
 pub mod datagrams;

@@ -5,10 +5,13 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use transom_abi::*;
+use transom_check::Call;
+use transom_check::ledger::Posted;
 use transom_device::queue::{LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
 use transom_host::objects::{PostOne, QueuePair};
 use transom_system::registry::CallFault;
 
+use crate::check;
 use crate::wrong::Wrong;
 
 /// A send work request as far as it is built.
@@ -233,6 +236,30 @@ impl Batch {
             }
         }
         Ok(())
+    }
+
+    /// What `transom check` is told of the requests.
+    pub(crate) fn described(&self, call: &Call) -> Vec<Posted> {
+        let each = self.requests.iter().map(|request| {
+            let (sges, bytes) = match request.data {
+                Data::None => (0, 0),
+                Data::Sges { start, count } => {
+                    let sges = &self.sges[start..start + count];
+                    (count as u32, sges.iter().map(|sge| u64::from(sge.length)).sum())
+                }
+                Data::Inline { length, .. } => (0, length as u64),
+            };
+            Posted {
+                wr_id: request.wr_id,
+                what: check::called(&request.op),
+                bytes,
+                sges,
+                is_inline: matches!(request.data, Data::Inline { .. }),
+                is_signaled: request.flags.contains(SendFlags::SIGNALED),
+                call: *call,
+            }
+        });
+        each.collect()
     }
 
     /// Forgets what was built.

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_system::memory::Allocation;
 
 use crate::context::Context;
@@ -23,6 +24,8 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Handled for ibv_buf {
+    const THING: Thing = Thing::Buffer;
+
     unsafe fn handle(abi: *const Self) -> u32 {
         // SAFETY: by the contract of this function.
         unsafe { (*abi).handle }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_host::Adapter;
 use transom_host::events::{CompletionEvent, EventQueue};
 use transom_system::registry::{Holder, Holders};
 
+use crate::check;
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
 use crate::wrong::Wrong;
@@ -84,7 +86,11 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         let abi = ibv_comp_channel { context, fd, refcnt: 0 };
         let events = Arc::new(events);
         let channel = Channel { abi, adapter, events, users: AtomicU32::new(0) };
-        Ok(Box::into_raw(Box::new(channel)).cast())
+        let made: *mut ibv_comp_channel = Box::into_raw(Box::new(channel)).cast();
+        if let Some(checker) = check::on() {
+            checker.made(Thing::Channel, made.addr(), context.addr(), 0);
+        }
+        Ok(made)
     })
 }
 
@@ -105,10 +111,16 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
                 let mut holders = Holders::default();
                 (0..users).for_each(|_| holders.add(Holder::CompletionQueue, 0));
                 let device = (*channel).adapter.device();
+                if let Some(checker) = check::on() {
+                    checker.busy(Thing::Channel, channel.addr());
+                }
                 let wrong = Wrong::held(holders, "CR-16");
                 return Err(wrong.told(Some(device), "ibv_destroy_comp_channel", 0));
             }
             drop(Box::from_raw(channel));
+            if let Some(checker) = check::on() {
+                checker.ended(Thing::Channel, channel.addr());
+            }
         }
         Ok(())
     })

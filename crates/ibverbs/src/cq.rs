@@ -4,10 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
 use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
 
+use crate::check;
 use crate::comp_channel::ChannelUse;
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
@@ -202,6 +204,9 @@ unsafe fn busy(cq: *mut ibv_cq, queue: &Cq) -> c_int {
     // SAFETY: by the contract of this function.
     let adapter = unsafe { CQS.with(cq.cast(), |object| object.inner.adapter.clone()) };
     let holders = adapter.map(|adapter| adapter.holders_of_cq(queue)).unwrap_or_default();
+    if let Some(checker) = check::on() {
+        checker.busy(Thing::CompletionQueue, cq.addr());
+    }
     Wrong::held(holders, "CR-12").told(None, "ibv_destroy_cq", 0)
 }
 

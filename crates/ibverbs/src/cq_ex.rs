@@ -6,6 +6,7 @@ use transom_abi::*;
 use transom_device::queue::{Completion, CompletionOptions};
 use transom_system::clock;
 
+use crate::check;
 use crate::context::Context;
 use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};
@@ -198,6 +199,11 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
         }
     };
     let polled = queue.adapter.poll(&queue.cq, 1, show);
+    if let Some(checker) = check::on() {
+        // SAFETY: as above.
+        let current = unsafe { &(*queue.poller.current.get()).wc };
+        checker.polled(if polled == Some(1) { std::slice::from_ref(current) } else { &[] });
+    }
     polled.map(|count| count > 0).ok_or_else(|| cq::overrun(queue, "ibv_start_poll"))
 }
 

@@ -10,6 +10,7 @@ use transom_host::Limits;
 use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair};
 
 use crate::batch::Batch;
+use crate::check;
 use crate::context::Context;
 use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
@@ -116,9 +117,14 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
         qp_type: init.qp_type,
         ..ibv_qp::default()
     };
+    let number = pair.number().bits();
     let qp = Qp::new(pair, init.qp_type, batch, cap);
-    init.cap = cap;
-    Ok(qp::enter(handle, wr::extended(plain), qp))
+    let asked = std::mem::replace(&mut init.cap, cap);
+    let made = qp::enter(handle, wr::extended(plain), qp);
+    if let Some(checker) = check::on() {
+        checker.pair_made(made.addr(), number, &asked, init);
+    }
+    Ok(made)
 }
 
 fn service(kind: ibv_qp_type) -> Result<Service, Wrong> {

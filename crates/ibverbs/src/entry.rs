@@ -60,8 +60,8 @@ fn refused<T>(name: &'static str, errno: c_int) -> Result<T, c_int> {
 }
 
 /// Runs what is called seldom enough to be looked after: it cannot be cancelled, and what it is about is noted.
-fn controlled<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
-    told::begin();
+fn controlled<T>(name: &'static str, verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    told::begin(name);
     uncancelled(verb)
 }
 
@@ -73,12 +73,12 @@ pub(crate) fn zero_or(result: Result<(), c_int>) -> c_int {
 
 /// Zero, or an errno.
 pub(crate) fn errno_of(name: &'static str, verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    zero_or(guarded(name, || controlled(verb)))
+    zero_or(guarded(name, || controlled(name, verb)))
 }
 
 /// Zero, or an errno; once the device has failed, too.
 pub(crate) fn errno_always(name: &'static str, verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    zero_or(guarded_always(name, || controlled(verb)))
+    zero_or(guarded_always(name, || controlled(name, verb)))
 }
 
 /// A pointer, or null.
@@ -86,7 +86,7 @@ pub(crate) fn pointer_of<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<*mut T, c_int>,
 ) -> *mut T {
-    guarded(name, || controlled(verb)).unwrap_or(null_mut())
+    guarded(name, || controlled(name, verb)).unwrap_or(null_mut())
 }
 
 /// A pointer, or null; once the device has failed, too.
@@ -94,12 +94,12 @@ pub(crate) fn pointer_always<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<*mut T, c_int>,
 ) -> *mut T {
-    guarded_always(name, || controlled(verb)).unwrap_or(null_mut())
+    guarded_always(name, || controlled(name, verb)).unwrap_or(null_mut())
 }
 
 /// A number, or -1.
 pub(crate) fn number_of(name: &'static str, verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    guarded(name, || controlled(verb)).unwrap_or(-1)
+    guarded(name, || controlled(name, verb)).unwrap_or(-1)
 }
 
 /// A number, or -1; once the device has failed, too.
@@ -107,7 +107,7 @@ pub(crate) fn number_always(
     name: &'static str,
     verb: impl FnOnce() -> Result<c_int, c_int>,
 ) -> c_int {
-    guarded_always(name, || controlled(verb)).unwrap_or(-1)
+    guarded_always(name, || controlled(name, verb)).unwrap_or(-1)
 }
 
 /// Nothing; once the device has failed, too.

@@ -15,6 +15,8 @@ mod ah;
 mod batch;
 mod bind_mw;
 mod buf;
+mod check;
+mod checked;
 mod comp_channel;
 mod comp_cntr;
 mod context;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_device::Access;
 use transom_device::protection::{Reason, WindowType, may_carry};
 use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_system::registry::CallFault;
 
+use crate::check;
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
@@ -279,7 +281,12 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: by the contract of this verb.
         let region = unsafe { MRS.with(mr, |object| object.inner.region.clone()) }?;
         if let Some(region) = &*region.lock() {
-            region.check_unused().map_err(|_| bound(region, "ibv_dereg_mr", "DR-03"))?;
+            region.check_unused().map_err(|_| {
+                if let Some(checker) = check::on() {
+                    checker.busy(Thing::Region, mr.addr());
+                }
+                bound(region, "ibv_dereg_mr", "DR-03")
+            })?;
         }
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MRS.take(mr) }?;

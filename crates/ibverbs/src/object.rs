@@ -13,12 +13,16 @@ use parking_lot::Mutex;
 use transom_abi::{
     ibv_ah, ibv_comp_cntr, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq,
 };
+use transom_check::ledger::Thing;
 use transom_host::objects::Busy;
 
+use crate::check;
 use crate::context::Context;
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
+    /// What `transom check` calls it.
+    const THING: Thing;
     /// The field.
     ///
     /// # Safety
@@ -26,6 +30,10 @@ pub(crate) trait Handled {
     unsafe fn handle(abi: *const Self) -> u32;
     /// Sets the field.
     fn set_handle(&mut self, handle: u32);
+    /// The number or key that programs know it by, or 0.
+    fn number(&self) -> u32 {
+        0
+    }
 }
 
 /// A C struct with a `context` field.
@@ -38,7 +46,7 @@ pub(crate) trait InContext {
 }
 
 macro_rules! handled {
-    ($($name:ident),+) => {
+    ($($name:ident $thing:ident $($number:ident)?),+) => {
         $(impl InContext for $name {
             unsafe fn context(abi: *const Self) -> *mut ibv_context {
                 // SAFETY: by the contract of this function.
@@ -47,6 +55,8 @@ macro_rules! handled {
         }
 
         impl Handled for $name {
+            const THING: Thing = Thing::$thing;
+
             unsafe fn handle(abi: *const Self) -> u32 {
                 // SAFETY: by the contract of this function.
                 unsafe { (*abi).handle }
@@ -55,11 +65,24 @@ macro_rules! handled {
             fn set_handle(&mut self, handle: u32) {
                 self.handle = handle;
             }
+
+            $(fn number(&self) -> u32 {
+                self.$number
+            })?
         })+
     };
 }
 
-handled!(ibv_pd, ibv_mr, ibv_mw, ibv_dm, ibv_cq_ex, ibv_srq, ibv_ah, ibv_comp_cntr);
+handled!(
+    ibv_pd Domain,
+    ibv_mr Region lkey,
+    ibv_mw Window rkey,
+    ibv_dm DeviceMemory,
+    ibv_cq_ex CompletionQueue handle,
+    ibv_srq SharedReceiveQueue handle,
+    ibv_ah AddressHandle,
+    ibv_comp_cntr CompletionCounter
+);
 
 /// The C struct, and ours behind it.
 #[repr(C)]
@@ -121,6 +144,8 @@ unsafe impl<A, I: Send> Send for Entries<A, I> {}
 /// Destroyed objects rest before their memory is used again, so that a stale pointer finds a dead
 /// handle rather than somebody else's object.
 const REST: usize = 256;
+/// In a checked process a stale pointer is to be recognized much longer.
+const CHECKED_REST: usize = 1 << 16;
 
 impl<A: Handled + InContext, I> Table<A, I> {
     pub(crate) const fn new() -> Self {
@@ -148,9 +173,11 @@ impl<A: Handled + InContext, I> Table<A, I> {
     /// Adds an object under a reserved handle; answers the pointer for C.
     pub(crate) fn insert_reserved(&self, handle: u32, mut abi: A, inner: I) -> *mut A {
         abi.set_handle(handle);
+        let number = abi.number();
         let new = Object { abi, inner: Some(inner) };
+        let rest = if check::on().is_some() { CHECKED_REST } else { REST };
         let mut entries = self.inner.lock();
-        let object = if entries.dead.len() > REST {
+        let object = if entries.dead.len() > rest {
             let object = entries.dead.pop_front().expect("more than none");
             // SAFETY: memory of a destroyed object, made by a box below and owned by this table.
             unsafe { object.write(new) };
@@ -159,7 +186,14 @@ impl<A: Handled + InContext, I> Table<A, I> {
             NonNull::from(Box::leak(Box::new(new)))
         };
         entries.live.insert(handle, object);
-        object.as_ptr().cast()
+        drop(entries);
+        let abi = object.as_ptr().cast();
+        if let Some(checker) = check::on() {
+            // SAFETY: just made, and its `context` does not change.
+            let context = unsafe { A::context(abi) };
+            checker.made(A::THING, abi.addr(), context.addr(), number);
+        }
+        abi
     }
 
     /// Finds the object that a C pointer names by its handle and runs `with` on it. The table is
@@ -179,7 +213,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let entries = self.inner.lock();
         // SAFETY: by the contract of this function.
         let handle = unsafe { A::handle(abi) };
-        let found = entries.get(handle).ok_or(libc::ENOENT)?;
+        let found = entries.get(handle).ok_or_else(|| gone(abi))?;
         // What is noted of the verb that looks is its device's.
         // SAFETY: a live object's struct, whose context is there as long as the object.
         let _ = unsafe { Context::of(A::context(found.abi)) };
@@ -206,7 +240,13 @@ impl<A: Handled + InContext, I> Table<A, I> {
         busy: impl FnOnce(&I) -> c_int,
     ) -> Result<(), c_int> {
         // SAFETY: by the contract of this function.
-        unsafe { self.with(abi, |object| check(object.inner).map_err(|Busy| busy(object.inner))) }?
+        let answer = unsafe {
+            self.with(abi, |object| check(object.inner).map_err(|Busy| busy(object.inner)))
+        };
+        if let (Ok(Err(_)), Some(checker)) = (&answer, check::on()) {
+            checker.busy(A::THING, abi.addr());
+        }
+        answer?
     }
 
     /// Takes the object out of the live ones, before it is destroyed: of two who try, one succeeds.
@@ -235,7 +275,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let mut entries = self.inner.lock();
         // SAFETY: by the contract of this function.
         let handle = unsafe { A::handle(abi) };
-        if !applies(entries.get(handle).ok_or(libc::ENOENT)?.inner) {
+        if !applies(entries.get(handle).ok_or_else(|| gone(abi))?.inner) {
             return Ok(None);
         }
         let object = entries.live.remove(&handle).ok_or(libc::ENOENT)?;
@@ -244,6 +284,15 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let inner = unsafe { Object::take_inner(object) };
         Ok(Some(Taken { table: self, handle, object, inner }))
     }
+}
+
+/// The errno for a pointer to no living object.
+#[cold]
+fn gone<A: Handled>(abi: *const A) -> c_int {
+    if let Some(checker) = check::on() {
+        checker.not_alive(A::THING, abi.addr());
+    }
+    libc::ENOENT
 }
 
 impl<A, I> Entries<A, I> {
@@ -295,6 +344,9 @@ impl<A: Handled, I> Taken<'_, A, I> {
 impl<A: Handled, I> Drop for Taken<'_, A, I> {
     fn drop(&mut self) {
         self.table.inner.lock().dead.push_back(self.object);
+        if let Some(checker) = check::on() {
+            checker.ended(A::THING, self.object.as_ptr().addr());
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use transom_system::say;
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::operations::operations;
-use crate::{adapters, ah, comp_cntr, cq, device, dm, mr, mw, pd, qp, srq, td, xrc};
+use crate::{
+    adapters, ah, check, checked, comp_cntr, cq, device, dm, mr, mw, pd, qp, srq, td, xrc,
+};
 
 /// Opens the device; null, `EINVAL`, if it is another's.
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
@@ -21,6 +23,7 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         if !device::is_the_device("ibv_open_device", device) {
             return Err(libc::EINVAL);
         }
+        check::begin();
         let adapter = adapters::open().map_err(|error| {
             say(format_args!("{error}"));
             error.errno().unwrap_or(libc::ENODEV)
@@ -38,7 +41,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
     let command = adapter.device().process().command_descriptor();
     let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-    Context::enter(adapter, command, operations())
+    Context::enter(adapter, command, checked::operations(operations()))
 }
 
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The descriptor is the
@@ -55,7 +58,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
             Some(adapter) => {
                 // SAFETY: as above; the context owns it from now on.
                 let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
-                Context::enter(adapter, command, operations())
+                Context::enter(adapter, command, checked::operations(operations()))
             }
             None if names_a_device(cmd_fd) => Err(libc::EOPNOTSUPP),
             None => Err(libc::EINVAL),
@@ -80,6 +83,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
         if !ours.close() {
             return Err(libc::EINVAL);
+        }
+        if let Some(checker) = check::on() {
+            checker.context_closes(context.addr());
         }
         mw::free_all(context);
         qp::free_all(context);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_device::qp::Service;
 use transom_host::Adapter;
 use transom_host::objects::QueuePair;
@@ -14,6 +15,7 @@ use transom_host::objects::QueuePair;
 pub(crate) use self::attributes::modify_qp_rate_limit;
 pub use self::attributes::{ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};
 use crate::batch::Batch;
+use crate::check;
 use crate::context::Context;
 use crate::entry::errno_always;
 use crate::event_count::EventCount;
@@ -63,6 +65,12 @@ impl InContext for ibv_qp_ex_flush {
 }
 
 impl Handled for ibv_qp_ex_flush {
+    const THING: Thing = Thing::QueuePair;
+
+    fn number(&self) -> u32 {
+        self.base.qp_base.qp_num
+    }
+
     unsafe fn handle(abi: *const Self) -> u32 {
         // SAFETY: by the contract of this function.
         unsafe { (*abi).base.qp_base.handle }
@@ -155,6 +163,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             // An event may have been delivered just now. Whoever acknowledges it must find the queue pair.
             let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+            if let Some(checker) = check::on() {
+                checker.pair_ends(qp.addr(), &ours.pair);
+            }
             if ours.pair.destroy().is_err() {
                 taken.put_back(ours);
                 return Err(libc::EBUSY);

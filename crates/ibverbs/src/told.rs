@@ -16,6 +16,8 @@ thread_local! {
     static ABOUT: RefCell<Option<Weak<Device>>> = const { RefCell::new(None) };
     /// The errno that is about to be answered has been noted, or is no fault.
     static IS_TOLD: Cell<bool> = const { Cell::new(false) };
+    /// The running verb, or the last one.
+    static VERB: Cell<&'static str> = const { Cell::new("") };
     /// Which answer of which verb was noted last for want of more to say, and when.
     static LAST: Cell<((usize, c_int), u64)> = const { Cell::new(((0, 0), 0)) };
 }
@@ -24,10 +26,16 @@ thread_local! {
 const APART: u64 = 1_000_000_000;
 
 /// A verb begins, which has found nothing yet.
-pub(crate) fn begin() {
+pub(crate) fn begin(verb: &'static str) {
+    VERB.set(verb);
     // A thread that ends has none any more.
     let _ = ABOUT.try_with(|about| about.take());
     IS_TOLD.set(false);
+}
+
+/// The running verb.
+pub(crate) fn verb() -> &'static str {
+    VERB.get()
 }
 
 /// The running verb is about something of this device.

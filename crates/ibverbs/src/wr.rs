@@ -16,6 +16,7 @@ use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 use transom_system::failure::has_failed;
 
 use crate::batch::Batch;
+use crate::check;
 use crate::entry::{guarded, guarded_always, zero_or};
 use crate::wrong::Wrong;
 use crate::{ah, post, qp};
@@ -107,7 +108,15 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             // SAFETY: by the contract of this function.
             let pair = unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?;
             let refused = |error| post::wrong(error, pair, Some(IBV_WR_SEND), 0, 0);
-            batch.post(pair, refused).map_err(|wrong| {
+            let post = || batch.post(pair, refused);
+            let posted = match check::on() {
+                Some(checker) => {
+                    let call = check::call();
+                    checker.posting(qp.addr(), &batch.described(&call), &call, post)
+                }
+                None => post(),
+            };
+            posted.map_err(|wrong| {
                 wrong.told(Some(pair.device()), "ibv_wr_complete", pair.number().bits())
             })
         };

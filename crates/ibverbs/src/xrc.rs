@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use transom_abi::*;
+use transom_check::ledger::Thing;
 use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
 
 use crate::context::Context;
@@ -29,6 +30,8 @@ impl InContext for Xrcd {
 }
 
 impl Handled for Xrcd {
+    const THING: Thing = Thing::XrcDomain;
+
     unsafe fn handle(abi: *const Self) -> u32 {
         // SAFETY: by the contract of this function.
         unsafe { (*abi).handle }

@@ -198,6 +198,11 @@ mod processes {
     mod watcher;
 }
 
+/// K. What `transom check` finds.
+mod checked {
+    mod teardown;
+}
+
 /// What C programs find.
 mod programs {
     mod c;

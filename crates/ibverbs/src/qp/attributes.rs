@@ -11,6 +11,7 @@ use transom_system::registry::CallFault;
 
 use super::{QPS, Told};
 use crate::ah;
+use crate::check;
 use crate::entry::errno_of;
 use crate::wrong::Wrong;
 
@@ -43,6 +44,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
             }
             // SAFETY: as above.
             unsafe { tell_state(qp, attr.qp_state) }?;
+            if let Some(checker) = check::on() {
+                checker.pair_modified(qp.addr(), attr.qp_state);
+            }
         }
         Ok(())
     })

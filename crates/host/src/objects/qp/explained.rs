@@ -70,6 +70,11 @@ impl QueuePair {
         })
     }
 
+    /// How many requests of the send queue are not carried out yet.
+    pub fn sends_under_way(&self) -> usize {
+        self.send.lock().requester.occupancy().1
+    }
+
     /// Notes that a message was dropped, but not all of many.
     #[cold]
     pub(super) fn note_unheard(&self, from: QpNumber, why: Unheard) {

@@ -1,0 +1,105 @@
+//! Objects, work and completions, as the program sees them.
+//!
+//! The ledger is told what the program calls and what was answered. What is wrong with that it keeps until it is
+//! asked ([`Ledger::take`]). It knows objects by their addresses, as the program does.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
+//! | [`pair`] | the work of a queue pair: posted, completed, polled |
+
+pub mod pair;
+pub mod thing;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Call, Kind};
+pub use pair::{Asked, Completed, Pair, Posted};
+pub use thing::Thing;
+use thing::{Grave, Made};
+
+/// A mistake, with the calls that it is about, and what happened in each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// What kind of mistake.
+    pub kind: Kind,
+    /// What happened, to what: one sentence.
+    pub says: String,
+    /// The calls, the one that shows the mistake first.
+    pub calls: Vec<(String, Call)>,
+}
+
+/// How many ended objects are remembered.
+const GRAVES: usize = 4096;
+
+/// All that is known of a process.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    objects: BTreeMap<(Thing, usize), Made>,
+    graves: VecDeque<Grave>,
+    pairs: BTreeMap<usize, Pair>,
+    /// Queue pairs by the number that completions have.
+    numbers: BTreeMap<u32, usize>,
+    /// An error was polled, of any queue pair.
+    has_errors: bool,
+    /// Receives posted to shared receive queues.
+    shared: BTreeMap<usize, VecDeque<Posted>>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Ledger {
+    /// What was found since this was last asked.
+    pub fn take(&mut self) -> Vec<Mistake> {
+        std::mem::take(&mut self.mistakes)
+    }
+
+    fn found(&mut self, kind: Kind, says: String, calls: Vec<(String, Call)>) {
+        self.mistakes.push(Mistake { kind, says, calls });
+    }
+
+    /// A context closes: what was made in it and lives is left.
+    pub fn context_closes(&mut self, context: usize, call: &Call) {
+        self.tell_left(|made| made.context == context, "the device is closed", Some(call));
+    }
+
+    /// The process ends by itself.
+    pub fn process_ends(&mut self) {
+        self.tell_left(|_| true, "the process ends", None);
+    }
+
+    /// Tells of living objects, those made at the same place together.
+    fn tell_left(&mut self, is_left: impl Fn(&Made) -> bool, when: &str, call: Option<&Call>) {
+        let mut groups: BTreeMap<_, Vec<Made>> = BTreeMap::new();
+        for (&(thing, _), made) in self.objects.iter().filter(|(_, made)| is_left(made)) {
+            let place = (thing, made.refused.is_some(), made.call.frames().to_vec());
+            groups.entry(place).or_default().push(*made);
+        }
+        for ((thing, was_refused, _), left) in groups {
+            let (Some(made), count) = (left.first(), left.len()) else { continue };
+            let are = match count {
+                1 => format!("{} is", thing.called(made.number)),
+                _ => format!("{count} {} are", thing.plural()),
+            };
+            let mut calls: Vec<_> =
+                call.into_iter().map(|call| ("closed here".to_owned(), *call)).collect();
+            let kind = match (was_refused, call) {
+                (true, _) => Kind::BusyIgnored,
+                (false, Some(_)) => Kind::LeftAtClose,
+                (false, None) => Kind::LeftAtExit,
+            };
+            let says = match kind {
+                Kind::BusyIgnored => format!(
+                    "{} answered EBUSY and was not called again: {are} there when {when}.",
+                    thing.ended_by()
+                ),
+                _ => format!("{are} there when {when}."),
+            };
+            calls.extend(made.refused.map(|call| ("answered EBUSY here".to_owned(), call)));
+            calls.push(("made here".to_owned(), made.call));
+            self.found(kind, says, calls);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

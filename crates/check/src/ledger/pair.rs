@@ -1,0 +1,301 @@
+//! The work of a queue pair.
+
+use std::collections::VecDeque;
+
+use super::{Ledger, Thing};
+use crate::{Call, Kind};
+
+/// What a queue pair was asked to be, before the device rounded it up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// `cap.max_send_wr`
+    pub sends: u32,
+    /// `cap.max_recv_wr`
+    pub receives: u32,
+    /// `cap.max_send_sge`
+    pub send_sges: u32,
+    /// `cap.max_recv_sge`
+    pub receive_sges: u32,
+    /// `cap.max_inline_data`
+    pub inline: u32,
+    /// `sq_sig_all`
+    pub signals_all: bool,
+    /// The address of the shared receive queue, or 0.
+    pub shared: usize,
+}
+
+/// A work request that was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// The program's own number for it.
+    pub wr_id: u64,
+    /// What it does, such as "SEND".
+    pub what: &'static str,
+    /// The bytes of its buffers.
+    pub bytes: u64,
+    /// How many buffers.
+    pub sges: u32,
+    /// The data was taken when it was posted.
+    pub is_inline: bool,
+    /// It asks for a completion.
+    pub is_signaled: bool,
+    /// The call that posted it.
+    pub call: Call,
+}
+
+impl Posted {
+    fn here(&self) -> (String, Call) {
+        let Self { wr_id, what, bytes, .. } = self;
+        (format!("posted here: {what} of {bytes} bytes, wr_id {wr_id:#x}"), self.call)
+    }
+}
+
+/// A completion that was polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The queue pair's number.
+    pub number: u32,
+    /// The work request.
+    pub wr_id: u64,
+    /// It is of a receive.
+    pub is_receive: bool,
+    /// It failed for a reason of its own: it was not flushed.
+    pub has_failed: bool,
+}
+
+/// An error that was polled, by whom.
+#[derive(Clone, Copy, Debug)]
+struct ErrorSeen {
+    call: Call,
+    /// The thread has polled again since, so it is done with what came together with the error.
+    is_past: bool,
+    is_told: bool,
+}
+
+/// A queue pair.
+#[derive(Debug, Default)]
+pub struct Pair {
+    number: u32,
+    asked: Asked,
+    sends: VecDeque<Posted>,
+    receives: VecDeque<Posted>,
+    most_sends: usize,
+    error: Option<ErrorSeen>,
+    is_dry_told: bool,
+}
+
+/// The places of posts that a finding names.
+const SHOWN: usize = 3;
+
+impl Ledger {
+    /// A queue pair is made.
+    pub fn pair_made(&mut self, address: usize, number: u32, asked: Asked) {
+        self.numbers.insert(number, address);
+        self.pairs.insert(address, Pair { number, asked, ..Pair::default() });
+    }
+
+    /// Requests are posted to the send queue of a queue pair.
+    pub fn sends_posted(&mut self, address: usize, posted: &[Posted]) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        let signals_all = pair.asked.signals_all;
+        let signaled = |it: &Posted| Posted { is_signaled: it.is_signaled || signals_all, ..*it };
+        pair.sends.extend(posted.iter().map(signaled));
+    }
+
+    /// Of the requests that were posted, these were refused.
+    pub fn sends_refused(&mut self, address: usize, refused: &[Posted]) {
+        if let Some(pair) = self.pairs.get_mut(&address) {
+            take_back(&mut pair.sends, refused);
+        }
+    }
+
+    /// Of the requests that were posted, these were taken.
+    pub fn sends_taken(&mut self, address: usize, taken: &[Posted]) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        pair.most_sends = pair.most_sends.max(pair.sends.len());
+        self.check_asked(address, taken, true);
+        self.check_error(address, taken);
+    }
+
+    /// Receives are posted to a queue pair.
+    pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        pair.receives.extend(posted);
+        self.check_asked(address, posted, false);
+    }
+
+    /// Of the receives that were posted, these were refused.
+    pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
+        if let Some(pair) = self.pairs.get_mut(&address) {
+            take_back(&mut pair.receives, refused);
+        }
+    }
+
+    /// Receives are posted to a shared receive queue.
+    pub fn shared_receives_posted(&mut self, address: usize, posted: &[Posted]) {
+        self.shared.entry(address).or_default().extend(posted);
+    }
+
+    /// Of the receives that were posted to a shared receive queue, these were refused.
+    pub fn shared_receives_refused(&mut self, address: usize, refused: &[Posted]) {
+        if let Some(queue) = self.shared.get_mut(&address) {
+            take_back(queue, refused);
+        }
+    }
+
+    /// The state of a queue pair is changed by the program, which so has taken note of its errors.
+    pub fn pair_modified(&mut self, address: usize, is_reset: bool) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        pair.error = None;
+        if is_reset {
+            pair.sends.clear();
+            pair.receives.clear();
+        }
+    }
+
+    /// A post was refused because the send queue is full. Where no request in it asks for a completion, it stays full.
+    pub fn send_queue_full(&mut self, address: usize, call: &Call) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        let is_stuck = !pair.sends.is_empty() && pair.sends.iter().all(|it| !it.is_signaled);
+        if !is_stuck || std::mem::replace(&mut pair.is_dry_told, true) {
+            return;
+        }
+        let says = format!(
+            "The send queue of queue pair {:#x} is full for ever: none of its {} requests asks for a completion.",
+            pair.number,
+            pair.sends.len()
+        );
+        let mut calls = vec![("refused here".to_owned(), *call)];
+        calls.extend(pair.sends.iter().take(1).map(Posted::here));
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::NothingSignaled, says, calls);
+    }
+
+    /// A thread polls a completion queue, and takes these.
+    pub fn polled(&mut self, completed: &[Completed], call: &Call) {
+        if self.has_errors {
+            let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
+            errors.filter(|it| it.call.thread == call.thread).for_each(|it| it.is_past = true);
+        }
+        for it in completed {
+            let Some(pair) = self.numbers.get(&it.number).and_then(|it| self.pairs.get_mut(it))
+            else {
+                continue;
+            };
+            if it.has_failed && pair.error.is_none() {
+                pair.error = Some(ErrorSeen { call: *call, is_past: false, is_told: false });
+                self.has_errors = true;
+            }
+            let queue = match (it.is_receive, pair.asked.shared) {
+                (false, _) => &mut pair.sends,
+                (true, 0) => &mut pair.receives,
+                (true, shared) => self.shared.entry(shared).or_default(),
+            };
+            let Some(at) = queue.iter().position(|posted| posted.wr_id == it.wr_id) else {
+                continue;
+            };
+            if it.is_receive && pair.asked.shared != 0 {
+                queue.remove(at);
+            } else {
+                // What is before it has ended before it.
+                queue.drain(..=at);
+            }
+        }
+    }
+
+    /// A queue pair ends. So many of its sends are under way in the device.
+    pub fn pair_ended(&mut self, address: usize, under_way: usize, call: &Call) {
+        let Some(pair) = self.pairs.remove(&address) else { return };
+        self.numbers.remove(&pair.number);
+        let number = pair.number;
+        let lost = under_way.min(pair.sends.len());
+        let mut calls = vec![("destroyed here".to_owned(), *call)];
+        if lost > 0 {
+            let last = pair.sends.iter().skip(pair.sends.len() - lost);
+            calls.extend(last.take(SHOWN).map(Posted::here));
+            calls.extend(self.made_by(Thing::QueuePair, address));
+            let requests = if lost == 1 { "1 request is" } else { &format!("{lost} requests are") };
+            let says = format!("Queue pair {number:#x} is destroyed while {requests} under way.");
+            self.found(Kind::WorkLost, says, calls);
+        } else {
+            let unpolled: Vec<_> = pair.sends.iter().filter(|it| it.is_signaled).collect();
+            if !unpolled.is_empty() {
+                let count = unpolled.len();
+                calls.extend(unpolled.iter().take(SHOWN).map(|it| it.here()));
+                let says = format!(
+                    "Queue pair {number:#x} is destroyed before the completions of {count} of its requests were polled. \
+                     They had ended here; elsewhere they may be under way."
+                );
+                self.found(Kind::CompletionsUnpolled, says, calls);
+            }
+        }
+        self.tell_fullest(&pair, address);
+    }
+
+    /// How full the send queue of a queue pair was. A receive queue should be full.
+    fn tell_fullest(&mut self, pair: &Pair, address: usize) {
+        let number = pair.number;
+        let (most, asked) = (pair.most_sends, pair.asked.sends);
+        if asked > 1 && most >= asked as usize {
+            let says = format!(
+                "The send queue of queue pair {number:#x} was full: {most} requests, of {asked} asked for."
+            );
+            let calls = self.made_by(Thing::QueuePair, address).into_iter().collect();
+            self.found(Kind::QueueFull, says, calls);
+        }
+    }
+
+    /// More than was asked for is used of what the device granted.
+    fn check_asked(&mut self, address: usize, posted: &[Posted], sends: bool) {
+        let Some(pair) = self.pairs.get(&address) else { return };
+        let (asked, number) = (pair.asked, pair.number);
+        let most_sges = if sends { asked.send_sges } else { asked.receive_sges };
+        let beyond = posted.iter().find_map(|it| {
+            let inline = it.is_inline && it.bytes > u64::from(asked.inline);
+            let (used, most, what) = match (inline, it.sges > most_sges) {
+                (true, _) => (it.bytes, asked.inline, "bytes of inline data"),
+                (false, true) => (it.sges.into(), most_sges, "SGEs"),
+                _ => return None,
+            };
+            let says = format!(
+                "A {} has {used} {what}, and queue pair {number:#x} was asked for {most}.",
+                it.what
+            );
+            Some((says, *it))
+        });
+        if let Some((says, posted)) = beyond {
+            let mut calls = vec![posted.here()];
+            calls.extend(self.made_by(Thing::QueuePair, address));
+            self.found(Kind::BeyondAsked, says, calls);
+        }
+    }
+
+    /// The thread that polled an error goes on posting. A request without data may be a marker, which tells when
+    /// all before it is flushed.
+    fn check_error(&mut self, address: usize, posted: &[Posted]) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        let number = pair.number;
+        let Some(request) = posted.iter().find(|it| it.bytes > 0) else { return };
+        let Some(error) = &mut pair.error else { return };
+        let knows = error.is_past && error.call.thread == request.call.thread;
+        if !knows || std::mem::replace(&mut error.is_told, true) {
+            return;
+        }
+        let says = format!(
+            "A {} is posted to queue pair {number:#x} after its error was polled: it can only be flushed.",
+            request.what
+        );
+        let mut calls = vec![request.here(), ("the error was polled here".to_owned(), error.call)];
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::PostedAfterError, says, calls);
+    }
+}
+
+/// Takes back what was told last.
+fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) {
+    for refused in refused.iter().rev() {
+        if let Some(at) = queue.iter().rposition(|posted| posted == refused) {
+            queue.remove(at);
+        }
+    }
+}

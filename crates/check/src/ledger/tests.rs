@@ -1,0 +1,161 @@
+//! The ledger alone.
+
+use super::*;
+
+const QP: usize = 0x1000;
+const CONTEXT: usize = 0x10;
+
+fn at(line: usize) -> Call {
+    let mut call = Call::by(1);
+    call.push(line);
+    call
+}
+
+fn send(wr_id: u64, is_signaled: bool) -> Posted {
+    let (what, bytes, sges) = ("SEND", 64, 1);
+    Posted { wr_id, what, bytes, sges, is_inline: false, is_signaled, call: at(20) }
+}
+
+fn completed(wr_id: u64, has_failed: bool) -> Completed {
+    Completed { number: 7, wr_id, is_receive: false, has_failed }
+}
+
+fn with_pair() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.made(Thing::QueuePair, QP, CONTEXT, 7, &at(1));
+    let asked = Asked { sends: 4, receives: 4, send_sges: 1, receive_sges: 1, ..Asked::default() };
+    ledger.pair_made(QP, 7, asked);
+    ledger
+}
+
+/// Posts what is taken.
+fn post(ledger: &mut Ledger, posted: &[Posted]) {
+    ledger.sends_posted(QP, posted);
+    ledger.sends_taken(QP, posted);
+}
+
+fn ends(ledger: &mut Ledger, under_way: usize) -> Vec<Kind> {
+    ledger.pair_ended(QP, under_way, &at(30));
+    ledger.ended(Thing::QueuePair, QP, &at(30));
+    kinds(ledger)
+}
+
+fn kinds(ledger: &mut Ledger) -> Vec<Kind> {
+    ledger.take().iter().map(|mistake| mistake.kind).collect()
+}
+
+/// Rules: CHK-01, CHK-02
+#[test]
+fn work_is_lost_only_if_it_is_under_way() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(1, true), send(2, true)]);
+    ledger.pair_ended(QP, 1, &at(30));
+    let mistakes = ledger.take();
+    assert_eq!(mistakes[0].kind, Kind::WorkLost);
+    let places: Vec<_> = mistakes[0].calls.iter().map(|(_, call)| call.frames()[0]).collect();
+    assert_eq!(places, [30, 20, 1]);
+
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(1, true), send(2, true)]);
+    assert_eq!(ends(&mut ledger, 0), [Kind::CompletionsUnpolled]);
+
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(1, false), send(2, true), send(3, false)]);
+    ledger.polled(&[completed(2, false)], &at(25));
+    assert_eq!(ends(&mut ledger, 0), []);
+}
+
+/// Rule: CHK-05
+#[test]
+fn a_dead_object_is_known_until_its_memory_is_used_again() {
+    let mut ledger = with_pair();
+    ends(&mut ledger, 0);
+    ledger.not_alive("ibv_post_send", Thing::QueuePair, QP, &at(40));
+    let mistakes = ledger.take();
+    assert_eq!(mistakes[0].says, "ibv_post_send was given queue pair 0x7, which is gone.");
+    ledger.made(Thing::QueuePair, QP, CONTEXT, 8, &at(2));
+    ledger.not_alive("ibv_post_send", Thing::QueuePair, QP, &at(40));
+    ledger.not_alive("ibv_post_send", Thing::QueuePair, 0x9999, &at(40));
+    assert_eq!(ledger.take(), []);
+}
+
+/// Rules: CHK-04, CHK-06, CHK-07
+#[test]
+fn what_is_left_is_told_by_where_it_was_made() {
+    let mut ledger = Ledger::default();
+    for (address, line) in [(1, 10), (2, 10), (3, 11)] {
+        ledger.made(Thing::Region, address, CONTEXT, 0x55, &at(line));
+    }
+    ledger.made(Thing::Domain, 4, CONTEXT, 0, &at(12));
+    ledger.made(Thing::Domain, 5, CONTEXT + 1, 0, &at(12));
+    ledger.busy(Thing::Domain, 4, &at(13));
+    ledger.context_closes(CONTEXT, &at(14));
+    let mistakes = ledger.take();
+    let told: Vec<_> = mistakes.iter().map(|it| (it.kind, &it.says[..])).collect();
+    let expected = [
+        (Kind::LeftAtClose, "2 memory regions are there when the device is closed."),
+        (Kind::LeftAtClose, "the memory region with key 0x55 is there when the device is closed."),
+        (
+            Kind::BusyIgnored,
+            "ibv_dealloc_pd answered EBUSY and was not called again: a protection domain is there when the device is \
+             closed.",
+        ),
+    ];
+    assert_eq!(told, expected);
+    ledger.ended(Thing::Domain, 4, &at(15));
+    ledger.process_ends();
+    assert!(kinds(&mut ledger).iter().all(|kind| *kind == Kind::LeftAtExit));
+}
+
+/// Rule: CHK-20
+#[test]
+fn a_full_queue_without_signals_stays_full() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(1, false), send(2, true)]);
+    ledger.send_queue_full(QP, &at(21));
+    assert_eq!(ledger.take(), []);
+    ledger.polled(&[completed(2, false)], &at(25));
+    post(&mut ledger, &[send(3, false), send(4, false)]);
+    ledger.send_queue_full(QP, &at(21));
+    ledger.send_queue_full(QP, &at(21));
+    assert_eq!(kinds(&mut ledger), [Kind::NothingSignaled]);
+}
+
+/// Rule: CHK-01
+#[test]
+fn what_is_refused_was_never_there() {
+    let mut ledger = with_pair();
+    ledger.sends_posted(QP, &[send(1, true), send(2, true), send(3, true)]);
+    ledger.sends_refused(QP, &[send(2, true), send(3, true)]);
+    ledger.polled(&[completed(1, false)], &at(25));
+    assert_eq!(ends(&mut ledger, 1), []);
+}
+
+/// Rule: CHK-08
+#[test]
+fn posting_goes_on_after_an_error_only_if_the_thread_knows_of_it() {
+    let mut ledger = with_pair();
+    let other = |posted: Posted| Posted { call: Call::by(2), ..posted };
+    post(&mut ledger, &[send(1, true)]);
+    ledger.polled(&[completed(1, true)], &at(25));
+    // It goes through what it has polled.
+    post(&mut ledger, &[send(2, true)]);
+    ledger.polled(&[], &at(26));
+    post(&mut ledger, &[other(send(3, true)), Posted { bytes: 0, ..send(4, true) }]);
+    assert_eq!(ledger.take(), []);
+    post(&mut ledger, &[send(5, true)]);
+    post(&mut ledger, &[send(6, true)]);
+    assert_eq!(kinds(&mut ledger), [Kind::PostedAfterError]);
+    ledger.pair_modified(QP, true);
+    post(&mut ledger, &[send(7, true)]);
+    assert_eq!(ledger.take(), []);
+}
+
+/// Rule: CHK-23
+#[test]
+fn more_than_was_asked_for_is_noted() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[Posted { is_inline: true, ..send(1, true) }]);
+    ledger.receives_posted(QP, &[Posted { sges: 2, ..send(1, true) }]);
+    assert_eq!(kinds(&mut ledger), [Kind::BeyondAsked, Kind::BeyondAsked]);
+}

@@ -1,0 +1,156 @@
+//! What objects there are.
+
+use super::Ledger;
+use crate::{Call, Kind};
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Thing {
+    /// `ibv_qp`
+    QueuePair,
+    /// `ibv_cq`
+    CompletionQueue,
+    /// `ibv_srq`
+    SharedReceiveQueue,
+    /// `ibv_mw`
+    Window,
+    /// `ibv_mr`
+    Region,
+    /// `ibv_ah`
+    AddressHandle,
+    /// `ibv_dm`
+    DeviceMemory,
+    /// `ibv_comp_cntr`
+    CompletionCounter,
+    /// `ibv_xrcd`
+    XrcDomain,
+    /// `ibv_pd`
+    Domain,
+    /// `ibv_comp_channel`
+    Channel,
+    /// `ibv_buf`
+    Buffer,
+}
+
+impl Thing {
+    /// What one is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueuePair => "queue pair",
+            Self::CompletionQueue => "completion queue",
+            Self::SharedReceiveQueue => "shared receive queue",
+            Self::Window => "memory window",
+            Self::Region => "memory region",
+            Self::AddressHandle => "address handle",
+            Self::DeviceMemory => "device memory",
+            Self::CompletionCounter => "completion counter",
+            Self::XrcDomain => "XRC domain",
+            Self::Domain => "protection domain",
+            Self::Channel => "completion channel",
+            Self::Buffer => "buffer",
+        }
+    }
+
+    /// What several are called.
+    pub fn plural(self) -> String {
+        match self {
+            Self::DeviceMemory => "pieces of device memory".to_owned(),
+            other => format!("{}s", other.name()),
+        }
+    }
+
+    /// The verb that ends one.
+    pub const fn ended_by(self) -> &'static str {
+        match self {
+            Self::QueuePair => "ibv_destroy_qp",
+            Self::CompletionQueue => "ibv_destroy_cq",
+            Self::SharedReceiveQueue => "ibv_destroy_srq",
+            Self::Window => "ibv_dealloc_mw",
+            Self::Region => "ibv_dereg_mr",
+            Self::AddressHandle => "ibv_destroy_ah",
+            Self::DeviceMemory => "ibv_free_dm",
+            Self::CompletionCounter => "ibv_destroy_comp_cntr",
+            Self::XrcDomain => "ibv_close_xrcd",
+            Self::Domain => "ibv_dealloc_pd",
+            Self::Channel => "ibv_destroy_comp_channel",
+            Self::Buffer => "ibv_free_buf",
+        }
+    }
+
+    /// One with the number or key that programs know it by; none if it is 0.
+    pub fn called(self, number: u32) -> String {
+        let name = self.name();
+        match (number, self) {
+            (0, _) => format!("a {name}").replace("a address", "an address"),
+            (key, Self::Region | Self::Window) => format!("the {name} with key {key:#x}"),
+            (number, _) => format!("{name} {number:#x}"),
+        }
+    }
+}
+
+/// A living object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    pub(super) context: usize,
+    /// The number or key that programs know it by, or 0.
+    pub(super) number: u32,
+    pub(super) call: Call,
+    /// The call that was to end it last, and was answered EBUSY.
+    pub(super) refused: Option<Call>,
+}
+
+/// An object that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grave {
+    thing: Thing,
+    address: usize,
+    made: Made,
+    ended: Call,
+}
+
+impl Ledger {
+    /// An object is made in a context.
+    pub fn made(&mut self, thing: Thing, address: usize, context: usize, number: u32, call: &Call) {
+        self.graves.retain(|grave| (grave.thing, grave.address) != (thing, address));
+        let made = Made { context, number, call: *call, refused: None };
+        self.objects.insert((thing, address), made);
+    }
+
+    /// A call that was to end an object is answered EBUSY.
+    pub fn busy(&mut self, thing: Thing, address: usize, call: &Call) {
+        if let Some(made) = self.objects.get_mut(&(thing, address)) {
+            made.refused = Some(*call);
+        }
+    }
+
+    /// An object has ended.
+    pub fn ended(&mut self, thing: Thing, address: usize, call: &Call) {
+        let Some(made) = self.objects.remove(&(thing, address)) else { return };
+        if thing == Thing::SharedReceiveQueue {
+            self.shared.remove(&address);
+        }
+        if self.graves.len() == super::GRAVES {
+            self.graves.pop_front();
+        }
+        self.graves.push_back(Grave { thing, address, made, ended: *call });
+    }
+
+    /// Where a living object was made.
+    pub(super) fn made_by(&self, thing: Thing, address: usize) -> Option<(String, Call)> {
+        let made = self.objects.get(&(thing, address))?;
+        Some(("made here".to_owned(), made.call))
+    }
+
+    /// A verb was given a pointer to no living object.
+    pub fn not_alive(&mut self, verb: &str, thing: Thing, address: usize, call: &Call) {
+        let mut graves = self.graves.iter().rev();
+        let Some(grave) = graves.find(|it| (it.thing, it.address) == (thing, address)) else {
+            return;
+        };
+        let says = format!("{verb} was given {}, which is gone.", thing.called(grave.made.number));
+        let calls =
+            [("used here", *call), ("destroyed here", grave.ended), ("made here", grave.made.call)];
+        let calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
+        self.found(Kind::UsedAfterDestroy, says, calls);
+    }
+}

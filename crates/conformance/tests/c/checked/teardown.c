@@ -1,0 +1,159 @@
+/* What programs do wrong with objects and queues. Each mistake has a correct twin. The first argument names the mistake,
+   the second is "wrong" or "right". Lines that a finding names are marked. */
+#include "pair.h"
+
+static void work_lost(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	/* Nobody receives it: it stays under way. */
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED); /* posted */
+	if (!wrong) {
+		receive_on(pair.ends[1], 2);
+		polled(pair.cq, 2);
+	}
+	end_pair(&pair); /* destroyed */
+}
+
+static void completions_unpolled(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	receive_on(pair.ends[1], 2);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED); /* posted */
+	polled(pair.cq, wrong ? 1 : 2);
+	end_pair(&pair);
+}
+
+static void used_after_destroy(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_recv_wr receive = {.wr_id = 1}, *bad;
+	struct ibv_qp *gone = pair.ends[1];
+
+	if (!wrong)
+		CHECK(!ibv_post_recv(gone, &receive, &bad));
+	CHECK(!ibv_destroy_qp(gone)); /* destroyed */
+	if (wrong)
+		CHECK(ibv_post_recv(gone, &receive, &bad)); /* used */
+	pair.ends[1] = NULL;
+	end_pair(&pair);
+}
+
+static void nothing_signaled(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	int posted = 0, answer = 0;
+
+	while (posted < 100 && !answer) {
+		const int flags = wrong || posted % 2 ? 0 : IBV_SEND_SIGNALED;
+
+		answer = try_write(&pair, posted++, flags); /* posted */
+		if (flags & IBV_SEND_SIGNALED)
+			polled(pair.cq, 1);
+	}
+	CHECK(wrong ? answer == ENOMEM : !answer);
+	end_pair(&pair);
+}
+
+static void posted_after_error(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_wc wc;
+
+	pair.remote_key ^= 0x100;
+	CHECK(!try_write(&pair, 1, IBV_SEND_SIGNALED));
+	while (ibv_poll_cq(pair.cq, 1, &wc) == 0)
+		continue;
+	CHECK(wc.status == IBV_WC_REM_ACCESS_ERR && ibv_poll_cq(pair.cq, 1, &wc) == 0);
+	if (wrong)
+		CHECK(!try_write(&pair, 2, IBV_SEND_SIGNALED)); /* posted */
+	else
+		marker_on(pair.ends[0], 2);
+	polled(pair.cq, 1);
+	end_pair(&pair);
+}
+
+static void busy_ignored(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	if (wrong) {
+		CHECK(ibv_dealloc_pd(pair.pd) == EBUSY); /* refused */
+		end_queues(&pair);
+		CHECK(!ibv_close_device(pair.context)); /* closed */
+		return;
+	}
+	CHECK(ibv_dealloc_pd(pair.pd) == EBUSY);
+	end_pair(&pair);
+}
+
+static void left_at_close(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	if (!wrong) {
+		end_pair(&pair);
+		return;
+	}
+	CHECK(!ibv_close_device(pair.context)); /* closed */
+}
+
+static void left_at_exit(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	if (!wrong)
+		end_pair(&pair);
+}
+
+static void queue_full(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	for (int i = 0; i < DEPTH; i++) {
+		CHECK(!try_write(&pair, i, IBV_SEND_SIGNALED));
+		if (!wrong)
+			polled(pair.cq, 1);
+	}
+	if (wrong)
+		polled(pair.cq, DEPTH);
+	end_pair(&pair);
+}
+
+static void beyond_asked(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	CHECK(!try_write(&pair, 1, IBV_SEND_SIGNALED | (wrong ? IBV_SEND_INLINE : 0))); /* posted */
+	polled(pair.cq, 1);
+	end_pair(&pair);
+}
+
+int main(int count, char **arguments)
+{
+	static const struct {
+		const char *name;
+		void (*run)(int wrong);
+	} cases[] = {
+		{"work-lost", work_lost},
+		{"completions-unpolled", completions_unpolled},
+		{"used-after-destroy", used_after_destroy},
+		{"nothing-signaled", nothing_signaled},
+		{"posted-after-error", posted_after_error},
+		{"busy-ignored", busy_ignored},
+		{"left-at-close", left_at_close},
+		{"left-at-exit", left_at_exit},
+		{"queue-full", queue_full},
+		{"beyond-asked", beyond_asked},
+	};
+
+	CHECK(count == 3);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (strcmp(cases[i].name, arguments[1]))
+			continue;
+		cases[i].run(!strcmp(arguments[2], "wrong"));
+		return 0;
+	}
+	return 2;
+}

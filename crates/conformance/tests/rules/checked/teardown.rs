@@ -1,0 +1,69 @@
+//! What `transom check` finds where objects end.
+
+use std::sync::LazyLock;
+
+use transom_check::Kind;
+use transom_conformance::checked::Checked;
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("teardown", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-01
+#[test]
+fn work_under_way_is_lost_with_its_queue_pair() {
+    PROGRAM.shows(Kind::WorkLost, &["posted", "destroyed"]);
+}
+
+/// Rule: CHK-02
+#[test]
+fn completions_are_left_unpolled() {
+    PROGRAM.shows(Kind::CompletionsUnpolled, &["posted"]);
+}
+
+/// Rule: CHK-04
+#[test]
+fn ebusy_is_ignored() {
+    PROGRAM.shows(Kind::BusyIgnored, &["refused", "closed"]);
+}
+
+/// Rule: CHK-05
+#[test]
+fn a_destroyed_object_is_used() {
+    PROGRAM.shows(Kind::UsedAfterDestroy, &["used", "destroyed"]);
+}
+
+/// Rule: CHK-06
+#[test]
+fn objects_are_left_when_their_context_closes() {
+    PROGRAM.shows(Kind::LeftAtClose, &["closed"]);
+}
+
+/// Rule: CHK-07
+#[test]
+fn objects_are_left_when_the_process_ends() {
+    PROGRAM.shows(Kind::LeftAtExit, &[]);
+}
+
+/// Rule: CHK-08
+#[test]
+fn a_thread_posts_after_it_polled_an_error() {
+    PROGRAM.shows(Kind::PostedAfterError, &["posted"]);
+}
+
+/// Rule: CHK-20
+#[test]
+fn a_full_send_queue_has_nothing_signaled() {
+    PROGRAM.shows(Kind::NothingSignaled, &["posted"]);
+}
+
+/// Rule: CHK-21
+#[test]
+fn a_send_queue_was_full() {
+    PROGRAM.shows(Kind::QueueFull, &[]);
+}
+
+/// Rule: CHK-23
+#[test]
+fn more_is_used_than_was_asked_for() {
+    PROGRAM.shows(Kind::BeyondAsked, &["posted"]);
+}

@@ -1,0 +1,167 @@
+//! The hooks of `transom check`: the ledger is told what the program calls.
+//!
+//! Without that command nothing of this runs. A context gets the functions of [`checked`](crate::checked) instead of
+//! the plain ones only in a checked process, so posts and polls of other processes do not even ask. The other hooks
+//! ask [`on`].
+//!
+//! | module | holds |
+//! |---|---|
+//! | `work` | requests and completions, as the ledger has them |
+//! | `site` | who called: return addresses, and the files that they are in |
+//! | `sink` | the file that findings are written to |
+
+mod sink;
+mod site;
+mod work;
+
+use std::ptr::null_mut;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+use parking_lot::Mutex;
+use transom_abi::{IBV_QPS_RESET, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
+use transom_check::ledger::{Asked, Thing};
+use transom_check::{Call, Ledger};
+use transom_host::objects::QueuePair;
+use transom_system::environment::CHECK;
+
+use self::sink::Sink;
+pub(crate) use self::work::called;
+use crate::told;
+
+/// The ledger of this process, and where findings go.
+pub(crate) struct Checker {
+    ledger: Mutex<Ledger>,
+    sink: Mutex<Sink>,
+}
+
+/// None in a process that is not checked, or has opened no device. It is never freed.
+static CHECKER: AtomicPtr<Checker> = AtomicPtr::new(null_mut());
+
+/// The checker, in a process that is checked.
+#[inline]
+pub(crate) fn on() -> Option<&'static Checker> {
+    // SAFETY: null, or a box that was leaked.
+    unsafe { CHECKER.load(Acquire).as_ref() }
+}
+
+/// Begins to check this process, if that is asked for. It opens a device now.
+pub(crate) fn begin() {
+    static FORKS: Once = Once::new();
+    let Some(directory) = CHECK.text().filter(|_| on().is_none()) else { return };
+    let Some(sink) = Sink::open(directory.as_ref()) else { return };
+    let checker = Checker { ledger: Mutex::default(), sink: Mutex::new(sink) };
+    let checker = Box::into_raw(Box::new(checker));
+    if CHECKER.compare_exchange(null_mut(), checker, AcqRel, Acquire).is_err() {
+        // Another thread was first.
+        // SAFETY: made above, and nobody else has it.
+        drop(unsafe { Box::from_raw(checker) });
+    }
+    // SAFETY: a function that lives as long as this library.
+    FORKS.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_child)) });
+}
+
+/// A forked child has another ledger, once it opens a device.
+unsafe extern "C" fn in_child() {
+    CHECKER.store(null_mut(), Release);
+}
+
+/// Run when the program has done all that it does at its end.
+extern "C" fn at_end() {
+    if let Some(checker) = on() {
+        checker.tell(|ledger| ledger.process_ends());
+        checker.sink.lock().end();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
+
+/// This call of the program.
+pub(crate) fn call() -> Call {
+    site::call()
+}
+
+impl Checker {
+    /// Tells the ledger something, and writes down what it has found.
+    pub(crate) fn tell<T>(&self, what: impl FnOnce(&mut Ledger) -> T) -> T {
+        let mut ledger = self.ledger.lock();
+        let answer = what(&mut ledger);
+        let found = ledger.take();
+        drop(ledger);
+        if !found.is_empty() {
+            let mut sink = self.sink.lock();
+            found.into_iter().for_each(|mistake| sink.write(mistake));
+        }
+        answer
+    }
+
+    /// An object is made.
+    pub(crate) fn made(&self, thing: Thing, address: usize, context: usize, number: u32) {
+        let call = site::call();
+        self.tell(|ledger| ledger.made(thing, address, context, number, &call));
+    }
+
+    /// An object has ended.
+    pub(crate) fn ended(&self, thing: Thing, address: usize) {
+        let call = site::call();
+        self.tell(|ledger| ledger.ended(thing, address, &call));
+    }
+
+    /// The running verb answers that an object is in use.
+    pub(crate) fn busy(&self, thing: Thing, address: usize) {
+        let call = site::call();
+        self.tell(|ledger| ledger.busy(thing, address, &call));
+    }
+
+    /// The running verb was given no living object.
+    pub(crate) fn not_alive(&self, thing: Thing, address: usize) {
+        self.not_alive_in(told::verb(), thing, address);
+    }
+
+    /// The same of a verb by its name.
+    pub(crate) fn not_alive_in(&self, verb: &str, thing: Thing, address: usize) {
+        let call = site::call();
+        self.tell(|ledger| ledger.not_alive(verb, thing, address, &call));
+    }
+
+    /// A context closes.
+    pub(crate) fn context_closes(&self, context: usize) {
+        let call = site::call();
+        self.tell(|ledger| ledger.context_closes(context, &call));
+    }
+
+    /// A queue pair is made, which was asked to be so.
+    pub(crate) fn pair_made(
+        &self,
+        address: usize,
+        number: u32,
+        cap: &ibv_qp_cap,
+        init: &ibv_qp_init_attr_ex,
+    ) {
+        let asked = Asked {
+            sends: cap.max_send_wr,
+            receives: cap.max_recv_wr,
+            send_sges: cap.max_send_sge,
+            receive_sges: cap.max_recv_sge,
+            inline: cap.max_inline_data,
+            signals_all: init.sq_sig_all != 0,
+            shared: init.srq.addr(),
+        };
+        self.tell(|ledger| ledger.pair_made(address, number, asked));
+    }
+
+    /// A queue pair goes to another state.
+    pub(crate) fn pair_modified(&self, address: usize, state: ibv_qp_state) {
+        self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET));
+    }
+
+    /// A queue pair ends, whose pointer is at that address.
+    pub(crate) fn pair_ends(&self, address: usize, pair: &QueuePair) {
+        // What peers have answered counts, though the program has not looked for it.
+        pair.adapter().progress();
+        let (under_way, call) = (pair.sends_under_way(), site::call());
+        self.tell(|ledger| ledger.pair_ended(address, under_way, &call));
+    }
+}

@@ -1,0 +1,85 @@
+//! The file that findings are written to: one of each process, in the directory of `transom check`.
+//!
+//! It is opened for each record. A descriptor of ours could be closed by the program, and is one that it does not
+//! expect.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use transom_check::ledger::Mistake;
+use transom_check::record::{Finding, Record, Site};
+use transom_system::clock;
+
+use super::site;
+
+/// Where one process writes.
+pub(super) struct Sink {
+    file: PathBuf,
+    /// What was written, by what makes it the same: its number, and how often it came.
+    known: HashMap<u64, (u32, u64)>,
+}
+
+impl Sink {
+    /// Makes the file of this process; none if there is no such directory for it.
+    pub(super) fn open(directory: &Path) -> Option<Self> {
+        let pid = std::process::id();
+        // Processes of several PID namespaces may have one number.
+        let file = directory.join(format!("{pid}-{}", clock::steady()));
+        let sink = Self { file, known: HashMap::new() };
+        let process = Record::Process { pid, program: site::program() };
+        sink.append(&format!("{process}{}", Record::Opened), true).ok()?;
+        Some(sink)
+    }
+
+    /// Writes a mistake, or counts it if the same is written.
+    pub(super) fn write(&mut self, mistake: Mistake) {
+        let number = self.known.len() as u32 + 1;
+        let (number, count) = self.known.entry(identity(&mistake)).or_insert((number, 0));
+        *count += 1;
+        let record = match *count {
+            1 => finding(*number, mistake),
+            count if count.is_power_of_two() => Record::Again { number: *number, count },
+            _ => return,
+        };
+        // There is nobody to tell that it cannot be said.
+        let _ = self.append(&record.to_string(), false);
+    }
+
+    /// Writes how often each came.
+    pub(super) fn end(&self) {
+        let several = self.known.values().filter(|(_, count)| *count > 1);
+        let counts = several.map(|&(number, count)| Record::Again { number, count }.to_string());
+        let _ = self.append(&counts.collect::<String>(), false);
+    }
+
+    fn append(&self, text: &str, is_new: bool) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.append(true).create_new(is_new).mode(0o600);
+        options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        options.open(&self.file)?.write_all(text.as_bytes())
+    }
+}
+
+/// What is the same for mistakes of one kind and one place.
+fn identity(mistake: &Mistake) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    mistake.kind.hash(&mut hasher);
+    for (_, call) in &mistake.calls {
+        call.frames().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn finding(number: u32, mistake: Mistake) -> Record {
+    let Mistake { kind, says, calls } = mistake;
+    let sites = calls.into_iter().map(|(what, call)| Site {
+        what,
+        thread: call.thread,
+        frames: call.frames().iter().map(|address| site::frame(*address)).collect(),
+    });
+    Record::Finding(Finding { number, kind, says, sites: sites.collect() })
+}

@@ -1,0 +1,82 @@
+//! Work that the ledger is told of.
+
+use std::ffi::c_int;
+
+use transom_abi::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
+use transom_check::Call;
+use transom_check::ledger::{Completed, Posted};
+use transom_device::operation::Operation;
+use transom_device::queue::SendOp;
+
+use super::{Checker, site};
+
+impl Checker {
+    /// The first so many of these requests were taken by a queue pair, which had been told of all.
+    pub(crate) fn posted(
+        &self,
+        address: usize,
+        requests: &[Posted],
+        taken: usize,
+        answer: c_int,
+        call: &Call,
+    ) {
+        let (taken, refused) = requests.split_at(taken);
+        self.tell(|ledger| {
+            ledger.sends_refused(address, refused);
+            ledger.sends_taken(address, taken);
+            if answer == libc::ENOMEM {
+                ledger.send_queue_full(address, call);
+            }
+        });
+    }
+
+    /// Posts these requests, all or none.
+    pub(crate) fn posting<E: Copy + Into<c_int>>(
+        &self,
+        address: usize,
+        requests: &[Posted],
+        call: &Call,
+        post: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.tell(|ledger| ledger.sends_posted(address, requests));
+        let answer = post();
+        let taken = if answer.is_ok() { requests.len() } else { 0 };
+        let errno = answer.err().map_or(0, E::into);
+        self.posted(address, requests, taken, errno, call);
+        answer
+    }
+
+    /// The program polls, and gets these.
+    pub(crate) fn polled(&self, completions: &[ibv_wc]) {
+        let completed: Vec<_> = completions.iter().map(completed).collect();
+        let has_failed = completed.iter().any(|it| it.has_failed);
+        let call = if has_failed { site::call() } else { site::thread_only() };
+        self.tell(|ledger| ledger.polled(&completed, &call));
+    }
+}
+
+fn completed(wc: &ibv_wc) -> Completed {
+    Completed {
+        number: wc.qp_num,
+        wr_id: wc.wr_id,
+        is_receive: wc.opcode & IBV_WC_RECV != 0,
+        has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
+    }
+}
+
+/// What people call an operation.
+pub(crate) fn called(op: &SendOp) -> &'static str {
+    match op.operation() {
+        Some(Operation::Send) => "SEND",
+        Some(Operation::RemoteInvalidate) => "SEND with invalidate",
+        Some(Operation::Write) => "WRITE",
+        Some(Operation::Read) => "READ",
+        Some(Operation::CompareSwap) => "compare-and-swap",
+        Some(Operation::FetchAdd) => "fetch-and-add",
+        Some(Operation::AtomicWrite) => "ATOMIC WRITE",
+        Some(Operation::Flush | Operation::FlushPersistent) => "FLUSH",
+        Some(Operation::Bind) => "bind",
+        Some(Operation::Invalidate) => "LOCAL_INV",
+        Some(Operation::LocalRead | Operation::LocalWrite) | None => "request",
+    }
+}

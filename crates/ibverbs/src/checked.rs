@@ -1,0 +1,234 @@
+//! Posts and polls that the ledger is told of.
+//!
+//! A request is told before it is posted: its completion may be polled by another thread before the post returns.
+//! What is refused is taken back.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use transom_abi::*;
+use transom_check::Call;
+use transom_check::ledger::{Posted, Thing};
+
+use crate::check::{call, on};
+use crate::{cq, post, qp, srq};
+
+/// The operations of a new context: in a checked process with those of this module.
+pub(crate) fn operations(plain: verbs_context) -> verbs_context {
+    if on().is_none() {
+        return plain;
+    }
+    let ops = ibv_context_ops {
+        poll_cq: Some(poll_cq),
+        post_send: Some(post_send),
+        post_recv: Some(post_recv),
+        post_srq_recv: Some(post_srq_recv),
+        ..plain.context.ops
+    };
+    verbs_context { context: ibv_context { ops, ..plain.context }, ..plain }
+}
+
+/// # Safety
+/// As [`post::post_send`].
+unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let plain = |bad| unsafe { post::post_send(qp, wr, bad) };
+    let Some(checker) = on() else { return plain(bad) };
+    // SAFETY: as above.
+    if unsafe { qp::of(qp) }.is_none() {
+        checker.not_alive_in("ibv_post_send", Thing::QueuePair, qp.addr());
+        return plain(bad);
+    }
+    let call = call();
+    // SAFETY: as above.
+    let requests = unsafe { sends(wr, &call) };
+    checker.tell(|ledger| ledger.sends_posted(qp.addr(), &requests));
+    let mut first_bad = null_mut();
+    let answer = plain(&mut first_bad);
+    let mut taken = requests.len();
+    if answer != 0 {
+        // SAFETY: as above; what was refused was not looked at any further.
+        taken = unsafe { before(wr, first_bad, |wr| (*wr).next) }.min(taken);
+        // SAFETY: null or writable, by the contract of this function.
+        unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
+    }
+    checker.posted(qp.addr(), &requests, taken, answer, &call);
+    answer
+}
+
+/// # Safety
+/// As [`post::post_recv`].
+unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let plain = |bad| unsafe { post::post_recv(qp, wr, bad) };
+    let Some(checker) = on() else { return plain(bad) };
+    // SAFETY: as above.
+    if unsafe { qp::of(qp) }.is_none() {
+        checker.not_alive_in("ibv_post_recv", Thing::QueuePair, qp.addr());
+        return plain(bad);
+    }
+    // SAFETY: as above.
+    let requests = unsafe { receives(wr, &call()) };
+    checker.tell(|ledger| ledger.receives_posted(qp.addr(), &requests));
+    let mut first_bad = null_mut();
+    let answer = plain(&mut first_bad);
+    if answer != 0 {
+        // SAFETY: as above.
+        let taken = unsafe { before(wr, first_bad, |wr| (*wr).next) };
+        let refused = requests.get(taken..).unwrap_or_default();
+        checker.tell(|ledger| ledger.receives_refused(qp.addr(), refused));
+        // SAFETY: null or writable, by the contract of this function.
+        unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
+    }
+    answer
+}
+
+/// # Safety
+/// As [`srq::post_srq_recv`].
+unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let plain = |bad| unsafe { srq::post_srq_recv(srq, wr, bad) };
+    let Some(checker) = on() else { return plain(bad) };
+    // SAFETY: as above.
+    if unsafe { srq::of(srq) }.is_none() {
+        checker.not_alive_in("ibv_post_srq_recv", Thing::SharedReceiveQueue, srq.addr());
+        return plain(bad);
+    }
+    // SAFETY: as above.
+    let requests = unsafe { receives(wr, &call()) };
+    checker.tell(|ledger| ledger.shared_receives_posted(srq.addr(), &requests));
+    let mut first_bad = null_mut();
+    let answer = plain(&mut first_bad);
+    if answer != 0 {
+        // SAFETY: as above.
+        let taken = unsafe { before(wr, first_bad, |wr| (*wr).next) };
+        let refused = requests.get(taken..).unwrap_or_default();
+        checker.tell(|ledger| ledger.shared_receives_refused(srq.addr(), refused));
+        // SAFETY: null or writable, by the contract of this function.
+        unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
+    }
+    answer
+}
+
+/// # Safety
+/// As [`cq::poll_cq`].
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
+    if let Some(checker) = on()
+        // SAFETY: by the contract of this function.
+        && unsafe { cq::of(cq) }.is_none()
+    {
+        checker.not_alive_in("ibv_poll_cq", Thing::CompletionQueue, cq.addr());
+    }
+    // SAFETY: by the contract of this function.
+    let count = unsafe { cq::poll_cq(cq, limit, wc) };
+    if let Some(checker) = on() {
+        let polled = match usize::try_from(count) {
+            // SAFETY: so many were just written.
+            Ok(count @ 1..) => unsafe { std::slice::from_raw_parts(wc, count) },
+            _ => &[],
+        };
+        checker.polled(polled);
+    }
+    count
+}
+
+/// How many elements of a list come before one.
+///
+/// # Safety
+/// The list is readable up to that one.
+unsafe fn before<T>(mut at: *mut T, end: *mut T, next: impl Fn(*mut T) -> *mut T) -> usize {
+    let mut count = 0;
+    while !at.is_null() && at != end {
+        at = next(at);
+        count += 1;
+    }
+    count
+}
+
+/// # Safety
+/// The list and what it points to is valid.
+unsafe fn sends(mut wr: *const ibv_send_wr, call: &Call) -> Vec<Posted> {
+    let mut all = Vec::with_capacity(1);
+    // SAFETY: by the contract of this function.
+    while let Some(request) = unsafe { wr.as_ref() } {
+        // SAFETY: as above.
+        let (sges, bytes) = unsafe { size(request.sg_list, request.num_sge) };
+        all.push(Posted {
+            wr_id: request.wr_id,
+            what: name(request.opcode),
+            bytes,
+            sges,
+            is_inline: request.send_flags & IBV_SEND_INLINE != 0,
+            is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
+            call: *call,
+        });
+        wr = request.next;
+    }
+    all
+}
+
+/// # Safety
+/// The list and what it points to is valid.
+unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
+    let mut all = Vec::with_capacity(1);
+    // SAFETY: by the contract of this function.
+    while let Some(request) = unsafe { wr.as_ref() } {
+        // SAFETY: as above.
+        let (sges, bytes) = unsafe { size(request.sg_list, request.num_sge) };
+        all.push(Posted {
+            wr_id: request.wr_id,
+            what: "receive",
+            bytes,
+            sges,
+            is_inline: false,
+            is_signaled: true,
+            call: *call,
+        });
+        wr = request.next;
+    }
+    all
+}
+
+/// The number of SGEs of a list, and the bytes of all.
+///
+/// # Safety
+/// The list has so many readable elements, if it is there.
+unsafe fn size(list: *const ibv_sge, count: c_int) -> (u32, u64) {
+    let count = u32::try_from(count).unwrap_or(0);
+    if list.is_null() {
+        return (count, 0);
+    }
+    // SAFETY: by the contract of this function.
+    let sges = unsafe { std::slice::from_raw_parts(list, count as usize) };
+    (count, sges.iter().map(|sge| u64::from(sge.length)).sum())
+}
+
+/// What people call an opcode.
+fn name(opcode: ibv_wr_opcode) -> &'static str {
+    match opcode {
+        IBV_WR_RDMA_WRITE => "WRITE",
+        IBV_WR_RDMA_WRITE_WITH_IMM => "WRITE with immediate data",
+        IBV_WR_SEND => "SEND",
+        IBV_WR_SEND_WITH_IMM => "SEND with immediate data",
+        IBV_WR_RDMA_READ => "READ",
+        IBV_WR_ATOMIC_CMP_AND_SWP => "compare-and-swap",
+        IBV_WR_ATOMIC_FETCH_AND_ADD => "fetch-and-add",
+        IBV_WR_LOCAL_INV => "LOCAL_INV",
+        IBV_WR_BIND_MW => "bind",
+        IBV_WR_SEND_WITH_INV => "SEND with invalidate",
+        IBV_WR_ATOMIC_WRITE => "ATOMIC WRITE",
+        _ => "request",
+    }
+}
