@@ -59,6 +59,8 @@ pub struct Completed {
     pub wr_id: u64,
     /// It is of a receive.
     pub is_receive: bool,
+    /// It succeeded.
+    pub is_success: bool,
     /// It failed for a reason of its own: it was not flushed.
     pub has_failed: bool,
 }
@@ -191,9 +193,11 @@ impl Ledger {
                 (true, 0) => &mut pair.receives,
                 (true, shared) => self.shared.entry(shared).or_default(),
             };
-            let Some(at) = queue.iter().position(|posted| posted.wr_id == it.wr_id) else {
-                continue;
+            // Requests may have the same number. One that asks for no completion has one only if it fails.
+            let completes = |posted: &Posted| {
+                posted.wr_id == it.wr_id && (posted.is_signaled || !it.is_success)
             };
+            let Some(at) = queue.iter().position(completes) else { continue };
             if it.is_receive && pair.asked.shared != 0 {
                 queue.remove(at);
             } else {

@@ -17,7 +17,7 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
 }
 
 fn completed(wr_id: u64, has_failed: bool) -> Completed {
-    Completed { number: 7, wr_id, is_receive: false, has_failed }
+    Completed { number: 7, wr_id, is_receive: false, is_success: !has_failed, has_failed }
 }
 
 fn with_pair() -> Ledger {
@@ -62,6 +62,15 @@ fn work_is_lost_only_if_it_is_under_way() {
     let mut ledger = with_pair();
     post(&mut ledger, &[send(1, false), send(2, true), send(3, false)]);
     ledger.polled(&[completed(2, false)], &at(25));
+    assert_eq!(ends(&mut ledger, 0), []);
+}
+
+/// Rule: CHK-02
+#[test]
+fn a_completion_is_of_a_request_that_asked_for_it() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(0, false), send(0, false), send(0, true), send(0, true)]);
+    ledger.polled(&[completed(0, false), completed(0, false)], &at(25));
     assert_eq!(ends(&mut ledger, 0), []);
 }
 

@@ -60,6 +60,7 @@ fn completed(wc: &ibv_wc) -> Completed {
         number: wc.qp_num,
         wr_id: wc.wr_id,
         is_receive: wc.opcode & IBV_WC_RECV != 0,
+        is_success: wc.status == IBV_WC_SUCCESS,
         has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
     }
 }
