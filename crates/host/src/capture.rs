@@ -1,12 +1,12 @@
-//! What crosses the links, written to a file that Wireshark reads: `transom run --capture`.
+//! Writes what crosses the links to a file that Wireshark reads: `transom run --capture`.
 //!
-//! The wire link has packets; they are written as they are. The loopback and local links have none:
-//! for their segments `streams` makes the packets that a network would have carried, with PSNs and
-//! ICRCs, so that every link is read in the same way. A refusal carries its reason as a comment.
+//! The wire link has packets, and they are written as they are. The loopback and local links have none. For their
+//! segments `streams` makes the packets that a network would have carried, with PSNs and ICRCs, so you read every link
+//! in the same way. A refusal carries its reason as a comment.
 //!
-//! `transom run` begins the file. The program's processes then append to it, each packet or segment
-//! with one write, which the kernel appends whole. A request and its answers are written by the
-//! process that sends it; if that process does not write to the same file, by the one it is for.
+//! `transom run` begins the file. The program's processes then append to it, each packet or segment with one write,
+//! which the kernel appends whole. The process that sends a request writes the request and its answers. If that process
+//! does not write to the same file, the receiving process writes them.
 
 mod ip;
 mod observer;
@@ -28,7 +28,7 @@ use streams::Streams;
 
 use crate::device::{Direction, Interface};
 
-/// Begins a file: what was there before is gone. It gets data of programs, so nobody else is to read it.
+/// Begins a file and drops its old content. The file gets data of programs, so nobody else may read it.
 pub fn begin(path: &Path) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -40,7 +40,8 @@ pub fn begin(path: &Path) -> io::Result<()> {
     file_limit::grow(|| file.write_all(&pcapng::header()))
 }
 
-/// What another user's file is told, that user is told. Devices and the like are root's.
+/// Refuses another user's file: its owner would read what this program sends. Devices and the like, which are root's,
+/// are allowed.
 fn check_owner(file: &File) -> io::Result<()> {
     let about = file.metadata()?;
     let owner = about.uid();
@@ -51,8 +52,8 @@ fn check_owner(file: &File) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// Whether a file begins as a capture does. The environment, which names it, may be another user's, and no other file
-/// of this user's is to get what that user has a program send.
+/// Whether a file begins as a capture does. Another user may control the environment, which names the file. Such a user
+/// must not make a program write into any other file of its own user.
 fn has_begun(path: &Path) -> io::Result<bool> {
     let header = pcapng::header();
     let mut there = vec![0; header.len()];
@@ -66,7 +67,7 @@ pub struct Capture {
     file: File,
     /// Names the file among those of this host.
     identity: u64,
-    /// Nothing more is written once a write has failed.
+    /// A write has failed, so nothing more is written.
     broken: AtomicBool,
     streams: Mutex<Streams>,
 }
@@ -89,12 +90,12 @@ impl Capture {
         Ok(Self { file, identity, broken, streams })
     }
 
-    /// The same number for everybody who writes to this file, and no other; not zero.
+    /// The same number for every process that writes to this file, and for no other file. Never zero.
     pub(crate) fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// Writes down what UDP carries of a packet of the wire link, from the BTH to the ICRC.
+    /// Writes down the part of a wire link's packet that UDP carries, from the BTH to the ICRC.
     fn record(
         &self,
         direction: Direction,
@@ -112,7 +113,7 @@ impl Capture {
         }
     }
 
-    /// Writes down the packets that `make` makes, in one piece, each with its path.
+    /// Writes down the packets that `make` makes, all in one write, each with its path.
     fn record_packets(
         &self,
         interface: Interface,
@@ -137,7 +138,7 @@ impl Capture {
         self.append(&blocks);
     }
 
-    /// Appends whole blocks: with one write, so that those of other processes do not come between.
+    /// Appends whole blocks with one write, so that no block of another process comes in between.
     fn append(&self, blocks: &[u8]) {
         if blocks.is_empty() || self.broken.load(Relaxed) {
             return;
@@ -145,7 +146,7 @@ impl Capture {
         let write = |bytes| file_limit::grow(|| (&self.file).write(bytes));
         let problem = match write(blocks) {
             Ok(written) if written == blocks.len() => return,
-            // The next byte meets what ended this write.
+            // A write of the rest meets the error that cut this one short.
             Ok(written) => match write(&blocks[written..]) {
                 Ok(_) => io::Error::from(io::ErrorKind::StorageFull),
                 Err(error) => error,
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of the test's own, gone with this value.
+    /// A file of the test's own. Dropping this value removes it.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(fs::read(&file.0).expect("it is there"), before);
     }
 
-    /// Whoever can have this user's program find a variable cannot have it write to this user's files.
+    /// A user who sets a variable for another user's program cannot make it write to that user's files.
     #[test]
     fn what_is_no_capture_is_not_written_to() {
         let file = Scratch::new("other");

@@ -2,22 +2,22 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `routes` | the way from an address of this host to another |
+//! | `routes` | the route from an address of this host to another |
 //! | `ports` | the ports of the network namespace, which its processes share |
-//! | `exchange` | where messages go: to this process, another one of this host, or the network |
-//! | `starting` | requests that wait, for the program may be starting that is to take them |
-//! | `complaints` | what `transom explain` tells of connections that did not come about |
-//! | `faults` | messages that a user wants to be refused, lost or late |
-//! | `last_words` | what one says for processes that have ended, and has no device itself |
-//! | `farewells` | what was said for them, again |
-//! | `files` | what programs have of it: files with ids, and the events that wait there |
-//! | [`manager`] | the engine among them: every call, message and deadline |
+//! | `exchange` | sends messages: to this process, another of this host, or the network |
+//! | `starting` | requests that wait, because their program may be starting |
+//! | `complaints` | notes for `transom explain` about connections that did not come about |
+//! | `faults` | messages that an injected fault refuses, loses or delays |
+//! | `last_words` | sends the farewells of ended processes, from a process without a device |
+//! | `farewells` | repeats those farewells |
+//! | `files` | the program's side: files with ids, and the events that wait there |
+//! | [`manager`] | the engine between them: every call, message and deadline |
 //!
-//! It is made when a program first wants it, or when the first message arrives. All of it is under one
-//! lock: calls take that, and whoever brings a message or a deadline. Under it the table of ports is
-//! locked, and what the wire link locks to send. It goes in turn to those who wait for it: however many
-//! messages come, a program gets to make its calls. Whoever has the lock of the wire link's arrivals may
-//! take it, not the reverse.
+//! The manager is made when the program first needs it, or when the first message arrives. One lock guards all of it.
+//! Calls take that lock, and so does a thread that brings a message or a deadline. While it is held, the table of ports
+//! may be locked, and the locks that the wire link needs to send. The lock is handed to its waiters in turn: a program
+//! gets to make its calls however many messages come. A thread that holds the lock of the wire link's arrivals may take
+//! this one, not the reverse.
 
 mod complaints;
 mod exchange;
@@ -55,7 +55,7 @@ use manager::Manager;
 /// How long a call may hold up the end of the device.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The connection manager of a device, once somebody wants it.
+/// The connection manager of a device, made at its first use.
 pub struct Connections {
     device: Arc<Device>,
     manager: Mutex<Option<Box<Manager>>>,
@@ -69,12 +69,12 @@ impl Connections {
         Self { device, manager: Mutex::new(None), runs: AtomicBool::new(false) }
     }
 
-    /// Makes a call, and does what follows from it: messages go out, events to their files.
+    /// Makes a call, then does what the call asks for: sends messages and raises events at their files.
     ///
     /// # Errors
     ///
-    /// That of the call; `EIO` where the device is the process's that this one was forked from; what the
-    /// system says if the connection manager cannot be had.
+    /// The call's own error; `EIO` on a device that was inherited by a fork; the system's error if the connection
+    /// manager cannot be made.
     pub fn call<T, E: From<Refused>>(
         &self,
         call: impl FnOnce(&mut Manager) -> Result<T, E>,
@@ -94,7 +94,7 @@ impl Connections {
         answer
     }
 
-    /// The manager, made if there is none.
+    /// The manager. Makes it if there is none.
     fn made<'a>(
         &self,
         manager: &'a mut MutexGuard<'_, Option<Box<Manager>>>,
@@ -102,13 +102,13 @@ impl Connections {
         if manager.is_none() {
             **manager = Some(Box::new(Manager::new(self.device.clone())?));
             self.runs.store(true, Release);
-            // The background thread is to wait for messages too.
+            // The background thread has to wait for messages too from now on.
             self.device.process().wake();
         }
         manager.as_deref_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes messages that have come over the wire together, for whichever processes of this host.
+    /// Takes messages that came over the wire together, for any process of this host.
     pub(crate) fn deliver(&self, datagrams: &[ManagementDatagram]) {
         if datagrams.is_empty() {
             return;
@@ -119,9 +119,9 @@ impl Connections {
         });
     }
 
-    /// Processes of this host have come or gone; of these it is known that they have ended, though they may hold
-    /// locks for another moment. What dead ones have left of connections their peers are told by those that have a
-    /// connection manager; where none has, by this one.
+    /// Processes of this host have come or gone. Those in `dead` have ended for certain, though they may hold locks for
+    /// another moment. The peers of a dead process's connections have to be told: by processes that have a connection
+    /// manager, or by this one if none has.
     pub(crate) fn processes_changed(&self, dead: &[Announcer]) {
         // It watches by itself.
         if self.runs.load(Acquire) {
@@ -137,13 +137,13 @@ impl Connections {
         }
     }
 
-    /// A message to this address has come to nobody.
+    /// A message to this address reached nobody.
     pub(crate) fn undelivered(&self, to: IpAddr, why: Obstacle, message: &[u8; MAD_BYTES]) {
-        // Where there is no manager nothing has been sent.
+        // Without a manager nothing has been sent.
         self.drive(|manager| manager.undelivered(to, why, message));
     }
 
-    /// What the background thread waits for.
+    /// The descriptors that the background thread waits for.
     pub(crate) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
         if !self.runs.load(Acquire) {
             return Vec::new();
@@ -174,7 +174,7 @@ impl Connections {
         MutexGuard::unlock_fair(manager);
     }
 
-    /// Tells all peers that their connections end, before the process does or the device is closed.
+    /// Tells all peers that their connections end. Call it before the process ends or the device is closed.
     pub(crate) fn end_all(&self, until: Instant) {
         if self.device.process().is_inherited() || !self.runs.load(Acquire) {
             return;
@@ -185,13 +185,13 @@ impl Connections {
         }
     }
 
-    /// These addresses are other interfaces', or have other hardware addresses.
+    /// These addresses belong to other interfaces now, or have other hardware addresses.
     pub(crate) fn addresses_changed(&self, addresses: &[IpAddr]) {
         self.drive(|manager| manager.addresses_changed(addresses));
     }
 
-    /// The device is of no use any more. Whoever is in a call is waited for, but not for ever: a mistake of
-    /// this library may be why. Who takes longer tells of it himself.
+    /// The device is of no use any more. This waits for a thread that is in a call, but not for ever: a defect of this
+    /// library may be what keeps the thread there. A thread that takes longer reports the failure itself.
     pub(crate) fn fail(&self) {
         if let Some(mut manager) = self.manager.try_lock_for(PATIENCE)
             && let Some(manager) = manager.as_deref_mut()

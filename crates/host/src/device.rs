@@ -1,5 +1,5 @@
-//! The device of this process, as far as it is under its objects: what it has of the machine, what it
-//! hands out, and the work that is left to be done on it.
+//! The device of this process, below its objects: its share of the machine, the resources it hands out, and the work
+//! that is left to do on it.
 
 mod domains;
 mod keys;
@@ -32,25 +32,25 @@ use self::work::Work;
 pub(crate) use self::work::{Due, Moderated, PortChange};
 use crate::events::AsyncEvent;
 
-/// How bytes get from one process to another.
+/// How bytes are copied from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copying {
-    /// By the kernel, straight from memory to memory; through rings where it forbids that. Where
-    /// `kernel.yama.ptrace_scope` is 1 the process has to agree to it: it lets all processes of its
-    /// user trace it (`PR_SET_PTRACER_ANY`, see `prctl(2)`).
+    /// The kernel copies directly from memory to memory. Where the kernel forbids that, rings are used. If
+    /// `kernel.yama.ptrace_scope` is 1 the process has to agree to direct copies: it lets all processes of its user
+    /// trace it (`PR_SET_PTRACER_ANY`, see `prctl(2)`).
     #[default]
     Best,
     /// Through rings always.
     Rings,
 }
 
-/// Which memory of the process peers reach by instructions.
+/// The memory of the process that peers reach with plain loads and stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     /// None: the kernel copies.
     #[default]
     Private,
-    /// What is allocated as shared memory: device memory, buffers, and what the program allocates aligned to a page.
+    /// Memory that is allocated as shared memory: device memory, buffers, and the program's page-aligned allocations.
     Shared,
 }
 
@@ -63,22 +63,21 @@ pub struct Options {
     pub copying: Copying,
     /// Which memory peers reach by instructions.
     pub memory: Memory,
-    /// Everything goes over the wire, also within this host.
+    /// Everything goes over the wire, even within this host.
     pub wire_only: bool,
-    /// Packets say that they may be marked where the network is congested, and the sender of marked
-    /// ones is told (rules H.5).
+    /// A congested network may mark packets, and the sender of marked packets is told (rules H.5).
     pub congestion: bool,
-    /// What goes wrong on purpose.
+    /// The faults to inject.
     pub faults: Option<&'static Faults>,
-    /// The run in which devices that share the seed of faults are counted. Without one their slots tell
-    /// them apart, which are others each time.
+    /// The run that counts the devices that share the seed of faults. Without a run they are told apart by their slots,
+    /// which differ each time.
     pub run: Option<Run>,
-    /// Who watches this process, to speak for it should it die: the number of a watcher.
+    /// The watcher that speaks for this process if it dies, by its number.
     pub watcher: Option<u64>,
-    /// The file to write down what crosses the links to.
+    /// The file that gets a record of the links' traffic.
     pub capture: Option<&'static Path>,
-    /// When the connection manager gives up a peer that does not answer, in milliseconds, if not when
-    /// Linux would (rule CM-43).
+    /// How long the connection manager waits for a peer that does not answer, in milliseconds. If unset: as long as
+    /// Linux (rule CM-43).
     pub connect_timeout: Option<u64>,
 }
 
@@ -92,12 +91,12 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// What could not be done, and why.
+    /// An error: what was being done, and why it failed.
     pub fn new(doing: impl Into<String>, cause: io::Error) -> Self {
         Self { doing: doing.into(), cause }
     }
 
-    /// The system's error number, if it was the system that refused.
+    /// The system's error number, if the system refused.
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error().or(match self.cause.kind() {
             io::ErrorKind::StorageFull => Some(libc::ENOSPC),
@@ -118,11 +117,11 @@ impl From<Failed> for OpenError {
     }
 }
 
-/// The device is of the process that this one was forked from: nothing can be made on it.
+/// The device belongs to the process that this one was forked from. You can make nothing on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited;
 
-/// The device of this process: one for all its contexts.
+/// The device of this process. All its contexts share it.
 pub struct Device {
     options: Options,
     process: Arc<ThisProcess>,
@@ -131,7 +130,7 @@ pub struct Device {
     pub(crate) resources: Resources,
     port_events: PortEvents,
     observer: Option<Arc<dyn Observer>>,
-    /// Requests that are answered without being carried out.
+    /// Answers requests without carrying them out.
     pub(crate) injector: Injector,
     pub(crate) work: Work,
     /// It is of no use any more, and the program has been told.
@@ -145,8 +144,8 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Puts a device together. Its segment says already that everything is to come by message if there
-    /// is an observer or something to inject.
+    /// Assembles a device. If there is an observer or something to inject, its segment says from the start that every
+    /// request must come as a message.
     pub(crate) fn new(
         options: Options,
         process: Arc<ThisProcess>,
@@ -168,7 +167,7 @@ impl Device {
         }
     }
 
-    /// Tells peers that nothing comes from here any more, and the background thread to end.
+    /// Tells peers that nothing more comes from here, and tells the background thread to end.
     pub(crate) fn depart(&self) {
         self.process.segment().header().departed.store(1, SeqCst);
         self.peers.all().iter().for_each(|peer| peer.notify());
@@ -180,7 +179,7 @@ impl Device {
         self.options
     }
 
-    /// The process that it is of, among the others.
+    /// The process that the device belongs to, as the others see it.
     #[inline]
     pub fn process(&self) -> &Arc<ThisProcess> {
         &self.process
@@ -192,7 +191,7 @@ impl Device {
         &self.port
     }
 
-    /// Whether it is of use: not if it has failed.
+    /// Checks that it is usable: it has not failed.
     pub fn check(&self) -> Result<(), OpenError> {
         match self.failed.load(SeqCst) {
             true => Err(Failed.into()),
@@ -209,16 +208,14 @@ impl Device {
         if self.process.is_inherited() { Err(Inherited) } else { Ok(()) }
     }
 
-    /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
-    /// the local link leads to.
+    /// The process in a slot. Attaches to it if necessary. `None` if nobody is there, or if the local link does not
+    /// lead to that process.
     pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
-        // The caller may hold a queue's lock, so the queue pairs that a loss concerns are told by who next
-        // looks for work.
+        // The caller may hold a queue's lock, so the next thread that looks for work tells the queue pairs of a loss.
         self.peers.reach(slot, |lost| self.work.lose(lost))
     }
 
-    /// As [`Device::reach`], for those who can do nothing about a process that is out of reach:
-    /// the program is told once.
+    /// As [`Device::reach`], for callers that can do nothing about a process out of reach. The program is told once.
     pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
         self.reach(slot).unwrap_or_else(|unreachable| {
             unreachable.say_once();
@@ -226,10 +223,10 @@ impl Device {
         })
     }
 
-    /// Takes in what has changed of the addresses, and tells the program (rule AE-05). Those that belong to
+    /// Takes in the changes of the addresses, and tells the program (rule AE-05). Returns the addresses that belong to
     /// another hardware address now.
     pub(crate) fn refresh_addresses(&self) -> Vec<IpAddr> {
-        // What cannot be read now is read at the next change.
+        // If they cannot be read now, the next change reads them.
         let changes = match self.port.refresh_addresses() {
             Ok(changes) => changes,
             Err(error) => {
@@ -249,19 +246,19 @@ impl Device {
         changes.hardware
     }
 
-    /// Who is told of events of the port and of the device.
+    /// The listeners for events of the port and of the device.
     pub fn port_events(&self) -> &PortEvents {
         &self.port_events
     }
 
-    /// Whether every request travels as a message, even where the direct way is open, because this
-    /// process looks at each.
+    /// Whether every request travels as a message, even where the direct path is open, because this process looks at
+    /// each.
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
         self.observer.is_some() || !self.injector.is_empty()
     }
 
-    /// Who is shown what crosses the links, if anybody wants to know.
+    /// The observer of the links' traffic, if there is one.
     #[inline]
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         self.observer.as_deref()

@@ -1,8 +1,8 @@
 //! Events that a program waits for on a real file descriptor.
 //!
-//! What was raised is counted in memory; the descriptor only signals. Whoever raises events is attached
-//! first, which is when the room for them is taken: to raise one allocates nothing and loses nothing,
-//! however many there are and however late they are taken.
+//! Raised events are counted in memory; the descriptor only signals. An object is attached before it raises events, and
+//! the room for them is taken then. So raising an event allocates nothing and loses nothing, however many there are and
+//! however late the program takes them.
 
 use std::collections::{TryReserveError, VecDeque};
 use std::ffi::{c_int, c_void};
@@ -18,19 +18,19 @@ use rustix::io::ReadWriteFlags;
 use transom_system::{ThisProcess, fork};
 
 unsafe extern "C-unwind" {
-    /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
-    /// its names: everybody else promises the compiler that `read` does not unwind.
+    /// The C library's `read`: a thread that is cancelled in it unwinds from here. It is linked under its other name,
+    /// because all other code promises the compiler that `read` does not unwind.
     #[link_name = "__read"]
     fn read(file: c_int, to: *mut c_void, size: usize) -> isize;
 }
 
-/// What an asynchronous event says, with the values of `enum ibv_event_type`.
+/// The kind of an asynchronous event, with the values of `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AsyncEvent {
     /// A completion queue overran.
     CqError = 0,
-    /// A queue pair failed for no fault of a work request.
+    /// A queue pair failed, and no work request was at fault.
     QpFatal = 1,
     /// An invalid request arrived.
     QpRequestError = 2,
@@ -44,44 +44,44 @@ pub enum AsyncEvent {
     DeviceFatal = 8,
     /// The port has a network again.
     PortActive = 9,
-    /// The port has lost its last address that others reach.
+    /// The port has lost its last address that other hosts reach.
     PortError = 10,
     /// A shared receive queue ran low.
     SrqLimitReached = 15,
-    /// A queue pair in error takes no more from its shared receive queue.
+    /// A queue pair in error takes no more receives from its shared receive queue.
     LastWqeReached = 16,
     /// The port's addresses changed.
     GidChange = 18,
 }
 
-/// What a completion channel says: a completion queue has completions.
+/// The event of a completion channel: a completion queue has completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionEvent;
 
-/// Events of one kind or several, and the descriptor that is readable while there are any: blocking or
-/// not for its reader, as the reader sets it.
+/// Events of one or several kinds, and a descriptor that is readable while there are any. Its reader decides whether
+/// the descriptor blocks.
 #[derive(Debug)]
 pub struct EventQueue<K: 'static> {
-    /// A semaphore: one to take for every event.
+    /// A semaphore: one unit for every event.
     signals: OwnedFd,
-    /// The process that it is for, as [`fork::depth`] tells it.
+    /// The process that the queue belongs to, as [`fork::depth`] counts.
     depth: u64,
     raised: Mutex<Raised<K>>,
     sleepers: Sleepers,
 }
 
-/// Threads that sleep until there is an event, but not at the descriptor: where peers wake them too.
+/// Threads that sleep until there is an event, but not at the descriptor: peers can wake them too.
 #[derive(Default)]
 struct Sleepers {
     count: AtomicU32,
-    /// Whose threads they are, if there may be any.
+    /// The process of these threads, if there may be any.
     process: Option<Arc<ThisProcess>>,
 }
 
-/// What was raised and not taken.
+/// Events that were raised and not taken.
 #[derive(Debug)]
 struct Raised<K: 'static> {
-    /// One entry for each kind of event of each object that has some, the longest waiting first.
+    /// One entry for each kind of event of each object that has some. The longest waiting comes first.
     waiting: VecDeque<Entry<K>>,
     /// How many entries there can be.
     attached: usize,
@@ -99,17 +99,17 @@ struct Entry<K: 'static> {
 struct Object<K: 'static> {
     id: u64,
     kinds: &'static [K],
-    /// How many of each kind wait; written with the queue locked.
+    /// How many of each kind wait. Written with the queue locked.
     counts: Box<[AtomicU64]>,
 }
 
 impl<K: Copy + PartialEq> EventQueue<K> {
-    /// An empty queue whose descriptor blocks.
+    /// Makes an empty queue whose descriptor blocks.
     pub fn new() -> io::Result<Self> {
         Self::with(Sleepers::default())
     }
 
-    /// The same, for threads of a process that its peers wake.
+    /// As [`Self::new`], for threads that peers of the process may wake.
     pub fn of(process: &Arc<ThisProcess>) -> io::Result<Self> {
         Self::with(Sleepers { process: Some(process.clone()), ..Sleepers::default() })
     }
@@ -124,7 +124,7 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         })
     }
 
-    /// Takes the room for the events of one more object, which may be of these kinds and name it `id`.
+    /// Takes the room for the events of one more object. Its events have these kinds and name it `id`.
     ///
     /// # Errors
     ///
@@ -147,13 +147,13 @@ impl<K: Copy + PartialEq> EventQueue<K> {
 
     /// Takes the next event; blocks if the descriptor does.
     ///
-    /// C programs end threads that wait here with `pthread_cancel(3)`, as they may with rdma-core's
-    /// library: the read is the C library's, and nothing between it and the program is to be dropped.
+    /// C programs end threads that wait here with `pthread_cancel(3)`, as rdma-core's library allows. So the read is
+    /// the C library's, and no frame between it and the program has anything to drop.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait,
-    /// `EPERM` in a process that was forked from the one the queue is for.
+    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait, `EPERM` in a
+    /// forked child of the queue's process.
     pub fn take(&self) -> io::Result<(K, u64)> {
         loop {
             if self.is_inherited() {
@@ -166,19 +166,19 @@ impl<K: Copy + PartialEq> EventQueue<K> {
             if count < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // There is none if the object went between the signal and here.
+            // There is none if the object ended after the signal was taken.
             if let Some(event) = self.raised.lock().take() {
                 return Ok(event);
             }
         }
     }
 
-    /// Takes the next event if there is one. Nothing in it is a call at which a thread can be cancelled.
+    /// Takes the next event if there is one. It makes no call in which a thread can be cancelled.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if there is none; another one where the kernel cannot read without blocking from a descriptor
-    /// that blocks.
+    /// `EAGAIN` if there is none; another error where the kernel cannot read without blocking from a descriptor that
+    /// blocks.
     pub(crate) fn take_at_once(&self) -> io::Result<(K, u64)> {
         loop {
             self.take_signal()?;
@@ -193,13 +193,13 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         self.raised.lock().waiting.is_empty()
     }
 
-    /// Whether who takes one waits until there is one.
+    /// Whether a reader waits until there is an event.
     pub(crate) fn blocks(&self) -> bool {
         !rustix::fs::fcntl_getfl(&self.signals).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
     }
 
-    /// A thread is about to sleep until somebody wakes it by `Header::wake_sleepers`: it looks once more
-    /// whether there is an event after this.
+    /// Announces that a thread is about to sleep until somebody calls `Header::wake_sleepers`. After this call the
+    /// thread has to look once more for an event.
     pub(crate) fn add_sleeper(&self) {
         self.sleepers.count.fetch_add(1, SeqCst);
     }
@@ -209,7 +209,7 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         self.sleepers.count.fetch_sub(1, SeqCst);
     }
 
-    /// Has the background thread look for what its sleepers would have taken.
+    /// Makes the background thread look for the work that its sleepers would have done.
     pub(crate) fn wake_background(&self) {
         self.sleepers.process.iter().for_each(|process| process.wake());
     }
@@ -219,16 +219,16 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         self.signals.as_fd()
     }
 
-    /// Whether this is a forked child's copy: the events are its own, but the descriptor is one with its
-    /// parent's.
+    /// Whether this is a forked child's copy. The events in it are the child's own, but it shares the descriptor with
+    /// its parent.
     fn is_inherited(&self) -> bool {
         self.depth != fork::depth()
     }
 
-    /// Takes back up to `count` signals, of events that nobody is to take any more.
+    /// Takes back up to `count` signals of events that nobody may take any more.
     fn take_back(&self, count: u64) {
         for _ in 0..count {
-            // Where the kernel cannot do that, whoever takes the signal finds no event for it.
+            // Where the kernel cannot do that, a reader takes the signal and finds no event for it.
             if self.take_signal().is_err() {
                 return;
             }
@@ -251,7 +251,7 @@ impl std::fmt::Debug for Sleepers {
 }
 
 impl Sleepers {
-    /// Wakes them: all of the process, for they are not told apart.
+    /// Wakes all sleepers of the process, because they are not told apart.
     fn wake(&self) {
         if let Some(process) = &self.process
             && self.count.load(SeqCst) > 0
@@ -268,7 +268,7 @@ impl<K: Copy> Raised<K> {
         let count = &entry.object.counts[entry.kind];
         let left = count.load(Relaxed) - 1;
         count.store(left, Relaxed);
-        // Behind the others, so that events which alternate are taken as they came.
+        // Put it behind the others, so that alternating events are taken in the order they came.
         if left > 0 {
             self.waiting.push_back(entry);
         }
@@ -276,7 +276,7 @@ impl<K: Copy> Raised<K> {
     }
 }
 
-/// An object's right to raise events. What it has raised and nobody has taken goes with it.
+/// An object's right to raise events. Dropping it takes back events that nobody has taken.
 #[derive(Debug)]
 pub struct EventSource<K: Copy + PartialEq + 'static> {
     queue: Arc<EventQueue<K>>,
@@ -291,7 +291,7 @@ impl<K: Copy + PartialEq> EventSource<K> {
             debug_assert!(false, "an event that no room was taken for");
             return;
         };
-        // A child must not signal to its parent.
+        // A child must not signal its parent.
         if queue.is_inherited() {
             return;
         }
@@ -302,7 +302,8 @@ impl<K: Copy + PartialEq> EventSource<K> {
         if before == 0 {
             raised.waiting.push_back(Entry { object: self.object.clone(), kind });
         }
-        // Under the lock, so that whoever finds the event finds its signal. It fails only beyond 2^64 of them.
+        // Under the lock, so that a reader who finds the event finds its signal too. The write fails only beyond 2^64
+        // events.
         let _ = rustix::io::write(&queue.signals, &1_u64.to_ne_bytes());
         drop(raised);
         queue.sleepers.wake();
@@ -317,8 +318,8 @@ impl<K: Copy + PartialEq> Drop for EventSource<K> {
         if left > 0 {
             raised.waiting.retain(|entry| !Arc::ptr_eq(&entry.object, &self.object));
         }
-        // Under the lock as well: whoever has a signal of it already, and is about to look, must not find that of
-        // another object's event gone.
+        // Under the lock as well. A reader that has taken one of these signals and is about to look must still find the
+        // signal of another object's event.
         if left > 0 && !self.queue.is_inherited() {
             self.queue.take_back(left);
         }
@@ -396,8 +397,8 @@ mod tests {
         assert_eq!((taken, room()), (4000, before));
     }
 
-    /// Whoever has the lock finds a signal for each event, and none for those that have gone: else a thread that is just
-    /// taking one would leave another object's event without.
+    /// Under the lock there is one signal for each event, and none for those that have gone. Otherwise a thread that is
+    /// just taking a signal would leave another object's event without one.
     #[test]
     fn signals_go_with_their_events() {
         let queue = queue();

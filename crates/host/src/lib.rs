@@ -2,18 +2,18 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`events`] | what a program waits for on a descriptor |
+//! | [`events`] | events that a program waits for on a descriptor |
 //! | [`device`] | the device under its objects: process, port, peers, keys, work |
 //! | [`connections`] | the connection manager of this process, run on its device |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
-//! | `progress` | who does the work when nobody polls: one thread, asleep while idle |
-//! | `process` | what becomes of a device when its process forks, exits or fails |
-//! | [`capture`] | what crosses the links, written to a file for Wireshark |
-//! | `opening` | putting a device together, and setting it going |
+//! | `progress` | the work when nobody polls: one thread, asleep while idle |
+//! | `process` | the device when its process forks, exits or fails |
+//! | [`capture`] | the traffic of the links, written to a file for Wireshark |
+//! | `opening` | assembling a device and starting it |
 //!
-//! Each imports only those above it in this list.
+//! Each module imports only those above it in this list.
 //!
-//! Of unsafe code here and elsewhere each block says why it is sound.
+//! Unsafe code stands here and in a few other crates. Each block says why it is sound.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

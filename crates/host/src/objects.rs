@@ -1,4 +1,4 @@
-//! The objects a program makes on a device.
+//! The objects that a program makes on a device.
 
 mod adapter;
 mod completion_counter;

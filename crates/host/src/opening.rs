@@ -1,4 +1,4 @@
-//! Opening a device: what it needs of the machine, and who drives it.
+//! Opening a device: everything it needs of the machine, and its driver.
 
 use std::io;
 use std::sync::atomic::Ordering::*;
@@ -21,12 +21,12 @@ use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
 use crate::objects::Adapter;
 use crate::progress::Threads;
 
-/// How long whoever closes a device waits for the background thread to be done with what it is at.
+/// How long closing a device waits for the background thread's current round.
 const LAST_ROUND: Duration = Duration::from_secs(1);
 
 impl Adapter {
-    /// Opens a device for this process and starts its background thread, which ends with the last
-    /// reference to the device.
+    /// Opens a device for this process and starts its background thread. The thread ends with the last reference to the
+    /// device.
     pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
         let faults = options.faults.and_then(|faults| faults.network);
         Self::open_on(options, |registry, slot| {
@@ -37,7 +37,7 @@ impl Adapter {
         })
     }
 
-    /// Opens a device whose packets pass through a network, which is made for its slot in the registry.
+    /// Opens a device whose packets pass through a test network, which is made for its slot in the registry.
     pub(crate) fn open_on(
         options: Options,
         network: impl FnOnce(&Registry, u8) -> Option<Arc<dyn Network>>,
@@ -110,9 +110,9 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Gives it up. If nobody else has it, the device is closed when this returns: peers are told, and the
-    /// background thread, which may have been the last to have it, has ended. Whoever closes waits for a second at
-    /// most until the thread is done with what it is at: it may itself be waiting for a process that is stopped.
+    /// Gives up this reference. If it was the last, the device is closed when this returns: peers are told, and the
+    /// background thread has ended, even if the thread held the last reference. The thread may itself be waiting for a
+    /// process that is stopped, so this waits at most a second for its current round.
     pub fn close(self: Arc<Self>) {
         let (device, adapter) = (self.device().clone(), Arc::downgrade(&self));
         drop(self);
@@ -124,7 +124,7 @@ impl Adapter {
         let is_closed = adapter.strong_count() == 0;
         drop(holding);
         let thread = is_closed.then(|| device.work.thread.lock().take()).flatten();
-        // What it ended with has been told.
+        // How it ended has been reported.
         thread.map(JoinHandle::join);
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::testing::turn;
 
-    /// A program may exit as soon as it has closed its device: what is left to be done by then is lost.
+    /// A program may exit as soon as it has closed its device. Work left then is lost.
     #[test]
     fn a_device_is_closed_when_that_is_said_whoever_had_it_last() {
         let _turn = turn();
@@ -152,7 +152,7 @@ mod tests {
                 adapter.close();
                 weak.strong_count()
             });
-            // It keeps a device that nobody else has.
+            // The thread keeps a device that nobody else has.
             while weak.strong_count() > 1 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! What becomes of the device when its process forks, exits or fails.
+//! The end of the device's process: it forks, exits or fails.
 
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use transom_system::fork::ForkHandler;
 use crate::events::AsyncEvent;
 use crate::objects::{Adapter, Cq};
 
-/// How long a process that ends waits for peers to take what it has sent them.
+/// How long a process that ends waits for peers to take its messages.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
 impl Adapter {
-    /// Waits a little until peers on this host have taken what lies in their rings. Datagrams have completed,
-    /// and a peer that has not run since the first of them has not attached to this process yet: the ring
-    /// would be gone before it comes.
+    /// Waits a little until peers on this host have emptied their rings. Datagrams in them have completed already. A
+    /// peer that has not run since the first of them has not attached to this process yet, and the ring would be gone
+    /// before it does.
     pub(crate) fn let_peers_take_the_rest(&self) {
         let (process, until) = (self.device().process(), Instant::now() + LAST_WAIT);
         for peer in self.device().peers.all() {
@@ -66,7 +66,7 @@ impl ForkHandler for Adapter {
     fn at_exit(&self, until: Instant) {
         self.connections().end_all(until);
         let device = self.device();
-        // Delayed acknowledgements. In a forked child they are the parent's.
+        // Sends delayed acknowledgements. In a forked child they are the parent's.
         if device.port().wire().is_some() && self.is_own_device() {
             self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
         }
@@ -76,7 +76,7 @@ impl ForkHandler for Adapter {
         }
     }
 
-    /// Nothing is done for peers any more; the program is told, once.
+    /// Stops all work for peers, and tells the program once.
     fn fail(&self) {
         let device = self.device();
         if device.failed.swap(true, SeqCst) || !self.is_own_device() {
@@ -114,11 +114,10 @@ mod tests {
     use crate::events::EventQueue;
     use crate::testing::turn;
 
-    /// Says that this is the process that a test started for itself: all devices of a process fail
-    /// together.
+    /// Marks a process that a test started for itself, because all devices of a process fail together.
     const ALONE: &str = "TRANSOM_TEST_ALONE";
 
-    /// Whether this is that process; if not, runs the test in one.
+    /// Whether this is that process. If not, runs the test in one.
     #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
     fn alone(test: &str) -> bool {
         let is_alone = std::env::var_os(ALONE).is_some();
@@ -131,7 +130,7 @@ mod tests {
         is_alone
     }
 
-    /// Nobody is there to catch what happens on the background thread.
+    /// Nobody catches a panic on the background thread.
     /// Rules: AE-09
     #[test]
     fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
@@ -163,7 +162,7 @@ mod tests {
         assert!(!has_failed());
     }
 
-    /// What it was at when it panicked stands in its way where it tells of that.
+    /// The panic left a call of the connection manager half done, which must not keep the ids from hearing of it.
     /// Rules: AE-09, CM-46
     #[test]
     fn ids_hear_of_a_device_that_a_panic_of_their_connection_manager_has_ended() {
@@ -200,7 +199,7 @@ mod tests {
         adapter.close();
     }
 
-    /// A call that takes longer than is waited for tells it itself.
+    /// If a call takes longer than the patience, the call itself tells the ids.
     /// Rules: CM-46
     #[test]
     fn ids_hear_of_a_device_that_fails_during_a_long_call() {
@@ -238,7 +237,7 @@ mod tests {
         }
     }
 
-    /// A process that is not heard any more may be in the middle of a copy, so whoever revokes still waits for it.
+    /// A process that has failed may be in the middle of a copy, so a revocation still waits for it.
     /// Rules: DR-15
     #[test]
     fn what_a_process_is_using_stays_in_use_until_it_has_ended() {
@@ -259,7 +258,7 @@ mod tests {
         target.device().peers.forget(&lost);
         assert!(is_used(), "it lives on");
         let lost = target.device().peer(user.announcer().slot).expect("it is there still");
-        // As it is in the segment of one that has been killed.
+        // Leaves it in the segment, as a killed process would.
         std::mem::forget(announced);
         drop(peer);
         initiator.close();

@@ -1,13 +1,11 @@
-//! Who does the work: the caller's thread while it polls, else one background thread.
+//! Who does the work: the thread that polls, else one background thread.
 //!
-//! The thread sleeps on a pipe, on changes of the host's addresses, on the ends of its peers and of
-//! the other processes of the port, on word of packets that have come to nobody, on the wire's sockets
-//! while it listens, and on the next deadline.
-//! Others write to the pipe only while the process is `armed`. As long as the program polls, the
-//! thread leaves the work to it and just looks every millisecond whether it still polls; once it does
-//! not, the thread arms and sleeps until there is something to do. A thread of the program's that sleeps
-//! until there is a completion event is woken instead of it, and does what peers have sent ([`asleep`]).
-//! An idle process is not woken at all.
+//! The thread sleeps on a pipe, on changes of the host's addresses, on the ends of its peers and of the other processes
+//! of the port, on reports of packets that reached nobody, on the wire's sockets while it listens, and on the next
+//! deadline. Others write to the pipe only while the process is `armed`. As long as the program polls, the thread
+//! leaves the work to it, and only checks every millisecond whether it still polls. Once it does not, the thread arms
+//! and sleeps until there is work. A thread of the program that sleeps for a completion event is woken in its place,
+//! and does the work that peers have sent ([`asleep`]). Nothing wakes an idle process.
 
 mod asleep;
 mod background;
@@ -28,7 +26,7 @@ use transom_system::{clock, failure, say};
 use crate::device::{Answered, Device, Direction, Due, Interface};
 use crate::objects::{Adapter, Cq, Deferred, Driver, Recipient};
 
-/// Who makes progress: what to leave to others depends on it.
+/// Who makes progress. It decides which work can be left to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worker {
     /// A poll of the program.
@@ -37,23 +35,23 @@ enum Worker {
     Beside,
     /// The background thread, for a program that does not poll.
     Instead,
-    /// Somebody who wants all done that can be done.
+    /// A caller who wants everything done that can be done.
     All,
 }
 
 impl Worker {
-    /// Whether acknowledgements of what arrives now may be delayed.
+    /// Whether acknowledgements of the packets that arrive now may be delayed.
     fn may_delay(self) -> bool {
         matches!(self, Self::Poll | Self::Beside)
     }
 
-    /// Whether those that wait are left to the program until they have waited in vain.
+    /// Whether delayed acknowledgements are left to the program until they have waited in vain.
     fn leaves_delayed(self) -> bool {
         matches!(self, Self::Beside | Self::Instead)
     }
 }
 
-/// Drives devices by the threads that call them, and one of its own for each.
+/// Drives devices by the threads that call them, and one background thread for each.
 pub(crate) struct Threads;
 
 impl Driver for Threads {
@@ -67,8 +65,7 @@ impl Driver for Threads {
 }
 
 impl Adapter {
-    /// Takes up to `limit` completions of a queue, making progress if there are none; `None` if the
-    /// queue has overrun.
+    /// Takes up to `limit` completions of a queue. Makes progress if there are none. `None` if the queue has overrun.
     #[inline]
     pub fn poll(
         &self,
@@ -83,7 +80,7 @@ impl Adapter {
         }
     }
 
-    /// Out of the way of a poll that finds something.
+    /// Kept out of line, so that a poll that finds something stays short.
     #[inline(never)]
     fn progress_and_take(
         &self,
@@ -95,20 +92,20 @@ impl Adapter {
         cq.take(limit, each)
     }
 
-    /// What a poll does when it finds its queue empty; for a program that looks for what has been done in another
-    /// way, as long as it waits.
+    /// The work of a poll that finds its queue empty. Call it for a program that waits for results in another way, as
+    /// long as it waits.
     pub fn progress(&self) {
         self.device().work.note_poll();
         Dispatch { adapter: self }.progress_from_poll();
     }
 
-    /// The program is about to sleep until it is told: have new messages wake the thread.
+    /// The program is about to sleep until it is told. Makes new messages wake the thread.
     pub fn expect_sleep(&self) {
         Dispatch { adapter: self }.expect_sleep();
     }
 }
 
-/// Brings what arrives to the queue pairs it is for, and carries out what they have left.
+/// Brings arrivals to their queue pairs, and carries out the work that those have left.
 #[derive(Clone, Copy)]
 struct Dispatch<'a> {
     adapter: &'a Adapter,
@@ -120,9 +117,9 @@ impl<'a> Dispatch<'a> {
         self.adapter.device()
     }
 
-    /// What a poll does when it finds its queue empty.
+    /// The work of a poll that finds its queue empty.
     fn progress_from_poll(self) {
-        // One of several pollers may be lost count of; any change tells the thread enough.
+        // Several pollers may miscount. Any change tells the thread enough.
         let polls = &self.device().work.polls_in_vain;
         polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
         self.progress_for(Worker::Poll);
@@ -158,7 +155,7 @@ impl<'a> Dispatch<'a> {
         self.end_lost_peers();
     }
 
-    /// Takes what peers on this host have sent; whether they have told of something.
+    /// Takes messages from peers on this host. Returns whether peers have signalled.
     #[inline]
     fn take_inboxes(self) -> bool {
         let mut told = false;
@@ -173,18 +170,18 @@ impl<'a> Dispatch<'a> {
         told
     }
 
-    /// Has peers tell this process of all they send again, and takes what they have sent without.
+    /// Makes peers signal everything they send again, and takes messages they sent without a signal.
     fn end_watching(self) {
         let polls = self.device().work.polls_in_vain.load(Relaxed);
         self.device().peers.watched.end(polls).iter().for_each(|peer| self.take_from(peer));
     }
 
-    /// Whether peers have sent something that is not taken yet: just now, or they are out of reach.
+    /// Whether peers have sent something that is not taken yet: just now, or while they were out of reach.
     fn has_inbox(self) -> bool {
         self.device().process().segment().header().inbox.iter().any(|bits| bits.load(Acquire) != 0)
     }
 
-    /// Takes what came over the wire, and goes on with what waited for room.
+    /// Takes packets from the wire, and goes on with work that waited for room.
     fn progress_wire(self, wire: &Wire, worker: Worker) {
         let delaying = match worker.leaves_delayed() {
             true => wire.delayed_ack.take_late(clock::steady()),
@@ -208,9 +205,8 @@ impl<'a> Dispatch<'a> {
         });
     }
 
-    /// Takes the packets that have come before a deadline has been noticed: they may lie in the socket, or
-    /// another thread may be taking them, which has lost its processor. False if a poll leaves it all
-    /// to that thread.
+    /// Takes the packets that came before a deadline was noticed. They may lie in the socket, or another thread may be
+    /// taking them and have lost its processor. False if a poll leaves all of it to that thread.
     #[cold]
     fn take_what_is_in_time(self, worker: Worker) -> bool {
         match worker {
@@ -240,7 +236,7 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// Has happen what a user wants to happen to the device now.
+    /// Makes an injected incident happen to the device now.
     #[cold]
     fn cause(self, kind: IncidentKind) {
         match kind {
@@ -261,7 +257,7 @@ impl<'a> Dispatch<'a> {
         while bits != 0 {
             let slot = (word * 64) as u32 + bits.trailing_zeros();
             bits &= bits - 1;
-            // First what is left of a process that has ended or made way for another.
+            // First handle the rest of a process that has ended or made way for another.
             if let Some(peer) = self.device().peers.attached(slot as u8) {
                 self.take_from(&peer);
                 if !peer.is_gone() {
@@ -276,7 +272,7 @@ impl<'a> Dispatch<'a> {
             match self.device().reach(slot as u8) {
                 Ok(Some(peer)) => self.take_from(&peer),
                 Ok(None) => {}
-                // What it has sent waits until it can be reached.
+                // Its messages wait until it can be reached.
                 Err(_) => {
                     self.device().peer(slot as u8);
                     self.device().process().segment().header().inbox[word]
@@ -286,7 +282,7 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// Takes what a peer has sent, and goes on with what waited for it.
+    /// Takes messages from a peer, and goes on with work that waited for it.
     fn take_from(self, peer: &Arc<Peer>) {
         let departed = peer.segment.header().departed.load(Acquire) == 1;
         if !self.drain_peer(peer) {
@@ -299,7 +295,7 @@ impl<'a> Dispatch<'a> {
         self.advance_stalled(peer);
     }
 
-    /// Takes what a peer has sent; false if it does not speak our language.
+    /// Takes messages from a peer. False if they are malformed.
     fn drain_peer(self, peer: &Arc<Peer>) -> bool {
         let taken = peer.receive(self.device().process(), |arrived, replying| {
             let Arrived { what, mut data } = arrived;
@@ -324,7 +320,7 @@ impl<'a> Dispatch<'a> {
         taken.is_ok()
     }
 
-    /// Receives a plain SEND; false if it is to be taken as any other request.
+    /// Receives a plain SEND. False if it has to be taken like any other request.
     #[inline]
     fn receive_at_once(
         self,
@@ -394,8 +390,7 @@ impl<'a> Dispatch<'a> {
         qp.on_reply(answer, data);
     }
 
-    /// A peer has ended: what it sent before still counts, the rest of what was under way to it is
-    /// lost.
+    /// A peer has ended. Messages that it sent before still count; the rest of the traffic with it is lost.
     fn lose_peer(self, peer: &Arc<Peer>) {
         if !peer.is_gone() {
             self.drain_peer(peer);
@@ -412,7 +407,7 @@ impl<'a> Dispatch<'a> {
         for qp in self.adapter.queue_pairs.all() {
             qp.on_peer_lost(peer);
         }
-        // Whoever waited for room there need not wait any more: what is sent to nobody has gone.
+        // Work that waited for room there need not wait any more: messages to nobody count as gone.
         self.advance_stalled(peer);
     }
 
@@ -424,14 +419,13 @@ impl<'a> Dispatch<'a> {
         });
     }
 
-    /// Tells queue pairs of peers that were found to have ended by somebody who held locks. Nothing is locked
-    /// here.
+    /// Tells queue pairs of peers that a thread found to have ended while it held locks. Nothing is locked here.
     #[inline]
     fn end_lost_peers(self) {
         #[cfg(test)]
         assert!(!self.device().work.panics.load(Acquire), "a test wants it");
         while let Some(peer) = self.device().work.take_lost() {
-            // What was sent to an inherited device is its parent's.
+            // Messages to an inherited device are for its parent.
             if !self.device().process().is_inherited() {
                 self.drain_peer(&peer);
                 self.end_what_was_under_way(&peer);
@@ -439,16 +433,16 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// Has peers wake this process in this way from now on, and takes what they have sent before.
+    /// Makes peers wake this process in this way from now on, and takes messages that they sent before.
     fn arm(self, wakeup: Wakeup) {
         self.device().process().segment().header().arm(wakeup);
-        // What came before that was seen brought no wake-up.
+        // Messages sent before they saw that brought no wake-up.
         self.end_watching();
         self.take_inboxes();
         self.end_lost_peers();
     }
 
-    /// The program is about to sleep until it is told: have new messages wake the thread.
+    /// The program is about to sleep until it is told. Makes new messages wake the thread.
     fn expect_sleep(self) {
         if self.device().process().is_inherited() {
             return;
@@ -476,7 +470,7 @@ mod tests {
     use crate::objects::CqConfig;
     use crate::testing::OnTheWire;
 
-    /// What the thread brings, a poll finds: a program that is served by it polls all the same.
+    /// A poll finds the thread's completions: a program that the thread serves polls all the same.
     #[test]
     fn whoever_looks_for_what_has_been_done_counts_as_one_that_polls() {
         let adapter = OnTheWire::open();
@@ -493,12 +487,12 @@ mod tests {
         assert_eq!(adapter.poll(&cq, 1, |_, completion| assert_eq!(completion.wr_id, 1)), Some(1));
         assert!(work.has_polled(true));
         assert!(!work.has_polled(false));
-        // One that waits for a completion counter looks there.
+        // A program that waits for a completion counter looks there.
         adapter.progress();
         assert!(work.has_polled(false));
     }
 
-    /// A look for packets is a system call, which a message of a peer would wait for.
+    /// Looking for packets is a system call, and messages of a peer would have to wait for it.
     #[test]
     fn few_polls_look_for_packets_while_messages_come_without_them() {
         let adapter = OnTheWire::open();
@@ -508,7 +502,7 @@ mod tests {
         // The background thread waits meanwhile.
         let _held = device.work.working.lock();
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
-        // To no queue pair of this process, and with a wrong ICRC.
+        // A packet for no queue pair of this process, with a wrong ICRC.
         let mut packet = [0; 20];
         packet[5] = device.process().announcer().slot;
         let polls_until_it_is_seen = || {

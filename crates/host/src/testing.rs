@@ -8,10 +8,10 @@ use transom_net::Network;
 
 use crate::{Adapter, Options};
 
-/// The turn of one test, of all processes that run them.
+/// The turn of one test, among all processes that run tests.
 ///
 /// When a device comes or goes, packets of others may go astray for a moment and come late, handed on. A test that
-/// says when they come needs to be alone.
+/// depends on when they come needs to be alone.
 pub(crate) fn turn() -> File {
     let this = std::env::current_exe().expect("a test has a path");
     let turn = File::open(this).expect("it can be read");

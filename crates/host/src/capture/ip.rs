@@ -10,8 +10,8 @@ const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Appends the headers for `payload` on its path, and the payload itpath. `None` if the addresses are
-/// of two families, or it is too long for a datagram.
+/// Appends the headers for `payload` on its path, then the payload itself. `None` if the two addresses are of different
+/// families, or if the payload is too long for a datagram.
 pub(super) fn write(
     path: &Path,
     identification: u16,
@@ -49,7 +49,7 @@ pub(super) fn write(
     out.extend([0; 2]);
     out.extend(payload);
     if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
-        // Readers take a checksum of zero for a mistake in IPv6, though RoCE allows it.
+        // RoCE allows a checksum of zero in IPv6, but readers show it as a mistake.
         let addresses = sum(&source.octets()) + sum(&destination.octets());
         let all = addresses + u64::from(UDP) + u64::from(length) + sum(&out[udp..]);
         let checksum = match !fold(all) {
@@ -61,7 +61,7 @@ pub(super) fn write(
     Some(())
 }
 
-/// The sum of 16-bit words; a last byte alone is the upper half of one.
+/// The sum of 16-bit words. An odd last byte is the upper half of a word.
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks(2).map(|pair| match *pair {
         [high, low] => u64::from(high) << 8 | u64::from(low),

@@ -1,4 +1,4 @@
-//! Shows a capture what crosses the links.
+//! Shows a capture the traffic of the links.
 
 use transom_device::execution::one_sided::CHUNK;
 use transom_device::execution::{Reply, Request, Source};
@@ -12,7 +12,7 @@ use transom_wire::{NakCode, Syndrome};
 use super::Capture;
 use crate::device::{Answered, Direction, Interface, Observer};
 
-/// Writes down what it is shown.
+/// Writes down everything it is shown.
 pub(crate) struct CaptureObserver {
     /// Where to.
     pub(crate) capture: Capture,
@@ -43,14 +43,14 @@ impl Observer for CaptureObserver {
         request: &Request,
         data: &mut dyn Source,
     ) {
-        // Another process may say anything; no segment is longer.
+        // Another process may write anything here, but no segment is longer.
         if request.length > CHUNK {
             return;
         }
         let mut bytes = Vec::new();
         if request.body.carries_data() {
             bytes.resize(request.length as usize, 0);
-            // What cannot be read is not sent either.
+            // If the data cannot be read, it is not sent either.
             if data.read(0, &mut bytes).is_err() {
                 return;
             }
@@ -113,7 +113,7 @@ fn explain(registry: &Registry, slot: u8, reason: u8, of: QpNumber) -> String {
     }
 }
 
-/// The words for the refusal that a packet tells, if it is one by the process in a slot.
+/// The words for the refusal that a packet carries, if it is a refusal by the process in a slot.
 fn reason_of_nak(registry: &Registry, slot: u8, packet: &Packet<'_>) -> Option<String> {
     let Operation::Acknowledge(aeth) = packet.operation else { return None };
     match aeth.syndrome()? {

@@ -1,8 +1,8 @@
 //! The blocks of a pcapng file, as draft-ietf-opsawg-pcapng has them, in the byte order of little-endian
 //! machines.
 //!
-//! Written here, not by a library: what is needed is to append single blocks with comments to a file
-//! that has its header, and the libraries write a file from its beginning to its end.
+//! They are written here and not by a library. We append single blocks with comments to a file that has its header; the
+//! libraries write a file from its beginning to its end.
 
 use crate::device::{Direction, Interface};
 
@@ -18,10 +18,10 @@ const PACKET_FLAGS: u16 = 2;
 const INTERFACE_NAME: u16 = 2;
 const SECTION_APPLICATION: u16 = 4;
 const INTERFACE_RESOLUTION: u16 = 9;
-/// Times are in nanoseconds: ten to the minus nine.
+/// Times are in nanoseconds: 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
 
-/// The longest comment; an option's length has 16 bits.
+/// The longest comment, in bytes. An option's length has 16 bits.
 const MAX_COMMENT: usize = 60_000;
 
 /// The blocks that a file begins with.
@@ -30,7 +30,7 @@ pub(super) fn header() -> Vec<u8> {
     let section = Block::begin(&mut bytes, SECTION_HEADER);
     section.bytes.extend(BYTE_ORDER_MAGIC.to_le_bytes());
     section.bytes.extend([1, 0, 0, 0]);
-    // How long the section gets is not known.
+    // The length of the section is not known in advance.
     section.bytes.extend(u64::MAX.to_le_bytes());
     section
         .option(SECTION_APPLICATION, concat!("transom ", env!("CARGO_PKG_VERSION")).as_bytes())
@@ -38,7 +38,7 @@ pub(super) fn header() -> Vec<u8> {
     for interface in Interface::ALL {
         let block = Block::begin(&mut bytes, INTERFACE_DESCRIPTION);
         block.bytes.extend(LINKTYPE_RAW.to_le_bytes());
-        // Reserved, and no limit for the length of packets.
+        // Two reserved bytes, and no limit on the length of packets.
         block.bytes.extend([0; 6]);
         block
             .option(INTERFACE_NAME, interface.name().as_bytes())
@@ -72,7 +72,7 @@ pub(super) fn packet(
     block.end();
 }
 
-/// A block being written: its length stands at both ends.
+/// A block being written. Its length stands at both ends.
 struct Block<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
@@ -94,7 +94,7 @@ impl<'a> Block<'a> {
         self
     }
 
-    /// Every block here has options, so their end is told.
+    /// Every block here has options, so an end of options is needed.
     fn end(self) {
         self.bytes.extend([0; 4]);
         let length = (self.bytes.len() - self.start + 4) as u32;
@@ -103,7 +103,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Everything begins at a multiple of four; so does the first block of a buffer.
+/// Pads to a multiple of four bytes, where everything in a file begins. The first block of a buffer begins there too.
 fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }

@@ -1,9 +1,8 @@
 //! The packets that a network would have carried for the segments of a link without packets.
 //!
-//! A link hands over a message in a few large segments and numbers messages; a network has packets of
-//! the path MTU and numbers those. So each connection's packets are counted here from its first
-//! message on, which both sides number alike. Messages are remembered until they are answered: one
-//! that is sent again has the PSNs that it had.
+//! A link hands over a message in a few large segments and numbers messages. A network has packets of the path MTU and
+//! numbers packets. So each connection's packets are counted here from its first message, which both sides number
+//! alike. A message is remembered until it is answered, so that it has the same PSNs when it is sent again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,7 +19,7 @@ use transom_wire::{Psn, Syndrome};
 
 use crate::device::Answered;
 
-/// Messages of a queue pair that are remembered: more than a send queue holds.
+/// The most messages of a queue pair that are remembered: more than a send queue holds.
 const MOST_BEGUN: usize = 1 << 16;
 
 /// The packets of every queue pair that sends, by its number.
@@ -47,15 +46,15 @@ struct Message {
     body: Body,
     /// It is one of XRC.
     xrc: bool,
-    /// Bytes of all its segments but the last.
+    /// The length of each of its segments but the last, in bytes.
     segment: u64,
     total: u64,
-    /// Bytes whose segments are answered.
+    /// How many bytes are answered, in whole segments.
     answered: u64,
 }
 
 impl Streams {
-    /// The queue pair of this number is connected anew, by this path.
+    /// The queue pair of this number has been connected anew, by this path.
     pub(super) fn connect(&mut self, from: QpNumber, path: Path) {
         self.0.insert(from.bits(), Stream::new(path));
     }
@@ -101,7 +100,7 @@ impl Stream {
         let message = self.message(request);
         let psn = self.psn(&message, request.offset);
         let segment = match request.body {
-            // Asked for at once, whatever the link's segments.
+            // The packet network asks for all of it at once, whatever the link's segments are.
             Body::Read { .. } if request.offset > 0 => return,
             Body::Read { .. } => Request { message: psn, length: request.total, ..*request },
             _ => Request { message: psn, ..*request },
@@ -120,7 +119,7 @@ impl Stream {
         }
     }
 
-    /// The message of a segment: begun with it, or known.
+    /// The message of a segment: a new one if the segment begins it, else the one already known.
     fn message(&mut self, request: &Request) -> Message {
         let known = self.begun.iter_mut().find(|message| message.number == request.message);
         if let Some(message) = known {
@@ -130,8 +129,8 @@ impl Stream {
             }
             return *message;
         }
-        // The first PSN is the number of the first message. Messages that were not seen in between
-        // count as one packet each.
+        // The first PSN is the number of the first message. Each message in between that was not seen counts as one
+        // packet.
         let first = self.next.map_or(request.message, |(number, psn)| {
             psn.plus(request.message.value().wrapping_sub(number.value()))
         });
@@ -227,7 +226,7 @@ impl Stream {
                 }
             }
             Reply::NotReady(timer) => {
-                // A WRITE with immediate data wants its receive with its last packet.
+                // A WRITE with immediate data takes its receive with its last packet.
                 let write = matches!(message.body, Body::Write { .. });
                 let psn = if write { end } else { here };
                 let syndrome = Syndrome::RnrNak(timer);

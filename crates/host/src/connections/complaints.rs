@@ -1,4 +1,4 @@
-//! What `transom explain` tells of connections that did not come about.
+//! Notes for `transom explain` why connections did not come about.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::ports::SharedPorts;
 use super::routes;
 use crate::device::Device;
 
-/// Requests that are refused are noted no more often than this, in nanoseconds: whoever sends many is not
-/// to push out what others want to know, nor to keep this process busy.
+/// The least time between two notes of refused requests, in nanoseconds. A sender of many requests must not push out
+/// other notes, nor keep this process busy.
 const SELDOM: u64 = 100_000_000;
 
 /// Notes them.
@@ -30,7 +30,7 @@ impl Complaints {
         Self { device, last: 0 }
     }
 
-    /// Notes an event that says so, of an id with these addresses.
+    /// Notes an event that reports a failure, for an id with these addresses.
     pub(super) fn of_event(
         &self,
         (source, destination): (Option<SocketAddr>, Option<SocketAddr>),
@@ -50,7 +50,7 @@ impl Complaints {
             Happened::Disconnected { timed_out: true } => (ConnectionFault::NotConfirmed, 0),
             Happened::DeviceRemoval => (ConnectionFault::DeviceRemoved, 0),
             Happened::AddressChange => (ConnectionFault::AddressChanged, 0),
-            // As they should be, or the program's own.
+            // These are no failures, or are the program's own doing.
             Happened::AddressResolved
             | Happened::RouteResolved
             | Happened::ConnectRequest { .. }
@@ -70,7 +70,7 @@ impl Complaints {
             _ => destination,
         };
         let text = happened.private_data().split(|byte| *byte == 0).next().unwrap_or_default();
-        // What others listen on is known of this host.
+        // Listeners are known only on this host.
         let is_rejected = matches!(fault, ConnectionFault::Rejected | ConnectionFault::NotServed);
         let space = space.filter(|_| is_rejected && self.is_of_this_host(destination.ip()));
         let listening = Listening::beside(space, destination, ports);
@@ -84,14 +84,15 @@ impl Complaints {
         });
     }
 
-    /// Notes that a message of an id with these addresses has found no way, for this errno. It goes again.
+    /// Notes that a message of an id with these addresses found no route, with this errno. The message is sent again
+    /// later.
     pub(super) fn of_way(&self, ends: (Option<SocketAddr>, Option<SocketAddr>), errno: i32) {
         if let (Some(source), Some(destination)) = ends {
             self.note(&record(ConnectionFault::NoRoute, errno as u32, (source, destination)));
         }
     }
 
-    /// Notes that a request which came here did not get what it asked for.
+    /// Notes that a request which arrived here did not get what it asked for.
     pub(super) fn of_request(
         &mut self,
         datagram: &ManagementDatagram,
@@ -133,7 +134,7 @@ impl Complaints {
     }
 }
 
-/// What there is to note of any connection that does not come about now.
+/// Notes everything known about a connection that does not come about now.
 fn record(
     fault: ConnectionFault,
     code: u32,
@@ -152,13 +153,13 @@ fn record(
     }
 }
 
-/// Who listens beside an address and port.
+/// The listeners near an address and port.
 #[derive(Default)]
 struct Listening {
-    /// Where nobody listens on the port: that with its bytes swapped if somebody listens there, else the nearest;
-    /// zero if there is none.
+    /// If nobody listens on the port: the port with its bytes swapped if somebody listens there, else the nearest one.
+    /// Zero if there is none.
     nearest: u16,
-    /// Where somebody listens on the port: an address of theirs, if nobody listens at the one asked for.
+    /// If somebody listens on the port, but not at the address asked for: one address where they do.
     listens_at: Option<IpAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! Where messages go: to this process, to another of this host, or to the network.
+//! Sends each message to where it goes: this process, another of this host, or the network.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,23 +30,23 @@ use super::routes::reached_by;
 use super::starting::Starting;
 use crate::device::{Device, Interface};
 
-/// Messages that wait for room in the socket. More are lost, as on a network.
+/// How many messages wait for room in the socket. More are lost, as on a network.
 const UNSENT: usize = 1024;
-/// The port that a request comes from which is handed on to another user: nobody looks at it.
+/// The source port of a request that is handed on to another user. Nobody looks at it.
 const FROM: u16 = 0xc000;
-/// When they are tried again, in nanoseconds.
+/// How long until they are tried again, in nanoseconds.
 const AGAIN: u64 = 100_000;
 
 /// Whose a message is.
 enum Owner {
-    /// This process's: it has what the message is about, or answers because nobody has.
+    /// This process's. It has the object that the message is about, or it answers because nobody has.
     Me,
     Process(u8),
-    /// Of a process of another user's, who does not have the port.
+    /// That of a process of another user, which does not have the port.
     Guest(u8),
-    /// It may be anybody's.
+    /// Any process may be the one.
     All,
-    /// A request for a port that nobody has, which is this process's to refuse.
+    /// A request for a port that nobody has. This process has to refuse it.
     NobodyYet,
     /// Nobody's: it is no message.
     Nobody,
@@ -58,24 +58,24 @@ pub(super) struct Exchange {
     pipe: ManagementPipe,
     /// The other processes that take messages.
     others: Vec<Life>,
-    /// Some could not be watched, as where no descriptor was left.
+    /// Some could not be watched, for example because no descriptor was left.
     some_unwatched: bool,
     unsent: VecDeque<Transmit>,
-    /// What was said for processes that have ended.
+    /// Messages that were sent for processes that have ended.
     farewells: Farewells,
     starting: Starting,
-    /// When what waits is tried again.
+    /// When waiting messages are tried again.
     again: Option<u64>,
-    /// Numbers of packets, which nobody looks at.
+    /// Numbers for packets. Nobody looks at them.
     psn: Psn,
-    /// What a user wants to become of messages that arrive.
+    /// The faults that a user injects into arriving messages.
     pub(super) faults: MessageFaults,
-    /// A descriptor of the pipe that can be waited for without this.
+    /// A descriptor of the pipe that you can wait for without this object.
     readable: Arc<OwnedFd>,
 }
 
 impl Exchange {
-    /// Lets the other processes know that this one takes messages.
+    /// Announces to the other processes that this one takes messages.
     pub(super) fn open(device: Arc<Device>) -> io::Result<Self> {
         let process = device.process();
         let (registry, slot) = (process.registry(), process.announcer().slot);
@@ -103,7 +103,7 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// What to wait for: messages, and the ends of the others.
+    /// The descriptors to wait for: messages, and the ends of the other processes.
     pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
         let lives = self.others.iter().map(|life| life.descriptor().clone());
         std::iter::once(self.readable.clone()).chain(lives).collect()
@@ -125,7 +125,7 @@ impl Exchange {
         }
     }
 
-    /// Those of the others that have ended. They are not watched any more then.
+    /// Takes the processes that have ended. They are no longer watched.
     pub(super) fn take_ended(&mut self) -> Vec<Announcer> {
         if self.some_unwatched {
             self.watch();
@@ -144,7 +144,7 @@ impl Exchange {
         }
     }
 
-    /// Sends what is said for a process that has ended. It is said again where it may be lost.
+    /// Sends a message for a process that has ended. It is repeated if it may get lost.
     pub(super) fn send_last(
         &mut self,
         transmit: Transmit,
@@ -161,7 +161,7 @@ impl Exchange {
         !here || self.device.options().wire_only || self.is_for_another_user(transmit, ports)
     }
 
-    /// Sends a message; one for this process itself is given back.
+    /// Sends a message. Gives back a message for this process itself.
     pub(super) fn send(
         &mut self,
         transmit: Transmit,
@@ -188,8 +188,8 @@ impl Exchange {
         self.hand_on(datagram, Interface::Local, ports)
     }
 
-    /// Whether a message to this host is for a process of another user: one that is about his connection, or a
-    /// request for a service that nobody of this user has, where another one has the port.
+    /// Whether a message to this host is for a process of another user. It is if it is about that process's connection,
+    /// or if it asks for a service that no process of this user has and another user has the port.
     fn is_for_another_user(&self, transmit: &Transmit, ports: &Connections) -> bool {
         let registry = self.device.process().registry();
         match transmit.mad.receiver() {
@@ -207,7 +207,7 @@ impl Exchange {
         }
     }
 
-    /// Sends what found no room, as far as there is some now.
+    /// Sends messages that found no room earlier, as far as there is room now.
     pub(super) fn send_rest(&mut self) {
         self.again = None;
         for farewell in self.farewells.take_due(clock::steady()) {
@@ -221,7 +221,7 @@ impl Exchange {
         }
     }
 
-    /// The last time: processes of this host that are busy get what they are to have.
+    /// The last round: busy processes of this host still get their messages.
     pub(super) fn finish(mut self) {
         self.send_rest();
         while self.pipe.deadline(0).is_some() {
@@ -230,8 +230,8 @@ impl Exchange {
         }
     }
 
-    /// When to call [`Exchange::send_rest`], or to take what is late. Each call of a program asks for it, which is
-    /// not to put off what waits.
+    /// When to call [`Exchange::send_rest`] or take late messages. Each call of a program asks for this, and must not
+    /// push the time back.
     pub(super) fn deadline(&mut self) -> Option<u64> {
         let now = clock::steady();
         let of_unsent = (!self.unsent.is_empty()).then(|| now + AGAIN);
@@ -242,7 +242,7 @@ impl Exchange {
         self.again.into_iter().chain(of_others).min()
     }
 
-    /// Gives a message that has come so to its process; one for this process is given back.
+    /// Hands a message that reached the wrong process on to its own. Gives back a message for this process.
     pub(super) fn hand_on(
         &mut self,
         datagram: ManagementDatagram,
@@ -256,7 +256,7 @@ impl Exchange {
                 let opened = self.device.process().registry().last_opened();
                 self.starting.wait(datagram, by, opened, clock::steady())
             }
-            // Where it has ended meanwhile this one answers for it.
+            // If that process has ended meanwhile, this one answers in its place.
             Owner::Process(slot) => {
                 let sent = self.pipe.send(slot, Note::Datagram(datagram), clock::steady());
                 (!sent).then_some(datagram)
@@ -272,7 +272,8 @@ impl Exchange {
         }
     }
 
-    /// Requests for ports that nobody had: those that are this process's now, or that nobody has come for.
+    /// Takes the requests for ports that nobody had, if their port is this process's now or nobody has come for it in
+    /// time.
     pub(super) fn take_started(&mut self, ports: &Connections) -> Vec<ManagementDatagram> {
         let now = clock::steady();
         let mut mine = Vec::new();
@@ -294,7 +295,7 @@ impl Exchange {
                     let from_here = self.device.port().is_here(&gid(datagram.source));
                     let taker = taker(service, destination(&mad.message), from_here, ports);
                     let owner = taker.map(|it| it.owner);
-                    // All connections are looked through, which nobody outside is to cause.
+                    // This looks through all connections, so no outsider may cause it.
                     let near = || match by {
                         Interface::Loopback | Interface::Local => connected_at(service, ports),
                         Interface::Wire => None,
@@ -311,7 +312,7 @@ impl Exchange {
                 Receiver::Id(CommId(id)) => Some((id >> 24) as u8),
                 Receiver::Peer(..) => return Owner::All,
             },
-            // There is a reason to refuse it with.
+            // There is an error code to refuse it with.
             Err(Ignored::Impossible { .. }) => None,
             Err(_) => return Owner::Nobody,
         };
@@ -323,7 +324,7 @@ impl Exchange {
         packet(self.psn)
     }
 
-    /// Hands a request that has come by the network on to a process of another user; false if it has gone.
+    /// Hands a request from the network on to a process of another user. False if that process has gone.
     fn give_to_guest(&self, slot: u8, datagram: &ManagementDatagram) -> bool {
         let ManagementDatagram { source, destination, mad } = datagram;
         let (source, destination, hop_limit) = (*source, *destination, 64);
@@ -341,8 +342,7 @@ impl Exchange {
         wire.is_some_and(|wire| wire.hand_to_guest(slot, &path, &packet))
     }
 
-    /// Sends a message to the network; false if there was no room in the socket. What finds no way is
-    /// lost.
+    /// Sends a message to the network. False if the socket had no room. A message without a route is lost.
     fn send_packet(&mut self, transmit: &Transmit) -> bool {
         let port = self.device.port();
         let Some(wire) = port.open_wire().ok().and_then(|()| port.wire()) else { return true };
@@ -365,7 +365,7 @@ pub(super) fn packet(psn: Psn) -> Packet<'static> {
     Packet::new(transport, Operation::SendOnly(Ending::Plain), GSI_QPN, psn)
 }
 
-/// The way of a message's packet, by the addresses of this host.
+/// The route of a message's packet, between addresses of this host.
 pub(super) fn path(transmit: &Transmit, addresses: &Addresses) -> Path {
     let address = Address {
         gid: gid(transmit.destination),
@@ -377,8 +377,8 @@ pub(super) fn path(transmit: &Transmit, addresses: &Addresses) -> Path {
     Path::from_table(addresses, &address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64)
 }
 
-/// Who takes requests for a service: who listens at this address, or else at any. Where nobody does, who
-/// has the port and may be about to.
+/// The process that takes requests for a service: the one that listens at this address, or else at any address. If
+/// nobody listens: the one that has the port and may listen soon.
 fn taker(
     service: ServiceId,
     destination: Option<IpAddr>,
@@ -391,11 +391,11 @@ fn taker(
     let at = |it: &&&ClaimedPort| Some(it.claim.address.ip()) == destination;
     let takes = |it: &&&ClaimedPort| destination.is_some_and(|ip| it.claim.takes(ip, from_here));
     let found = listeners.iter().find(at).or_else(|| listeners.iter().find(takes));
-    // Whoever is there says why it does not take it.
+    // A process that has the port can say why it does not take the request.
     found.copied().or(listeners.first().copied()).or(all.first()).copied()
 }
 
-/// Who has a connection at the port of a service, and may come to listen there again (rule CM-56).
+/// The process that has a connection at the port of a service, and may listen there again (rule CM-56).
 fn connected_at(service: ServiceId, ports: &Connections) -> Option<Announcer> {
     let (_, port) = service.port()?;
     ports.lock().ok()?.connected_at(port)
@@ -411,7 +411,7 @@ fn destination(message: &Message) -> Option<IpAddr> {
     Some(IpHeader::read(private_data.first_chunk()?)?.addresses.destination())
 }
 
-/// Where a message has come from, as the engine has it.
+/// Where a message came from, in the engine's terms.
 pub(super) fn arrival(datagram: &ManagementDatagram) -> Arrival {
     let ManagementDatagram { source, destination, .. } = *datagram;
     Arrival { source, destination }
@@ -425,7 +425,7 @@ mod tests {
     use crate::testing::turn;
     use crate::{Adapter, Options};
 
-    /// Whoever asks for the time of the next attempt, as each call does, does not put it off.
+    /// Each call asks for the time of the next attempt. Asking does not push it back.
     #[test]
     fn what_waits_for_room_is_tried_again_however_many_calls_come() {
         let _turn = turn();

@@ -8,7 +8,7 @@ const FIRST: u64 = 100_000_000;
 /// How often it is sent again. All takes less than a second, because the sender may have nothing else to live for.
 const TIMES: u32 = 4;
 
-/// What is to be said again.
+/// The messages to repeat.
 #[derive(Default)]
 pub(super) struct Farewells(Vec<Farewell>);
 
@@ -27,14 +27,15 @@ impl Farewell {
 }
 
 impl Farewells {
-    /// A message went out by a packet, which may be lost. Who waits for another than a DREQ sends its own again.
+    /// A message was sent as a packet, which may be lost. Only DREQs are repeated here: the sender of any other message
+    /// repeats its own.
     pub(super) fn said(&mut self, transmit: Transmit, now: u64) {
         if matches!(transmit.mad.message, Message::Dreq(_)) {
             self.0.push(Farewell { transmit, said_first: now, times: 0 });
         }
     }
 
-    /// What is to be said again now.
+    /// Takes the messages that are due now.
     pub(super) fn take_due(&mut self, now: u64) -> Vec<Transmit> {
         let due = self.0.iter_mut().filter(|farewell| farewell.due() <= now);
         let due = due.map(|farewell| {

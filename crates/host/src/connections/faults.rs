@@ -1,4 +1,4 @@
-//! Messages that a user wants to be refused, lost or late as they arrive: `transom run --fault`.
+//! Refuses, loses or delays arriving messages, because a user asked for it: `transom run --fault`.
 
 use transom_net::faults::{Faults, MessageFate, MessageKind, MessageRule};
 use transom_net::management::ManagementDatagram;
@@ -7,7 +7,7 @@ use transom_wire::cm::{Mad, RejectReason};
 /// What becomes of a message that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// What would without a fault.
+    /// Handled as without a fault.
     Handled,
     /// It is lost, or comes later.
     Lost,
@@ -15,7 +15,7 @@ pub(super) enum Fate {
     Refused(RejectReason),
 }
 
-/// The rules of a process, each with how many messages it has met, and messages that are late.
+/// The rules of a process, each with the number of messages it has met, and the messages that are delayed.
 #[derive(Debug, Default)]
 pub(super) struct MessageFaults {
     rules: Vec<(MessageRule, u64)>,
@@ -28,7 +28,7 @@ impl MessageFaults {
         Self { rules: rules.iter().map(|rule| (*rule, 0)).collect(), late: Vec::new() }
     }
 
-    /// What becomes of a message. Every rule counts it; the first that means it decides.
+    /// Decides the fate of a message. Every rule counts the message; the first rule that applies to it decides.
     pub(super) fn meet(&mut self, datagram: &ManagementDatagram, now: u64) -> Fate {
         if self.rules.is_empty() {
             return Fate::Handled;
@@ -51,7 +51,7 @@ impl MessageFaults {
         }
     }
 
-    /// Messages whose time has come.
+    /// Takes the messages whose time has come.
     pub(super) fn take_due(&mut self, now: u64) -> Vec<ManagementDatagram> {
         let due = self.late.extract_if(.., |(at, _)| *at <= now);
         due.map(|(_, datagram)| datagram).collect()

@@ -1,4 +1,4 @@
-//! What programs have of the connection manager: files with ids, and the events that wait there.
+//! A program's side of the connection manager: files with ids, and the events that wait there.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -8,30 +8,30 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use transom_cm::Happened;
 use transom_wire::cm::CommId;
 
-/// An event, and whose.
+/// An event, and the id it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// The id that it happened to, of a group the group's.
+    /// The id that the event happened to. For an event of a group, the group's number.
     pub id: u32,
-    /// What its program calls that, or for a request for a connection the listener.
+    /// The program's own value for that id. For a request for a connection, the listener's.
     pub uid: u64,
-    /// The index of the GID that the id is bound to; zero if it is to none.
+    /// The index of the GID that the id is bound to. Zero if it is bound to none.
     pub gid_index: u8,
     /// What happened.
     pub happened: Happened,
 }
 
-/// An event that waits, and what it is counted for.
+/// An event that waits, and the id that it is counted for.
 #[derive(Debug)]
 struct Waiting {
-    /// Which it is of all that there were: what came later has a higher number.
+    /// Its number among all events there were. Later events have higher numbers.
     number: u64,
-    /// The id that it is counted for: of a request for a connection the listener's.
+    /// The id that it is counted for. For a request for a connection, the listener's id.
     counted: CommId,
     delivered: Delivered,
 }
 
-/// A file of a program, by its descriptor.
+/// A program's file, known by its descriptor.
 #[derive(Debug)]
 struct File {
     /// Readable while an event waits.
@@ -44,8 +44,8 @@ impl File {
         let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the signal back if no event waits any more. The descriptor may block, so it is read only
-    /// where there is something: its program may have read it. Nobody else of this library does.
+    /// Takes the signal back if no event waits any more. The descriptor may block, and the program may have read it, so
+    /// this looks first whether there is something to read. Nothing else in this library reads it.
     fn clear_signal(&self) {
         let mut readable = [PollFd::new(&self.signal, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -68,13 +68,13 @@ impl File {
 #[derive(Clone, Copy, Debug)]
 struct Id {
     file: RawFd,
-    /// What its program calls it; of a request that is not accepted yet zero.
+    /// The program's own value. Zero for a request that is not accepted yet.
     uid: u64,
     /// How many of its events have been taken.
     reported: u32,
-    /// The number of the last event that was about it.
+    /// The number of the last event about it.
     last: u64,
-    /// It was told that its device goes, after which it hears nothing.
+    /// It has been told that its device is gone, and gets no events after that.
     removed: bool,
 }
 
@@ -88,13 +88,13 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// A new file: its descriptor, and the ids of one that had this number before.
+    /// Opens a new file. Returns its descriptor, and the ids of an earlier file that had the same number.
     pub(super) fn open(&mut self) -> io::Result<(RawFd, Vec<CommId>)> {
         let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let file = signal.as_raw_fd();
         let mut ids = Vec::new();
         if let Some(closed) = self.files.remove(&file) {
-            // The program has closed the descriptor itself, and the number is this one's now.
+            // The program closed the descriptor itself, and the number belongs to this file now.
             let _ = closed.signal.into_raw_fd();
             ids = self.ids_of(file);
         }
@@ -106,8 +106,8 @@ impl Files {
         self.files.contains_key(&file)
     }
 
-    /// Ends a file; false if there is none. A thread that waits for an event of it waits on, as it does
-    /// where the kernel has the file: programs leave such a thread behind when they end.
+    /// Ends a file; false if there is none. A thread that waits for an event of it goes on waiting, as with the
+    /// kernel's file. Programs leave such threads behind when they end.
     pub(super) fn close(&mut self, file: RawFd) -> bool {
         self.files.remove(&file).is_some()
     }
@@ -137,15 +137,15 @@ impl Files {
         }
     }
 
-    /// Ends an id and what waits of it: how many of its events had been taken, and the ids of requests
-    /// that nobody will fetch any more.
+    /// Ends an id and drops its waiting events. Returns how many of its events were taken, and the ids of requests that
+    /// nobody will fetch any more.
     pub(super) fn remove(&mut self, id: CommId) -> (u32, Vec<CommId>) {
         let Some(Id { file, reported, last, .. }) = self.ids.remove(&id) else {
             return (0, Vec::new());
         };
         let mut requests = Vec::new();
         let file = self.files.get_mut(&file);
-        // Of most that end nothing waits, and what waits may be long.
+        // Most ids end with no event waiting, and the list of waiting events may be long.
         let waits = |file: &&mut File| file.events.front().is_some_and(|it| it.number <= last);
         if let Some(file) = file.filter(waits) {
             file.retain(|waiting| {
@@ -162,7 +162,7 @@ impl Files {
         (reported, requests)
     }
 
-    /// Moves an id and what waits of it to another file: how many of its events had been taken.
+    /// Moves an id and its waiting events to another file. Returns how many of its events were taken.
     pub(super) fn migrate(&mut self, id: CommId, to: RawFd) -> Option<u32> {
         let it = self.ids.get_mut(&id).filter(|_| self.files.contains_key(&to))?;
         let from = std::mem::replace(&mut it.file, to);
@@ -191,7 +191,7 @@ impl Files {
         Some(reported)
     }
 
-    /// Has an event wait in the file of the id that it is counted for.
+    /// Appends an event to the file of the id that it is counted for.
     pub(super) fn raise(&mut self, counted: CommId, delivered: Delivered) {
         let Some(it) = self.ids.get_mut(&counted) else { return };
         it.removed |= delivered.happened == Happened::DeviceRemoval;
@@ -199,7 +199,7 @@ impl Files {
         self.append(file, counted, delivered);
     }
 
-    /// Tells every id that its device goes, but those that were told.
+    /// Tells every id that its device is gone, except those told before.
     pub(super) fn device_removed(&mut self) {
         let untold = self.ids.iter().filter(|(_, it)| it.uid != 0 && !it.removed);
         for (id, uid) in untold.map(|(id, it)| (*id, it.uid)).collect::<Vec<_>>() {
@@ -208,7 +208,7 @@ impl Files {
         }
     }
 
-    /// Has an event wait behind all others of a file.
+    /// Appends an event behind all others of a file.
     fn append(&mut self, file: RawFd, counted: CommId, delivered: Delivered) {
         let Some(file) = self.files.get_mut(&file) else { return };
         self.raised += 1;

@@ -1,4 +1,4 @@
-//! What is to be said for processes that have ended without a word, by one that has no device itself.
+//! Sends the farewells of processes that ended without a word, from a process that has no device itself.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -22,11 +22,11 @@ use transom_wire::cm::{CommId, GSI_QPN, MAD_BYTES};
 use super::exchange::{packet, path};
 use super::farewells::Farewells;
 
-/// Says it: a process that outlives them, on a host where no other one may be left. What it needs is at hand before
-/// they end, for whoever ends with them may take it along.
+/// Sends them. The owner is a process that outlives those processes, on a host where it may be the last one. Everything
+/// it needs is acquired before they end, because something that ends with them may take it along.
 pub struct LastWords {
     registry: &'static Registry,
-    /// What they leave, once one of them uses connections.
+    /// Their table of connections, once one of them uses connections.
     table: Option<Connections>,
     addresses: Addresses,
     messenger: Messenger,
@@ -38,7 +38,7 @@ impl LastWords {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn new(registry: &'static Registry) -> io::Result<Self> {
         let (addresses, messenger) = (Addresses::read()?, Messenger::new()?);
         for (_, address) in addresses.iter() {
@@ -55,16 +55,16 @@ impl LastWords {
         self.addresses.descriptor()
     }
 
-    /// Takes in what has changed of them.
+    /// Takes in the changes of the addresses.
     pub fn refresh(&mut self) {
         let _ = self.addresses.refresh();
     }
 
-    /// Tells the peers of processes that have ended that their connections have, unless somebody else did.
+    /// Tells the peers of ended processes that their connections have ended, unless another process did.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn say_for(&mut self, ended: &[Announcer]) -> io::Result<()> {
         if self.table.is_none() {
             self.table = Connections::look(self.registry)?;
@@ -83,7 +83,7 @@ impl LastWords {
         Ok(())
     }
 
-    /// Says again what is due, for a packet may be lost; how long it is until the next.
+    /// Repeats the messages that are due, because a packet may be lost. Returns the time until the next one.
     pub fn say_again(&mut self) -> Option<Duration> {
         let now = clock::steady();
         for transmit in self.farewells.take_due(now) {
@@ -94,7 +94,8 @@ impl LastWords {
     }
 }
 
-/// Gives a message to the peer's process, if that is on this host: it has a pipe, whose slot its communication id names.
+/// Gives a message to the peer's process if that is on this host. Such a process has a pipe, and its communication id
+/// names its slot.
 fn give(registry: &Registry, addresses: &Addresses, transmit: &Transmit, peer: CommId) -> bool {
     let &Transmit { source, destination, ref mad, .. } = transmit;
     let datagram = ManagementDatagram { source, destination, mad: mad.write() };

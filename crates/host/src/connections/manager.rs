@@ -1,4 +1,4 @@
-//! The engine among files, ports and messages: every call, message and deadline.
+//! The engine, between files, ports and messages: runs every call, message and deadline.
 
 mod groups;
 mod kept;
@@ -35,7 +35,7 @@ use super::ports::SharedPorts;
 use super::routes;
 use crate::device::{Device, Interface};
 
-/// Messages of other processes that are taken at a time.
+/// How many messages of other processes are taken at a time.
 const TOGETHER: usize = 64;
 
 /// The connection manager of this process.
@@ -46,25 +46,25 @@ pub struct Manager {
     exchange: Exchange,
     files: Files,
     memberships: HashMap<u32, Membership>,
-    /// Of listeners, where another user has the port.
+    /// The announcements of listeners whose port another user has.
     announcements: HashMap<CommId, Announcement>,
-    /// What other processes find of connections, should this one die.
+    /// The records of connections that other processes read if this one dies.
     kept: HashMap<CommId, Kept>,
-    /// Requests that wait for an answer, for whoever asks.
+    /// Requests that wait for an answer, readable for `transom explain` and others.
     waiting: HashMap<CommId, Kept>,
-    /// Ids that something may have happened to.
+    /// Ids that may have changed.
     touched: Vec<CommId>,
-    /// When the background thread is to call.
+    /// When the background thread has to call.
     deadline: Option<u64>,
     complaints: Complaints,
     /// The device has gone.
     removed: bool,
-    /// A mistake has left things half done, of which nothing follows any more.
+    /// A panic has left things half done. Nothing acts on them any more.
     is_broken: bool,
 }
 
 impl Manager {
-    /// Lets the other processes know, and ends what dead ones have left.
+    /// Announces this process to the others, and ends the connections that dead ones have left.
     pub(super) fn new(device: Arc<Device>) -> io::Result<Self> {
         let process = device.process();
         let table = Connections::open(process.registry(), process.announcer())?;
@@ -100,14 +100,14 @@ impl Manager {
 
     // Files.
 
-    /// A new file: its descriptor, which is readable while an event waits.
+    /// Opens a new file. Its descriptor is readable while an event waits.
     ///
     /// # Errors
     ///
     /// `EMFILE` if no descriptor is left.
     pub fn open_file(&mut self) -> Result<RawFd, Refused> {
         let (file, ids) = self.files.open().map_err(|_| Refused::NoDescriptor)?;
-        // With the kernel's file they had ended when its program closed the descriptor.
+        // The kernel ends such ids when the program closes the file's descriptor.
         for id in ids {
             let _ = self.destroy(file, id);
         }
@@ -121,7 +121,7 @@ impl Manager {
     /// `EBADF` if there is none.
     pub fn close_file(&mut self, file: RawFd) -> Result<(), Refused> {
         for id in self.files.ids_of(file) {
-            // A request may have gone with its listener.
+            // A request may have gone together with its listener.
             let _ = self.destroy(file, id);
         }
         if self.files.close(file) { Ok(()) } else { Err(Refused::NoFile) }
@@ -141,7 +141,7 @@ impl Manager {
             Some(Delivered { id, happened: Happened::ConnectRequest { .. }, .. }) => {
                 let _ = self.engine.fetched(CommId(*id));
             }
-            // It counts for the membership as well as for its id (rule CM-52).
+            // The event counts for the membership as well as for its id (rule CM-52).
             Some(Delivered {
                 id: number,
                 happened: Happened::MulticastJoin(_) | Happened::MulticastError(..),
@@ -158,7 +158,7 @@ impl Manager {
 
     // Ids.
 
-    /// A new id of a file, which its program calls `uid`.
+    /// Makes a new id in a file. The program calls it `uid`.
     ///
     /// # Errors
     ///
@@ -194,13 +194,14 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// As [`Manager::with_id`], `EBADF` if there is no such file.
+    /// As for [`Manager::with_id`]; `EBADF` if there is no such file.
     pub fn migrate(&mut self, file: RawFd, id: CommId, to: RawFd) -> Result<u32, Refused> {
         self.check(file, id)?;
         self.files.migrate(id, to).ok_or(Refused::NoFile)
     }
 
-    /// What a program calls an id from now on: of a request for a connection, from when it accepts it.
+    /// Sets the program's own value for an id. For a request for a connection, this happens when the program accepts
+    /// it.
     pub fn set_uid(&mut self, id: CommId, uid: u64) {
         self.files.set_uid(id, uid);
     }
@@ -209,8 +210,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// That of the call, `ENOENT` if there is no such id, `EINVAL` if it is another file's, `ENXIO` if its
-    /// device is gone.
+    /// The call's error; `ENOENT` if there is no such id, `EINVAL` if it is another file's, `ENXIO` if its device is
+    /// gone.
     pub fn with_id<T>(
         &mut self,
         file: RawFd,
@@ -232,7 +233,7 @@ impl Manager {
         self.engine.bind(id, address, &mut self.ports)
     }
 
-    /// Lets an id listen, also for requests from other hosts.
+    /// Makes an id listen, also for requests from other hosts.
     ///
     /// # Errors
     ///
@@ -248,7 +249,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Has requests for a listener handed on to it, where another user has the port.
+    /// Arranges that requests for a listener are handed on to it, when another user has the port.
     fn announce(&mut self, id: CommId) {
         let service = self.engine.service(id).zip(self.engine.source(id));
         let service = service.map(|(service, at)| ServiceId::of(service.space(), at.port()));
@@ -257,7 +258,7 @@ impl Manager {
         self.announcements.extend(announcement.map(|announcement| (id, announcement)));
     }
 
-    /// Finds the way to a destination, and says so by an event.
+    /// Finds the route to a destination, and reports the result by an event.
     ///
     /// # Errors
     ///
@@ -290,7 +291,7 @@ impl Manager {
         self.engine.address_resolved(id, found)
     }
 
-    /// Has an event of the program's own wait among those of an id.
+    /// Appends an event of the program's own to those of an id.
     ///
     /// # Errors
     ///
@@ -308,18 +309,19 @@ impl Manager {
         Ok(())
     }
 
-    /// What an id is for.
+    /// The service of an id.
     pub fn service(&self, id: CommId) -> Option<Service> {
         self.engine.service(id)
     }
 
-    /// Refuses an id that is another file's, or whose device is gone, or that would look for one when it has gone.
+    /// Refuses an id that is another file's, or whose device is gone, or that would look for a device when there is
+    /// none.
     fn check(&self, file: RawFd, id: CommId) -> Result<(), Refused> {
         self.check_file(file, id)?;
         if self.engine.is_removed(id) {
             return Err(Refused::Removed);
         }
-        // One that was made since then is never told, and nothing else would happen to it.
+        // An id that was made since then is never told, and it would get no other event.
         self.device.check().map_err(|_| Refused::DeviceFailed)
     }
 
@@ -330,8 +332,6 @@ impl Manager {
             None => Err(Refused::NoSuchId),
         }
     }
-
-    // What happens.
 
     pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
         self.exchange.descriptors()
@@ -345,8 +345,8 @@ impl Manager {
         }
     }
 
-    /// Takes what other processes of this host have sent, and looks whether they live. Others wait for the lock
-    /// meanwhile, so what is left of much is for the next call.
+    /// Takes messages that other processes of this host have sent, and checks whether they are alive. Others wait for
+    /// the lock meanwhile, so a long queue is left for the next call.
     pub(super) fn look(&mut self) {
         for _ in 0..TOGETHER {
             let Some(datagram) = self.exchange.take() else { break };
@@ -358,10 +358,10 @@ impl Manager {
         }
     }
 
-    /// A message to this address has come to nobody.
+    /// A message to this address reached nobody.
     pub(super) fn undelivered(&mut self, to: IpAddr, why: Obstacle, message: &[u8; MAD_BYTES]) {
         let (nobody, errno) = match why {
-            // Of messages for a process that has ended the one that has the port takes care.
+            // The process that has the port handles messages for a process that has ended.
             Obstacle::NoPort | Obstacle::NoProcess => (Nobody::NoProcess, None),
             Obstacle::NoWay(errno) => (Nobody::NoWay, Some(errno)),
             Obstacle::TooLong(_) => (Nobody::NoWay, Some(libc::EMSGSIZE)),
@@ -388,7 +388,7 @@ impl Manager {
         self.touched.extend(due);
     }
 
-    /// The device goes: whoever is to hear of it does, before nothing can be sent any more.
+    /// The device goes. Tells everybody concerned while messages can still be sent.
     pub(super) fn device_removed(&mut self) {
         if std::mem::replace(&mut self.removed, true) {
             return;
@@ -402,14 +402,15 @@ impl Manager {
             self.exchange.send_rest();
         }));
         if let Err(panic) = told {
-            // A mistake here may be why the device has failed, and be met again. Programs wait all the same.
+            // A panic here may be the reason why the device failed, and it may come again. Programs wait for the news
+            // all the same.
             std::mem::forget(panic);
             self.is_broken = true;
             self.files.device_removed();
         }
     }
 
-    /// These addresses are other interfaces', or have other hardware addresses.
+    /// These addresses belong to other interfaces now, or have other hardware addresses.
     pub(super) fn addresses_changed(&mut self, addresses: &[IpAddr]) {
         addresses.iter().for_each(|address| self.engine.address_changed(*address));
     }
@@ -430,7 +431,7 @@ impl Manager {
         self.note(datagram, handled);
     }
 
-    /// Notes what became of a message.
+    /// Notes the fate of a message.
     fn note(&mut self, datagram: &ManagementDatagram, handled: Handled) {
         debug!(from = %datagram.source, to = %datagram.destination, ?handled, "message");
         match handled {
@@ -469,8 +470,8 @@ impl Manager {
         }
     }
 
-    /// Does what follows from what has happened: messages go out, events to their files, what others are
-    /// to find is kept, and the background thread gets its deadline.
+    /// Acts on everything that has happened: sends messages, raises events at their files, keeps the records for other
+    /// processes, and sets the background thread's deadline.
     pub(super) fn settle(&mut self) {
         if self.is_broken {
             return;
@@ -482,7 +483,7 @@ impl Manager {
         }
         let mut own = VecDeque::new();
         loop {
-            // Before anybody hears of it: this process may end at once.
+            // Keep them before anybody hears of the change: this process may end at once.
             self.keep_records();
             while let Some(transmit) = self.engine.poll_transmit() {
                 own.extend(self.exchange.send(transmit, &self.ports.table));
@@ -532,7 +533,7 @@ impl Manager {
                     (*number, it.uid)
                 })
             }
-            // Of a request that is not accepted its program does not know the id yet.
+            // The program does not know the id of a request that it has not accepted yet.
             _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),
         };
         if let Some((number, uid)) = counted {

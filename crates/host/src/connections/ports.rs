@@ -1,4 +1,4 @@
-//! The ports of the network namespace, which its processes share, and the ways from its addresses.
+//! The ports of the network namespace, which its processes share, and the routes from its addresses.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use transom_wire::cm::{CommId, PortSpace};
 use super::routes;
 use crate::device::Device;
 
-/// What the kernel gives where nobody has set another range.
+/// The kernel's own range, if nobody has set another.
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 /// `CAP_NET_BIND_SERVICE`, `capabilities(7)`.
 const BIND_SERVICE: u32 = 10;
@@ -22,9 +22,9 @@ const BIND_SERVICE: u32 = 10;
 pub(super) struct SharedPorts {
     device: Arc<Device>,
     pub(super) table: Connections,
-    /// From which ports port 0 is given.
+    /// The range from which a program that asks for port 0 gets its port.
     ephemeral: RangeInclusive<u16>,
-    /// Ports below this one take a privilege.
+    /// Ports below this one need a privilege.
     unprivileged: u16,
 }
 
@@ -55,7 +55,7 @@ impl SharedPorts {
         }
     }
 
-    /// A port that nobody has, beginning anywhere.
+    /// A port that nobody has. The search begins at a random one.
     fn any_port(&self, table: &mut Locked<'_>, space: PortSpace) -> Option<u16> {
         let (first, last) = (*self.ephemeral.start(), *self.ephemeral.end());
         let any = getrandom::u32().unwrap_or_default() as u16;
@@ -65,7 +65,7 @@ impl SharedPorts {
     }
 }
 
-/// Why a claim conflicts with what others have, if it does.
+/// The reason why a claim conflicts with those of others, if it does.
 fn conflict(table: &mut Locked<'_>, claim: &Claim, to_listen: bool) -> Option<Refused> {
     let others = table.ports(claim.space, claim.address.port());
     others.iter().find_map(|other| claim.conflict(&other.claim, to_listen || other.listens))
@@ -112,7 +112,7 @@ impl Host for SharedPorts {
     }
 
     fn release(&mut self, claim: Claim) {
-        // What cannot be taken back is free when this process ends.
+        // If a claim cannot be released now, the port is free when this process ends.
         if let Ok(mut table) = self.table.lock() {
             table.remove_port(&claim);
         }

@@ -1,4 +1,4 @@
-//! The way from an address of this host to another.
+//! The route from an address of this host to another.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
@@ -9,8 +9,8 @@ use transom_system::addresses::{Addresses, gid};
 use transom_wire::cm::PathMtu;
 use transom_wire::packet::PORT;
 
-/// The address by which a destination is reached: that of no host, and all that stand for this host, are
-/// the loopback address.
+/// The address by which a destination is reached: the loopback address for the unspecified address and for all others
+/// that stand for this host.
 pub(super) fn reached_by(destination: IpAddr) -> IpAddr {
     match destination {
         IpAddr::V4(ip) if ip.is_loopback() || ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -19,7 +19,7 @@ pub(super) fn reached_by(destination: IpAddr) -> IpAddr {
     }
 }
 
-/// The interface that a link-local address is of, as programs name it (`sin6_scope_id`).
+/// The interface of a link-local address, as programs name it (`sin6_scope_id`).
 pub(super) fn interface(address: &SocketAddr) -> Option<u32> {
     match address {
         SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
@@ -27,7 +27,7 @@ pub(super) fn interface(address: &SocketAddr) -> Option<u32> {
     }
 }
 
-/// Refuses a link-local address without its interface, or with another one (rule CM-36).
+/// Refuses a link-local address without an interface, or with the wrong one (rule CM-36).
 pub(super) fn check_interface(port: &DevicePort, address: SocketAddr) -> Result<(), Refused> {
     if !is_link_local(address.ip()) {
         return Ok(());
@@ -41,13 +41,12 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The way from an address, or from the one that the kernel would choose, to another. Link-local ones mean
-/// those of an interface.
+/// The route from an address, or from the one that the kernel would choose, to another. A link-local address belongs to
+/// an interface.
 ///
 /// # Errors
 ///
-/// What the kernel says if it has no way there, `ENODEV` if the way begins at an address that the device
-/// does not have.
+/// The kernel's error if it has no route; `ENODEV` if the route begins at an address that the device does not have.
 pub(super) fn find(
     port: &DevicePort,
     source: Option<IpAddr>,
@@ -61,7 +60,7 @@ pub(super) fn find(
     }
     let source = match source {
         Some(source) if source.is_ipv4() != destination.is_ipv4() => return Err(Errno::EINVAL),
-        // Packets of this host are for itself wherever they come from.
+        // A packet of this host for an address of this host stays here, whatever its source.
         _ if port.is_here(&gid(destination)) => source.unwrap_or(destination),
         _ => kernels_choice(source, destination, interface)?,
     };
@@ -71,8 +70,8 @@ pub(super) fn find(
     route(source, destination, index, mtu)
 }
 
-/// The way to this host by a loopback address: as Linux has it, the port's first GID is both ends, of
-/// whichever family, unless that address is in the table.
+/// The route to this host by a loopback address. As on Linux, both ends are the port's first GID, of any family, unless
+/// that address is in the table.
 fn to_itself(addresses: &Addresses, loopback: IpAddr) -> Result<Route, Errno> {
     let itself = addresses.iter().find(|(_, address)| address.ip() == loopback);
     let (index, own) = itself.or_else(|| addresses.own()).ok_or(Errno::ENODEV)?;
@@ -84,7 +83,8 @@ fn route(source: IpAddr, destination: IpAddr, index: usize, bytes: u32) -> Resul
     Ok(Route { source, destination, gid_index, mtu: mtu(bytes), traffic_class: 0 })
 }
 
-/// The address that the kernel sends from. To connect a socket asks it for a route, and sends nothing.
+/// The address from which the kernel would send. To find it, a socket is connected: this asks the kernel for a route,
+/// and sends nothing.
 fn kernels_choice(
     source: Option<IpAddr>,
     destination: IpAddr,
@@ -107,7 +107,7 @@ fn kernels_choice(
     };
     match ask() {
         Ok(chosen) => Ok(chosen.ip()),
-        // No address to send from is no network to send to.
+        // Without an address to send from there is no network to send to.
         Err(error) => Err(match error.raw_os_error() {
             Some(libc::EADDRNOTAVAIL) | None => Errno(libc::ENETUNREACH),
             Some(errno) => Errno(errno),
@@ -115,12 +115,12 @@ fn kernels_choice(
     }
 }
 
-/// Whether an address is this host's, though not of the device: a socket can have it.
+/// Whether an address is this host's, though not the device's: a socket can bind to it.
 pub(super) fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
 }
 
-/// The largest MTU that is no more than so many bytes.
+/// The largest MTU of at most so many bytes.
 fn mtu(bytes: u32) -> PathMtu {
     let all = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512];
     all.into_iter().find(|mtu| mtu.bytes() <= bytes).unwrap_or(PathMtu::B256)

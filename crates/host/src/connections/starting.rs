@@ -1,17 +1,17 @@
-//! Requests for ports that nobody has, where a program is just starting.
+//! Keeps requests for ports that nobody has, while a program is just starting.
 //!
-//! Both ends of a connection may be started at once, and the client be ready first. Over a network its request would
-//! be on its way while the server opens its device and binds its port; within a host it is there at once. So where a
-//! device was opened a moment ago it waits for somebody to have the port (rule CM-56).
+//! You may start both ends of a connection at once, and the client may be ready first. Over a network its request would
+//! still travel while the server opens its device and binds its port. Within a host it arrives at once. So a request
+//! waits for somebody to bind the port if a device was opened a moment ago (rule CM-56).
 
 use transom_net::management::ManagementDatagram;
 use transom_wire::cm::{Mad, Message};
 
 use crate::device::Interface;
 
-/// For how long after that programs may be starting, in nanoseconds.
+/// How long after the opening of a device programs may still be starting, in nanoseconds.
 const MOMENT: u64 = 100_000_000;
-/// When requests are tried again, in nanoseconds.
+/// How long until waiting requests are tried again, in nanoseconds.
 const AGAIN: u64 = 1_000_000;
 /// How many wait at most. More are refused at once.
 const AT_MOST: usize = 64;
@@ -30,8 +30,8 @@ pub(super) struct Waiting {
 pub(super) struct Starting(Vec<Waiting>);
 
 impl Starting {
-    /// Lets a request wait if a device was opened a moment ago, at `opened`; else gives it back. One that comes
-    /// again waits already.
+    /// Lets a request wait if a device was opened a moment ago, at `opened`. Otherwise gives it back. A repeated
+    /// request waits already.
     pub(super) fn wait(
         &mut self,
         request: ManagementDatagram,
@@ -51,7 +51,7 @@ impl Starting {
         None
     }
 
-    /// Takes them all, to be tried again.
+    /// Takes them all, to try them again.
     pub(super) fn take(&mut self) -> Vec<Waiting> {
         std::mem::take(&mut self.0)
     }
@@ -61,7 +61,7 @@ impl Starting {
         self.0.push(waiting);
     }
 
-    /// Forgets those whose sender says that it waits no longer.
+    /// Forgets the requests whose sender says that it waits no longer.
     pub(super) fn forget(&mut self, told: &ManagementDatagram) {
         let Ok(Mad { message: Message::Rej(rej), .. }) = Mad::parse(&told.mad) else { return };
         let sender = rej.timed_out().map(|guid| (guid, rej.local_id));

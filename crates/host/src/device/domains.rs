@@ -1,4 +1,4 @@
-//! The numbers of this process's protection domains, by which keys and queue pairs name theirs.
+//! The numbers of this process's protection domains. Keys and queue pairs name their domain by its number.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Domains {
     numbers: Mutex<Numbers>,
 }
 
-/// Which numbers are taken, and the last that was given. Zero is that of a queue pair without a domain.
+/// The numbers that are taken, and the last one given. Zero stands for a queue pair without a domain.
 #[derive(Default)]
 struct Numbers {
     taken: HashSet<u32>,
@@ -23,9 +23,9 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Takes a number: the longest unused, and none that a domain has. A program may allocate and free
-    /// as many domains as there are numbers, in an hour, and keep one of the first meanwhile: a new
-    /// domain of its number would open its memory.
+    /// Takes the number that has been unused for longest. A program can allocate and free as many domains as there are
+    /// numbers within an hour, and keep one of the first. A new domain must not get that one's number: it would open
+    /// its memory.
     fn take(&mut self) -> Option<u32> {
         if self.taken.len() >= Limits::DEVICE.domains as usize {
             return None;
@@ -57,7 +57,7 @@ impl Domains {
         Some(number)
     }
 
-    /// The domain of a number has ended.
+    /// The domain with this number has ended.
     pub(crate) fn give_back(&self, number: u32) {
         self.numbers.lock().give_back(number);
         self.process.objects().remove(ObjectKind::Domain);

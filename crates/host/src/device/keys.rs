@@ -11,7 +11,7 @@ use transom_system::segment::KEY_SLOTS;
 
 use super::Limits;
 
-/// Which slots are free, and how many objects have one.
+/// The free slots, and the number of objects that have one.
 pub(crate) struct Keys {
     process: Arc<ThisProcess>,
     owner: Mutex<KeyOwner>,
@@ -25,7 +25,7 @@ impl Keys {
         Self { process, owner, windows: AtomicU32::new(0) }
     }
 
-    /// Takes a slot and key for an object; windows of all kinds count as one.
+    /// Takes a slot and key for an object. Windows of all kinds count as one kind.
     pub(crate) fn take(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
         let one_more = |count| (count < Limits::DEVICE.windows).then(|| count + 1);
         let counted = if is_region(kind) {
@@ -46,7 +46,7 @@ impl Keys {
         loop {
             match keys.take(&self.process.segment().keys(), kind, random[0]) {
                 Err(Exhausted::NeedsMemory { open }) => {
-                    // A quarter of a megabyte at a time: little is taken that nobody uses.
+                    // Opens a quarter of a megabyte at a time, so that little is taken unused.
                     let open = (open + 4096).min(KEY_SLOTS);
                     self.process.segment().open_keys(open).map_err(|_| Exhausted::Full)?;
                     keys.opened(open);

@@ -1,6 +1,6 @@
-//! How much of everything the device has.
+//! How much of everything a device has.
 
-/// What a device has of each; reported to programs, and enforced.
+/// How many of each a device has. Programs are told these limits, and the device enforces them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Memory regions.
@@ -15,9 +15,9 @@ pub struct Limits {
     pub completion_queues: u32,
     /// Completion counters.
     pub completion_counters: u32,
-    /// Work requests of a queue of a queue pair's own.
+    /// Work requests in a queue of a queue pair's own.
     pub work_requests: u32,
-    /// Work requests of a shared receive queue.
+    /// Work requests in a shared receive queue.
     pub shared_work_requests: u32,
     /// SGEs of a work request.
     pub max_sge: u32,
@@ -25,7 +25,7 @@ pub struct Limits {
     pub inline: u32,
     /// Completions of a queue.
     pub completions: u32,
-    /// Outstanding READs and atomics of a queue pair, each way.
+    /// Outstanding READs and atomics of a queue pair, in each direction.
     pub read_resources: u8,
     /// Shared receive queues.
     pub shared_receive_queues: u32,
@@ -39,7 +39,7 @@ pub struct Limits {
     pub multicast_groups: u32,
     /// Queue pairs of one multicast group.
     pub multicast_members: u32,
-    /// Bytes of device memory of all `ibv_alloc_dm` together.
+    /// Bytes of device memory that all `ibv_alloc_dm` together may take.
     pub device_memory: u64,
 }
 
@@ -67,15 +67,15 @@ impl Limits {
         device_memory: 64 << 20,
     };
 
-    /// How many work requests each queue of a queue pair has of which so many are asked for: a power of
-    /// two or none, as an adapter's rings have (rule CR-02). Within the limit if that is.
+    /// How many work requests each queue of a queue pair gets if you ask for so many: a power of two, as an adapter's
+    /// rings have, or none (rule CR-02). At most the limit, unless more was asked for.
     pub fn depth(asked: u32) -> u32 {
         if asked == 0 { 0 } else { asked.next_power_of_two() }
     }
 
-    /// How many entries a completion queue or shared receive queue has of which so many are asked for:
-    /// one less than a power of two, as adapters leave one entry of these rings empty (rules CR-14,
-    /// CR-19). Within the limit if that is.
+    /// How many entries a completion queue or shared receive queue gets if you ask for so many: one less than a power
+    /// of two, because adapters leave one entry of these rings empty (rules CR-14, CR-19). At most the limit, unless
+    /// more was asked for.
     pub fn shared_depth(asked: u32) -> u32 {
         (asked + 1).next_power_of_two() - 1
     }

@@ -1,4 +1,4 @@
-//! Who is shown what crosses the links.
+//! The observer of the links' traffic.
 
 use transom_device::execution::{Reply, Request, Source};
 use transom_device::qp::QpNumber;
@@ -6,14 +6,14 @@ use transom_net::Path;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
 
-/// Links, as interfaces of a capture; the values are their numbers there.
+/// Links, as interfaces of a capture. The values are their numbers there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interface {
     /// Within a process.
     Loopback = 0,
     /// Between processes, through rings.
     Local = 1,
-    /// RoCEv2 over UDP.
+    /// The direction of a packet, seen from the process that writes it down. The values are those of `epb_flags`.
     Wire = 2,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Direction {
     Outbound = 2,
 }
 
-/// An answer, and to what.
+/// An answer, and the request it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     /// The registry slot of the process that gave it.
@@ -57,20 +57,19 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// The answer that the process in a slot gives to a segment.
+    /// The answer of the process in a slot to a segment.
     pub(crate) fn to(request: &Request, reply: Reply, by: u8) -> Self {
         let &Request { from, to, message, attempt, .. } = request;
         Self { by, from, to, message, attempt, reply }
     }
 }
 
-/// Is shown what crosses the links, but for packets that leave over the wire
-/// ([`transom_net::Observer`]).
+/// Sees all traffic of the links, except packets that leave over the wire ([`transom_net::Observer`]).
 pub(crate) trait Observer: Send + Sync {
-    /// A queue pair is connected anew, by this path.
+    /// A queue pair has been connected anew, by this path.
     fn connects(&self, from: QpNumber, path: Path);
 
-    /// A segment goes over a link without packets; its bytes are in `data`.
+    /// A segment goes over a link without packets. Its bytes are in `data`.
     fn request(
         &self,
         link: Interface,
@@ -79,7 +78,7 @@ pub(crate) trait Observer: Send + Sync {
         data: &mut dyn Source,
     );
 
-    /// An answer does; `data` has the bytes of a READ.
+    /// An answer goes over a link without packets. `data` has the bytes of a READ.
     fn answer(
         &self,
         link: Interface,
@@ -91,6 +90,6 @@ pub(crate) trait Observer: Send + Sync {
     /// A management datagram goes to another queue pair 1 of this host.
     fn management(&self, link: Interface, path: &Path, packet: &Packet<'_>);
 
-    /// A datagram has come over the wire; `dropped` says why it goes no further.
+    /// A datagram has come over the wire. `dropped` says why it goes no further.
     fn arrives(&self, path: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>);
 }

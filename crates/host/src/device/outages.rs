@@ -1,4 +1,4 @@
-//! When a user wants the port to be down, or the device to go.
+//! Brings the port down, or removes the device, when a user asked for it.
 
 use transom_net::faults::Incident;
 use transom_system::clock;
@@ -7,7 +7,7 @@ use super::{Device, PortChange};
 use crate::events::AsyncEvent;
 
 impl Device {
-    /// Sees to it that outages and incidents come. An outage from the beginning is there already.
+    /// Schedules outages and incidents. An outage from the beginning is in force already.
     pub(crate) fn schedule_faults(&self) {
         let Some(faults) = self.options().faults else { return };
         let now = clock::steady();
@@ -26,7 +26,7 @@ impl Device {
         }
     }
 
-    /// An outage begins or is over; the program is told of the first and of the last.
+    /// An outage begins or is over. The program is told when the first begins and when the last is over.
     pub(crate) fn change_port(&self, change: PortChange) {
         match change {
             PortChange::Down(_) if self.port().outages().begin() => {

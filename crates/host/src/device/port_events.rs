@@ -1,4 +1,4 @@
-//! Who is told of events of the port and of the device.
+//! The listeners for events of the port and of the device.
 
 use std::collections::TryReserveError;
 use std::sync::{Arc, Weak};
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
-/// Those who are told.
+/// The listeners.
 #[derive(Default)]
 pub struct PortEvents(Mutex<Vec<Weak<EventSource<AsyncEvent>>>>);
 
 impl PortEvents {
-    /// Has them told to `events` too, for as long as the caller keeps what it gets.
+    /// Adds `events` to the listeners, for as long as the caller keeps the value returned.
     ///
     /// # Errors
     ///

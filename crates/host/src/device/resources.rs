@@ -1,4 +1,4 @@
-//! What a device hands out to its objects, and has no more of than its limits say.
+//! The resources that a device hands out to its objects, within its limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -8,7 +8,7 @@ use transom_system::ThisProcess;
 use super::domains::Domains;
 use super::keys::Keys;
 
-/// What is handed out.
+/// The resources handed out.
 pub(crate) struct Resources {
     pub(crate) keys: Keys,
     pub(crate) domains: Domains,

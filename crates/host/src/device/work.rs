@@ -1,4 +1,4 @@
-//! What is to be done on a device at a time, or by another thread.
+//! Work on a device that has to wait for a time, or for another thread.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -14,7 +14,7 @@ use transom_net::faults::IncidentKind;
 use transom_system::ThisProcess;
 use transom_system::lock::ShortMutex;
 
-/// What becomes of the port, by the number of the outage.
+/// A change of the port, with the number of the outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PortChange {
     /// An outage begins.
@@ -23,37 +23,36 @@ pub(crate) enum PortChange {
     Up(usize),
 }
 
-/// A completion queue that holds an event back for a period.
+/// A completion queue that holds an event back for a while.
 pub(crate) trait Moderated: Send + Sync {
     /// The period is over.
     fn end_period(self: Arc<Self>, now: u64);
 }
 
-/// Who waits for a deadline.
+/// The owner of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     /// A queue pair goes on.
     QueuePair(u16),
-    /// A moderated completion queue raises the event it holds back.
+    /// A moderated completion queue raises the event that it holds back.
     CompletionEvent(u64),
-    /// A user wants the port to change.
+    /// An injected fault changes the port.
     Port(PortChange),
-    /// A user wants something to happen to the device.
+    /// An injected incident happens to the device.
     Incident(IncidentKind),
-    /// A message of the connection manager is sent again, or it gives up.
+    /// The connection manager repeats a message, or gives up.
     Connections,
 }
 
-/// How many deadlines that have come are taken at a time.
+/// How many expired deadlines are taken at a time.
 const MOST_DUE: usize = 16;
 
-/// Deadlines that somebody waits for. They come and go with what is posted, so room that was needed once is
-/// kept.
+/// The deadlines that somebody waits for. They come and go with posted work, so memory that was needed once is kept.
 #[derive(Default)]
 struct Deadlines {
     /// The earliest first.
     all: BinaryHeap<Reverse<(u64, Due)>>,
-    /// That of the connection manager, which may move away.
+    /// The deadline of the connection manager, which may move to a later time.
     connections: Option<u64>,
 }
 
@@ -74,35 +73,35 @@ impl Deadlines {
     }
 }
 
-/// What is to be done on a device, and who is about to do it.
+/// The work to do on a device, and the state of the threads that may do it.
 pub(crate) struct Work {
     process: Arc<ThisProcess>,
     /// Counts polls that found nothing.
     pub(crate) polls_in_vain: AtomicU64,
-    /// The program has polled, whatever it found, since the thread has asked. One that finds completions which
-    /// the thread has brought polls all the same.
+    /// The program has polled since the thread last asked, whether or not it found something. A program that finds
+    /// completions which the thread brought polls all the same.
     polled: AtomicBool,
-    /// The program is about to sleep: the thread is to listen for it.
+    /// The program is about to sleep, so the thread has to listen for it.
     pub(crate) sleeps: AtomicBool,
-    /// The thread sleeps listening to the sockets of the wire link.
+    /// The thread sleeps and listens to the sockets of the wire link.
     pub(crate) listens: AtomicBool,
-    /// Peers that have ended, found so by somebody who held locks: what was under way to them is still to
-    /// count as lost.
+    /// Peers found to have ended by a thread that held locks. Messages on their way to them still have to count as
+    /// lost.
     lost: Mutex<Vec<Arc<Peer>>>,
     lost_count: AtomicUsize,
-    /// The thread that looks for them panics instead.
+    /// Test only: the thread that looks for them panics instead.
     #[cfg(test)]
     pub(crate) panics: AtomicBool,
     deadlines: Mutex<Deadlines>,
     /// The completion queues among them.
     moderated: Mutex<HashMap<u64, Weak<dyn Moderated>>>,
-    /// The earliest of `deadlines`; zero for none.
+    /// The earliest of `deadlines`. Zero for none.
     pub(crate) next_deadline: AtomicU64,
     /// Held by the background thread while it works, and by a thread that forks.
     pub(crate) working: ShortMutex<()>,
     /// Held by the background thread while it keeps the adapter from being closed.
     pub(crate) holding: Mutex<()>,
-    /// The background thread, until somebody waits for its end.
+    /// The background thread, until somebody joins it.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -131,13 +130,13 @@ impl Work {
     /// The program polls.
     #[inline]
     pub(crate) fn note_poll(&self) {
-        // Threads that poll at the same time do not take the line from each other.
+        // Threads that poll at the same time must not take the cache line from each other.
         if !self.polled.load(Relaxed) {
             self.polled.store(true, Relaxed);
         }
     }
 
-    /// Whether it has polled since this was asked last with `begin_anew`; asked by the background thread.
+    /// Whether the program has polled since the last call with `begin_anew`. The background thread asks.
     pub(crate) fn has_polled(&self, begin_anew: bool) -> bool {
         let polled = self.polled.load(Relaxed);
         if polled && begin_anew {
@@ -146,14 +145,14 @@ impl Work {
         polled
     }
 
-    /// A peer has ended; the background thread, or a poll that comes first, tells the queue pairs.
+    /// A peer has ended. The background thread, or a poll that comes first, tells the queue pairs.
     pub(crate) fn lose(&self, peer: Arc<Peer>) {
         self.lost.lock().push(peer);
         self.lost_count.fetch_add(1, Release);
         self.process.wake();
     }
 
-    /// A peer that has ended, and of which the queue pairs are to be told.
+    /// Takes a peer that has ended and that the queue pairs have to hear of.
     #[inline]
     pub(crate) fn take_lost(&self) -> Option<Arc<Peer>> {
         if self.lost_count.load(Acquire) == 0 {
@@ -164,29 +163,28 @@ impl Work {
         Some(peer)
     }
 
-    /// Sees to it that the queue pair is advanced at `deadline`.
+    /// Schedules the queue pair to be advanced at `deadline`.
     pub(crate) fn schedule(&self, deadline: u64, qp_index: u16) {
         self.add_deadline(deadline, Due::QueuePair(qp_index));
     }
 
-    /// Sees to it that the period of the completion queue of this id is ended at `deadline`.
+    /// Schedules the end of the period of the completion queue with this id at `deadline`.
     pub(crate) fn schedule_event(&self, deadline: u64, id: u64, cq: Weak<dyn Moderated>) {
         self.moderated.lock().insert(id, cq);
         self.add_deadline(deadline, Due::CompletionEvent(id));
     }
 
-    /// Sees to it that a change of the port comes at `deadline`.
+    /// Schedules a change of the port at `deadline`.
     pub(crate) fn schedule_outage(&self, deadline: u64, change: PortChange) {
         self.add_deadline(deadline, Due::Port(change));
     }
 
-    /// Sees to it that this happens at `deadline`.
+    /// Schedules an incident at `deadline`.
     pub(crate) fn schedule_incident(&self, deadline: u64, kind: IncidentKind) {
         self.add_deadline(deadline, Due::Incident(kind));
     }
 
-    /// Sees to it that the connection manager is called at a deadline, if there is one, and not at the one
-    /// before.
+    /// Sets the deadline of the connection manager, in place of the one before. `None` removes it.
     pub(crate) fn schedule_connections(&self, deadline: Option<u64>) {
         let mut deadlines = self.deadlines.lock();
         deadlines.connections = deadline;
@@ -209,8 +207,7 @@ impl Work {
         }
     }
 
-    /// Takes those whose deadline has come, but no more than a few at a time: the others are still there
-    /// when somebody looks next.
+    /// Takes the deadlines that have come, a few at a time. The others stay for the next call.
     pub(crate) fn due(&self, now: u64) -> ArrayVec<(u64, Due), MOST_DUE> {
         let mut deadlines = self.deadlines.lock();
         let taken = std::iter::from_fn(|| deadlines.take(now));
@@ -219,7 +216,7 @@ impl Work {
         due
     }
 
-    /// Takes a completion queue whose deadline has come; none if it is gone.
+    /// Takes a completion queue whose deadline has come. `None` if it is gone.
     pub(crate) fn take_moderated(&self, id: u64) -> Option<Arc<dyn Moderated>> {
         self.moderated.lock().remove(&id)?.upgrade()
     }

@@ -1,4 +1,4 @@
-//! The objects of a device, as far as they find each other by number.
+//! The objects of a device that find each other by number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{
 use crate::connections::Connections;
 use crate::device::Device;
 
-/// A device with its objects: one for all contexts of this process.
+/// A device with its objects. All contexts of this process share it.
 pub struct Adapter {
     device: Arc<Device>,
     pub(crate) queue_pairs: QueuePairs,
@@ -34,8 +34,8 @@ impl fmt::Debug for Adapter {
 }
 
 impl Adapter {
-    /// No objects yet; `first` is the first index to try for a queue pair. What they leave to be done is
-    /// done by `driver`.
+    /// Makes one without objects; `first` is the first index to try for a queue pair. `driver` does the work that
+    /// objects leave.
     pub(crate) fn new(device: Device, driver: &'static dyn Driver, first: u16) -> Self {
         let process = device.process().clone();
         let device = Arc::new(device);
@@ -62,11 +62,11 @@ impl Adapter {
         &self.connections
     }
 
-    /// Makes a queue pair a member of a group; one that is one already stays one.
+    /// Makes a queue pair a member of a group. A member stays one.
     ///
     /// # Errors
     ///
-    /// [`JoinError`] if it does not become one.
+    /// [`JoinError`] if the queue pair cannot join.
     pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
         self.groups.join(self.device.port(), group, qp)
     }
@@ -80,7 +80,7 @@ impl Adapter {
         self.groups.leave(self.device.port(), group, qp)
     }
 
-    /// Carries out all that has arrived until now over the wire, and from this peer.
+    /// Carries out everything that has arrived until now, over the wire and from this peer.
     pub(crate) fn take_all(&self, from: Option<&Arc<Peer>>) {
         self.driver.take_all(self, from);
     }

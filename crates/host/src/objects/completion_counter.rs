@@ -1,4 +1,4 @@
-//! Completion counters (rules G.9): how many operations have ended, without a completion for each.
+//! Completion counters (rules G.9): they count operations that have ended, without a completion for each.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use super::Busy;
 use super::dependents::Dependents;
 use crate::device::{Device, Limits};
 
-/// What a counter adds for an operation that ends well; for one that fails it adds one always.
+/// The amount that a counter adds for an operation that ends well. For one that fails it always adds one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterUnit {
     /// One.
@@ -18,7 +18,7 @@ pub enum CounterUnit {
     Bytes,
 }
 
-/// A completion counter. Both of its values wrap to zero behind `u64::MAX`.
+/// A completion counter. Both of its values wrap to zero after `u64::MAX`.
 pub struct CompletionCounter {
     device: Arc<Device>,
     unit: CounterUnit,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for CompletionCounter {
 }
 
 impl CompletionCounter {
-    /// A counter at zero that nothing is attached to; `None` if there are as many as there may be.
+    /// Makes a counter at zero with nothing attached; `None` at the limit.
     pub fn new(device: &Arc<Device>, unit: CounterUnit) -> Option<Arc<Self>> {
         let limit = Limits::DEVICE.completion_counters;
         let one_more = |count| (count < limit).then(|| count + 1);
@@ -53,7 +53,7 @@ impl CompletionCounter {
         &self.device
     }
 
-    /// What has ended well.
+    /// The count of operations that ended well.
     pub fn completions(&self) -> &AtomicU64 {
         &self.completions
     }
@@ -63,7 +63,7 @@ impl CompletionCounter {
         &self.errors
     }
 
-    /// Whether a queue pair counts with it.
+    /// Checks that no queue pair counts with it.
     pub fn check_unused(&self) -> Result<(), Busy> {
         self.queue_pairs.check_unused()
     }
@@ -92,10 +92,10 @@ impl Drop for CompletionCounter {
 /// Why a counter cannot be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
-    /// No operation is named, the queue pair is in use already, or the counter is another device's.
+    /// No operation is named, the queue pair is already in use, or the counter is another device's.
     #[error("no operation is named, the queue pair is in use, or the counter is another device's")]
     Invalid,
-    /// The queue pair's service has nothing of the kind to count.
+    /// The queue pair's service has no such operation to count.
     #[error("the service of the queue pair has nothing of the kind to count")]
     Unsupported,
     /// An operation has a counter already.
@@ -106,7 +106,7 @@ pub enum AttachError {
     Gone,
 }
 
-/// The counters of a queue pair: one at most for each operation.
+/// The counters of a queue pair, at most one for each operation.
 #[derive(Default)]
 pub(super) struct Counters {
     each: [OnceLock<Arc<CompletionCounter>>; Counted::all().bits().count_ones() as usize],
@@ -135,7 +135,7 @@ impl Counters {
         Counted::from_bits_retain(self.counted.load(Acquire)).intersects(operations)
     }
 
-    /// Has a counter count these operations, of which none has one. Nobody else attaches meanwhile.
+    /// Makes a counter count these operations, which have no counter yet. Nobody else may attach meanwhile.
     pub(super) fn attach(
         &self,
         counter: &Arc<CompletionCounter>,
@@ -151,7 +151,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Lets go of all counters: the queue pair has ended.
+    /// Releases all counters, because the queue pair has ended.
     pub(super) fn release(&self) {
         for counter in self.each.iter().filter_map(OnceLock::get) {
             counter.queue_pairs.release();

@@ -17,12 +17,12 @@ use super::{Busy, Deferred, RegisterError};
 use crate::device::{Device, Limits, Moderated};
 use crate::events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
 
-/// What a completion queue is created with.
+/// The attributes to create a completion queue with.
 #[derive(Clone, Debug)]
 pub struct CqConfig {
     /// How many completions it holds.
     pub capacity: usize,
-    /// What it does beyond the usual.
+    /// Its options beyond the defaults.
     pub options: CompletionOptions,
     /// The completion channel, if the queue has one.
     pub channel: Option<Arc<EventQueue<CompletionEvent>>>,
@@ -36,8 +36,8 @@ pub struct CqConfig {
 pub struct Cq {
     device: Arc<Device>,
     queue: ShortMutex<CompletionQueue>,
-    /// A poll found nothing, and nothing has been added since. Changed under the queue's lock, which most
-    /// polls of a program that waits do without.
+    /// A poll found nothing, and nothing has been added since. Written under the queue's lock. Most polls of a waiting
+    /// program read it without the lock.
     is_empty: AtomicBool,
     empty_polls: EmptyPolls,
     /// Its completion events, if it has a channel.
@@ -46,7 +46,7 @@ pub struct Cq {
     id: u64,
 }
 
-/// A work queue's way into the completion queue where it completes. It lives until [`Feed::end`].
+/// A work queue's access to its completion queue. It lives until [`Feed::end`].
 #[derive(Clone, Debug)]
 pub(super) struct Feed {
     cq: Arc<Cq>,
@@ -54,7 +54,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Has a work queue complete there, and its places come back to `returned`.
+    /// Makes a work queue complete there. Its places come back to `returned`.
     pub(super) fn new(cq: &Arc<Cq>, returned: &Arc<Returned>) -> Result<Self, RegisterError> {
         let attached = cq.queue.lock().attach(returned);
         let feeder = attached.map_err(|_| RegisterError::Exhausted)?;
@@ -66,8 +66,7 @@ impl Feed {
         &self.cq
     }
 
-    /// Adds a completion; true if the queue has just overrun, which its queue pairs learn from `deferred`
-    /// (rule CQ-05).
+    /// Adds a completion. True if the queue has just overrun; `deferred` then tells its queue pairs (rule CQ-05).
     #[inline]
     pub(super) fn complete(
         &self,
@@ -88,12 +87,12 @@ impl Feed {
         self.cq.push(self.feeder, completion, solicited)
     }
 
-    /// Drops what it has completed and nobody has polled yet.
+    /// Drops its completions that nobody has polled yet.
     pub(super) fn forget(&self) {
         self.cq.queue.lock().forget(self.feeder);
     }
 
-    /// The work queue ends, and what it has completed is dropped.
+    /// Ends the work queue's access, and drops its completions.
     pub(super) fn end(&self) {
         self.cq.queue.lock().detach(self.feeder);
     }
@@ -106,7 +105,7 @@ impl std::fmt::Debug for Cq {
 }
 
 impl Cq {
-    /// A queue without completions or users. The size has been checked against [`Limits`].
+    /// Makes a queue without completions or users. The size has been checked against [`Limits`].
     pub fn new(device: &Arc<Device>, config: CqConfig) -> Result<Self, RegisterError> {
         device.check_own()?;
         let queue = CompletionQueue::new(config.capacity, config.options);
@@ -159,7 +158,7 @@ impl Cq {
         solicited: bool,
     ) -> bool {
         let mut queue = self.queue.lock();
-        // Read under the lock, so that times rise in the order of completions.
+        // Read the clock under the lock, so that times rise in the order of completions.
         if queue.wants_time() {
             completion.time = clock::steady();
         }
@@ -181,7 +180,7 @@ impl Cq {
         self.carry_out(pending);
     }
 
-    /// Does what a change of the queue brought about.
+    /// Carries out the consequences of a change of the queue.
     #[inline]
     fn carry_out(self: &Arc<Self>, pending: Pending) {
         if pending.notify
@@ -198,7 +197,7 @@ impl Cq {
         }
     }
 
-    /// Takes up to `limit` completions; `None` if the queue has overrun and is unusable.
+    /// Takes up to `limit` completions. `None` if the queue has overrun and is unusable.
     #[inline(always)]
     pub(crate) fn take(
         &self,
@@ -224,8 +223,8 @@ impl Cq {
         Some(count)
     }
 
-    /// Whether a poll of the program that has found so many completions is over. If it found none it may have given
-    /// way to others, who may have run for long: then it is to look again. Call it with nothing locked.
+    /// Whether the program's poll, which found `count` completions, is over. If it found none, this may have yielded
+    /// the processor, perhaps for long; then the caller has to look again. Call it with nothing locked.
     #[inline]
     pub fn polled(&self, count: usize) -> bool {
         if count == 0 {
@@ -235,7 +234,8 @@ impl Cq {
         true
     }
 
-    /// Asks for an event at the next completion, or now for one that nobody has taken yet.
+    /// Asks for an event at the next completion. If there is a completion already that nobody has taken, the event
+    /// comes now.
     pub fn arm(self: &Arc<Self>, notify: Notify) {
         let mut queue = self.queue.lock();
         let now = if queue.is_moderated() { clock::steady() } else { 0 };
@@ -244,7 +244,7 @@ impl Cq {
         self.carry_out(pending);
     }
 
-    /// The device has failed: whoever waits for an event has one (rule AE-09).
+    /// The device has failed: everybody who waits for an event gets one (rule AE-09).
     pub(crate) fn fail(self: &Arc<Self>) {
         let pending = self.queue.lock().fail();
         self.carry_out(pending);
@@ -260,7 +260,7 @@ impl Cq {
         self.queue.lock().capacity()
     }
 
-    /// Whether queue pairs use it (rule CR-12).
+    /// Checks that no queue pair uses it (rule CR-12).
     pub fn check_unused(&self) -> Result<(), Busy> {
         if self.queue.lock().is_fed() { Err(Busy) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! What queue pairs leave to be done until the locks of none are held.
+//! Work that queue pairs leave until no lock of theirs is held.
 
 use transom_device::execution::QueueSide;
 
@@ -7,17 +7,16 @@ use super::Adapter;
 /// One thing of this kind.
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// Flush this queue of a queue pair that fell into error from the other.
+    /// Flush this queue of a queue pair. The other queue brought it into error.
     Flush(u16, QueueSide),
-    /// Start the rendezvous that wait on a queue pair.
+    /// Start the rendezvous that wait for a queue pair.
     Rendezvous(u16),
-    /// A completion queue has overrun: all its queue pairs are in error (rule CQ-05).
+    /// A completion queue has overrun, so all its queue pairs are in error (rule CQ-05).
     Overrun(u64),
 }
 
-/// What is to be done as soon as the locks of no queue are held, for it takes others: whoever locks first
-/// owns the list, hands it down, and does what it says in the end. Nobody else does it for him, so nothing
-/// is left lying about when a call returns.
+/// Work to do as soon as no queue's lock is held, because it takes other locks. The caller that locks first owns the
+/// list, hands it down, and does the work at the end. Nobody else does it, so nothing is left over when a call returns.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Deferred(Vec<Task>);
@@ -28,7 +27,7 @@ impl Deferred {
         self.0.push(Task::Flush(qp_index, side));
     }
 
-    /// Start the rendezvous that wait on a queue pair.
+    /// Start the rendezvous that wait for a queue pair.
     pub(crate) fn start_rendezvous(&mut self, qp_index: u16) {
         self.0.push(Task::Rendezvous(qp_index));
     }
@@ -38,7 +37,7 @@ impl Deferred {
         self.0.push(Task::Overrun(cq));
     }
 
-    /// Does it all, with what comes of it.
+    /// Does all of it, and the work that comes from it.
     #[inline]
     pub(crate) fn run(self, adapter: &Adapter) {
         if !self.0.is_empty() {

@@ -1,4 +1,4 @@
-//! A count of what depends on an object, which ends only when nothing does any more.
+//! Counts the objects that depend on another one. It can end only at zero.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 #[error("still in use by something else")]
 pub struct Busy;
 
-/// How many others depend on an object.
+/// How many other objects depend on one.
 #[derive(Debug, Default)]
 pub(super) struct Dependents(AtomicU32);
 

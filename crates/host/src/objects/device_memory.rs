@@ -1,4 +1,4 @@
-//! Device memory: memory that the program reaches only by copying to and from it, and by regions.
+//! Device memory. A program reaches it only by copying to and from it, and through regions.
 
 use std::io;
 use std::sync::Arc;
@@ -21,8 +21,7 @@ pub enum AllocateError {
     Exhausted,
 }
 
-/// A part of device memory. Its pages are the process's own, at an address that the program is not
-/// told.
+/// A part of device memory. Its pages are the process's own, at an address that the program does not learn.
 pub struct DeviceMemory {
     device: Arc<Device>,
     memory: Allocation,
@@ -37,12 +36,12 @@ impl std::fmt::Debug for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Copies start and end at multiples of this.
+    /// Copies start and end at multiples of so many bytes.
     pub const COPY_UNIT: u64 = 4;
-    /// Every part begins at a page: the largest alignment, as a power of two.
+    /// Every part begins at a page, so this is the largest alignment, as a power of two.
     pub const MAX_LOG_ALIGN: u32 = 12;
 
-    /// Takes `length` bytes of the device's memory, all zero.
+    /// Takes `length` bytes of the device's memory. All are zero.
     pub fn allocate(device: &Arc<Device>, length: u64) -> Result<Arc<Self>, AllocateError> {
         if length == 0 {
             return Err(AllocateError::Invalid);
@@ -73,19 +72,19 @@ impl DeviceMemory {
         &self.device
     }
 
-    /// The address of a range of it, if it has one there.
+    /// The address of a range in it. `None` if the range is not within it.
     pub(super) fn range(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
         (end <= self.length).then(|| self.memory.first().as_ptr() as u64 + offset)
     }
 
-    /// Copies bytes of the program to `offset`.
+    /// Copies the program's bytes to `offset`.
     pub fn write(&self, offset: u64, from: u64, length: u64) -> io::Result<()> {
         let to = Destination::Program(self.copy_range(offset, length)?);
         self.copy(to, Source::Program(from), length)
     }
 
-    /// Copies bytes from `offset` on to the program.
+    /// Copies bytes from `offset` to the program.
     pub fn read(&self, offset: u64, to: u64, length: u64) -> io::Result<()> {
         let from = Source::Program(self.copy_range(offset, length)?);
         self.copy(Destination::Program(to), from, length)
@@ -104,7 +103,7 @@ impl DeviceMemory {
         self.range(offset, length).ok_or_else(fault)
     }
 
-    /// Counts a region of it; fails once it is freed.
+    /// Counts a region of it. Fails once it is freed.
     pub(super) fn adopt(&self) -> Result<(), Busy> {
         self.regions.adopt()
     }
@@ -114,13 +113,13 @@ impl DeviceMemory {
         self.regions.release();
     }
 
-    /// Whether a region of it is registered.
+    /// Checks that no region of it is registered.
     pub fn check_unused(&self) -> Result<(), Busy> {
         self.regions.check_unused()
     }
 
-    /// Gives it back to the device unless a region of it is registered. Its pages stay until nobody
-    /// names it any more.
+    /// Gives it back to the device unless a region of it is registered. Its pages stay until the last reference is
+    /// gone.
     pub fn close(&self) -> Result<(), Busy> {
         self.regions.close()?;
         self.device.resources.device_memory.fetch_sub(self.length, AcqRel);

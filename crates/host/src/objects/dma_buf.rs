@@ -1,4 +1,4 @@
-//! Memory of a dma-buf, mapped for as long as a region of it is registered (rule MR-37).
+//! The memory of a dma-buf. It is mapped for as long as a region of it is registered (rule MR-37).
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ pub enum DmaBufError {
     /// Nothing has this descriptor: `EBADF`.
     #[error("nothing has this descriptor")]
     NotOpen,
-    /// It is no dma-buf, or the range is not in it: `EINVAL`.
+    /// It is not a dma-buf, or the range is not within it: `EINVAL`.
     #[error("it is no dma-buf, or the range is not in it")]
     Invalid,
     /// Its owner does not let processors map it: `EOPNOTSUPP`.
@@ -30,7 +30,7 @@ pub enum DmaBufError {
 pub struct DmaBuf {
     start: NonNull<u8>,
     length: usize,
-    /// Where in the mapping the range begins.
+    /// The offset of the range in the mapping.
     skip: u64,
 }
 
@@ -39,11 +39,11 @@ unsafe impl Send for DmaBuf {}
 // SAFETY: as above.
 unsafe impl Sync for DmaBuf {}
 
-/// What the kernel says the file system of dma-bufs is: "DMAB".
+/// The kernel's number for the file system of dma-bufs: "DMAB".
 const DMA_BUF_MAGIC: i64 = 0x444d_4142;
 
 impl DmaBuf {
-    /// Maps `length` bytes from `offset` on, to be written as well if `writable`.
+    /// Maps `length` bytes from `offset` on; writable if `writable`.
     pub fn map(
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -90,7 +90,7 @@ impl DmaBuf {
         Ok(Self { start, length: mapped, skip })
     }
 
-    /// Where the range begins in this process's memory.
+    /// The address of the range in this process.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64 + self.skip
     }
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Any file can stand for a dma-buf here: both are mapped alike.
+    /// Any file can stand in for a dma-buf here, because both are mapped alike.
     #[test]
     fn a_mapping_begins_at_its_offset() {
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();

@@ -1,4 +1,4 @@
-//! Who carries out what objects leave to be done.
+//! Carries out the work that objects leave.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use transom_net::Peer;
 
 use super::Adapter;
 
-/// Carries out what objects leave to be done, and what arrives for them.
+/// Carries out the work that objects leave, and the requests that arrive for them.
 pub(crate) trait Driver: Sync {
-    /// Carries out all that has arrived until now over the wire, and from this peer.
+    /// Carries out everything that has arrived until now, over the wire and from this peer.
     fn take_all(&self, adapter: &Adapter, from: Option<&Arc<Peer>>);
 }

@@ -1,29 +1,28 @@
-//! When a thread that polls in vain gives way.
+//! When a thread that polls in vain yields the processor.
 //!
-//! An adapter of hardware works while a program spins. Here the other end needs a processor, and it may
-//! be this one: a program that polls until its time slice is over makes each message wait for
-//! milliseconds. So every so many polls that find nothing, whoever polls lets others run.
+//! A hardware adapter works while a program spins. Here the other end needs a processor, and it may need this one. A
+//! program that polls to the end of its time slice makes each message wait for milliseconds. So every so many empty
+//! polls, the polling thread lets others run.
 //!
-//! Nothing tells without a system call whether somebody wants this processor. But giving way to nobody
-//! is over at once, and then it is done less often: on an idle machine once in some hundred
-//! microseconds of vain polling.
+//! Only a system call tells whether somebody wants this processor. But if nobody does, yielding is over at once, and
+//! then it is done less often: on an idle machine once in some hundred microseconds of empty polls.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// After how many polls in vain a thread gives way where others want the processor: some ten
-/// microseconds, longer than an answer takes on processors of its own.
+/// After so many empty polls a thread yields, if others want the processor. They take some ten microseconds: longer
+/// than an answer takes if the other end has a processor of its own.
 const CROWDED: u32 = 200;
 /// The same where nobody does.
 const ALONE: u32 = CROWDED << 5;
-/// Whoever gives way for longer, in nanoseconds, has given way to somebody.
+/// If yielding took longer than this, in nanoseconds, another thread ran.
 const GAVE_WAY: u64 = 5_000;
 
-/// The polls of one queue that have found nothing since the last one that did. Threads that poll one
-/// queue may be lost count of; nothing depends on the exact number.
+/// The empty polls of one queue since the last one that found something. Threads that poll the same queue may miscount;
+/// nothing depends on the exact number.
 #[derive(Debug)]
 pub(super) struct EmptyPolls {
     count: AtomicU32,
-    /// How many there are before whoever polls gives way.
+    /// How many there are before the polling thread yields.
     limit: AtomicU32,
 }
 
@@ -38,7 +37,7 @@ impl EmptyPolls {
         self.count.store(0, Relaxed);
     }
 
-    /// One more has found nothing; gives way if it is time, and says whether it has. `now` tells nanoseconds.
+    /// Counts an empty poll. Yields if it is time, and says whether it did. `now` tells nanoseconds.
     #[inline]
     pub(super) fn add(&self, now: impl Fn() -> u64) -> bool {
         let count = self.count.load(Relaxed) + 1;

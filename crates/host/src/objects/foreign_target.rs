@@ -1,9 +1,9 @@
-//! XRC messages for shared receive queues of this process on connections whose receiving end belongs
-//! to another process of the same XRC domain.
+//! XRC messages for shared receive queues of this process, on connections whose receiving end belongs to another
+//! process of the same XRC domain.
 //!
-//! The sender sends such a message to the process that has the queue. It is carried out here by the
-//! state that the receiving end shows in its own process's segment: whether it receives, from whom,
-//! in which domain, and which message comes next.
+//! The sender sends such a message to the process that has the queue. This process carries it out with the state that
+//! the receiving end shows in its own process's segment: whether it receives, from whom, in which domain, and which
+//! message comes next.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use transom_system::clock;
 use super::{Adapter, Deferred, SharedReceiveQueue};
 use crate::device::{Device, Limits};
 
-/// The receiving ends of others that messages came for, by number.
+/// Other processes' receiving ends that messages came for, by number.
 #[derive(Default)]
 pub(crate) struct ForeignTargets(Mutex<HashMap<u32, Arc<ForeignTarget>>>);
 
@@ -30,13 +30,12 @@ pub(crate) struct ForeignTargets(Mutex<HashMap<u32, Arc<ForeignTarget>>>);
 pub(crate) struct ForeignTarget {
     number: QpNumber,
     owner: Arc<Peer>,
-    /// What it is in the middle of, here, and what the device wants done.
+    /// The message that it is in the middle of here, and the effects that the device asks for.
     half: Mutex<(Responder, Effects)>,
 }
 
 impl ForeignTargets {
-    /// Carries out a segment for a shared receive queue of this process that comes on another's
-    /// connection.
+    /// Carries out a segment for a shared receive queue of this process, on another process's connection.
     pub(crate) fn execute(
         &self,
         adapter: &Adapter,
@@ -78,7 +77,7 @@ impl ForeignTargets {
         Some(target)
     }
 
-    /// The process of some receiving ends has ended: receives that they have taken come back flushed.
+    /// The process of some receiving ends has ended. The receives that they have taken come back flushed.
     pub(crate) fn end_those_of(&self, adapter: &Adapter, owner: &Peer, deferred: &mut Deferred) {
         let of_owner = |target: &Arc<ForeignTarget>| std::ptr::eq(&*target.owner, owner);
         let ended: Vec<_> = {
@@ -110,11 +109,11 @@ impl ForeignTarget {
     }
 }
 
-/// A receiving end of another process at work here.
+/// Another process's receiving end at work here.
 struct AtForeign<'a> {
     adapter: &'a Adapter,
     target: &'a ForeignTarget,
-    /// What it showed when this began.
+    /// Its state when this began.
     look: Look,
 }
 
@@ -123,7 +122,7 @@ impl<'a> AtForeign<'a> {
         Self { adapter, target, look: target.summary().look() }
     }
 
-    /// What the device is called with.
+    /// The context for calls of the device.
     fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
         let (number, summary) = (self.target.number, self.summary());
         Context { process: self, number, summary, effects }
@@ -137,8 +136,8 @@ impl<'a> AtForeign<'a> {
         self.target.summary()
     }
 
-    /// Does what the device wants done. Events are left out: its program is the owner's, and learns of an
-    /// error when it asks for the state; and nothing of the rest concerns a receiving end of XRC.
+    /// Carries out the device's effects. Events are left out: the program is the owner's, and it learns of an error
+    /// when it asks for the state. All other effects do not concern a receiving end of XRC.
     fn carry_out(&self, effects: &[Effect], deferred: &mut Deferred) {
         for effect in effects {
             match effect {
@@ -150,7 +149,7 @@ impl<'a> AtForeign<'a> {
                         self.summary().fall_of(&self.look, QpState::Error);
                     }
                 }
-                // Only when it is reset, which the process that has it does.
+                // Only a reset asks for it, and only the owning process resets.
                 Effect::GiveUpShared { .. }
                 | Effect::Complete { .. }
                 | Effect::Event(_)
@@ -162,7 +161,7 @@ impl<'a> AtForeign<'a> {
         }
     }
 
-    /// The shared queue of this number, if it is of the receiving end's domain: that of one file.
+    /// The shared queue of this number, if it is in the receiving end's domain. The file identifies the domain.
     fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
         let domain = self.summary().xrc_domain()?;
         let srq = self.adapter.shared_queues.get(number)?;

@@ -1,5 +1,5 @@
-//! What holds an object that a program wants to end, for whoever asks why it is refused. It is looked for then: as
-//! long as nothing is refused, an object only counts what holds it.
+//! Finds the objects that hold another one, to explain why it cannot end. They are looked for only then: as long as
+//! nothing is refused, an object just counts its holders.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -11,13 +11,13 @@ use transom_system::registry::{Holder, Holders};
 use super::{Adapter, Cq, MemoryRegion, ProtectionDomain, QpReceives, QueuePair};
 use super::{SharedReceiveQueue, XrcDomain};
 
-/// How many slots of the key table are looked at: what is refused may be asked for again and again.
+/// The most slots of the key table to look at, because a program may ask again and again.
 const MOST: usize = 1 << 14;
 
-/// Windows that are bound to a region, and one of them.
+/// The number of windows that are bound to a region, and one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundWindows {
-    /// How many; zero if none is found any more.
+    /// Zero if none is found any more.
     pub count: u64,
     /// The key of one.
     pub key: u32,
@@ -30,7 +30,7 @@ pub struct BoundWindows {
 }
 
 impl Adapter {
-    /// What belongs to a protection domain.
+    /// The objects of a protection domain.
     pub fn holders_of_domain(&self, domain: &ProtectionDomain) -> Holders {
         let mut holders = Holders::default();
         let number = domain.number();
@@ -57,7 +57,7 @@ impl Adapter {
         holders
     }
 
-    /// What completes into a completion queue.
+    /// The work queues that complete into a completion queue.
     pub fn holders_of_cq(&self, cq: &Cq) -> Holders {
         let mut holders = Holders::default();
         for qp in self.queue_pairs.all() {
@@ -76,14 +76,14 @@ impl Adapter {
         holders
     }
 
-    /// What takes its receives from a shared queue.
+    /// The queue pairs that take their receives from a shared queue.
     fn holders_of_srq(&self, srq: &SharedReceiveQueue) -> Holders {
         self.queue_pairs_that(
             |receives| matches!(receives, QpReceives::Srq(own) if std::ptr::eq(&**own, srq)),
         )
     }
 
-    /// What belongs to an XRC domain.
+    /// The objects of an XRC domain.
     pub fn holders_of_xrc(&self, domain: &Arc<XrcDomain>) -> Holders {
         let mut holders = self.queue_pairs_that(
             |receives| matches!(receives, QpReceives::Xrc(own) if Arc::ptr_eq(own, domain)),
@@ -115,7 +115,7 @@ impl SharedReceiveQueue {
 }
 
 impl QueuePair {
-    /// What keeps it: windows of kind 2A that it has bound, or multicast groups that it is in.
+    /// Its holders: windows of kind 2A that it has bound, or multicast groups that it is in.
     pub fn holders(&self) -> Holders {
         let mut holders = Holders::default();
         let keys = self.device().process().segment().keys();

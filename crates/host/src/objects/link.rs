@@ -16,7 +16,7 @@ use transom_net::{MAX_COPIED, MAX_PAYLOAD, Path, Peer};
 /// Where a queue pair's requests go.
 #[derive(Clone, Default)]
 pub(crate) enum Link {
-    /// Nowhere: not connected, or to an address that is not here.
+    /// To nobody: it is not connected, or its address is not here.
     #[default]
     None,
     /// To a queue pair of this process.
@@ -28,16 +28,16 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Whether packets go to this address by it.
+    /// Whether this link carries packets to this address.
     pub(crate) fn leads_to(&self, address: IpAddr) -> bool {
         matches!(self, Self::Wire(path) if path.destination == address)
     }
 
-    /// How messages of queue pairs of a service go by it.
+    /// The way that this link splits messages for queue pairs of a service.
     pub(crate) fn segmentation(&self, service: Service) -> Segmentation {
         match self {
-            // The shared receive queue that a message names may be another process's, or this one's, whichever
-            // has the receiving end: each message goes the one way or the other.
+            // A message may name a shared receive queue of another process, or of this one, wherever the receiving end
+            // is. So the messages of one queue pair may take either link.
             Self::Loopback | Self::Local(_) if service == Service::XrcInitiator => {
                 Segmentation::of_messages(MAX_PAYLOAD)
             }

@@ -1,6 +1,6 @@
-//! Multicast groups: which queue pairs of this process receive what is sent to a multicast GID
-//! (`ibv_attach_mcast(3)`). A group is that of IP with the same address, on every network that this
-//! host has an address of its family on, unless IPv6 says that it does not leave its host.
+//! Multicast groups: which queue pairs of this process receive the messages for a multicast GID
+//! (`ibv_attach_mcast(3)`). A group is the IP group with the same address. It is joined on every network on which this
+//! host has an address of its family, unless IPv6 says that the group does not leave its host.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
@@ -20,19 +20,20 @@ use crate::device::Limits;
 /// The queue pair number that stands for all members of a group (rule NET-12).
 const MEMBERS: QpNumber = QpNumber::from_bits(0xff_ffff);
 
-/// For whom something is that goes to an address and a queue pair number.
+/// The recipient of a message for an address and a queue pair number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recipient {
     /// The queue pair of that number.
     QueuePair,
     /// All members of the group that has the address.
     Members,
-    /// Nobody: a group's address goes with the members' number, and only with that (rule NET-17).
+    /// Nobody. A group's address goes only with the members' number, and that number only with such an address (rule
+    /// NET-17).
     Nobody,
 }
 
 impl Recipient {
-    /// Of what goes to this address and number.
+    /// The recipient for this address and number.
     pub(crate) fn at(address: &GroupGid, number: QpNumber) -> Self {
         match (is_multicast(address), number == MEMBERS) {
             (false, false) => Self::QueuePair,
@@ -51,10 +52,9 @@ impl Recipient {
     }
 }
 
-/// The members in this process. A list is replaced as a whole, so that who delivers to it neither copies
-/// it nor holds the lock.
+/// The members in this process. A list is replaced as a whole, so delivering needs no copy and no lock.
 ///
-/// It is locked before the addresses are.
+/// Lock order: this lock comes before that of the addresses.
 pub(crate) struct Groups {
     process: Arc<ThisProcess>,
     members: RwLock<HashMap<GroupGid, Members>>,
@@ -62,13 +62,13 @@ pub(crate) struct Groups {
 
 type Members = Arc<[Weak<QueuePair>]>;
 
-/// Why a queue pair does not join.
+/// Why a queue pair cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// No more groups, no more members, or no memory for one: `ENOMEM`.
     #[error("no more groups, no more members, or no memory for one")]
     Full,
-    /// The device is of the process that this one was forked from: `EIO`.
+    /// The device belongs to the process that this one was forked from: `EIO`.
     #[error("the device is of the process that this one was forked from")]
     Inherited,
 }
@@ -84,7 +84,7 @@ impl Groups {
         Self { process, members: RwLock::default() }
     }
 
-    /// Makes a queue pair a member; one that is one already stays one.
+    /// Makes a queue pair a member. A member stays one.
     pub(crate) fn join(
         &self,
         port: &DevicePort,
@@ -138,7 +138,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Ends all memberships of a queue pair that goes with its context.
+    /// Ends all memberships of a queue pair that ends with its context.
     pub(crate) fn leave_all(&self, port: &DevicePort, qp: &QueuePair) {
         let mut groups = self.members.write();
         groups.retain(|group, members| {
@@ -151,8 +151,8 @@ impl Groups {
         self.count(groups.len());
     }
 
-    /// Tells the other processes whether there are groups here. In a forked child it is the parent's
-    /// that they see.
+    /// Tells the other processes whether there are groups here. In a forked child nothing is told, because they would
+    /// take it for the parent's.
     fn count(&self, count: usize) {
         if !self.process.is_inherited() {
             self.process.segment().header().groups.store(count as u32, Release);

@@ -1,4 +1,4 @@
-//! Protection domains: a number, and a count of what belongs to it (rules A.1).
+//! Protection domains: a number, and a count of the objects in it (rules A.1).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub struct ProtectionDomain {
     device: Arc<Device>,
     number: u32,
     children: Dependents,
-    /// A parent domain: what it stands for.
+    /// For a parent domain: the domain that it stands for.
     parent: Option<ParentDomain>,
 }
 
@@ -23,15 +23,15 @@ struct ParentDomain {
 }
 
 impl ProtectionDomain {
-    /// A new one; `None` at the limit (rule PD-11), or without memory.
+    /// Makes a domain. `None` at the limit (rule PD-11), or without memory.
     pub fn allocate(device: &Arc<Device>) -> Option<Arc<Self>> {
         let number = device.resources.domains.take()?;
         let children = Dependents::default();
         Some(Arc::new(Self { device: device.clone(), number, children, parent: None }))
     }
 
-    /// A parent domain: it stands for `domain` wherever a domain is named, and is a child of it and
-    /// of its thread domain (rule PD-10).
+    /// Makes a parent domain. It stands for `domain` wherever a domain is named, and is a child of it and of its thread
+    /// domain (rule PD-10).
     pub fn parent_domain(
         domain: &Arc<Self>,
         thread: Option<&Arc<ThreadDomain>>,
@@ -52,19 +52,18 @@ impl ProtectionDomain {
         &self.device
     }
 
-    /// Its number, unique on the device; a parent domain has that of its domain.
+    /// Its number, unique on the device. A parent domain has the number of its domain.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether the program has promised that one thread at a time uses what belongs to it.
+    /// Whether the program has promised that one thread at a time uses the objects in it.
     pub fn is_single_threaded(&self) -> bool {
         let Some(parent) = &self.parent else { return false };
         parent.thread.is_some() || parent.domain.is_single_threaded()
     }
 
-    /// Counts a region, window, queue pair or parent domain that belongs to it; fails once it is
-    /// freed.
+    /// Counts a region, window, queue pair or parent domain in it. Fails once it is freed.
     pub fn adopt(&self) -> Result<(), Busy> {
         self.children.adopt()
     }
@@ -89,7 +88,7 @@ impl ProtectionDomain {
         self.children.check_unused()
     }
 
-    /// Ends the domain unless something belongs to it (rules PD-02 to PD-06, PD-09).
+    /// Ends the domain unless something is in it (rules PD-02 to PD-06, PD-09).
     pub fn close(&self) -> Result<(), Busy> {
         self.children.close()?;
         let Some(parent) = &self.parent else {

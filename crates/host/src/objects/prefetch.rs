@@ -9,14 +9,14 @@ use transom_system::memory::{self, page_size};
 
 use super::ProtectionDomain;
 
-/// What to bring in.
+/// The kind of page to bring in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
     /// Pages for reading.
     Read,
     /// Pages for writing.
     Write,
-    /// Only what is there already, which is nothing to do: memory needs no table of the device's.
+    /// Only pages that are present already. There is nothing to do for them: memory needs no table of the device's.
     Present,
 }
 
@@ -33,17 +33,17 @@ pub enum PrefetchError {
     /// `EFAULT`.
     #[error("the range is not within the region or not mapped, or the region is of another domain")]
     Fault,
-    /// Pages for writing, of a region that is not writable: `EPERM`.
+    /// The advice is for writing, and the region is not writable: `EPERM`.
     #[error("the region is not writable")]
     NotWritable,
-    /// The device is of the process that this one was forked from: `EIO`.
+    /// The device belongs to the process that this one was forked from: `EIO`.
     #[error("the device is of the process that this one was forked from")]
     Inherited,
 }
 
 impl ProtectionDomain {
-    /// Takes advice about parts of its regions. All are checked before any page is
-    /// touched. With `wait` the pages are there when it returns.
+    /// Takes advice about parts of its regions. All parts are checked before any page is touched. With `wait` the pages
+    /// are present when it returns.
     pub fn prefetch(
         &self,
         advice: Prefetch,
@@ -64,7 +64,7 @@ impl ProtectionDomain {
     }
 }
 
-/// Where what an SGE names lies in the program's memory.
+/// The address in the program's memory of an SGE's range.
 fn address_of(pd: &ProtectionDomain, advice: Prefetch, sge: &Sge) -> Result<u64, PrefetchError> {
     let key = Key(sge.key);
     let operation = match advice {
@@ -109,7 +109,7 @@ fn bring_in(address: u64, length: u64, advice: Prefetch, wait: bool) -> Result<(
         return Ok(());
     }
     match io::Error::last_os_error().raw_os_error() {
-        // A kernel before 5.14: the pages come when they are used.
+        // A kernel before 5.14 brings the pages at their first use.
         Some(libc::EINVAL) => Ok(()),
         _ => Err(PrefetchError::Fault),
     }

@@ -1,18 +1,18 @@
-//! Queue pairs of this process: the device's two halves, each under its lock, and their link.
+//! Queue pairs of this process: the device's two halves, each under its own lock, and their link.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`config`], [`lifetime`] | what a queue pair is created with, how it begins and ends |
-//! | [`attributes`] | its attributes, and the way from state to state |
-//! | [`send`] | the sending half: what is posted, and what moves it on |
+//! | [`config`], [`lifetime`] | its attributes at creation, its beginning and end |
+//! | [`attributes`] | its attributes, and its changes of state |
+//! | [`send`] | the sending half: posted requests, and the steps that move it on |
 //! | [`receive`] | the receiving half: receives, packets and the responses to them |
-//! | [`inbound`] | what comes by a link: requests, replies, packets |
-//! | [`services`] | what the device's halves need at once, and where segments go |
-//! | [`effects`], [`feeds`] | what the device wants done, and where work completes |
-//! | [`explained`] | what is noted for `transom explain` |
+//! | [`inbound`] | arrivals by a link: requests, replies, packets |
+//! | [`services`] | services that the device's halves call, and the sending of segments |
+//! | [`effects`], [`feeds`] | the effects that the device asks for, and the completion queues of its work |
+//! | [`explained`] | notes for `transom explain` |
 //!
-//! Locks are taken in this order: send queue, receive queue, completion queue. What the device wants done
-//! is done under the lock of the half that wants it, but for what needs the other half ([`Deferred`]).
+//! Locks are taken in this order: send queue, receive queue, completion queue. The device's effects are carried out
+//! under the lock of the half that asks for them. Those that need the other half are deferred ([`Deferred`]).
 
 mod attributes;
 mod config;
@@ -53,12 +53,12 @@ use services::At;
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
     device: Arc<Device>,
-    /// The others that it may send to in this process, and what they share.
+    /// The other queue pairs that it may send to in this process, and everything they share.
     adapter: Arc<Adapter>,
     number: QpNumber,
     config: QpConfig,
     events: EventSource<AsyncEvent>,
-    /// What a forked child sees in place of the summary: it is in error.
+    /// A forked child sees this in place of the summary: the queue pair is in error.
     inherited: QpSummary,
     send: Mutex<SendHalf>,
     receive: Receiving,
@@ -68,9 +68,9 @@ pub struct QueuePair {
     told: Told,
 }
 
-/// What holds a queue pair: as long as something does, it does not end.
+/// The holders of a queue pair. While it has any, it does not end.
 pub(super) struct Holds {
-    /// How often a program has it: more than once only the receiving end of XRC.
+    /// How many handles a program has. Only the receiving end of XRC can have more than one.
     handles: AtomicU32,
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
@@ -92,12 +92,12 @@ impl QueuePair {
         &self.adapter
     }
 
-    /// What it was created with.
+    /// The attributes it was created with.
     pub fn config(&self) -> &QpConfig {
         &self.config
     }
 
-    /// What initiators see of it.
+    /// The state of it that initiators see.
     #[inline]
     pub fn summary(&self) -> &QpSummary {
         if self.device.process().is_inherited() {
@@ -107,19 +107,19 @@ impl QueuePair {
         table.summary(self.number.index()).expect("the table has an entry for every u16")
     }
 
-    /// Its protection domain's number; the receiving end of XRC has none, which is zero.
+    /// Its protection domain's number. The receiving end of XRC has no domain, so the number is zero.
     pub(crate) fn pd_number(&self) -> u32 {
         self.config.pd.as_ref().map_or(0, |pd| pd.number())
     }
 
-    /// Has a completion counter count these operations, as long as it is in RESET or INIT and until it is
-    /// destroyed; on an error none of them (rules CC-06 to CC-09).
+    /// Makes a completion counter count these operations, until the queue pair is destroyed. You can attach one only in
+    /// RESET or INIT. On an error it counts none of them (rules CC-06 to CC-09).
     pub fn attach_counter(
         &self,
         counter: &Arc<CompletionCounter>,
         operations: Counted,
     ) -> Result<(), AttachError> {
-        // As a modify, so that the state stays.
+        // With both locks, as `modify` has them, so that the state stays.
         let _both = (self.send.lock(), self.receive.half.lock());
         let state = self.summary().gate().state;
         let here = Arc::ptr_eq(counter.device(), &self.device);

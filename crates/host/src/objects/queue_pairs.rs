@@ -1,4 +1,4 @@
-//! The queue pairs of this process by their index, the part of a number that tells them apart.
+//! The queue pairs of this process by index. The index is the part of the number that tells them apart.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,18 +18,18 @@ use crate::device::Limits;
 pub(crate) struct QueuePairs {
     process: Arc<ThisProcess>,
     indices: RwLock<Indices>,
-    /// A message for one that is not there.
+    /// Messages for queue pairs that do not exist.
     for_none: Seldom,
 }
 
-/// Which indices are taken, and the next to try.
+/// The indices that are taken, and the next one to try.
 struct Indices {
     taken: HashMap<u16, Weak<QueuePair>, BuildHasherDefault<IndexHasher>>,
     next: u16,
 }
 
-/// Spreads an index over the bits of a hash. Which indices are taken is for this process alone to say,
-/// so nobody else can make them collide.
+/// Spreads an index over the bits of a hash. Only this process chooses its indices, so nobody else can make them
+/// collide.
 #[derive(Default)]
 struct IndexHasher(u64);
 
@@ -51,14 +51,14 @@ impl Hasher for IndexHasher {
 }
 
 impl QueuePairs {
-    /// None yet; `first` is the first index to try.
+    /// Makes a table without queue pairs; `first` is the first index to try.
     pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
         let indices = RwLock::new(Indices { taken: HashMap::default(), next: first });
         Self { process, indices, for_none: Seldom::default() }
     }
 
-    /// Takes an index for a queue pair: the longest unused, and none that a bound window still
-    /// names (rules CR-20, T2-04).
+    /// Takes the index that has been unused for longest. A bound window may still name an index; that one is not taken
+    /// (rules CR-20, T2-04).
     pub(crate) fn take_index(&self) -> Option<u16> {
         let mut indices = self.indices.write();
         if indices.taken.len() >= Limits::DEVICE.queue_pairs as usize {
@@ -81,7 +81,7 @@ impl QueuePairs {
         None
     }
 
-    /// Has a queue pair found by its index.
+    /// Makes a queue pair findable by its index.
     pub(crate) fn enter(&self, index: u16, qp: &Arc<QueuePair>) {
         self.indices.write().taken.insert(index, Arc::downgrade(qp));
     }
@@ -98,7 +98,7 @@ impl QueuePairs {
         self.indices.read().taken.get(&index)?.upgrade()
     }
 
-    /// Notes that a message was dropped, for there is no queue pair of this number.
+    /// Notes that a message was dropped because there is no queue pair of this number.
     #[cold]
     pub(crate) fn note_none(&self, from: u32, to: u32) {
         if self.for_none.is_due() {

@@ -11,17 +11,17 @@ use transom_system::memory::{Mapping, Maps, enter, leave, page_size};
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::device::Inherited;
 
-/// The rights by which peers write.
+/// The rights with which peers write.
 const WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
-/// What to register.
+/// The attributes of a region to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// First address in the process's memory.
     pub address: u64,
     /// Bytes.
     pub length: u64,
-    /// First address as requests name it; ignored if `access` has `ZERO_BASED`.
+    /// The first address, as requests name it. Ignored if `access` has `ZERO_BASED`.
     pub iova: u64,
     /// Rights, checked already for unknown bits.
     pub access: Access,
@@ -30,20 +30,20 @@ pub struct Registration {
 /// Why a registration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// The rights do not go together: `EINVAL` (rules MR-04, MR-05).
+    /// The combination of rights is not allowed: `EINVAL` (rules MR-04, MR-05).
     #[error("the rights do not go together")]
     Rights,
-    /// The range goes past the end of its addresses, or is none of its kind: `EINVAL` (rules MR-18,
-    /// MR-19, MR-32, MR-33).
+    /// The range goes past the end of its address space, or its kind does not allow it: `EINVAL` (rules MR-18, MR-19,
+    /// MR-32, MR-33).
     #[error("the range goes past the end of its addresses, or is none of its kind")]
     Range,
-    /// The iova is at another offset in its page than the address: `EINVAL` (rule MR-29).
+    /// The iova and the address have different offsets in their pages: `EINVAL` (rule MR-29).
     #[error("the iova is at another offset in its page than the address")]
     PageOffset,
-    /// Part of the range is not mapped, or not writable as the rights need: `EFAULT`.
+    /// Part of the range is not mapped, or not writable though the rights need it: `EFAULT`.
     #[error("part of the range is not mapped, or not writable as the rights need")]
     Fault,
-    /// No key, or no memory for the key table, is left: `ENOMEM`.
+    /// No key is left, or no memory for the key table: `ENOMEM`.
     #[error("no key, or no memory for one, is left")]
     Exhausted,
     /// The protection domain is gone, or windows are bound: `EBUSY`.
@@ -52,7 +52,7 @@ pub enum RegisterError {
     /// The protection domain is another device's: `EINVAL`.
     #[error("the protection domain is another device's")]
     OtherDevice,
-    /// The device is of the process that this one was forked from: `EIO`.
+    /// The device belongs to the process that this one was forked from: `EIO`.
     #[error("the device is of the process that this one was forked from")]
     Inherited,
 }
@@ -69,7 +69,7 @@ impl From<Inherited> for RegisterError {
     }
 }
 
-/// What is behind a region.
+/// The memory behind a region.
 #[derive(Clone, Debug)]
 pub enum Backing {
     /// Memory of the program.
@@ -88,8 +88,8 @@ impl Backing {
         if matches!(self, Self::Null) { Kind::Null } else { Kind::Region }
     }
 
-    /// A region keeps its domain, but for a null region: adapters have one key for all of those, which a domain may
-    /// be freed before (rule PD-02).
+    /// Counts the region in its domain. Null regions are not counted: adapters have one key for all of them, and a
+    /// program may free the domain before it (rule PD-02).
     fn adopt(&self, pd: &ProtectionDomain) -> Result<(), Busy> {
         match self {
             Self::Null => pd.check_open(),
@@ -116,7 +116,7 @@ impl Registration {
         self.check_rights()?;
         let access = self.access;
         if self.is_implicit() {
-            // Huge pages are promised for a range, and addresses are the program's own.
+            // Huge pages are promised for a range, and only for addresses of the program's own.
             let odd = access.contains(Access::HUGETLB) || self.base() != 0;
             return if odd { Err(RegisterError::Range) } else { Ok(()) };
         }
@@ -128,13 +128,13 @@ impl Registration {
         match maps.mapping(self.address, self.length) {
             Ok(Mapping::Writable) => Ok(()),
             Ok(Mapping::ReadOnly) if !access.intersects(writable) => Ok(()),
-            // Without /proc nothing is known; an access will find out.
+            // Without /proc nothing is known. An access will find out.
             Err(_) => Ok(()),
             Ok(_) => Err(RegisterError::Fault),
         }
     }
 
-    /// Who may write from afar may write from here.
+    /// Remote write access requires local write access.
     fn check_rights(&self) -> Result<(), RegisterError> {
         let local = self.access.contains(Access::LOCAL_WRITE);
         if self.access.intersects(WRITES) && !local { Err(RegisterError::Rights) } else { Ok(()) }
@@ -161,9 +161,9 @@ impl Registration {
         Region { pd, access, base: self.base(), length: self.length, place }
     }
 
-    /// Where its memory is, which stays as it is now until [`leave`], if it is shared memory.
+    /// The place of its memory. If that is shared memory, it stays as it is until [`leave`].
     fn place(&self, maps: &Maps) -> Place {
-        // What is paged on demand is what the program has there when it is accessed (rule MR-34).
+        // Memory that is paged on demand is whatever the program has there at the access (rule MR-34).
         match self.access.contains(Access::ON_DEMAND) {
             true => Place::Memory(self.address),
             false => enter(self.address, self.length, maps),
@@ -171,7 +171,7 @@ impl Registration {
     }
 }
 
-/// Bytes of a region as they are counted: of all addresses none.
+/// The number of bytes that a region counts for. A region of all addresses counts for none.
 fn counted(length: u64) -> u64 {
     if length == u64::MAX { 0 } else { length }
 }
@@ -226,7 +226,7 @@ impl MemoryRegion {
             .inspect_err(|_| memory.release())
     }
 
-    /// Registers a mapped dma-buf under the addresses from `iova` on.
+    /// Registers a mapped dma-buf under addresses that begin at `iova`.
     pub fn of_dma_buf(
         pd: &Arc<ProtectionDomain>,
         mapping: DmaBuf,
@@ -271,7 +271,7 @@ impl MemoryRegion {
         Ok((slot, key))
     }
 
-    /// Its L_Key, which is its R_Key as well (rule MR-16).
+    /// Its L_Key, which is also its R_Key (rule MR-16).
     pub fn key(&self) -> Key {
         self.key
     }
@@ -281,12 +281,12 @@ impl MemoryRegion {
         self.slot
     }
 
-    /// What it was registered as.
+    /// The attributes it was registered with.
     pub fn registration(&self) -> Registration {
         self.registration
     }
 
-    /// What is behind it.
+    /// The memory behind it.
     pub fn backing(&self) -> &Backing {
         &self.backing
     }
@@ -296,7 +296,8 @@ impl MemoryRegion {
         &self.pd
     }
 
-    /// Of a region of the program's memory: changes range, rights or domain; on an error it stays as it was (rules RR-05 to RR-12).
+    /// Changes range, rights or domain of a region of the program's memory. On an error it stays as it was (rules RR-05
+    /// to RR-12).
     pub fn change(
         &mut self,
         pd: Option<&Arc<ProtectionDomain>>,
@@ -339,13 +340,13 @@ impl MemoryRegion {
         Region::check_unused(&process.segment().keys(), self.slot).map_err(|_| Busy)
     }
 
-    /// Ends the registration. When it returns, no access through its key is under way. While a
-    /// window is bound it is refused and stays (rules DR-03 to DR-05).
+    /// Ends the registration. When it returns, no access through its key is under way. While a window is bound, this is
+    /// refused and the region stays (rules DR-03 to DR-05).
     pub fn deregister(self) -> Result<(), (Self, Busy)> {
         let device = self.pd.device();
         let process = device.process();
         let keys = process.segment().keys();
-        // That of a forked child's parent stays registered.
+        // In a forked child it is the parent's, and stays registered.
         let inherited = process.is_inherited();
         if !inherited && Region::deregister(&keys, self.slot, &**process).is_err() {
             return Err((self, Busy));

@@ -1,10 +1,10 @@
-//! What may happen often, and is noted now and then.
+//! Frequent occurrences that are noted only now and then.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use transom_system::clock;
 
-/// How long something is not noted again, in nanoseconds.
+/// The least time between two notes, in nanoseconds.
 const APART: u64 = 1_000_000_000;
 
 /// When something was noted last.
@@ -12,7 +12,7 @@ const APART: u64 = 1_000_000_000;
 pub(super) struct Seldom(AtomicU64);
 
 impl Seldom {
-    /// Whether it is to be noted now.
+    /// Whether to note it now.
     pub(super) fn is_due(&self) -> bool {
         let (now, last) = (clock::steady(), self.0.load(Relaxed));
         let due = last == 0 || now.saturating_sub(last) >= APART;

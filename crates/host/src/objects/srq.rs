@@ -17,28 +17,28 @@ use super::{Adapter, Busy, Cq, Deferred, ProtectionDomain, RegisterError, XrcDom
 use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
-/// What makes a shared receive queue one for XRC.
+/// The attributes that make a shared receive queue one for XRC.
 #[derive(Clone)]
 pub struct XrcConfig {
-    /// Its domain: only queue pairs of the same one reach it.
+    /// Its domain. Only queue pairs of the same domain reach it.
     pub domain: Arc<XrcDomain>,
     /// Where its receives complete.
     pub cq: Arc<Cq>,
 }
 
-/// What makes a shared receive queue one that matches tags.
+/// The attributes that make a shared receive queue match tags.
 #[derive(Clone)]
 pub struct TagMatchingConfig {
     /// Tagged buffers.
     pub tags: usize,
-    /// Where list operations and all receives complete.
+    /// The completion queue of list operations and all receives.
     pub cq: Arc<Cq>,
 }
 
-/// What a shared receive queue is created with.
+/// The attributes to create a shared receive queue with.
 #[derive(Clone)]
 pub struct SrqConfig {
-    /// Its protection domain: what receives are checked against (rule PD-13).
+    /// Its protection domain. Receives are checked against it (rule PD-13).
     pub pd: Arc<ProtectionDomain>,
     /// Work requests.
     pub size: usize,
@@ -55,7 +55,7 @@ pub struct SrqConfig {
 }
 
 impl SrqConfig {
-    /// Where its receives complete, if it is one for XRC; where list operations do, if it matches tags.
+    /// The completion queue of its receives if it is for XRC, or of its list operations if it matches tags.
     fn completion_queue(&self) -> Option<&Arc<Cq>> {
         let xrc = self.xrc.as_ref().map(|xrc| &xrc.cq);
         xrc.or(self.tag_matching.as_ref().map(|matching| &matching.cq))
@@ -67,20 +67,20 @@ pub struct SharedReceiveQueue {
     adapter: Arc<Adapter>,
     number: u32,
     config: SrqConfig,
-    /// The tagged buffers, if tags are matched. This lock comes before that of `queue`.
+    /// The tagged buffers, if tags are matched. Lock order: this lock comes before that of `queue`.
     tags: Option<Mutex<TagList>>,
     queue: Mutex<ReceiveQueue>,
-    /// Where polls give back the places of its receives.
+    /// Polls give back the places of its receives here.
     returned: Arc<Returned>,
     /// To its configuration's completion queue.
     feed: Option<Feed>,
     events: EventSource<AsyncEvent>,
     users: AtomicU32,
-    /// That there was no room for a receive has been told.
+    /// It has been noted that there was no room for a receive.
     told_full: AtomicBool,
 }
 
-/// What is to be known of a shared receive queue (`ibv_query_srq(3)`).
+/// The attributes that a program can ask for (`ibv_query_srq(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqAttributes {
     /// Work requests.
@@ -101,7 +101,7 @@ pub(crate) struct SharedQueues {
 impl SharedQueues {
     /// Where those of XRC complete.
     pub(crate) fn completion_queues(&self) -> Vec<Arc<Cq>> {
-        // Let go of with nothing locked: one of them may be the last.
+        // Drop them with nothing locked: one of them may be the last reference.
         let all: Vec<_> = self.by_index.read().values().filter_map(Weak::upgrade).collect();
         all.iter().filter_map(|srq| Some(srq.config.xrc.as_ref()?.cq.clone())).collect()
     }
@@ -143,7 +143,7 @@ impl SharedReceiveQueue {
             .map(|_| queues.next.fetch_add(1, Relaxed) as u16)
             .find(|index| !by_index.contains_key(index))
             .filter(|_| by_index.len() < limit && by_index.try_reserve(1).is_ok());
-        // Only those of XRC are looked at by other processes.
+        // Other processes look only at those of XRC.
         let segment = adapter.device().process().segment();
         let open = |index: &u16| config.xrc.is_none() || segment.open_srq(*index).is_ok();
         let made = free.filter(open).ok_or(RegisterError::Exhausted).and_then(|index| {
@@ -174,7 +174,7 @@ impl SharedReceiveQueue {
         Ok(srq)
     }
 
-    /// Its number, by which XRC messages name it.
+    /// Its number. XRC messages name it.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -189,7 +189,7 @@ impl SharedReceiveQueue {
         &self.adapter
     }
 
-    /// Of a queue that has no room: how many places there are in all, and how many hold receives that wait. It is told
+    /// For a queue that has no room: how many places it has, and how many of them hold receives that wait. It answers
     /// once.
     #[cold]
     pub fn why_full(&self) -> Option<(usize, usize)> {
@@ -198,7 +198,7 @@ impl SharedReceiveQueue {
         first.then(|| (queue.size(), queue.len()))
     }
 
-    /// What it was created with.
+    /// The attributes it was created with.
     pub fn config(&self) -> &SrqConfig {
         &self.config
     }
@@ -208,14 +208,14 @@ impl SharedReceiveQueue {
         self.queue.lock().post(request)
     }
 
-    /// Carries out a list operation of tag matching; the handle of a buffer that was added.
+    /// Carries out a list operation of tag matching. Returns the handle of a buffer that was added.
     pub fn post_list_operation(&self, request: &TagRequest<'_>) -> Result<Option<u32>, PostError> {
         let (Some(tags), Some(feed)) = (&self.tags, &self.feed) else {
             return Err(PostError::WrongService);
         };
         let mut tags = tags.lock();
         let done = tags.apply(request)?;
-        // Under the lock: nothing may match a buffer before its addition is seen to complete.
+        // Under the lock: no message may match a buffer before the completion of its addition is visible.
         let overrun = done.completion.is_some_and(|done| feed.push(&done, false));
         drop(tags);
         if let Some(Completion { wr_id, opcode, status: status @ Status::TagMatching, .. }) =
@@ -232,18 +232,18 @@ impl SharedReceiveQueue {
         Ok(done.handle)
     }
 
-    /// Where polls give back the places of its receives.
+    /// Polls give back the places of its receives here.
     pub(super) fn returned(&self) -> &Arc<Returned> {
         &self.returned
     }
 
-    /// Where its receives complete, if it is one for XRC.
+    /// The completion queue of its receives, if it is for XRC.
     pub(super) fn xrc_feed(&self) -> Option<&Feed> {
         self.feed.as_ref().filter(|_| self.config.xrc.is_some())
     }
 
-    /// Takes a receive for a message: the tagged buffer that waits for its tag, else the oldest
-    /// ordinary one if it has room for `least` bytes.
+    /// Takes a receive for a message: the tagged buffer that waits for its tag, else the oldest ordinary one, if that
+    /// has room for `least` bytes.
     pub(crate) fn take(&self, tag: Option<u64>, least: u64, receive: &mut Receive) -> Take {
         let Some(tags) = &self.tags else { return self.take_ordinary(least, receive) };
         let Some(tag) = tag else {
@@ -269,7 +269,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Takes the oldest receive if it has room for `least` bytes, and tells of the limit.
+    /// Takes the oldest receive if it has room for `least` bytes, and reports when the limit is reached.
     fn take_ordinary(&self, least: u64, receive: &mut Receive) -> Take {
         let mut queue = self.queue.lock();
         let found = queue.take(least, receive);
@@ -287,7 +287,7 @@ impl SharedReceiveQueue {
         self.events.raise(AsyncEvent::SrqLimitReached);
     }
 
-    /// What it is like now.
+    /// Its current attributes.
     pub fn query(&self) -> SrqAttributes {
         let queue = self.queue.lock();
         SrqAttributes { size: queue.size(), max_sge: queue.max_sge(), limit: queue.limit() }
@@ -322,20 +322,20 @@ impl SharedReceiveQueue {
         self.users.fetch_sub(1, AcqRel);
     }
 
-    /// Whether queue pairs were created with it.
+    /// Checks that no queue pair was created with it.
     pub fn check_unused(&self) -> Result<(), Busy> {
         if self.users.load(Acquire) == 0 { Ok(()) } else { Err(Busy) }
     }
 
-    /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
-    /// is placed into its receives any more.
+    /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, no data is placed into
+    /// its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
         self.check_unused()?;
         if by_index.remove(&(self.number as u16)).is_some() {
             self.device().process().objects().remove(ObjectKind::SharedReceiveQueue);
         }
-        // That of a forked child's parent goes on.
+        // In a forked child it is the parent's, and goes on.
         let process = self.device().process();
         if self.config.xrc.is_some() && !process.is_inherited() {
             process.segment().srq(self.number as u16).clear();

@@ -1,8 +1,8 @@
-//! Thread domains: the program's word that one thread at a time uses what is made in one.
+//! Thread domains: the program's promise that one thread at a time uses the objects in one.
 //!
-//! No lock is left out for it. The word covers the program's threads, but the background thread
-//! carries out what peers send, on the same queues. What could be saved is little, besides: taking
-//! and releasing a lock that nobody else wants is about 32 of the 480 nanoseconds of a small WRITE.
+//! No lock is left out for it. The promise covers the program's threads, but the background thread carries out peers'
+//! requests on the same queues. Besides, there is little to save: an uncontended lock and unlock takes about 32 of the
+//! 480 nanoseconds of a small WRITE.
 
 use super::Busy;
 use super::dependents::Dependents;
@@ -14,7 +14,7 @@ pub struct ThreadDomain {
 }
 
 impl ThreadDomain {
-    /// Counts a parent domain that uses it; fails once it is freed.
+    /// Counts a parent domain that uses it. Fails once it is freed.
     pub(super) fn adopt(&self) -> Result<(), Busy> {
         self.parent_domains.adopt()
     }

@@ -17,7 +17,7 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    /// Allocates an unbound window; type 2 windows are of the kind the device was opened for.
+    /// Allocates an unbound window. Type 2 windows are of the kind that the device was opened for.
     pub fn allocate(pd: &Arc<ProtectionDomain>, type1: bool) -> Result<Self, RegisterError> {
         let device = pd.device();
         device.check_own()?;
@@ -33,7 +33,7 @@ impl MemoryWindow {
         Ok(Self { pd: pd.clone(), slot, key })
     }
 
-    /// The key it was allocated with; binding changes its low byte.
+    /// The key from its allocation. Binding changes the low byte.
     pub fn key(&self) -> Key {
         self.key
     }
@@ -46,7 +46,7 @@ impl MemoryWindow {
     /// Unbinds and frees it. When it returns, no access through its key is under way
     /// (rules MWA-13, MWA-14).
     pub fn deallocate(self) {
-        // That of a forked child's parent stays bound.
+        // In a forked child it is the parent's, and stays bound.
         if !self.pd.device().process().is_inherited() {
             let segment = self.pd.device().process().segment();
             release_window(

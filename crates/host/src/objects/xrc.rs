@@ -1,4 +1,4 @@
-//! XRC domains: who may send into which shared receive queues (`ibv_open_xrcd(3)`).
+//! XRC domains: they decide who may send into which shared receive queues (`ibv_open_xrcd(3)`).
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{Adapter, Busy};
 
-/// The file that stands for a domain: whoever opens the same file opens the same domain.
+/// The file that stands for a domain. Processes that open the same file open the same domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XrcFile {
     /// Its file system.
@@ -22,13 +22,13 @@ pub struct XrcFile {
 #[derive(Debug)]
 pub struct XrcDomain {
     file: Option<XrcFile>,
-    /// Has the file stay, though it has no name and the program has closed it: file systems give another one its inode
-    /// else, and that would be taken for this domain's.
+    /// Keeps the file, even if it has no name and the program has closed it. Otherwise the file system could give
+    /// another file its inode, which would be taken for this domain's.
     _held: Option<OwnedFd>,
-    /// Its number in this process, by which others tell whose a queue pair and a shared receive queue are. One
-    /// has none, which is zero, if there are none left; then all messages go to the responder.
+    /// Its number in this process. Other processes tell by it which domain a queue pair and a shared receive queue
+    /// belong to. Zero means that no number was left; then all messages go to the responder.
     number: u32,
-    /// Queue pairs and shared receive queues of it.
+    /// The number of its queue pairs and shared receive queues.
     users: AtomicU32,
     /// How often it is open.
     opened: AtomicU32,
@@ -45,17 +45,17 @@ pub(crate) struct XrcDomains {
 /// Why a domain is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XrcOpenError {
-    /// No such domain is open, and none was to be made: `ENOENT`.
+    /// The domain is not open, and the program did not ask to make it: `ENOENT`.
     #[error("no such domain is open")]
     Absent,
-    /// It is there already, and a new one was asked for: `EEXIST`.
+    /// It exists already, and the program asked for a new one: `EEXIST`.
     #[error("the domain is there already")]
     Present,
 }
 
 impl XrcDomain {
-    /// Opens the domain of a file, by a descriptor that it keeps, or a private one. `create` makes it if it is
-    /// not there; `exclusive` refuses it if it is.
+    /// Opens the domain of a file, by a descriptor that it keeps, or a private domain. `create` makes it if it does not
+    /// exist; `exclusive` refuses it if it does.
     pub fn open(
         adapter: &Adapter,
         file: Option<(XrcFile, OwnedFd)>,
@@ -91,18 +91,18 @@ impl XrcDomain {
         self.file.map(|file| [file.device, file.inode])
     }
 
-    /// Its number in this process, which no other has; zero is none.
+    /// Its number in this process, unique here. Zero means none.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether something belongs to it that only its last close would leave behind.
+    /// Checks that nothing belongs to it that its last close would leave behind.
     pub fn check_unused(&self) -> Result<(), Busy> {
         let in_use = self.opened.load(Acquire) == 1 && self.users.load(Acquire) > 0;
         if in_use { Err(Busy) } else { Ok(()) }
     }
 
-    /// Closes it once; the last close is refused while something belongs to it.
+    /// Closes one handle. The last close is refused while something belongs to the domain.
     pub fn close(&self) -> Result<(), Busy> {
         let last = |count: u32| {
             let in_use = count == 1 && self.users.load(Acquire) > 0;

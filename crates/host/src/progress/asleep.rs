@@ -1,8 +1,8 @@
 //! A thread of the program that sleeps until there is a completion event.
 //!
-//! While it does, peers on this host wake it instead of the background thread, and it takes what they have
-//! sent itself, as one that polls does: one thread is woken for each message, not two. Others may raise
-//! the event as well; they wake whoever sleeps for the channel.
+//! While it sleeps, peers on this host wake it instead of the background thread. It then takes their messages itself,
+//! like a thread that polls: one thread is woken for each message, not two. Others may raise the event as well; they
+//! wake the sleepers of the channel.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,8 +21,8 @@ use crate::objects::Adapter;
 type Channel = EventQueue<CompletionEvent>;
 
 impl Adapter {
-    /// Takes the next event of a completion channel; blocks if its descriptor does. A thread that is
-    /// cancelled meanwhile unwinds from here, and leaves the event.
+    /// Takes the next event of a completion channel. Blocks if its descriptor does. A thread that is cancelled
+    /// meanwhile unwinds from here, and leaves the event.
     ///
     /// # Errors
     ///
@@ -39,13 +39,13 @@ impl Adapter {
         channel.take()
     }
 
-    /// A process that was forked has no peers, and a device that has failed is not to be touched.
+    /// A forked child has no peers, and nobody may touch a device that has failed.
     fn can_sleep(&self) -> bool {
         let device = self.device();
         !device.process().is_inherited() && !device.failed.load(SeqCst)
     }
 
-    /// False if it cannot, and the caller is to wait at the descriptor.
+    /// False if it cannot sleep here. The caller then has to wait at the descriptor.
     fn sleep_until_event(&self, channel: &Arc<Channel>) -> io::Result<bool> {
         if !channel.is_empty() {
             return Ok(true);
@@ -66,8 +66,8 @@ impl Adapter {
         slept.map_err(io::Error::from).map(|()| !channel.is_empty())
     }
 
-    /// Has this process woken in this way from now on, and takes what has come before; false if the device
-    /// has failed over it.
+    /// Makes peers wake this process in this way from now on, and takes messages that came before. False if the device
+    /// failed over it.
     fn arm(&self, wakeup: Wakeup) -> bool {
         let dispatch = Dispatch { adapter: self };
         uncancelled(|| caught(|| dispatch.arm(wakeup))).is_ok()
@@ -75,12 +75,12 @@ impl Adapter {
 }
 
 thread_local! {
-    /// What this thread sleeps for.
+    /// The channel that this thread sleeps for.
     static ASLEEP: Asleep = const { Asleep(RefCell::new(None)) };
 }
 
-/// What a thread sleeps for. One that is cancelled leaves it behind when it ends: it may have been woken for
-/// something, which is the background thread's then.
+/// The channel that a thread sleeps for. A cancelled thread leaves it behind when it ends. Something may have woken
+/// that thread; it becomes the background thread's work.
 struct Asleep(RefCell<Option<Arc<Channel>>>);
 
 impl Asleep {

@@ -17,32 +17,31 @@ use super::{Dispatch, Threads, Worker};
 use crate::device::Device;
 use crate::objects::Adapter;
 
-/// How often the thread looks whether the program still polls, in nanoseconds.
+/// How often the thread checks whether the program still polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
-/// How long what has arrived may wait for a program that polls, before the thread takes it.
+/// How long arrivals may wait for a program that polls, before the thread takes them.
 const POLL_TIMEOUT: Duration = Duration::from_micros(20);
-/// For how long the thread looks for more packets before it sleeps again, after it was woken by one. To
-/// wake it takes longer than most peers need to send the next.
+/// How long the thread looks for more packets after one woke it, before it sleeps again. Waking it takes longer than
+/// most peers need to send the next one.
 const LINGER: Duration = Duration::from_micros(50);
-/// Whoever gives way for longer has given way to somebody.
+/// If yielding took longer than this, another thread ran.
 const GAVE_WAY: Duration = Duration::from_micros(100);
-/// For how long it does not linger then: a thread that gives way to one that never waits, as a program
-/// that looks at memory, gets the processor back after milliseconds, but at once when it is woken. First that
-/// long, for most who want a processor want it for a moment, and at most; twice as long each time until it has
-/// lingered without others.
+/// How long it does not linger after that. Some threads never wait, like a program that spins on memory. A thread that
+/// yields to one gets the processor back only after milliseconds, but at once if it is woken. The first value is the
+/// first pause, short because most threads want a processor for a moment. The second is the longest. The pause doubles
+/// each time until the thread has lingered without others.
 const CROWDED: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(128)];
-/// For how many rounds the thread has itself woken after it had to. A program may poll for its own
-/// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
-/// wait for the next look. It begins with few, for a program that has lost its processor just then polls
-/// again, and takes messages faster than a thread that is woken for each; twice as many where the next look
-/// finds the same.
+/// For how many rounds the thread arms after it had to. A program may poll for its own work, and then wait for a peer's
+/// WRITE by looking at memory. Without this, each such message would wait for the next check. It begins with few
+/// rounds: a program that just lost its processor polls again, and takes messages faster than a thread that is woken
+/// for each. The number doubles if the next check finds the same.
 const VIGILANT: [u32; 2] = [8, 512];
 /// The same for a program that sleeps until it is told of a completion.
 const SLEEPS: u32 = 64;
 
 impl Threads {
-    /// Starts the background thread of a device, which ends with the device. It has begun when this returns: a
-    /// thread takes memory to begin, without which the process ends, and later there may be none left.
+    /// Starts the background thread of a device. The thread ends with the device. It is running when this returns: a
+    /// thread needs memory to start, and the process ends if there is none. Later there may be none left.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
         let background = Background {
             wake: adapter.device().process().wake_descriptor()?,
@@ -71,16 +70,16 @@ impl Threads {
     }
 }
 
-/// What the thread knows from one round to the next.
+/// The thread's state between rounds.
 struct Background {
-    /// Others write to it to wake the thread.
+    /// The pipe that others write to, to wake the thread.
     wake: OwnedFd,
     /// Readable when the host's addresses change.
     addresses: OwnedFd,
-    /// The program has polled since the round before.
+    /// The program has polled since the previous round.
     program_polls: bool,
     vigil: Vigil,
-    /// Whether it had itself woken by what arrived.
+    /// Whether it armed, so that arrivals wake it.
     arms: bool,
     /// The other processes that have the port of the wire link.
     others: Others,
@@ -88,22 +87,22 @@ struct Background {
     lingering: Lingering,
 }
 
-/// What ended a sleep, as far as somebody has to know.
+/// The reasons why a sleep ended, as far as somebody needs them.
 #[derive(Default)]
 struct Woken {
     /// The host's addresses have changed.
     addresses: bool,
-    /// There is something for the connection manager.
+    /// The connection manager has something to do.
     connections: bool,
     /// One of the other processes of the port may have ended.
     others: bool,
     /// Packets have come.
     packets: bool,
-    /// Packets have been handed on by another process.
+    /// Another process has handed packets on.
     handed: bool,
-    /// Something that was sent has come to nobody.
+    /// A message that was sent has reached nobody.
     undelivered: bool,
-    /// What came of looking before that.
+    /// The result of lingering before that.
     lingered: Option<Lingered>,
 }
 
@@ -140,7 +139,7 @@ impl Background {
             let timeout = self.timeout(dispatch);
             let wire = device.port().wire().cloned();
             drop(working);
-            // It may be the last to have it.
+            // This may be the last reference.
             drop(adapter);
             drop(holding);
             drop(device);
@@ -149,7 +148,7 @@ impl Background {
         }
     }
 
-    /// Does what there is to do; the peers whose ends are to be watched.
+    /// Does all work there is. Returns the peers whose ends have to be watched.
     fn work(&mut self, dispatch: Dispatch<'_>) -> Vec<Arc<Peer>> {
         let device = dispatch.device();
         let mut changed = None;
@@ -173,10 +172,10 @@ impl Background {
         peers
     }
 
-    /// Finds out whether the program needs the thread though it polls.
+    /// Checks whether the program needs the thread though it polls.
     fn look_around(&mut self, dispatch: Dispatch<'_>) {
         self.vigil.pass_round();
-        // A round that armed was woken for what there is.
+        // A round that armed would have been woken.
         if !self.arms {
             self.vigil.note_look(dispatch.is_neglected());
         }
@@ -185,7 +184,7 @@ impl Background {
         }
     }
 
-    /// Leaves the work to a program that polls, else has what arrives wake the thread.
+    /// Leaves the work to a program that polls. Otherwise makes arrivals wake the thread.
     fn arm(&mut self, dispatch: Dispatch<'_>) {
         let device = dispatch.device();
         let progress = &device.work;
@@ -228,9 +227,9 @@ impl Background {
             tv_sec: (timeout / 1_000_000_000) as i64,
             tv_nsec: (timeout % 1_000_000_000) as i64,
         });
-        // While the program takes packets, the thread is not to be woken for each.
+        // While the program takes packets, they must not wake the thread.
         let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
-        // Seldom is there anything, so it may come between polls of the program.
+        // There rarely is anything, so it may come between two polls of the program.
         let undelivered = wire.map(|wire| wire.undelivered_descriptor());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
         let of_peers = peers.iter().map(|peer| peer.life().descriptor().as_fd());
@@ -239,7 +238,7 @@ impl Background {
         let all = all.chain(self.others.descriptors());
         let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // A program that polls itself has more use for the processor.
+        // A program that polls itself has a better use for the processor.
         let lingers = self.woken.packets && !self.program_polls;
         let lingers = lingers && self.lingering.is_due(Instant::now());
         let lingered = lingers.then(|| linger(&mut fds));
@@ -264,11 +263,11 @@ impl Background {
     }
 }
 
-/// The rounds in which the thread has itself woken by what arrives, whoever polls.
+/// The rounds in which arrivals wake the thread, whether or not the program polls.
 struct Vigil {
     /// How many are left.
     left: u32,
-    /// How many there are when it has to again.
+    /// The number of rounds for the next time it has to.
     next: u32,
 }
 
@@ -287,7 +286,7 @@ impl Vigil {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// A look has found that the program polls and yet leaves something, or that it does not.
+    /// A check has found that the program polls and yet leaves something, or that it does not.
     fn note_look(&mut self, neglected: bool) {
         let [first, most] = VIGILANT;
         if neglected {
@@ -298,13 +297,13 @@ impl Vigil {
         }
     }
 
-    /// It lasts so many rounds at least.
+    /// Makes it last so many rounds at least.
     fn last(&mut self, rounds: u32) {
         self.left = self.left.max(rounds);
     }
 }
 
-/// What came of looking.
+/// The result of lingering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lingered {
     /// Something is ready.
@@ -314,7 +313,7 @@ enum Lingered {
     Crowded,
 }
 
-/// When the thread lingers.
+/// How long it paused when others last wanted the processor, while they still do.
 #[derive(Default)]
 struct Lingering {
     /// For how long it did not when others wanted the processor last, while they do.
@@ -361,8 +360,8 @@ fn linger(fds: &mut [PollFd<'_>]) -> Lingered {
 }
 
 impl Dispatch<'_> {
-    /// Whether something waits that a program which polls would take by now, asked by the thread when
-    /// it has left the work to the program.
+    /// Whether arrivals wait that a polling program would have taken by now. The thread asks this after it has left the
+    /// work to the program.
     fn is_neglected(self) -> bool {
         let inbox = &self.device().process().segment().header().inbox;
         let waits = || {
@@ -398,7 +397,7 @@ fn block_signals() {
     }
 }
 
-/// The kernel may not round this thread's timeouts up to 50 microseconds.
+/// Stops the kernel from rounding this thread's timeouts up to 50 microseconds.
 fn wake_in_time() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
@@ -409,8 +408,8 @@ mod tests {
     use super::*;
     use crate::testing::OnTheWire;
 
-    /// A program that lost its processor once has its packets to itself again soon; one that looks at memory has them
-    /// brought.
+    /// A program that lost its processor once soon takes its packets itself again. A program that looks at memory keeps
+    /// getting them from the thread.
     #[test]
     fn a_vigil_is_short_at_first_and_twice_as_long_while_it_is_needed() {
         let mut vigil = Vigil::default();
@@ -430,7 +429,7 @@ mod tests {
         assert_eq!(vigil.left, SLEEPS, "a shorter one does not end it");
     }
 
-    /// Whoever wants the processor for a moment does not keep the thread from lingering for long.
+    /// A thread that wants the processor for a moment does not stop the background thread from lingering for long.
     #[test]
     fn the_thread_lingers_again_soon_unless_it_is_crowded_again() {
         let mut lingering = Lingering::default();
@@ -451,7 +450,7 @@ mod tests {
         assert_eq!(pause(&mut lingering), 1);
     }
 
-    /// Has something wait while the background thread is about to sleep, again and again: it is woken.
+    /// Again and again adds work while the background thread is about to sleep: it is woken.
     fn expect_woken(begin: impl Fn(&Wire, u16), waits: impl Fn(&Wire) -> bool) {
         let adapter = OnTheWire::open();
         let wire = adapter.device().port().wire().expect("it is open");
@@ -467,7 +466,7 @@ mod tests {
         }
     }
 
-    /// A program that sleeps does not poll for what it has posted.
+    /// A program that sleeps does not poll for its posted requests.
     #[test]
     fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
         expect_woken(|wire, index| wire.stall(index), |wire| wire.stalled.any());

@@ -1,4 +1,4 @@
-//! What crosses the links and somebody is shown.
+//! Shows the traffic of the links to the observer.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use crate::device::{Answered, Direction, Interface, Observer};
 use crate::objects::Deferred;
 
 impl<'a> Dispatch<'a> {
-    /// Whom to show what a peer asks of this process: nobody if the peer writes to the same file.
+    /// The observer to show a peer's requests to. `None` if the peer writes to the same file.
     pub(super) fn observer_for(self, peer: &Peer) -> Option<&'a dyn Observer> {
         self.device().observer().filter(|_| !self.shares(peer))
     }
@@ -25,8 +25,7 @@ impl<'a> Dispatch<'a> {
         peer.segment.header().capture.load(Relaxed) == own.load(Relaxed)
     }
 
-    /// Shows a datagram that came over the wire, unless its sender has done so. `dropped` says why it
-    /// goes no further.
+    /// Shows a datagram that came over the wire, unless its sender did. `dropped` says why it goes no further.
     pub(super) fn show_arrival(
         self,
         path: &Path,
@@ -58,8 +57,8 @@ impl<'a> Dispatch<'a> {
             || device.peer(slot).is_some_and(|peer| self.shares(&peer))
     }
 
-    /// Carries out a segment from a peer that does not write down what it sends, and shows the answer
-    /// before the peer can see it.
+    /// Carries out a segment from a peer that does not record its requests, and shows the answer before the peer can
+    /// see it.
     pub(super) fn execute_observed(
         self,
         observer: &dyn Observer,

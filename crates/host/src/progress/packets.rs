@@ -1,4 +1,4 @@
-//! What arrives over the wire, and whom it is for.
+//! Arrivals from the wire, and their recipients.
 
 use tracing::debug;
 use transom_device::execution::Unheard;
@@ -17,15 +17,15 @@ use super::Dispatch;
 use crate::objects::{Recipient, Taken};
 
 impl Dispatch<'_> {
-    /// Carries out all that has arrived over the wire until now, or is being carried out by another
-    /// thread.
+    /// Carries out everything that has arrived over the wire until now. Waits for a thread that is carrying some of it
+    /// out.
     pub(super) fn take_all_packets(self) {
         if let Some(wire) = self.device().port().wire() {
             wire.turn().receive_all(&self);
         }
     }
 
-    /// The same, unless another thread is at it; false then.
+    /// The same, unless another thread is doing it. Then false.
     pub(super) fn try_take_all_packets(self) -> bool {
         let Some(wire) = self.device().port().wire() else { return true };
         let turn = wire.try_turn();
@@ -51,8 +51,8 @@ impl Dispatch<'_> {
         self.adapter.connections().deliver(&datagrams);
     }
 
-    /// A request has come to nobody: whoever waits for its answer learns it, and with him all that wait for
-    /// answers from there, for of each that has come to nobody little is told.
+    /// A request reached nobody. The queue pairs that wait for an answer from its destination are told, all of them:
+    /// the system reports only few of the packets that reach nobody.
     fn nobody_took_request(self, it: &Undelivered<'_>, peer: QpNumber, psn: Psn) {
         let is_over = |from: QpNumber| match it.why {
             Obstacle::NoPort => true,
@@ -65,7 +65,7 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Gives datagrams to all members of the group that they have come for.
+    /// Gives datagrams to all members of their group.
     fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
         let members = self.adapter.groups.members(&route.destination);
         let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
@@ -81,7 +81,7 @@ impl Receiver for Dispatch<'_> {
         self.show_arrival(came, identification, datagram, dropped);
     }
 
-    /// Gives packets to the queue pair they are for.
+    /// Gives packets to their queue pair.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
         let (Some(first), Some(wire)) = (packets.first(), self.device().port().wire()) else {
             return;

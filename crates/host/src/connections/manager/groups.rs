@@ -17,14 +17,14 @@ pub(super) struct Membership {
     pub(super) of: CommId,
     pub(super) group: Group,
     pub(super) uid: u64,
-    /// Its event waits, or has been taken: another one of the same group is another membership's.
+    /// Its event waits or has been taken. A second event of the same group belongs to another membership.
     pub(super) is_told: bool,
     /// How many of its events have been taken.
     pub(super) reported: u32,
 }
 
 impl Manager {
-    /// Has an id of a file belong to a group, which its program calls `uid`: what the membership is called
+    /// Makes an id of a file a member of a group. The program calls the membership `uid`; the number returned names it
     /// here.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Manager {
         send_only: bool,
     ) -> Result<u32, Refused> {
         self.check(file, id)?;
-        // Queue pairs join by themselves, and that has the network bring what is sent to the group.
+        // Queue pairs join by themselves. The network then brings the group's messages.
         self.engine.join(id, address, send_only, Ok(()))?;
         let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
         let number = number.ok_or(Refused::NoIds)?;
@@ -49,8 +49,8 @@ impl Manager {
         Ok(number)
     }
 
-    /// The index of the GID from which an id reaches a group: its own, or the first of the group's family where
-    /// its own is of the other or of no entry, as that of a loopback address is.
+    /// The index of the GID from which an id reaches a group. It is the id's own, if that has the group's family and an
+    /// entry in the table (a loopback address has none). Otherwise it is the first GID of the group's family.
     pub(super) fn source_of_group(&self, id: CommId, group: IpAddr) -> u8 {
         let addresses = self.device.port().addresses();
         let own = self.engine.source(id).map(|source| source.ip());

@@ -1,4 +1,4 @@
-//! What other processes find of connections: what to say for this one should it die, and what it waits for.
+//! The records of connections for other processes: what to say for this one if it dies, and what its requests wait for.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use transom_wire::cm::CommId;
 use super::Manager;
 
 impl Manager {
-    /// An id's request, if it waits for an answer and had to be sent again.
+    /// The request of an id, if it waits for an answer and had to be repeated.
     fn waiting(&self, id: CommId) -> Option<Waiting> {
         let unanswered = self.engine.unanswered(id)?;
         let (source, destination) = (self.engine.source(id)?, self.engine.destination(id)?);
@@ -18,7 +18,8 @@ impl Manager {
         Some(Waiting { source, destination, since, sent, in_vain })
     }
 
-    /// Keeps what other processes are to say for this one, should it die, and what they may want to know.
+    /// Keeps the records that other processes need: what to say for this one if it dies, and what they may want to
+    /// know.
     pub(super) fn keep_records(&mut self) {
         if self.touched.is_empty() {
             return;
@@ -32,7 +33,7 @@ impl Manager {
             if record.is_none() && waiting.is_none() && !is_kept {
                 continue;
             }
-            // Without it the peer hears nothing, as where nobody is left to tell.
+            // Without the record the peer hears nothing, as if nobody were left to tell it.
             let Ok(mut table) = self.ports.table.lock() else { continue };
             match record {
                 Some(record) => {

@@ -1,4 +1,4 @@
-//! Attributes of a queue pair, and the way from state to state (rules G.3).
+//! Attributes of a queue pair, and its changes of state (rules G.3).
 
 use std::io;
 
@@ -17,13 +17,13 @@ use crate::device::Limits;
 use crate::objects::cq::Feed;
 use crate::objects::{Deferred, Link};
 
-/// The rights to flush, which queue pairs grant but windows do not.
+/// The rights to flush. Queue pairs grant them, windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 
 /// The bit of a traffic class that asks a congested network to mark packets rather than drop them.
 const ECN_CAPABLE: u8 = 2;
 
-/// Everything a modify can set, with the values programs use.
+/// All attributes that a modify can set, with the values that programs use.
 #[derive(Clone, Copy, Debug)]
 pub struct QpAttributes {
     /// `qp_state`
@@ -42,7 +42,7 @@ pub struct QpAttributes {
     pub dest_qpn: u32,
     /// `qp_access_flags`
     pub access: u32,
-    /// Where `ah_attr` points, once it is set.
+    /// The address in `ah_attr`, once it is set.
     pub destination: Option<Address>,
     /// `pkey_index`
     pub pkey_index: u16,
@@ -64,8 +64,8 @@ pub struct QpAttributes {
     pub rnr_retry: u8,
 }
 
-/// Why a modify is refused. Those with a number have an errno of their own; so have `NoMemory` and
-/// `Inherited`. All others are `EINVAL`.
+/// Why a modify is refused. The variants with a number carry their own errno; `NoMemory` and `Inherited` have one too.
+/// All others are `EINVAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyFailure {
     /// By the table of transitions.
@@ -77,20 +77,20 @@ pub enum ModifyFailure {
     /// The send queue is still draining (rule ST-17).
     #[error("the send queue is still draining")]
     Draining,
-    /// No memory for what is kept of READs and atomics: `ENOMEM`.
+    /// There is no memory for the records of READs and atomics: `ENOMEM`.
     #[error("no memory for what is kept of READs and atomics")]
     NoMemory,
-    /// It goes over the wire, and the port cannot be had. The program has been told why.
+    /// It goes over the wire, and the port cannot be opened. The program has been told why.
     #[error("the port cannot be had: {}", io::Error::from_raw_os_error(*.0))]
     NoPort(i32),
-    /// It is of the process that this one was forked from: `EIO`.
+    /// It belongs to the process that this one was forked from: `EIO`.
     #[error("the queue pair is of the process that this one was forked from")]
     Inherited,
-    /// The process at the other end is there, but the system does not let this one reach it, or it is
-    /// in another registry.
+    /// The process at the other end exists, but the system does not let this one reach it, or it is in another
+    /// registry.
     #[error("the process at the other end cannot be reached: {}", io::Error::from_raw_os_error(*.0))]
     NoPeer(i32),
-    /// The address is none that packets can be sent to.
+    /// No packet can be sent to the address.
     #[error(transparent)]
     Unreachable(Unreachable),
 }
@@ -140,7 +140,7 @@ impl QpAttributes {
             .fold(Mask::empty(), |wrong, (bit, _)| wrong | bit)
     }
 
-    /// Takes over the attributes that `mask` names.
+    /// Copies the attributes that `mask` names.
     fn take(&mut self, new: &Self, mask: Mask) {
         macro_rules! take {
             ($($bit:ident => $($field:ident),+;)+) => {
@@ -176,7 +176,7 @@ impl QpAttributes {
 }
 
 impl QueuePair {
-    /// The attributes as set, with the state as it is.
+    /// The attributes as they were set, with the current state.
     pub fn query(&self) -> (QpAttributes, bool) {
         let half = self.send.lock();
         let mut attributes = half.attributes;
@@ -197,14 +197,14 @@ impl QueuePair {
             _ => None,
         };
         if fails {
-            // Requests whose answers are there are done, though nobody has polled.
+            // A request whose answer has arrived is done, though nobody has polled.
             self.adapter.take_all(peer.as_ref());
         }
         let mut deferred = Deferred::default();
         let result = self.modify_locked(new, mask, &mut deferred);
         deferred.run(&self.adapter);
         if result.is_ok() && resets {
-            // Programs connect anew with the same numbers, and could not tell old packets and messages.
+            // Programs connect again with the same numbers, and could not tell old packets and messages from new ones.
             self.adapter.take_all(peer.as_ref());
         }
         self.advance();
@@ -239,7 +239,7 @@ impl QueuePair {
             _ => half.attributes,
         };
         attributes.take(new, mask);
-        // What may still fail comes before the first change that shows.
+        // Everything that can fail comes before the first change that others see.
         let peer = QpNumber::from_bits(attributes.dest_qpn);
         let link = match mask.intersects(Mask::AV | Mask::DEST_QPN) {
             true => Some(self.link_to(peer, &attributes)?),
@@ -252,11 +252,11 @@ impl QueuePair {
             return Err(ModifyFailure::NoMemory);
         }
         half.attributes = attributes;
-        // What has been carried out until now stays so, whatever the change.
+        // Acknowledge the messages carried out until now. They stay so, whatever changes.
         receive.acknowledge(self);
         if asked.state == QpState::Reset {
-            // What it completed before belongs to the life that is over: a program that connects
-            // anew waits for its new work only. All its places are free then.
+            // Its earlier completions belong to the connection that is over: a program that connects again waits for
+            // its new work only. All places of the queues are free then.
             self.feeds.all().for_each(Feed::forget);
             half.requester.reset();
             receive.reset(self, deferred);
@@ -302,8 +302,8 @@ impl QueuePair {
         }
         self.open_gate(asked.state, &attributes);
         debug!(qp = %self.number, ?from, to = ?asked.state, "queue pair modified");
-        // Whoever came in under the old gate is waited for: after RESET, ERR or a loss of rights
-        // nothing arrives any more.
+        // Wait for those that came in under the old rights: after RESET, ERR or a loss of rights nothing arrives any
+        // more.
         let keys = self.device.process().segment().keys();
         keys.drain_queue_pair(self.number.index(), &**self.device.process());
         match asked.state {
@@ -321,8 +321,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Of which connection requests are written down from now on: those of this queue pair, or, before
-    /// it sends, of the one at the other end.
+    /// Chooses the connection whose requests the capture records from now on: this queue pair's own. Before it sends,
+    /// it is that of the queue pair at the other end.
     fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
         let Some(observer) = self.device.observer() else { return };
         let address = attributes.destination.unwrap_or(LOOPBACK);
@@ -361,7 +361,7 @@ impl QueuePair {
         mut address: Address,
         attributes: &QpAttributes,
     ) -> Result<Link, ModifyFailure> {
-        // Before the port: what cannot be reached needs none.
+        // Check this before the port: an address that cannot be reached needs no port.
         if self.config.service != Service::Ud {
             let reachable = self.device.port().check_reachable(&address, false);
             reachable.map_err(ModifyFailure::Unreachable)?;
@@ -374,7 +374,7 @@ impl QueuePair {
         Ok(Link::Wire(self.device.port().path(&address, self.number, mtu)))
     }
 
-    /// Lets initiators see the state and what it allows.
+    /// Shows initiators the state and the rights that it grants.
     pub(super) fn open_gate(&self, state: QpState, attributes: &QpAttributes) {
         self.summary().open_gate(Gate {
             state,

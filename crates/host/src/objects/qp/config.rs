@@ -1,4 +1,4 @@
-//! What a queue pair is created with.
+//! The attributes to create a queue pair with.
 
 use std::sync::Arc;
 
@@ -10,17 +10,16 @@ use crate::device::Limits;
 use crate::events::{AsyncEvent, EventQueue};
 use crate::objects::{Cq, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
-/// What a queue pair is created with.
+/// The attributes to create a queue pair with.
 #[derive(Clone)]
 pub struct QpConfig {
-    /// Its protection domain; the receiving end of XRC has none.
+    /// Its protection domain. The receiving end of XRC has none.
     pub pd: Option<Arc<ProtectionDomain>>,
     /// Its transport service.
     pub service: Service,
-    /// Where its send queue completes, if it sends.
+    /// The completion queue of its send queue, if it sends.
     pub send_cq: Option<Arc<Cq>>,
-    /// Where its receives complete, unless it does not receive or each goes where its shared queue
-    /// says (XRC).
+    /// The completion queue of its receives. `None` if it does not receive, or if each shared queue has its own (XRC).
     pub receive_cq: Option<Arc<Cq>>,
     /// Its send queue.
     pub send: RequesterLimits,
@@ -32,7 +31,7 @@ pub struct QpConfig {
     pub id: u64,
 }
 
-/// Where the receives of a queue pair come from.
+/// The source of a queue pair's receives.
 #[derive(Clone)]
 pub enum QpReceives {
     /// From a queue of its own.
@@ -58,7 +57,7 @@ impl QpReceives {
 }
 
 impl QpConfig {
-    /// What sends and what receives, with the memory that they need.
+    /// Makes its sending and its receiving half, with the memory that they need.
     pub(super) fn halves(&self) -> Result<(Requester, Responder), SizeError> {
         let tagged = self.receives.match_tags();
         let requester = match tagged {

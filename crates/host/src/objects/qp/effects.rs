@@ -1,5 +1,5 @@
-//! What the device wants done on a queue pair: at once, under the lock of the half that wants it, or later, if it needs
-//! the other half.
+//! The effects that the device asks for on a queue pair. They are carried out at once, under the lock of the half that
+//! asks; later, if they need the other half.
 
 use tracing::debug;
 use transom_device::execution::{Counted, Effect, Effects, QpEvent, QueueSide};
@@ -11,8 +11,8 @@ use crate::events::AsyncEvent;
 use crate::objects::Deferred;
 
 impl QueuePair {
-    /// Does what the device wants done on a half whose lock is held: whoever calls that half next
-    /// completes behind it. What needs the other half is left for when no lock is held.
+    /// Carries out the effects of a half whose lock is held: the next caller of that half completes behind them.
+    /// Effects that need the other half are left until no lock is held.
     #[inline]
     pub(super) fn carry_out_all(&self, effects: &mut Effects, deferred: &mut Deferred) {
         for effect in effects.all() {
@@ -21,7 +21,7 @@ impl QueuePair {
         effects.clear();
     }
 
-    /// Does one of these things.
+    /// Makes the completion of a receive visible.
     #[inline]
     pub(super) fn carry_out(&self, effect: &Effect, deferred: &mut Deferred) {
         let Effect::Complete { completion, solicited } = effect else {
@@ -48,7 +48,7 @@ impl QueuePair {
 
     #[cold]
     fn count_receive(&self, completion: &Completion) {
-        // Of a rendezvous the data is yet to come, and with it another completion.
+        // The data of a rendezvous comes later, with another completion.
         let announced = completion.flags & (Flags::TAG_MATCH | Flags::TAG_DATA_VALID);
         if announced != Flags::TAG_MATCH {
             let done = completion.status == Status::Success;
@@ -60,7 +60,7 @@ impl QueuePair {
     fn carry_out_other(&self, effect: &Effect, deferred: &mut Deferred) {
         match effect {
             Effect::CompleteShared { srq, completion, solicited } => {
-                // A queue destroyed since has nobody left to tell.
+                // If the queue was destroyed since, there is nobody to tell.
                 let srq = self.adapter.shared_queues.get(*srq);
                 if let Some(feed) = srq.as_ref().and_then(|srq| srq.xrc_feed()) {
                     feed.complete(completion, *solicited, deferred);
@@ -135,7 +135,7 @@ impl QueuePair {
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
     pub(crate) fn fail_fatally(&self, deferred: &mut Deferred) {
-        // With both, as `modify` has them: else that might open the gate again that falls here.
+        // With both locks, as `modify` has them. Otherwise a modify might open the gate again that closes here.
         let fell = {
             let _both = (self.send.lock(), self.receive.half.lock());
             self.summary().fall(QpState::Error)

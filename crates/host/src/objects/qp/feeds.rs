@@ -8,14 +8,14 @@ use super::{QpConfig, QpReceives, QueuePair};
 use crate::objects::cq::Feed;
 use crate::objects::{Cq, RegisterError};
 
-/// Where its work completes, but for the receives of XRC's shared queues.
+/// The completion queues of its work, except those of XRC's shared receive queues.
 pub(super) struct Feeds {
     pub(super) send: Option<Feed>,
     pub(super) receive: Option<Feed>,
 }
 
 impl Feeds {
-    /// Those of a queue pair with these halves.
+    /// Makes the feeds of a queue pair with these halves.
     pub(super) fn new(
         config: &QpConfig,
         requester: &Requester,
@@ -42,13 +42,12 @@ impl Feeds {
 }
 
 impl QueuePair {
-    /// Where its sends and its receives complete, but for those of XRC's shared queues.
+    /// The completion queues of its sends and its receives, except those of XRC's shared queues.
     pub(crate) fn own_completion_queues(&self) -> impl Iterator<Item = &Arc<Cq>> {
         self.feeds.all().map(Feed::cq)
     }
 
-    /// Whether it completes into the queue of this id, be it where a shared queue of its XRC domain
-    /// says.
+    /// Whether it completes into the queue of this id. A shared queue of its XRC domain counts too.
     pub(crate) fn feeds(&self, cq: u64) -> bool {
         self.own_completion_queues().any(|own| own.id() == cq)
             || matches!(&self.config.receives, QpReceives::Xrc(domain)

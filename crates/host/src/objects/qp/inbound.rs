@@ -1,5 +1,5 @@
-//! What comes for a queue pair: requests and replies by a link within the host, packets by the wire, and word that
-//! nobody is at the other end.
+//! Everything that arrives for a queue pair: requests and replies over a link within the host, packets from the wire,
+//! and reports that nobody is at the other end.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::{More, QueuePair};
 use crate::objects::{Adapter, Deferred, Link};
 
 impl Adapter {
-    /// Carries out a segment at the queue pair of this process that it is for; one for a shared receive queue of this
-    /// process may come on another's connection. `None` if nothing here is to take it.
+    /// Carries out a segment at its queue pair in this process. A segment for a shared receive queue of this process
+    /// may come on another process's connection. `None` if nothing here can take it.
     pub(crate) fn execute(
         &self,
         request: &Request,
@@ -42,23 +42,23 @@ impl Adapter {
 /// Whether a queue pair takes packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It does, whatever it makes of them.
+    /// It does, whatever it then makes of them.
     Yes,
-    /// It is of another service, or has no packets.
+    /// It is of another service, or does not use packets.
     WrongService,
     /// It is connected to another address (rule NET-10).
     WrongAddress,
 }
 
-/// Whether queue pairs of a service take a packet at all (rule OP-32). Word of congestion is of no
+/// Whether queue pairs of a service take such a packet at all (rule OP-32). Congestion notifications belong to no
 /// service.
 fn is_of(service: Service, packet: &Packet<'_>) -> bool {
     packet.operation == Operation::Congestion || service.serves(&packet.transport)
 }
 
 impl QueuePair {
-    /// Carries out a segment that arrived for it. `answer` is called before the completion of a
-    /// message can be seen.
+    /// Carries out a segment that arrived for it. `answer` is called before anybody can see the completion of a
+    /// message.
     pub(crate) fn execute(
         &self,
         request: &Request,
@@ -76,8 +76,8 @@ impl QueuePair {
         reply
     }
 
-    /// Receives a plain SEND; false if [`QueuePair::execute`] is to carry it out. `acknowledge` is called before
-    /// the completion can be seen. The caller knows that the device looks at no request.
+    /// Receives a plain SEND. False if [`QueuePair::execute`] has to carry it out. `acknowledge` is called before
+    /// anybody can see the completion. The caller knows that the device looks at no request.
     pub(crate) fn receive_at_once(
         &self,
         send: &PlainSend,
@@ -107,11 +107,10 @@ impl QueuePair {
         });
     }
 
-    /// The process at the other end is gone: what is under way is lost.
+    /// The process at the other end is gone, so everything on its way there is lost.
     pub(crate) fn on_peer_lost(&self, peer: &Arc<Peer>) {
-        // A queue pair of another peer may be in the middle of a revocation that waits, with its
-        // lock held; the loss of this peer must not wait for that. One that is being connected just
-        // now has nothing under way.
+        // A queue pair of another peer may hold its lock in a revocation that waits. The loss of this peer must not
+        // wait for that. A queue pair that is just being connected has nothing on its way.
         let slot = peer.announcer.slot;
         let xrc = self.config.service == Service::XrcInitiator;
         if self.summary().peering().from.slot() != slot && !xrc {
@@ -126,9 +125,9 @@ impl QueuePair {
         });
     }
 
-    /// Whether it waits for an answer to a packet that it has sent to this queue pair at this address.
+    /// Whether it waits for an answer to a packet that it sent to this queue pair at this address.
     pub(crate) fn waits_for_answer(&self, to: IpAddr, peer: QpNumber, psn: Psn) -> bool {
-        // Mostly not, which is seen without the lock.
+        // Mostly it does not, and this shows without the lock.
         if self.summary().peering().from != peer {
             return false;
         }
@@ -136,7 +135,7 @@ impl QueuePair {
         half.link.leads_to(to) && half.requester.waits_for_answer(psn)
     }
 
-    /// Nobody is at this address any more who could answer for those queue pairs of which `is_over` says so.
+    /// Nobody is left at this address to answer for the queue pairs for which `is_over` is true.
     pub(crate) fn on_nobody_there(&self, to: IpAddr, is_over: impl Fn(QpNumber) -> bool) {
         if !is_over(self.summary().peering().from) {
             return;
@@ -148,7 +147,7 @@ impl QueuePair {
         });
     }
 
-    /// Takes packets for this queue pair, all requests or all responses, that came from one place.
+    /// Takes packets for this queue pair. All come from one place, and all are requests or all are responses.
     pub(crate) fn take_packets(&self, packets: &[Packet<'_>], route: &Route) -> Taken {
         let Some(first) = packets.first() else { return Taken::Yes };
         if !is_of(self.config.service, first) {

@@ -1,4 +1,4 @@
-//! How a queue pair begins, is opened once more, and ends.
+//! How a queue pair begins, is opened again, and ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -17,7 +17,7 @@ use crate::objects::completion_counter::Counters;
 use crate::objects::cq::Feed;
 use crate::objects::{Adapter, Busy, Deferred, Link, RegisterError, XrcDomain};
 
-/// What a queue pair tells of.
+/// The events of a queue pair.
 const EVENTS: &[AsyncEvent] = &[
     AsyncEvent::QpFatal,
     AsyncEvent::QpRequestError,
@@ -97,8 +97,8 @@ impl QueuePair {
 }
 
 impl Adapter {
-    /// The receiving end of an XRC connection, by number, held once more
-    /// (`ibv_open_qp(3)`); `None` if this process has none of that number in the domain.
+    /// Takes another handle of the receiving end of an XRC connection, by number (`ibv_open_qp(3)`). `None` if this
+    /// process has none of that number in the domain.
     pub fn open_xrc_target(&self, number: u32, domain: &Arc<XrcDomain>) -> Option<Arc<QueuePair>> {
         let qp = self.queue_pairs.get(QpNumber::from_bits(number).index())?;
         let QpReceives::Xrc(own) = &qp.config.receives else { return None };
@@ -112,8 +112,8 @@ impl Adapter {
 }
 
 impl QueuePair {
-    /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),
-    /// or its being a member of a multicast group (rule CR-10).
+    /// Checks that nothing keeps it. A bound window does, on a device with 2A windows (rule T2-06), and so does
+    /// membership of a multicast group (rule CR-10).
     pub fn check_unused(&self) -> Result<(), Busy> {
         let bound = self.device.options().windows_2a && self.summary().windows() > 0;
         if bound || self.holds.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
@@ -125,10 +125,10 @@ impl QueuePair {
         self.check_unused()?;
         match self.holds.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
             Ok(1) => {}
-            // Others hold it, or it is gone already.
+            // Other handles remain, or it is gone already.
             Ok(_) | Err(_) => return Ok(()),
         }
-        // That of a forked child's parent goes on.
+        // In a forked child it is the parent's, and goes on.
         if !self.device.process().is_inherited() {
             self.close();
             self.summary().leave();
@@ -148,7 +148,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Lets nothing in any more, and waits for what is under way.
+    /// Closes the gate, and waits for accesses that are under way.
     fn close(&self) {
         let mut deferred = Deferred::default();
         {
@@ -162,13 +162,13 @@ impl QueuePair {
             receive.reset(self, &mut deferred);
         }
         deferred.run(&self.adapter);
-        // A program may end next, and its peer is to have the last answers.
+        // The program may end next, and its peer must get the last answers.
         self.device.port().send_rest();
         let keys = self.device.process().segment().keys();
         keys.drain_queue_pair(self.number.index(), &**self.device.process());
     }
 
-    /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.
+    /// Leaves its groups because its context ends. They would make [`QueuePair::destroy`] refuse.
     pub fn leave_groups(&self) {
         self.adapter.groups.leave_all(self.device.port(), self);
     }

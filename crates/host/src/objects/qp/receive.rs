@@ -1,4 +1,4 @@
-//! The receiving half of a queue pair: what packets do to it, and what it answers.
+//! The receiving half of a queue pair: what packets do to it, and its answers.
 
 mod responses;
 
@@ -23,22 +23,22 @@ use transom_wire::packet::Packet;
 use super::QueuePair;
 use crate::objects::{Deferred, Link};
 
-/// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
+/// The congestion bits of a traffic class. A congested network sets both (rule CNP-03).
 const CONGESTED: u8 = 3;
 
-/// How often a queue pair that ends repeats its last acknowledgement: a network that loses one packet of
-/// a hundred loses all three for one queue pair in a million.
+/// How often a queue pair that ends repeats its last acknowledgement. A network that loses one packet in a hundred
+/// loses all three for one queue pair in a million.
 const LAST_ACKS: usize = 2;
 
-/// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
-/// asked must be able to keep up.
+/// How many packets of READ responses a queue pair sends in one turn. Others wait meanwhile, and the requester must be
+/// able to keep up.
 const TURN: usize = 1024;
 
-/// The receiving half, and what the sending one must know of it without its lock.
+/// The receiving half, and the state of it that the sending half reads without its lock.
 pub(super) struct Receiving {
     pub(super) half: Mutex<ReceiveHalf>,
-    /// Whether an acknowledgement is delayed; until it has left, nothing is sent without it. Written
-    /// with the half locked, and set before the message's completion is seen.
+    /// Whether an acknowledgement is delayed. Until it has left, nothing is sent without it. It is written with the
+    /// half locked, and set before anybody can see the message's completion.
     pub(super) delays_ack: AtomicBool,
 }
 
@@ -48,24 +48,24 @@ impl Receiving {
     }
 }
 
-/// The receiving half, and what it answers by.
+/// The receiving half, and the means to answer.
 pub(super) struct ReceiveHalf {
     pub(super) responder: Responder,
-    /// For packets, if they come by the wire.
+    /// The responder for packets, if they come over the wire.
     pub(super) packets: PacketResponder,
     pub(super) link: Link,
     pub(super) peer: QpNumber,
-    /// Tells the other end when its packets come marked.
+    /// Tells the other end when its packets arrive marked.
     pub(super) notifier: Notifier,
     /// Whether an acknowledgement may wait now for something to go out with.
     pub(super) may_delay_ack: bool,
     /// An acknowledgement that does.
     pub(super) delayed_ack: Option<Packet<'static>>,
-    /// Answers that have found no room, in their order: what is answered later comes behind them.
+    /// Answers that found no room, in order. Later answers queue behind them.
     pub(super) unsent: VecDeque<Packet<'static>>,
-    /// How many more packets of READ responses it sends before others get their turn.
+    /// How many more packets of READ responses it may send before others get their turn.
     pub(super) room: usize,
-    /// What the device wants done; empty whenever the half is not locked.
+    /// The effects that the device asks for. Empty whenever the half is not locked.
     pub(super) effects: Effects,
 }
 
@@ -86,7 +86,7 @@ impl ReceiveHalf {
         })
     }
 
-    /// Takes packets that came together, all requests.
+    /// Takes packets that came together. All are requests.
     pub(super) fn take(
         &mut self,
         packets: &[Packet<'_>],
@@ -102,7 +102,7 @@ impl ReceiveHalf {
         let mut rest = packets;
         self.room = TURN;
         while !rest.is_empty() {
-            // What waits for an answer goes first: a refusal of what comes now would wait for it.
+            // Answers that wait go first: a refusal of these packets would have to wait for them.
             self.answer(qp, deferred);
             let at = qp.here();
             let mut cx = at.context(&mut self.effects);
@@ -128,7 +128,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Has others know of the acknowledgement that is delayed from now on, or that none is any more.
+    /// Shows the other half that an acknowledgement is delayed from now on, or that none is any more.
     fn note_delayed_ack(&self, qp: &QueuePair) {
         let Some(wire) = qp.device.port().wire() else { return };
         if self.delayed_ack.is_none() {
@@ -149,8 +149,8 @@ impl ReceiveHalf {
         }
     }
 
-    /// Repeats the last acknowledgement, for the queue pair is about to end: if that was lost, the origin
-    /// would ask again and find nobody.
+    /// Repeats the last acknowledgement, because the queue pair is about to end. If it was lost, the requester would
+    /// ask again and find nobody.
     pub(super) fn repeat_last_acknowledgement(&mut self, qp: &QueuePair) {
         self.acknowledge(qp);
         if !matches!(self.link, Link::Wire(_)) || !qp.summary().gate().receives() {
@@ -162,7 +162,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Goes on with answers that waited for room, or for something to go with.
+    /// Goes on with answers that waited for room, or for a packet to leave with.
     pub(super) fn advance(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         self.room = TURN;
         self.send_unsent(qp);
@@ -172,7 +172,7 @@ impl ReceiveHalf {
         self.go_on_later(qp);
     }
 
-    /// Answers READs, atomics and others like them, as far as there is room.
+    /// Answers READs, atomics and similar requests, as far as there is room.
     fn answer(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let at = qp.here();
         while !self.packets.is_idle() {
@@ -195,21 +195,21 @@ impl ReceiveHalf {
         }
     }
 
-    /// Completes the receives that are the queue pair's as flushed.
+    /// Completes the queue pair's own receives as flushed.
     pub(super) fn flush(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let at = qp.here();
         self.responder.flush(&mut at.context(&mut self.effects));
         self.settle(qp, deferred);
     }
 
-    /// Sends what is due after the answers.
+    /// Sends everything that is due after the answers.
     fn say_what_is_due(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let at = qp.here();
         self.packets.acknowledge(&mut at.context(&mut self.effects));
         self.settle(qp, deferred);
     }
 
-    /// Does what the device wants done, before anybody else calls this half.
+    /// Carries out the device's effects before anybody else calls this half.
     pub(super) fn settle(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let mut effects = mem::take(&mut self.effects);
         for effect in effects.all() {
@@ -222,7 +222,7 @@ impl ReceiveHalf {
         self.effects = effects;
     }
 
-    /// The same where the answer goes by another way than packets.
+    /// The same, for answers that do not go as packets.
     pub(super) fn settle_around(
         &mut self,
         answer: impl FnOnce(),
@@ -236,7 +236,7 @@ impl ReceiveHalf {
         self.effects.clear();
     }
 
-    /// Sees to it that answers which still wait get another turn.
+    /// Schedules another turn for answers that still wait.
     fn go_on_later(&self, qp: &QueuePair) {
         if !self.packets.is_idle()
             && let Some(wire) = qp.device.port().wire()
@@ -270,7 +270,7 @@ impl QueuePair {
         let half = &mut *guard;
         let at = self.here();
         let result = half.responder.post(request, &mut at.context(&mut half.effects));
-        // In error it is flushed at once, and the completion may be one too many.
+        // In error the receive is flushed at once, and its completion may overrun the queue.
         let mut deferred = Deferred::default();
         half.settle(self, &mut deferred);
         drop(guard);
@@ -283,15 +283,15 @@ impl QueuePair {
         self.receive.half.lock().acknowledge(self);
     }
 
-    /// The same at exit. Another thread may be about to keep one back, for a message whose completion
-    /// the program has seen already; but it may also be one that does not go on.
+    /// The same at exit. Another thread may be about to delay an acknowledgement, for a message whose completion the
+    /// program has seen already. But that thread may also never run again.
     pub(crate) fn acknowledge_at_exit(&self, until: Instant) {
         if let Some(mut half) = self.receive.half.try_lock_until(until) {
             half.acknowledge(self);
         }
     }
 
-    /// Forgets a receive it has taken from this shared queue, which is gone.
+    /// Forgets a receive that it has taken from this shared queue, because the queue is gone.
     pub(crate) fn forget_shared(&self, srq: u32) {
         self.receive.half.lock().responder.forget_shared(srq);
     }

@@ -1,4 +1,4 @@
-//! The sending half of a queue pair: what is posted to it, and what moves it on.
+//! The sending half of a queue pair: the requests posted to it, and the steps that move it on.
 
 use std::sync::atomic::Ordering::*;
 
@@ -12,40 +12,40 @@ use super::{QpAttributes, QueuePair};
 use crate::device::Device;
 use crate::objects::{Deferred, Link};
 
-/// Whether another request is posted right after one.
+/// Whether another request is posted right after this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
     /// The caller's list goes on.
     Follows,
-    /// It does not, but where much is on its way already, more may follow soon.
+    /// None does now. But where many packets are on their way already, more requests may follow soon.
     Perhaps,
-    /// What has been posted is sent.
+    /// Nothing follows: send everything that has been posted.
     Nothing,
 }
 
-/// Packets that a queue pair has on their way before what it posts waits for the next poll, to leave with more.
-/// Few requests that a program waits for are more at a time.
+/// If a queue pair has so many packets on their way, newly posted requests wait for the next poll and leave together.
+/// Few programs that wait for their requests have so many at a time.
 const MUCH: u32 = 8;
-/// Work requests that wait so at most: one burst, if they are small.
+/// How many work requests may wait so: one burst, if they are small.
 const MOST_WAITING: u64 = 32;
 
 /// Posts one request of a batch.
 pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
 
-/// The send queue, and where it sends to.
+/// The send queue, and its destination.
 pub(super) struct SendHalf {
-    /// As set, of both halves: changed with both locked.
+    /// The attributes of both halves. They change only with both locked.
     pub(super) attributes: QpAttributes,
     pub(super) requester: Requester,
     pub(super) link: Link,
     /// The queue pair at the other end.
     pub(super) peer: QpNumber,
-    /// `sq_psn`: the target lets in directly only whom it expects with this number.
+    /// `sq_psn`: the target lets in directly only a peer that it expects with this number.
     pub(super) first: Psn,
     scheduled: Scheduled,
     /// Whether the wire link counts it among those that send.
     counted: bool,
-    /// What the device wants done; empty whenever the half is not locked.
+    /// The effects that the device asks for. Empty whenever the half is not locked.
     effects: Effects,
 }
 
@@ -70,7 +70,7 @@ impl SendHalf {
         (self.link, self.peer) = (link, peer);
     }
 
-    /// Tells the program once nothing is under way.
+    /// Tells the program once nothing is on its way any more.
     pub(super) fn notify_drained(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let at = qp.here();
         self.requester.notify_drained(&mut at.context(&mut self.effects));
@@ -98,16 +98,15 @@ impl SendHalf {
 }
 
 impl QueuePair {
-    /// Posts a send work request and carries out what can be at once. If more follows, that may be left
-    /// until then; if what follows cannot be posted, [`QueuePair::advance`] is to be called instead.
+    /// Posts a send work request, and carries out as much as possible at once. If more follows, that may wait until
+    /// then. If the following request cannot be posted, call [`QueuePair::advance`] instead.
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
         self.drive(more, |requester, cx| requester.post(request, cx))
     }
 
-    /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
-    /// it is given for one after the other; they have been checked against what the queue pair was
-    /// created for.
+    /// Posts `count` send work requests together, all or none (rule PS-14). `each` calls the function that it gets for
+    /// one after the other. They have been checked against the attributes that the queue pair was created with.
     pub fn post_send_batch(
         &self,
         count: usize,
@@ -119,19 +118,19 @@ impl QueuePair {
         })
     }
 
-    /// Goes on with what waited for time or room, or for more to follow.
+    /// Goes on with requests that waited for time, for room, or for more to follow.
     pub fn advance(&self) {
         self.drive(More::Nothing, |_, _| ());
     }
 
-    /// Goes on because a deadline has come that the device was told.
+    /// Goes on because a deadline has come that the device was told of.
     pub(crate) fn advance_in_time(&self, deadline: u64) {
         if self.send.lock().scheduled.take(deadline) {
             self.advance();
         }
     }
 
-    /// Runs `step` on the send queue, then carries out what can be.
+    /// Runs `step` on the send queue, then carries out as much as possible.
     #[inline]
     pub(super) fn drive<T>(
         &self,
@@ -157,7 +156,7 @@ impl QueuePair {
         let at = At::new(self, &half.link, half.peer, half.first);
         let mut cx = at.context(&mut half.effects);
         let result = step(requester, &mut cx);
-        // What goes by packets leaves with what follows.
+        // Packets wait, to leave together with those of the next request.
         let waits = match (&half.link, more) {
             (Link::Wire(_), More::Follows) => true,
             (Link::Wire(_), More::Perhaps) => self.leaves_with_next_poll(requester),
@@ -176,8 +175,8 @@ impl QueuePair {
         result
     }
 
-    /// Whether what has been posted may wait for the next poll: a program that polls as it should has much on its
-    /// way, and what comes back makes it poll. Then it is seen to that the poll sends it.
+    /// Whether posted requests may wait for the next poll. A program that polls regularly has many on their way, and
+    /// the answers make it poll. If they wait, this makes sure that the poll sends them.
     fn leaves_with_next_poll(&self, requester: &Requester) -> bool {
         let waits = requester.packets_under_way() >= MUCH
             && requester.requests_waiting() < MOST_WAITING
@@ -189,8 +188,8 @@ impl QueuePair {
     }
 }
 
-/// When a queue pair is to be advanced, as the device knows: the earliest deadline, and the one that was the earliest
-/// before. What else the device was told is out of date.
+/// When a queue pair has to be advanced, as the device was told: the earliest deadline, and the one that was the
+/// earliest before. All other deadlines that the device was told of are out of date.
 #[derive(Debug, Default)]
 struct Scheduled {
     first: Option<u64>,
@@ -198,7 +197,8 @@ struct Scheduled {
 }
 
 impl Scheduled {
-    /// Whether the device is to be told of a deadline. One that moves away is looked at when the earlier one comes.
+    /// Whether the device has to be told of a deadline. A deadline that moves to a later time is looked at when the
+    /// earlier one comes.
     fn add(&mut self, deadline: u64) -> bool {
         let is_first = self.first.is_none_or(|first| deadline < first);
         if is_first {
@@ -207,7 +207,7 @@ impl Scheduled {
         is_first
     }
 
-    /// A deadline has come: whether the queue pair is to be advanced.
+    /// A deadline has come. Whether the queue pair has to be advanced.
     fn take(&mut self, deadline: u64) -> bool {
         let is_first = self.first == Some(deadline);
         if is_first {
@@ -224,8 +224,8 @@ mod tests {
 
     use super::*;
 
-    /// A timeout, and a pause that a receiver asks for before it again and again: what was told of the timeout before
-    /// does not pile up, and each deadline is kept.
+    /// A timeout runs, and again and again a receiver asks for a pause before it. Old deadlines of the timeout do not
+    /// pile up, and each deadline is kept.
     #[test]
     fn deadlines_that_are_out_of_date_come_to_nothing() {
         const TIMEOUT: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! What a queue pair's device halves need of this process at once.
+//! The services of this process that a queue pair's device halves call.
 
 mod datagrams;
 mod direct;
@@ -27,9 +27,9 @@ pub(super) struct At<'a> {
     pub(super) qp: &'a QueuePair,
     pub(super) link: &'a Link,
     pub(super) peer: QpNumber,
-    /// `sq_psn`: the target lets in directly only whom it expects with this number.
+    /// `sq_psn`: the target lets in directly only a peer that it expects with this number.
     pub(super) first: Psn,
-    /// A completion of the send queue was one too many.
+    /// A completion of the send queue has overrun its completion queue.
     overran: Cell<bool>,
 }
 
@@ -148,14 +148,14 @@ impl<'a> At<'a> {
 }
 
 impl At<'_> {
-    /// What the device is called with.
+    /// The context for calls of the device.
     #[inline]
     pub(super) fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
         let (number, summary) = (self.qp.number, self.qp.summary());
         Context { process: self, number, summary, effects }
     }
 
-    /// Does what the send queue wants done when a call of it has ended.
+    /// Carries out the send queue's effects when a call of it has ended.
     #[inline]
     pub(super) fn settle(&self, effects: &mut Effects, deferred: &mut Deferred) {
         self.qp.carry_out_all(effects, deferred);

@@ -1,4 +1,4 @@
-//! What tests of packets begin with: queue pairs that send to themselves over a network that fills up.
+//! The common beginning of tests of packets: queue pairs that send to themselves over a network that fills up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -27,7 +27,7 @@ const RESPONDS: Mask = Mask::MAX_DEST_RD_ATOMIC.union(Mask::MIN_RNR_TIMER);
 const RETRIES: Mask = Mask::TIMEOUT.union(Mask::RETRY_CNT).union(Mask::RNR_RETRY);
 const REQUESTS: Mask = RETRIES.union(Mask::MAX_QP_RD_ATOMIC);
 
-/// A network that has no room for one send, after so many that it has room for.
+/// A network that has room for so many sends, and then for one send none.
 pub(super) struct FillsUp(pub(super) AtomicU32);
 
 impl Network for FillsUp {
@@ -108,7 +108,7 @@ pub(super) fn message(wr_id: u64, body: Body, sges: &[Sge]) -> SendRequest<'_> {
     SendRequest { wr_id, op, flags, sges, inline: None, remote: Remote::Connected }
 }
 
-/// Polls until so many have completed, all of them well; their work requests, in order.
+/// Polls until so many requests have completed, all of them well. Returns their ids, in order.
 pub(super) fn completed(adapter: &Adapter, cq: &Cq, count: usize, what: &str) -> Vec<u64> {
     let (mut done, start) = (Vec::new(), Instant::now());
     while done.len() < count {

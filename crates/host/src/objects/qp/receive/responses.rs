@@ -14,18 +14,18 @@ use crate::objects::Link;
 use crate::objects::qp::QueuePair;
 use crate::objects::qp::services::At;
 
-/// Most answers that wait for room: where there is none for so many, the rest is lost, as on a network.
+/// How many answers may wait for room. More are lost, as on a network.
 const MOST_UNSENT: usize = 64;
 
 impl ReceiveHalf {
-    /// Sends a packet without data. An acknowledgement may be delayed: it stands for those before it, and
-    /// leaves before any answer to what came after what it acknowledges.
+    /// Sends a packet without data. An acknowledgement may be delayed. It then stands for those before it, and leaves
+    /// before any answer to a later request.
     pub(in super::super) fn respond(&mut self, packet: &Packet<'_>, qp: &QueuePair) {
         if packet.is_acknowledgement() && !self.delays_ack_after(packet.psn) {
-            // It says what the one that waits would say, and more.
+            // The new one acknowledges everything that the waiting one does, and more.
             self.delayed_ack = None;
             if self.may_delay_ack && self.unsent.is_empty() {
-                // Whoever sends something because of a completion that is yet to come takes it along.
+                // A sender that acts on the coming completion takes the acknowledgement along.
                 qp.receive.delays_ack.store(true, Release);
                 self.delayed_ack = Some(packet.headers());
                 return;
@@ -37,7 +37,7 @@ impl ReceiveHalf {
         self.send(packet, qp);
     }
 
-    /// Sends a packet now, or behind those that have found no room.
+    /// Sends a packet now, or queues it behind those that found no room.
     pub(in super::super) fn send(&mut self, packet: &Packet<'_>, qp: &QueuePair) {
         if let (Some(wire), Link::Wire(path)) = (qp.device.port().wire(), &self.link)
             && !(self.unsent.is_empty() && wire.send_packet(packet, path))
@@ -47,10 +47,10 @@ impl ReceiveHalf {
         }
     }
 
-    /// Keeps an answer that has found no room.
+    /// Keeps an answer that found no room.
     #[cold]
     fn keep_unsent(&mut self, packet: Packet<'static>) {
-        // An acknowledgement says what the one before it would say, and more.
+        // A later acknowledgement replaces the one before it, because it acknowledges more.
         let replaces = |last: &&mut Packet<'_>| {
             last.is_acknowledgement()
                 && packet.is_acknowledgement()
@@ -64,7 +64,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Sends the answers that have found no room before.
+    /// Sends the answers that found no room before.
     pub(in super::super) fn send_unsent(&mut self, qp: &QueuePair) {
         while let Some(packet) = self.unsent.front() {
             if let (Some(wire), Link::Wire(path)) = (qp.device.port().wire(), &self.link)
@@ -76,8 +76,8 @@ impl ReceiveHalf {
         }
     }
 
-    /// Sends part of the answer to a READ, if there is data and room. Answers what the device did, or
-    /// [`Reply::Silence`] if there was no room.
+    /// Sends part of the answer to a READ, if there is data and room. Returns the device's reply, or [`Reply::Silence`]
+    /// if there was no room.
     pub(in super::super) fn send_answer(&mut self, answer: &ReadAnswer, qp: &QueuePair) -> Reply {
         self.send_data(&answer.burst, qp, |responder, sink, cx| answer.fetch(responder, sink, cx))
     }
@@ -107,7 +107,7 @@ impl ReceiveHalf {
         while let Some((packet, length)) = packets.next() {
             if !buffer.add(&packet, length) || !buffer.repeat(packets.repeats(), packet.psn.plus(1))
             {
-                // Longer than the path allows: nothing of it is sent.
+                // It is longer than the path allows, so nothing of it is sent.
                 wire.give_back(buffer);
                 return Reply::Dropped;
             }
@@ -128,13 +128,13 @@ impl ReceiveHalf {
         reply
     }
 
-    /// The acknowledgement that waits, for the answer of this number is about to leave: unless that is an
-    /// older one, said again, which an origin expects before it.
+    /// Takes the delayed acknowledgement, because the answer of this number is about to leave. It stays if that answer
+    /// is an older one that is repeated: the requester expects that one first.
     fn take_delayed_ack_before(&mut self, answer: Psn) -> Option<Packet<'static>> {
         if self.delays_ack_after(answer) { None } else { self.delayed_ack.take() }
     }
 
-    /// Whether an acknowledgement waits that is of something later.
+    /// Whether the delayed acknowledgement is for a later packet.
     fn delays_ack_after(&self, psn: Psn) -> bool {
         self.delayed_ack.is_some_and(|delayed| delayed.psn.compare(psn).is_gt())
     }

@@ -1,4 +1,4 @@
-//! Where datagrams go: each to the address of its own handle.
+//! Sends datagrams, each to the address of its own handle.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::device::{Direction, Interface};
 use crate::objects::{Adapter, Deferred, Link};
 
 impl At<'_> {
-    /// The link that leads to the queue pair that a datagram is for. One for an address that is not here is lost, as on
-    /// a network.
+    /// The link to the queue pair that a datagram is for. A datagram for an address that is not here is lost, as on a
+    /// network.
     pub(super) fn link_of_datagram(&self, to: &Address, number: QpNumber) -> Link {
         let (device, slot) = (&self.qp.device, number.slot());
         let port = device.port();
@@ -42,9 +42,9 @@ impl At<'_> {
         port.open_wire().map_or(Link::None, |()| Link::Wire(path))
     }
 
-    /// Sends to the group's network and to all members on this host but this queue pair itself, in all
-    /// processes; waits before it begins until there is room for each that the local link leads to, so
-    /// that none gets a datagram twice.
+    /// Sends to the group's network and to all members on this host except this queue pair itself, in all processes.
+    /// Before it begins, it waits for room at each member that the local link leads to, so that none gets a datagram
+    /// twice.
     pub(super) fn send_to_group(
         &self,
         to: &Address,
@@ -87,7 +87,7 @@ impl At<'_> {
             }
         }
         for peer in &peers {
-            // Another queue pair may have taken the room since: then this one copy is lost.
+            // Another queue pair may have taken the room since. Then this one copy is lost.
             if let near @ Sent::Near(_) = self.send_to_peer(peer, outgoing) {
                 return near;
             }
@@ -95,8 +95,8 @@ impl At<'_> {
         Sent::Queued
     }
 
-    /// Sends a datagram for a group to the network of the address that it comes from, and to processes
-    /// of this host that only packets lead to if there are any.
+    /// Sends a datagram for a group to the network of its source address. Also sends it as packets to processes of this
+    /// host that the local link does not lead to, if there are any.
     fn send_to_network(&self, to: &Address, apart: bool, outgoing: Outgoing<'_>) -> Sent {
         let device = &self.qp.device;
         let network =

@@ -1,4 +1,4 @@
-//! The direct way: WRITEs, READs and atomics straight on the memory of the target's process, and plain SENDs straight
+//! The direct path: WRITEs, READs and atomics act on the memory of the target's process, and plain SENDs go straight
 //! into its ring.
 
 use std::slice;
@@ -42,7 +42,7 @@ impl Shortcuts for At<'_> {
         match (body, data) {
             (Body::Write { .. }, Payload::Inline(bytes)) => {
                 target.try_at_once(kept, Operation::Write, at, length, |to| {
-                    // A program may write over what it sends, within this process.
+                    // Within this process, a program may send from and into the same memory.
                     let there = address_of(to.place());
                     there.is_none_or(|it| it.abs_diff(bytes.as_ptr() as u64) >= length)
                         && copier.copy(place.destination(to.place()), bytes.into(), length).is_ok()
@@ -92,7 +92,7 @@ impl Shortcuts for At<'_> {
         match done {
             Ok(()) => Direct::Done,
             Err(Stop::Near(refusal)) => Direct::Near(refusal),
-            // The responder decides by itself, and says why.
+            // The responder decides by itself, and reports why.
             Err(Stop::Closed | Stop::Refused(_)) => Direct::Declined,
         }
     }
@@ -118,13 +118,13 @@ impl Shortcuts for At<'_> {
 }
 
 impl At<'_> {
-    /// The target of one-sided operations, if its memory can be reached from here.
+    /// The target of one-sided operations, if this process can reach its memory.
     ///
-    /// On UC a request has completed when it is in the ring, so a later one must not pass it on the
-    /// direct way before the peer has taken it (rule ORD-01).
+    /// On UC a request has completed once it is in the ring. A later request must not overtake it on the direct path
+    /// before the peer has taken it (rule ORD-01).
     ///
-    /// A shared receive queue that XRC names must be of the process that has the receiving end: what is
-    /// announced to one process, another does not wait for.
+    /// A shared receive queue that XRC names must belong to the process that has the receiving end: an announcement to
+    /// one process does not make another wait.
     #[inline(always)]
     fn direct_target(&self, srq: Option<u32>) -> Option<(Target<'_>, Where<'_>)> {
         let (segment, place) = match self.link {
@@ -160,14 +160,14 @@ impl At<'_> {
         Some((target, place))
     }
 
-    /// Whether something that has completed here is still to be carried out there.
+    /// Whether a request that has completed here still has to be carried out there.
     #[inline]
     fn would_pass(&self, peer: &Peer) -> bool {
         self.qp.config.service == Service::Uc
             && !peer.has_carried_out_all(self.qp.device.process().segment())
     }
 
-    /// Changes a word of the target's, and stores its old value.
+    /// Changes a word of the target, and stores its old value.
     fn change(
         &self,
         body: &Body,
@@ -188,7 +188,7 @@ impl At<'_> {
         })
     }
 
-    /// Changes a word of the target's, if its old value can be stored for certain.
+    /// Changes a word of the target, if its old value is certain to find its place.
     #[inline]
     fn change_at_once(
         &self,
@@ -211,8 +211,8 @@ impl At<'_> {
         copier.copy(landing, old.to_ne_bytes().as_slice().into(), 8).is_ok()
     }
 
-    /// Changes a word of the target's that only the kernel reaches; the old value is stored in private memory of this
-    /// process along with that, if it is to be.
+    /// Changes a word of the target that only the kernel reaches. With it, stores the old value in private memory of
+    /// this process, if asked to.
     #[inline(never)]
     fn change_private(
         &self,

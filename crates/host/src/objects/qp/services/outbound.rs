@@ -1,4 +1,4 @@
-//! Where segments go: each by the link that leads to whom it is for.
+//! Sends segments, each by the link to its recipient.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use crate::device::{Answered, Direction, Interface};
 use crate::objects::{Deferred, Link, Recipient};
 
 impl At<'_> {
-    /// Hands the link what can be sent now. What the device wants done meanwhile is done before the next
-    /// segment, for that may complete elsewhere at once.
+    /// Hands the link everything that can be sent now. The device's effects are carried out before the next segment,
+    /// because that may complete elsewhere at once.
     #[inline(never)]
     pub(in super::super) fn advance(
         &self,
@@ -40,8 +40,8 @@ impl At<'_> {
         }
     }
 
-    /// Hands a segment to the link that leads to whom it is for. A link that carries packets sends it as a burst of
-    /// them, or joins it with others, and answers nothing at once.
+    /// Hands a segment to the link to its recipient. A link with packets sends it as a burst of packets or joins it
+    /// with others, and has no answer at once.
     fn send(&self, outgoing: Outgoing<'_>, joined: &mut Joined, deferred: &mut Deferred) -> Sent {
         let link = match &outgoing.request.remote {
             Remote::Connected => Cow::Borrowed(self.link),
@@ -53,7 +53,7 @@ impl At<'_> {
                 Recipient::Members => {
                     return self.send_to_group(&datagram.address, outgoing, deferred);
                 }
-                // Whoever got it would drop it.
+                // Every recipient would drop it.
                 Recipient::Nobody => return Sent::Unreachable,
             },
         };
@@ -65,8 +65,8 @@ impl At<'_> {
         }
     }
 
-    /// The link to the process of the shared receive queue that an XRC message names, wherever the receiving end
-    /// is. If there is no such process, the receiving end's says that there is no such queue.
+    /// The link to the process of the shared receive queue that an XRC message names, wherever the receiving end is. If
+    /// there is no such process, the receiving end's process reports that there is no such queue.
     fn link_to_queue(&self, number: u32) -> Cow<'_, Link> {
         let slot = (number >> 16) as u8;
         match self.link {
@@ -122,7 +122,7 @@ impl At<'_> {
         let Some(reply) = reply else { return Sent::Unreachable };
         if let Some(observer) = observer {
             let answer = Answered::to(request, reply, self.qp.number.slot());
-            // What a READ returned has been placed already.
+            // The data of a READ has been placed already.
             let mut placed = self.gather(payload, request.offset, Where::Here);
             let link = Interface::Loopback;
             observer.answer(link, Direction::Inbound, &answer, &mut placed);

@@ -1,4 +1,4 @@
-//! Requests as packets: made of a queue pair's memory, joined into bursts, and sent.
+//! Makes packets of requests in a queue pair's memory, joins them into bursts, and sends them.
 
 use std::sync::atomic::Ordering::*;
 
@@ -14,18 +14,18 @@ use transom_wire::packet::Packet;
 use super::{At, Outgoing};
 use crate::objects::Link;
 
-/// Messages of a queue pair that leave in one burst, and so by one system call if they are of one length.
+/// Messages of a queue pair that leave in one burst: with one system call, if they have the same length.
 #[derive(Default)]
 pub(super) struct Joined {
     burst: Option<BurstBuffer>,
-    /// The number of the first of them.
+    /// The number of the first message.
     first: Psn,
     /// There was no room for all of them.
     is_refused: bool,
 }
 
 impl At<'_> {
-    /// Sends a segment as packets, or has it wait for others that may leave with it.
+    /// Sends a segment as packets, or makes it wait for others that may leave with it.
     pub(super) fn join_or_send(
         &self,
         path: &Path,
@@ -79,8 +79,8 @@ impl At<'_> {
     ///
     /// # Errors
     ///
-    /// The number of the first of them if there was no room, now or when they were to go before. They go again
-    /// from there, which the other end knows by their numbers.
+    /// The number of the first message, if there was no room for all of them, now or on an earlier attempt. Sending
+    /// starts again from there. The other end recognizes repeated packets by their numbers.
     pub(super) fn send_joined(&self, joined: &mut Joined) -> Result<(), Psn> {
         if let (Link::Wire(path), Some(wire)) = (self.link, self.qp.device.port().wire())
             && let Some(mut burst) = joined.burst.take()
@@ -91,7 +91,7 @@ impl At<'_> {
         if joined.is_refused { Err(joined.first) } else { Ok(()) }
     }
 
-    /// Sends a burst; false if there was no room for all of it.
+    /// Sends a burst. False if there was no room for all of it.
     fn send_burst(
         &self,
         wire: &Wire,
@@ -99,8 +99,8 @@ impl At<'_> {
         burst: &mut BurstBuffer,
         ends_message: bool,
     ) -> bool {
-        // With a message's last packet, so that who polls for it finds all of the message with it. The other
-        // end sees it before the packet that it comes with.
+        // Send the acknowledgement with a message's last packet, so that a peer that polls for it finds the whole
+        // message. The other end sees it before the packet it comes with.
         let delayed = if ends_message { self.take_delayed_ack(wire) } else { None };
         let alone = delayed.filter(|packet| !burst.add_behind(packet));
         let is_acknowledged = alone.is_some_and(|packet| wire.send_packet(&packet, path));
@@ -109,24 +109,24 @@ impl At<'_> {
             if !is_acknowledged {
                 self.give_back_delayed_ack(wire, delayed);
             }
-            // It goes again from its beginning, which the other end knows by its numbers.
+            // It is sent again from its beginning. The other end recognizes repeated packets by their numbers.
             wire.stall(self.qp.number.index());
         }
         departed
     }
 
-    /// Whether data that nobody sends again has to wait for its turn.
+    /// Whether data that is never repeated has to wait for its turn.
     fn is_too_early(&self, wire: &Wire, length: u64) -> bool {
         let unreliable = matches!(self.qp.config.service, Service::Uc | Service::Ud);
         unreliable && !wire.admits(length, clock::steady())
     }
 
-    /// The delayed acknowledgement to go with what is sent now.
+    /// Takes the delayed acknowledgement, to go with the packets sent now.
     fn take_delayed_ack(&self, wire: &Wire) -> Option<Packet<'static>> {
         if !self.qp.receive.delays_ack.load(Acquire) {
             return None;
         }
-        // Somebody else may be sending it just now: what is sent here comes after it.
+        // Another thread may be sending it right now. Our packets have to come after it.
         let mut half = self.qp.receive.half.lock();
         wire.delayed_ack.take_of(self.qp.number.index());
         self.qp.receive.delays_ack.store(false, Release);
@@ -184,7 +184,7 @@ impl At<'_> {
     }
 }
 
-/// What becomes of a segment whose packets have been made, or could not be.
+/// The outcome for a segment whose packets were made, or could not be.
 fn loaded(done: Result<(), CopyError>) -> Sent {
     match done {
         Ok(()) => Sent::Queued,

@@ -16,8 +16,8 @@ fn answer(operation: Operation, psn: u32) -> Packet<'static> {
     Packet::new(Transport::Rc, operation, 0, Psn::new(psn))
 }
 
-/// An acknowledgement that waits for something to go with is not passed by what answers later requests, and
-/// does not pass what answers earlier ones once more.
+/// Answers to later requests do not overtake a delayed acknowledgement, and the acknowledgement does not overtake
+/// repeated answers to earlier ones.
 /// Rules: ACK-05
 #[test]
 fn answers_leave_in_the_order_of_their_numbers() {
@@ -58,8 +58,8 @@ fn answers_leave_in_the_order_of_their_numbers() {
     }
 }
 
-/// Nor does an answer get lost that finds no room: whoever waits for it would wait for the timeout, and here ask
-/// no second time. Those that come later are behind it.
+/// An answer that finds no room is not lost either. Its requester would wait for the timeout, and here it would not ask
+/// a second time. Later answers queue behind it.
 #[test]
 fn an_answer_that_finds_no_room_leaves_later_and_in_order() {
     let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
@@ -92,8 +92,8 @@ fn an_answer_that_finds_no_room_leaves_later_and_in_order() {
     region.deregister().expect("nothing is bound");
 }
 
-/// An answer that another thread is about to take when the time is up is in time, though that thread
-/// has long had no processor.
+/// If another thread is about to take an answer when the time is up, the answer is in time, even if that thread has had
+/// no processor for long.
 #[test]
 fn an_answer_that_another_thread_is_taking_is_in_time() {
     let adapter = OnTheWire::open();
@@ -108,11 +108,11 @@ fn an_answer_that_another_thread_is_taking_is_in_time() {
         let working = adapter.device().work.working.lock();
         let posted = Instant::now();
         qp.post_send(&request, More::Nothing).expect("there is room");
-        // The request: the answer lies in the socket then.
+        // Carries out the request. The answer then lies in the socket.
         adapter.progress();
         let arrivals = wire.turn();
         drop(working);
-        // On a machine that had others run meanwhile it may have been taken when the time was up.
+        // If the machine ran others meanwhile, the answer may have been taken after the time was up.
         if posted.elapsed() < once {
             break (qp, arrivals);
         }

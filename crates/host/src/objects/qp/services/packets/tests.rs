@@ -12,8 +12,8 @@ use crate::objects::More;
 use crate::objects::qp::testing::*;
 use crate::testing::OnTheWire;
 
-/// Whatever send of a message or of an answer finds no room, all of it goes out in the end, though
-/// nobody would send it again: UC does not, and this RC has no retries.
+/// Any send of a message or an answer may find no room. All of it goes out in the end, though nothing would repeat it:
+/// UC repeats nothing, and this RC has no retries.
 #[test]
 fn what_finds_no_room_waits_and_arrives_whole() {
     const LENGTH: usize = 200_000;
@@ -63,8 +63,8 @@ fn what_finds_no_room_waits_and_arrives_whole() {
     }
 }
 
-/// Messages of a list leave in one burst, a system call for each run of one length; whichever of these finds
-/// no room, all messages arrive.
+/// Messages of a list leave in one burst, with one system call for each run of one length. Any of these may find no
+/// room; all messages arrive.
 #[test]
 fn messages_of_a_list_leave_together() {
     let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
@@ -87,7 +87,7 @@ fn messages_of_a_list_leave_together() {
         let memory = Box::leak(bytes.into_boxed_slice());
         let address = memory.as_ptr() as u64;
         let region = registered(pd, memory);
-        // The background thread would send what is left.
+        // The background thread would send the rest.
         let working = adapter.device().work.working.lock();
         network.0.store(full, Relaxed);
         let mut from = address;
@@ -110,8 +110,8 @@ fn messages_of_a_list_leave_together() {
     }
 }
 
-/// Where much is on its way, what is posted leaves with the next poll, in one burst; but at once if there is
-/// much of it, or if the program does not poll as it should.
+/// If many packets are on their way, posted requests leave with the next poll, in one burst. They leave at once if
+/// there are many of them, or if the program does not poll regularly.
 #[test]
 fn what_is_posted_while_much_is_on_its_way_leaves_with_the_next_poll() {
     const MESSAGES: u64 = 100;
@@ -120,13 +120,13 @@ fn what_is_posted_while_much_is_on_its_way_leaves_with_the_next_poll() {
     let wire = adapter.device().port().wire().expect("it leads over the wire");
     let sent = || wire.counters().sent.load(Relaxed);
     for (listens, expected) in [(true, MESSAGES), (false, 8 + 64)] {
-        // The background thread would change it, and give what waits its turn.
+        // The background thread would change it, and give waiting requests their turn.
         let working = adapter.device().work.working.lock();
         adapter.device().work.listens.store(listens, SeqCst);
         wire.stalled.each(|_| {});
         let before = sent();
         for wr_id in 0..MESSAGES {
-            // To nowhere: only whether they arrive counts.
+            // The address is invalid: only their arrival counts.
             let body = Body::Write { address: 0, key: Key(0), immediate: None };
             let request = message(wr_id, body, &[]);
             qp.post_send(&request, More::Perhaps).expect("there is room");
@@ -140,17 +140,17 @@ fn what_is_posted_while_much_is_on_its_way_leaves_with_the_next_poll() {
     }
 }
 
-/// What nobody sends again waits for its turn; what is answered has a window instead.
+/// Messages that are never repeated wait for their turn. Messages that are answered have a window instead.
 #[test]
 fn unreliable_queue_pairs_alone_keep_to_the_pace() {
     let adapter = OnTheWire::open();
     for (service, waits) in [(Service::Rc, false), (Service::Uc, true)] {
         let qp = queue_pair(&adapter, service, 20);
         let wire = adapter.device().port().wire().expect("it leads over the wire");
-        // The background thread would give it its turn when that comes.
+        // The background thread would give it its turn in time.
         let _working = adapter.device().work.working.lock();
         wire.stalled.each(|_| {});
-        // Others have sent so much that it takes the receiver a minute.
+        // Others have sent enough to keep the receiver busy for a minute.
         assert!(wire.admits(30_000_000_000, clock::steady()) || waits);
         let sent = wire.counters().sent.load(Relaxed);
         let request = SendRequest { flags: SendFlags::empty(), ..message(1, Body::Send, &[]) };
