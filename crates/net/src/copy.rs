@@ -8,7 +8,7 @@ use transom_system::memory::{self, Copier, Destination, Fault, PeerMemory, Reada
 
 use super::Reference;
 
-/// What a null region reads as, a part at a time.
+/// The content of a null region, a part at a time.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// Whose the granted memory is.
@@ -26,9 +26,9 @@ pub struct Gather<'a> {
     pub payload: Payload<'a>,
     /// Whose buffers they are in.
     pub local: LocalBuffers<'a>,
-    /// Where in the message the bytes begin that the target counts from zero.
+    /// The offset in the message of the byte that the target counts as zero.
     pub skip: u64,
-    /// What copies them.
+    /// Copies the bytes.
     pub copier: &'a Copier,
     /// Where they go.
     pub to: Where<'a>,
@@ -46,7 +46,7 @@ impl<'a> Where<'a> {
         }
     }
 
-    /// A granted word, for an instruction; none if only the kernel reaches it.
+    /// A granted word, for an atomic instruction. `None` if only the kernel reaches it.
     pub fn word(self, at: &Grant<'_>) -> Option<&'a AtomicU64> {
         match self {
             Self::Here => memory::shared_word(at.place()),
@@ -64,7 +64,7 @@ impl<'a> Where<'a> {
     }
 }
 
-/// Writes zeros, which is what a null region holds (rule MR-36).
+/// Writes zeros, the content of a null region (rule MR-36).
 #[cold]
 #[inline(never)]
 fn zero(copier: &Copier, to: Destination<'_>, length: u64) -> Result<(), Fault> {
@@ -87,7 +87,7 @@ impl Gather<'_> {
     ) -> Result<(), CopyError> {
         let offset = offset + self.skip;
         let (copier, local) = (self.copier, self.local);
-        // All of one buffer, as most messages are: whatever is not plain about that goes the long way.
+        // All of one buffer, as for most messages. Every less simple case goes the long way.
         if let Payload::Buffers([one]) = self.payload
             && (offset, length) == (0, u64::from(one.length))
             && let Some(from) = local.grant_whole(Operation::LocalRead, one)
@@ -133,7 +133,7 @@ impl Gather<'_> {
 }
 
 impl Gather<'_> {
-    /// Where all of the first `length` bytes are, if they are together in a buffer of the program.
+    /// The place of the first `length` bytes, if all of them are together in one buffer of the program.
     pub(crate) fn reference(&self, length: u64) -> Option<Reference> {
         let Payload::Buffers(sges) = self.payload else { return None };
         let mut skip = self.skip;
@@ -149,7 +149,7 @@ impl Gather<'_> {
     }
 }
 
-/// Whether the buffers may be read: of what is discarded nothing is copied, which would tell.
+/// Whether the buffers may be read. Discarded data is not copied, so a faulty buffer would go unnoticed.
 #[cold]
 #[inline(never)]
 fn may_gather(payload: Payload<'_>, local: LocalBuffers<'_>) -> Result<(), Refusal> {
@@ -178,9 +178,9 @@ impl Source for Gather<'_> {
 pub struct Scatter<'a> {
     /// Whose buffers they go to.
     pub local: LocalBuffers<'a>,
-    /// Where in the message the bytes begin that the target counts from zero.
+    /// The offset in the message of the byte that the target counts as zero.
     pub skip: u64,
-    /// What copies them.
+    /// Copies the bytes.
     pub copier: &'a Copier,
     /// Where they come from.
     pub from: Where<'a>,
@@ -216,16 +216,16 @@ impl Sink for Scatter<'_> {
 /// The payload of a record: a source when it is received, a sink while a READ's reply is made.
 #[derive(Clone, Copy)]
 pub struct RingBytes<'a> {
-    /// The first of them, in a ring: read and written by the copier only.
+    /// The first of them, in a ring. Only the copier reads and writes there.
     bytes: *mut u8,
     /// How many there are.
     length: u64,
-    /// What copies them.
+    /// Copies the bytes.
     copier: &'a Copier,
 }
 
 impl<'a> RingBytes<'a> {
-    /// The part of a ring that a record has.
+    /// The part of a ring that belongs to a record.
     ///
     /// # Safety
     ///

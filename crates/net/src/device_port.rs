@@ -1,4 +1,4 @@
-//! The port of this process's device: its addresses, and the wire link from when something first goes
+//! The port of this process's device: its addresses, and the wire link. The wire link opens when something first goes
 //! over it.
 
 use std::collections::HashSet;
@@ -22,20 +22,20 @@ use crate::faults::Outages;
 use crate::udp::PortError;
 use crate::wire::{Instruments, Network, Observer, Path, Wire};
 
-/// What to say of a process that has a slot in this network namespace and is not in the registry.
+/// The message about a process that has a slot in this network namespace and is not in the registry.
 const OTHER_REGISTRY: &str = "\
     the queue pair to send to is of a process that shares this network namespace, but not the registry \
     in /dev/shm, so it cannot be reached: have both containers share /dev/shm (the IPC namespace), run \
     the same version of Transom in both, or give each a network namespace of its own";
 
-/// What a user wants of the port.
+/// The options of a user for the port.
 #[derive(Clone, Default)]
 pub struct PortOptions {
-    /// Everything goes over the wire, also within this host.
+    /// Everything goes over the wire, even within this host.
     pub wire_only: bool,
-    /// Whom packets are shown to that leave.
+    /// Sees the packets that leave.
     pub observer: Option<Arc<dyn Observer>>,
-    /// What they pass through then.
+    /// They pass through this then.
     pub network: Option<Arc<dyn Network>>,
 }
 
@@ -45,18 +45,18 @@ pub struct DevicePort {
     options: PortOptions,
     outages: Arc<Outages>,
     addresses: RwLock<Addresses>,
-    /// The wire link, from when something first goes over it.
+    /// The wire link. It opens when something first goes over it.
     wire: OnceLock<Arc<Wire>>,
     opening: Mutex<()>,
     /// The device has failed.
     closed: AtomicBool,
-    /// A queue pair has been made ready to receive datagrams from other hosts.
+    /// A queue pair may receive datagrams from other hosts.
     expects_datagrams: AtomicBool,
-    /// Those whose datagrams the networks are to bring. It is locked before the addresses are.
+    /// The groups whose datagrams the networks have to bring. Lock order: this lock comes before that of the addresses.
     groups: Mutex<HashSet<GroupGid>>,
 }
 
-/// Who uses the network by grace of another user is to know it.
+/// Tells the program that its network access depends on another user.
 fn tell_of_holder(user: u32) {
     static TOLD: Once = Once::new();
     let but = match user {
@@ -73,11 +73,11 @@ fn tell_of_holder(user: u32) {
 }
 
 impl DevicePort {
-    /// A port that nothing has gone over yet.
+    /// Makes a port that nothing has gone over yet.
     ///
     /// # Errors
     ///
-    /// What the kernel says if it does not tell its addresses.
+    /// The kernel's error if it does not tell its addresses.
     pub fn new(process: Arc<ThisProcess>, options: PortOptions) -> io::Result<Self> {
         Ok(Self {
             process,
@@ -92,7 +92,7 @@ impl DevicePort {
         })
     }
 
-    /// The wire link, if something has gone over it.
+    /// The wire link, if it is open.
     #[inline]
     pub fn wire(&self) -> Option<&Arc<Wire>> {
         self.wire.get()
@@ -103,14 +103,14 @@ impl DevicePort {
         self.addresses.read()
     }
 
-    /// When a user wants it to be down: then nothing passes over the wire.
+    /// The outages of the port. During one, nothing passes over the wire.
     #[inline]
     pub fn outages(&self) -> &Outages {
         &self.outages
     }
 
-    /// Whether an address is reached over the wire: on another host, or a process of this one in other
-    /// namespaces; `slot` is that of the queue pair there.
+    /// Whether an address is reached over the wire: it is on another host, or a process of this host has it in other
+    /// namespaces. `slot` is that of the queue pair there.
     pub fn is_over_wire(&self, to: &Address, slot: u8) -> bool {
         let other = slot != self.process.announcer().slot;
         !self.is_here(&to.gid)
@@ -123,14 +123,14 @@ impl DevicePort {
         Path::from_table(&self.addresses(), to, from, mtu)
     }
 
-    /// Whether no process of this user has a slot on this host, but one of another user's. Asked where nobody is found
+    /// Whether the slot is another user's, and no process of this user on this host has it. Ask this if nobody is found
     /// otherwise.
     pub fn is_another_users(&self, slot: u8) -> bool {
         self.process.registry().is_of_another_user(slot)
     }
 
-    /// The system's error number if the slot is that of a process on this host which this one cannot
-    /// reach, for they do not share a registry; the program is told why.
+    /// Checks that this process shares a registry with the one on this host that has the slot. If not, the error is a
+    /// system error number, and the program is told why.
     pub fn check_same_registry(&self, slot: u8) -> Result<(), i32> {
         if !self.process.registry().is_in_other_registry(slot) {
             return Ok(());
@@ -140,8 +140,8 @@ impl DevicePort {
         Err(libc::EHOSTUNREACH)
     }
 
-    /// The longest datagram that gets to an address, in bytes: a packet of the network that it is sent
-    /// by, or of any length that packets have where no network is under it (rule UD-03).
+    /// The longest datagram that gets to an address, in bytes. A network bounds it by the length of its packets.
+    /// Without a network underneath, it is the longest length that packets have (rule UD-03).
     pub fn datagram_limit(&self, to: &Address) -> u64 {
         let by_network = if is_multicast(&to.gid) {
             leaves_host(&to.gid) && self.addresses().network_of(&to.source).is_some()
@@ -151,8 +151,8 @@ impl DevicePort {
         if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
     }
 
-    /// Whether packets can be sent to an address: one of this host's, or one that the kernel knows a
-    /// way to; datagrams go to groups too.
+    /// Checks that packets can be sent to an address: it is one of this host's, or the kernel knows a route to it.
+    /// Datagrams may go to groups too.
     pub fn check_reachable(&self, to: &Address, datagrams: bool) -> Result<(), Unreachable> {
         if self.is_here(&to.gid) {
             return Ok(());
@@ -161,22 +161,21 @@ impl DevicePort {
         check_reachable(to, datagrams, interface)
     }
 
-    /// Whether a GID is one of this host's: of the table, or of a loopback address, but for their broadcast.
+    /// Whether a GID is one of this host's: in the table, or a loopback address other than their broadcast.
     pub fn is_here(&self, gid: &[u8; 16]) -> bool {
         let broadcast = Ipv4Addr::new(127, 255, 255, 255);
         let ip = ip(gid);
         ip.is_loopback() && ip != broadcast || self.addresses().index_of(gid).is_some()
     }
 
-    /// A queue pair receives datagrams from now on, and they may come from anywhere: from other hosts,
-    /// and from this one's other PID namespaces. If the port cannot be had, it has those that come by
-    /// the local link.
+    /// A queue pair receives datagrams from now on. They may come from other hosts, and from this host's other PID
+    /// namespaces. If the port cannot be opened, it receives only those that come by the local link.
     pub fn expect_datagrams(&self) {
         self.expects_datagrams.store(true, Release);
         let _ = self.open_wire();
     }
 
-    /// Takes in what has changed of the addresses: what is to come by all of them comes by a new one too.
+    /// Takes in the changes of the addresses. Group datagrams that come by all of them will come by a new one too.
     ///
     /// # Errors
     ///
@@ -192,8 +191,7 @@ impl DevicePort {
         Ok(changes)
     }
 
-    /// There are queue pairs in a group from now on: [`DevicePort::join_networks`] has its datagrams
-    /// come.
+    /// Queue pairs are in a group from now on. Call [`DevicePort::join_networks`] to get its datagrams.
     pub fn add_group(&self, group: GroupGid) {
         if !leaves_host(&group) && self.addresses().has_network() {
             warn!(group = %ip(&group), "its scope is one interface: it ends at this host");
@@ -201,8 +199,8 @@ impl DevicePort {
         self.groups.lock().insert(group);
     }
 
-    /// Has the networks bring what is sent to the groups: when there is a new one, a new address, or the
-    /// wire link at last.
+    /// Makes the networks bring the groups' datagrams. Call it for a new group, for a new address, or once the wire
+    /// link is open.
     pub fn join_networks(&self) {
         let Some(wire) = self.wire() else { return };
         let groups = self.groups.lock();
@@ -212,7 +210,7 @@ impl DevicePort {
         }
     }
 
-    /// There are none in it any more.
+    /// No queue pair is in the group any more.
     pub fn remove_group(&self, group: &GroupGid) {
         let mut groups = self.groups.lock();
         groups.remove(group);
@@ -222,14 +220,14 @@ impl DevicePort {
         self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
     }
 
-    /// Leaves it to the process that this one was forked from.
+    /// Leaves the port to the process that this one was forked from.
     pub fn leave_to_parent(&self) {
         if let Some(wire) = self.wire() {
             wire.leave_port();
         }
     }
 
-    /// Has no part in it any more, for the device has failed.
+    /// Gives up its part in the port, because the device has failed.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
         if let Some(wire) = self.wire() {
@@ -237,15 +235,15 @@ impl DevicePort {
         }
     }
 
-    /// Sends what a network with faults holds back, for there may be nobody to do it later. In a forked
-    /// child it is the parent's.
+    /// Sends the packets that an injected network holds back, because nobody may be there to do it later. In a forked
+    /// child they are the parent's.
     pub fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.process.is_inherited()) {
             wire.send_rest();
         }
     }
 
-    /// What a user wants of the wire link beside its work.
+    /// The user's instruments for the wire link: faults and an observer.
     fn instruments(&self) -> Result<Instruments, PortError> {
         Ok(Instruments {
             observer: self.options.observer.clone(),
@@ -255,8 +253,8 @@ impl DevicePort {
         })
     }
 
-    /// Opens the wire link if it is not open; the system's error number if that fails, and the
-    /// program is told why.
+    /// Opens the wire link if it is not open. If that fails, the error is the system's error number, and the program is
+    /// told why.
     pub fn open_wire(&self) -> Result<(), i32> {
         let _one = self.opening.lock();
         if self.wire.get().is_some() {
@@ -270,12 +268,12 @@ impl DevicePort {
                     tell_of_holder(user);
                 }
                 let _ = self.wire.set(Arc::new(wire));
-                // The device may have failed meanwhile: either this sees it, or that the wire link.
+                // The device may have failed meanwhile. Either this sees it, or the failing thread sees the wire link.
                 if self.closed.load(SeqCst) {
                     self.close();
                     return Err(libc::EIO);
                 }
-                // The background thread is to listen to it too.
+                // The background thread has to listen to it too.
                 self.process.wake();
                 self.join_networks();
                 Ok(())

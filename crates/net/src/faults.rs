@@ -13,8 +13,8 @@
 //! delay=3s,op=rep                      every REP arrives late
 //! ```
 //!
-//! Each line is a [`Fault`]; [`Faults`] are what a process lives with. Texts are parsed once, here, and
-//! everything else works with values that cannot be wrong.
+//! Each line is a [`Fault`]; a process has [`Faults`]. Texts are parsed once, here. Everything else works with values
+//! that cannot be wrong.
 
 mod grammar;
 mod injector;
@@ -39,13 +39,13 @@ pub use quantity::{Rate, Share, Time};
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// What the network does to packets.
+    /// The network treats packets badly.
     Network(NetworkFaults),
     /// How some requests are answered.
     Rule(InjectionRule),
     /// The port is down for a while.
     Outage(PortOutage),
-    /// What becomes of some messages of connections.
+    /// Some messages of connections are refused, lost or late.
     Message(MessageRule),
     /// Something happens to the device.
     Incident(Incident),
@@ -54,45 +54,45 @@ pub enum Fault {
 /// All faults of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// What the network does to packets.
+    /// The faults of the network.
     pub network: Option<NetworkFaults>,
-    /// How some requests are answered; the first rule that matches decides.
+    /// The rules for answers to requests. The first rule that matches decides.
     pub rules: Vec<InjectionRule>,
     /// When the port is down.
     pub outages: Vec<PortOutage>,
-    /// What becomes of messages of connections; the first rule that matches decides.
+    /// The rules for messages of connections. The first rule that matches decides.
     pub messages: Vec<MessageRule>,
-    /// What happens to the device.
+    /// The incidents of the device.
     pub incidents: Vec<Incident>,
 }
 
-/// What the network does to the packets that a process sends. What is absent does not happen.
+/// What the network does to the packets that a process sends. An absent field does nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkFaults {
     /// How many are lost.
     pub loss: Option<Share>,
     /// How long each is under way.
     pub delay: Option<Time>,
-    /// How many are held back while later ones pass.
+    /// The share of packets that are held back while later ones pass.
     pub reorder: Option<Share>,
     /// How many arrive twice.
     pub duplicate: Option<Share>,
-    /// How many arrive with a bit turned over.
+    /// The share of packets that arrive with one bit changed.
     pub corrupt: Option<Share>,
     /// How much passes in a second.
     pub rate: Option<Rate>,
-    /// Where chance begins: the same seed, the same chances of what a device sends.
+    /// The seed of the random numbers. The same seed treats a device's packets the same way.
     pub seed: Option<u64>,
 }
 
-/// Which requests get which answer, without being carried out.
+/// A rule: which requests get which answer, without being carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InjectionRule {
     /// The answer.
     pub answer: Injection,
-    /// To which operation, and all that have the same label; to any if there is none.
+    /// The operation to answer, with all that have the same label. `None` for any.
     pub operation: Option<Operation>,
-    /// To which of them, as they arrive at this process over any queue pair.
+    /// Which of them to answer, counted as they arrive at this process over any queue pair.
     pub nth: Nth,
 }
 
@@ -104,10 +104,10 @@ impl InjectionRule {
     }
 }
 
-/// What becomes of which messages of connections, as they arrive at this process.
+/// A rule: what happens to which messages of connections, as they arrive at this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRule {
-    /// What becomes of them.
+    /// Their fate.
     pub fate: MessageFate,
     /// Of which kind they are.
     pub kind: MessageKind,
@@ -115,10 +115,10 @@ pub struct MessageRule {
     pub nth: Nth,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageFate {
-    /// It is refused, for the reason of this number, and its listener does not get it.
+    /// It is refused with the reason of this number, and its listener does not get it.
     Refused(u16),
     /// It is lost.
     Lost,
@@ -126,7 +126,7 @@ pub enum MessageFate {
     Late(Time),
 }
 
-/// Messages of connections that faults are about.
+/// The kinds of connection messages that faults name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the messages")]
 pub enum MessageKind {
@@ -137,7 +137,7 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// The kind of a message, if faults are about such.
+    /// The kind of a message, if faults can name it.
     pub fn of(message: &Message) -> Option<Self> {
         Some(match message {
             Message::Req(_) => Self::Req,
@@ -149,7 +149,7 @@ impl MessageKind {
     }
 }
 
-/// Which of the requests that match, counted from one. One that is sent again counts again.
+/// Which of the matching requests, counted from one. A repeated request counts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nth {
     /// This one.
@@ -176,31 +176,30 @@ impl Nth {
 pub struct PortOutage {
     /// For how long.
     pub lasts: Time,
-    /// How long after the device was opened it begins.
+    /// When it begins, counted from the opening of the device.
     pub at: Time,
 }
 
 /// Something that happens to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// What.
+    /// The kind of incident.
     pub kind: IncidentKind,
-    /// How long after the device was opened.
+    /// When it happens, counted from the opening of the device.
     pub at: Time,
 }
 
-/// What happens to a device.
+/// Incidents of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IncidentKind {
-    /// It is gone, as one is that is unplugged.
+    /// The device is gone, as if unplugged.
     DeviceRemoval,
-    /// Its addresses belong to other hardware, as after a fail-over: programs are told.
+    /// The addresses belong to other hardware, as after a fail-over. Programs are told.
     AddressChange,
 }
 
 impl Faults {
-    /// All of these together. What the network does may be said in several pieces, each thing once; a seed
-    /// alone is nothing that it does.
+    /// Combines faults. You may give the network's faults in several pieces, each kind once. A seed alone is no fault.
     pub fn new(faults: impl IntoIterator<Item = Fault>) -> Result<Self, FaultError> {
         let mut all = Self::default();
         for fault in faults {
@@ -224,8 +223,8 @@ impl Faults {
         *self == Self::default()
     }
 
-    /// Whether they only show on a link that has packets and a port, so that processes of one host
-    /// must use it as well.
+    /// Whether they show only on a link that has packets and a port. Processes of one host must then use such a link
+    /// too.
     pub fn need_wire(&self) -> bool {
         self.network.is_some() || !self.outages.is_empty()
     }

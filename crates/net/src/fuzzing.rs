@@ -1,5 +1,5 @@
-//! What other processes and the kernel write and this crate reads, as the fuzz targets reach it. In
-//! builds with `--cfg fuzzing` only.
+//! Reading of data that other processes and the kernel write, for the fuzz targets. Only in builds with `--cfg
+//! fuzzing`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use crate::message::{
 use crate::ring::{Consumer, HEADER_WORDS, Producer, Record};
 use crate::udp;
 
-/// A record's header, taken for a request and for an answer: what is read is written as the same.
+/// Parses a record's header as a request and as an answer. A header that parses must encode to the same words.
 pub fn ring_message(header: &[u64; HEADER_WORDS]) {
     if let Some((request, data)) = decode_request(header) {
         assert_eq!(decode_request(&encode_request(&request, data)), Some((request, data)));
@@ -49,7 +49,7 @@ impl Ring {
     }
 }
 
-/// A ring that begins with these words: no record reaches beyond it.
+/// A ring that begins with these words. No record may reach beyond it.
 pub fn ring(words: &[u64]) {
     let mut ring = Ring::new(words);
     let bytes = ring.bytes();
@@ -61,8 +61,8 @@ pub fn ring(words: &[u64]) {
     }
 }
 
-/// A ring that another thread writes into while it is read: values and where they go, word by word,
-/// its positions among them, over and over. No record reaches beyond the ring, nor does an answer.
+/// A ring that another thread writes into while it is read: values and their places, word by word, its positions among
+/// them, over and over. No record and no answer may reach beyond the ring.
 pub fn ring_while_written(writes: &[(u16, u64)]) {
     struct Shared(*mut u8);
     // SAFETY: both threads use atomics only.
@@ -83,7 +83,7 @@ pub fn ring_while_written(writes: &[(u16, u64)]) {
         scope.spawn(|| {
             let write = |&(word, value): &(u16, u64)| match word {
                 0..64 => head.store(value, Relaxed),
-                // Most of it where the next record is.
+                // Most writes go to the place of the next record.
                 64..0x8000 => {
                     let next = positions.head.load(Relaxed) as usize / 8;
                     bytes.word(next + usize::from(word) % 16).store(value, Relaxed);
@@ -105,7 +105,7 @@ pub fn ring_while_written(writes: &[(u16, u64)]) {
     });
 }
 
-/// Where the requests of a ring are answered.
+/// The answers to the requests of a ring.
 struct Replies {
     positions: RingPositions,
     ring: Ring,
@@ -145,14 +145,14 @@ impl Replies {
     }
 }
 
-/// A packet that asks for nobody, and may tell its receiver its position among the processes of the port.
+/// A packet for queue pair 0. It may tell its receiver its position among the processes of the port.
 pub fn probe(packet: &[u8]) {
     if let Some(probe) = udp::Probe::parse(packet) {
         assert_eq!(probe.to_bytes(), packet);
     }
 }
 
-/// What another process hands on: no datagram is longer than it says.
+/// A message that another process hands on. No datagram may be longer than the message says.
 pub fn handed_on(message: &[u8]) {
     if let Some(datagrams) = udp::parse(message) {
         assert!(datagrams.iter().all(|datagram| datagram.len() <= datagrams.segment));

@@ -1,22 +1,22 @@
-//! How bytes get from process to process: the links, as far as they know nothing of queue pairs' states.
+//! Moves bytes from process to process: the links, without any knowledge of queue pairs' states.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`peer`] | the local link: another process of this user, with rings of messages to and from it |
-//! | [`Peers`] | those that this process is attached to |
+//! | [`Peers`] | the peers that this process is attached to |
 //! | [`wire`] | the wire link: RoCEv2 packets, their bursts and pace |
-//! | [`DevicePort`] | the addresses, and the wire link from when something first goes over it |
+//! | [`DevicePort`] | the addresses, and the wire link, which opens when something first goes over it |
 //! | [`management`] | management datagrams (queue pair 1) between processes of this host |
 //! | [`udp`] | its sockets: port 4791, shared by the processes of a user |
-//! | [`faults`] | what a user wants to go wrong, to see how a program copes |
-//! | `copy` | between a process's buffers, other processes' memory and rings |
-//! | `ring`, `message` | what lies in a segment between two processes |
-//! | `sender_buffer` | long data, which the receiver takes from where its sender has it |
-//! | [`Watched`] | peers whose rings are looked at by whoever polls |
+//! | [`faults`] | faults that a user asks for, to see how a program copes |
+//! | `copy` | copies between a process's buffers, other processes' memory and rings |
+//! | `ring`, `message` | the rings in a segment between two processes, and the messages in them |
+//! | `sender_buffer` | long data, which the receiver copies from its sender's buffer |
+//! | [`Watched`] | peers whose rings every polling thread looks at |
 //! | `stalled` | queue pairs that found no room, or are too early |
 //!
-//! Bytes go in, arrivals come out: to whom they go and what they do is for whoever asks for them, by
-//! [`Receiver`] or by the function that [`Peer::receive`] is given.
+//! Bytes go in, arrivals come out. The caller decides where they go and what they do, by [`Receiver`] or by the
+//! function that it gives [`Peer::receive`].
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -1,11 +1,11 @@
-//! Management datagrams between processes of this host: what queue pair 1 gets, without a network.
+//! Management datagrams between processes of this host: queue pair 1 gets them without a network.
 //!
-//! Each process that takes them has a pipe with a name, in the registry's directory, which nobody else can
-//! enter; whoever has one for it writes it there whole. What finds the pipe full waits for room at its sender,
-//! for a while: then it is lost, as on a network.
+//! Each process that takes them has a named pipe in the registry's directory, which no other user can enter. A sender
+//! writes a whole datagram to that pipe. If the pipe is full, the datagram waits at its sender for a while; then it is
+//! lost, as on a network.
 //!
-//! A pipe is as long as the system makes it. The room of all pipes of an ordinary user is limited (`pipe(7)`,
-//! `pipe-user-pages-soft`), and beyond that every program of his gets pipes of two pages.
+//! A pipe has the size that the system gives it. The room of all pipes of an ordinary user is limited (`pipe(7)`,
+//! `pipe-user-pages-soft`). Beyond that, every program of that user gets pipes of two pages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +18,9 @@ use transom_wire::cm::MAD_BYTES;
 
 /// How many notes may wait for room. More are lost.
 const MOST_WAITING: usize = 4096;
-/// How long one waits, in nanoseconds: a process that is only busy takes it by then.
+/// How long a note waits, in nanoseconds. A process that is only busy takes it by then.
 const NOTE_TIMEOUT: u64 = 1_000_000_000;
-/// When those that wait are tried again, in nanoseconds.
+/// How long until waiting notes are tried again, in nanoseconds.
 const AGAIN: u64 = 1_000_000;
 
 /// A management datagram on its way.
@@ -28,13 +28,13 @@ const AGAIN: u64 = 1_000_000;
 pub struct ManagementDatagram {
     /// Where from.
     pub source: IpAddr,
-    /// Where to: an address of this host.
+    /// The destination: an address of this host.
     pub destination: IpAddr,
     /// The MAD.
     pub mad: [u8; MAD_BYTES],
 }
 
-/// What one process writes to another's pipe.
+/// The message that one process writes to another's pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "the other is rare, and neither is kept")]
 pub enum Note {
@@ -45,7 +45,7 @@ pub enum Note {
 }
 
 impl Note {
-    /// A kind, the two addresses, the MAD: less than what a pipe takes in one piece (`pipe(7)`).
+    /// A kind, the two addresses and the MAD, in bytes: less than a pipe takes in one piece (`pipe(7)`).
     const BYTES: usize = 1 + 16 + 16 + MAD_BYTES;
 
     fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -76,7 +76,7 @@ impl Note {
     }
 }
 
-/// A note that has found a pipe full.
+/// A note that found a pipe full.
 struct Waiting {
     slot: u8,
     note: Note,
@@ -84,11 +84,11 @@ struct Waiting {
     until: u64,
 }
 
-/// What became of a note.
+/// The result of writing a note.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Whole,
-    /// The pipe is full, or cannot be had right now.
+    /// The pipe is full, or cannot be opened right now.
     NoRoom,
     /// The process takes none.
     Nowhere,
@@ -99,23 +99,23 @@ fn write(registry: &Registry, slot: u8, note: &Note) -> Written {
     let pipe = match registry.management_pipe_of(slot) {
         Ok(pipe) => pipe,
         Err(error) if is_nowhere(&error) => return Written::Nowhere,
-        // As where this process has no descriptor left.
+        // For example, this process has no descriptor left.
         Err(_) => return Written::NoRoom,
     };
-    // Shorter than what a pipe takes in one piece: all of it or nothing.
+    // It is shorter than a pipe takes in one piece, so all of it is written or nothing.
     match rustix::io::write(&pipe, &note.to_bytes()) {
         Err(rustix::io::Errno::AGAIN) => Written::NoRoom,
         _ => Written::Whole,
     }
 }
 
-/// Gives a datagram to the process in a slot, from one that has no pipe of its own; false if that takes none, or has
-/// no room.
+/// Gives a datagram to the process in a slot, from a process without a pipe of its own. False if that process takes
+/// none, or has no room.
 pub fn give(registry: &Registry, slot: u8, datagram: ManagementDatagram) -> bool {
     write(registry, slot, &Note::Datagram(datagram)) == Written::Whole
 }
 
-/// The pipe at which a process gets management datagrams of others, and what it has for theirs.
+/// The pipe at which a process gets management datagrams of others, and the notes that it has for their pipes.
 pub struct ManagementPipe {
     pipe: OwnedFd,
     registry: &'static Registry,
@@ -128,7 +128,7 @@ impl ManagementPipe {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn open(registry: &'static Registry, slot: u8) -> io::Result<Self> {
         let pipe = registry.make_management_pipe(slot)?;
         Ok(Self { pipe, registry, waiting: VecDeque::new() })
@@ -144,7 +144,7 @@ impl ManagementPipe {
         let mut bytes = [0; Note::BYTES];
         loop {
             match rustix::io::read(&self.pipe, &mut bytes) {
-                // What another process of this user wrote need be none; then the next may be.
+                // Another process of this user may write anything. If this is no note, the next one may be.
                 Ok(Note::BYTES) => match Note::parse(&bytes) {
                     None => {}
                     note => return note,
@@ -155,12 +155,12 @@ impl ManagementPipe {
         }
     }
 
-    /// Whether the process in a slot takes management datagrams, as far as that can be found out.
+    /// Whether the process in a slot takes management datagrams, as far as this process can find out.
     pub fn may_be_at(&self, slot: u8) -> bool {
         !self.registry.management_pipe_of(slot).is_err_and(|error| is_nowhere(&error))
     }
 
-    /// Sends a note to the process in a slot; false if that takes none.
+    /// Sends a note to the process in a slot. False if that process takes none.
     pub fn send(&mut self, slot: u8, note: Note, now: u64) -> bool {
         // Notes for one process keep their order.
         let written = match self.waiting.iter().any(|it| it.slot == slot) {
@@ -173,7 +173,7 @@ impl ManagementPipe {
         written != Written::Nowhere
     }
 
-    /// Sends what waits, as far as there is room now.
+    /// Sends waiting notes, as far as there is room now.
     pub fn send_rest(&mut self, now: u64) {
         let mut full = [false; 256];
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -195,7 +195,7 @@ impl ManagementPipe {
     }
 }
 
-/// Whether nobody takes what is written there: there is no such pipe, or nobody reads it.
+/// Whether nobody reads what is written there: the pipe does not exist, or has no reader.
 fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO))
 }
@@ -209,7 +209,7 @@ mod tests {
         Note::Datagram(ManagementDatagram { source, destination, mad: [number; MAD_BYTES] })
     }
 
-    /// With a pipe as short as the system makes them for a user who has many.
+    /// Uses a pipe as short as the system makes them for a user with many pipes.
     #[test]
     fn what_finds_a_pipe_full_waits_and_keeps_its_order() {
         let registry = Registry::open().expect("a registry");
@@ -230,7 +230,7 @@ mod tests {
         }
         assert_eq!((pipe.take(), pipe.deadline(0)), (None, None));
 
-        // A process that takes nothing has what its pipe holds.
+        // A process that reads nothing keeps what its pipe holds.
         for number in 0..100 {
             assert!(pipe.send(slot, datagram(number), 0));
         }

@@ -1,8 +1,7 @@
 //! Requests and replies as the words of a ring's record header.
 //!
-//! They come from another process, so all of them is checked here, once, on a copy that nobody else
-//! can write: who gets a message from here need not ask whether its lengths fit each other, the
-//! record it came in or the record of the answer.
+//! They come from another process. So all of them are checked here, once, on a copy that nobody else can write. A
+//! message from here has lengths that fit each other, its record, and the record of the answer.
 
 use transom_device::execution::{MAX_MESSAGE, PlainSend, Reply, Request};
 use transom_device::operation::{Data, Operation};
@@ -20,7 +19,7 @@ const INVALIDATE: u64 = 1 << 9;
 const SOLICITED: u64 = 1 << 10;
 /// The service's code takes three bits from here on.
 const SERVICE: u32 = 11;
-/// The data is in its sender's buffer, not behind the header.
+/// The data is in its sender's buffer, and not behind the header.
 const REFERENCE: u64 = 1 << 14;
 
 /// The code of an acknowledgement in an answer.
@@ -30,13 +29,13 @@ const ACK: u64 = 2;
 pub(crate) const ANSWER_WORDS: usize = 5;
 /// Words of the header of a plain SEND.
 pub(crate) const PLAIN_SEND_WORDS: usize = 7;
-/// What of the reply ring its acknowledgement takes.
+/// How much of the reply ring its acknowledgement takes.
 pub(crate) const PLAIN_SEND_RESERVES: u64 = record_bytes(ANSWER_WORDS, 0);
-/// What a plain SEND is, as a word of its header, but whether it is solicited.
+/// A plain SEND as a word of its header, without the bit for solicited.
 const PLAIN_SEND: u64 =
     Operation::Send.code() as u64 | (Service::Rc as u64) << SERVICE | PLAIN_SEND_RESERVES << 32;
 
-/// A reply and what it answers.
+/// A reply, and the message that it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The requester.
@@ -56,15 +55,14 @@ pub struct Answer {
 pub enum Arrival {
     /// A plain SEND, with its data in the record.
     Send(PlainSend),
-    /// Any other segment of a request, and where its sender has the data if that is not in the record.
+    /// Any other segment of a request. If the data is not in the record, also where its sender has it.
     Request(Request, Option<Reference>),
     /// An answer to one.
     Answer(Answer),
 }
 
 impl Arrival {
-    /// What the header of a record says that has room for so many bytes behind it; `Err` if that is
-    /// nonsense.
+    /// Parses the header of a record that has room for so many bytes behind it. `Err` if it is malformed.
     pub(crate) fn parse(kind: RingKind, header: &Header, room: u64) -> Result<Self, Garbled> {
         let arrival = match kind {
             RingKind::Requests => decode_plain_send(header)
@@ -86,7 +84,7 @@ impl Arrival {
     }
 }
 
-/// Bytes of data that the answer to a request may bring.
+/// How many bytes of data the answer to a request may bring.
 pub(crate) fn answer_data(request: &Request) -> u64 {
     match request.body.operation().needs().data {
         Data::Fetched => request.length,
@@ -94,7 +92,7 @@ pub(crate) fn answer_data(request: &Request) -> u64 {
     }
 }
 
-/// Bytes of the reply ring that a requester keeps free for the answer to a request.
+/// How many bytes of the reply ring a requester keeps free for the answer to a request.
 pub(crate) fn reservation(request: &Request) -> u64 {
     match request.service.is_reliable() {
         true => record_bytes(ANSWER_WORDS, answer_data(request)),
@@ -110,8 +108,9 @@ fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// Writes a request, what is kept free for its reply, and where its data is if not behind the header. Such a
-/// request is of a reliable service and carries data, so the words of a datagram and of operands are free.
+/// Writes a request, the room that is kept free for its reply, and the place of its data if that is not behind the
+/// header. Such a request is of a reliable service and carries data, so it does not need the words of a datagram and of
+/// operands.
 pub(crate) fn encode_request(request: &Request, data: Option<Reference>) -> Header {
     let named = request.body.remote().unwrap_or(RemoteAddress { address: 0, key: Key(0) });
     let RemoteAddress { address, key } = named;
@@ -145,7 +144,7 @@ pub(crate) fn encode_request(request: &Request, data: Option<Reference>) -> Head
         request.attempt,
         request.length,
         if datagram { remote.source[1] } else { request.total },
-        // A message of one part to a connected queue pair has nothing from here on.
+        // A message of one part to a connected queue pair has zeros from here on.
         if datagram { remote.source[0] } else { request.offset },
         if datagram { remote.gid[0] } else { address },
         extra[0],
@@ -164,7 +163,7 @@ pub(crate) fn encode_plain_send(send: &PlainSend) -> [u64; PLAIN_SEND_WORDS] {
     [0, PLAIN_SEND | flags, ends, number, attempt, length, length]
 }
 
-/// Reads a plain SEND; `None` if it is something else, or nonsense, as [`decode_request`] says then.
+/// Reads a plain SEND. `None` if it is something else or malformed; [`decode_request`] then tells which.
 #[inline]
 fn decode_plain_send(header: &Header) -> Option<PlainSend> {
     let (control, offset, length, total) = (header[1], header[7], header[5], header[6]);
@@ -184,9 +183,8 @@ fn decode_plain_send(header: &Header) -> Option<PlainSend> {
     })
 }
 
-/// Whom a request reaches, as words of a header. A datagram's GID takes the words of an address and
-/// of an operand, for SEND has neither, and the GID it comes from those of the offset and the total
-/// length, for a datagram is one segment.
+/// The recipient of a request, as words of a header. SEND has no address and no operand, so a datagram's GID takes
+/// their words. A datagram is one segment, so its source GID takes the words of the offset and the total length.
 #[derive(Default)]
 struct RemoteWords {
     gid: [u64; 2],
@@ -234,9 +232,8 @@ fn decode_remote(header: &Header, service: Service, to: QpNumber) -> Remote {
     }
 }
 
-/// Reads a request, and where its data is if that is not behind the header; `None` if it is none: if its
-/// parts do not fit each other, it is longer than a record can be, or less is kept free for its reply than
-/// that may need.
+/// Reads a request, and the place of its data if that is not behind the header. `None` if it is no request: its parts
+/// do not fit each other, it is longer than a record can be, or the room kept free for its reply is too small.
 pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Reference>)> {
     let control = header[1];
     let (to, from) = halves(header[2]);
@@ -265,7 +262,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Referen
             placement: Placement::from_bits_retain((header[10] >> 1) as u8),
             whole: header[10] & 1 == 1,
         },
-        // Nobody asks a peer for these alone.
+        // These are never requested alone.
         Operation::RemoteInvalidate
         | Operation::LocalRead
         | Operation::LocalWrite
@@ -326,7 +323,7 @@ pub(crate) fn encode_acknowledgement(send: &PlainSend) -> [u64; ANSWER_WORDS] {
     [0, ACK | PLAIN_SEND_RESERVES << 32, to, 0, send.attempt]
 }
 
-/// Reads an answer; `None` if it is none.
+/// Reads an answer. `None` if it is none.
 pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
     let control = header[1];
     let (to, message) = halves(header[2]);
@@ -384,14 +381,14 @@ mod tests {
             solicited: false,
         };
         assert_eq!(decode_request(&encode_request(&request, None)), Some((request, None)));
-        // A number has 24 bits, whatever else another process puts there.
+        // A number has 24 bits, whatever another process writes there.
         let mut forged = encode_request(&request, None);
         forged[2] |= 0xff << 56;
         assert_eq!(decode_request(&forged), Some((request, None)));
         let write = Body::Write { address: 0, key: Key(1), immediate: None };
         let forged = encode_request(&Request { body: write, ..request }, None);
         assert_eq!(decode_request(&forged), None);
-        // Nobody sends immediate data and a key to invalidate together.
+        // No message has both immediate data and a key to invalidate.
         let connected = Request { service: Service::Rc, remote: Remote::Connected, ..request };
         let mut forged = encode_request(&connected, None);
         assert!(decode_request(&forged).is_some());
@@ -542,7 +539,7 @@ mod tests {
         };
         let mut header = encode_request(&request, None);
         (header[5], header[6], header[7]) = (length, total, offset);
-        // What was written for these lengths before they were checked.
+        // The formula for the room from before the lengths were checked.
         let reserved = length.wrapping_add(ANSWER_WORDS as u64 * 8).wrapping_add(63) & !63;
         header[1] = header[1] & 0xffff_ffff | reserved << 32;
         header
@@ -570,13 +567,13 @@ mod tests {
                 "{offset:#x} {total:#x}"
             );
         }
-        // A requester that keeps less free than the answer takes gets none; it is not heard at all.
+        // A requester that keeps less free than the answer takes gets no answer: its request is rejected as malformed.
         let mut greedy = read(0, 4096, 4096);
         greedy[1] = greedy[1] & 0xffff_ffff | record_bytes(ANSWER_WORDS, 0) << 32;
         assert_eq!(decode_request(&greedy), None);
     }
 
-    /// Each line of memory that another process has written takes as long as a small message.
+    /// Fetching a cache line that another process has written takes as long as a small message.
     #[test]
     fn a_small_message_and_its_acknowledgement_take_a_line_each() {
         let send = Request {

@@ -22,8 +22,7 @@ use super::ring::{self, Consumer, Garbled, HEADER_WORDS, Producer, Record, Room}
 use super::stalled::Stalled;
 use super::{Gather, Reference, RingBytes, SenderBuffer, sender_buffer};
 
-/// How much of the peer's reply ring the requests under way may claim: half, for fillers take room
-/// too.
+/// How much of the peer's reply ring the requests under way may claim, in bytes: half, because fillers take room too.
 const REPLY_BUDGET: u64 = RING_BYTES as u64 / 2;
 
 /// A process at the other end of local links.
@@ -36,7 +35,8 @@ pub struct Peer {
     pub segment: Segment,
     /// How its memory is reached.
     pub reach: Reach,
-    /// Who has the barrier between what is put into a ring and whether its other end is to be told.
+    /// This process. It issues the barrier between putting a record into a ring and checking whether the other end
+    /// needs a signal.
     me: Announcer,
     life: Life,
     gone: AtomicBool,
@@ -45,12 +45,12 @@ pub struct Peer {
     pub stalled: Stalled,
 }
 
-/// How the memory of a peer is reached.
+/// How this process reaches a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// WRITE and READ go straight into it and out of it.
+    /// WRITE and READ act directly on it.
     Direct,
-    /// Everything goes through rings, but for shared memory.
+    /// Everything goes through rings, except shared memory.
     Rings,
     /// The same, because the kernel does not let us copy.
     Forbidden,
@@ -79,12 +79,12 @@ impl Rings {
 /// The writing end of our requests.
 struct Requests {
     producer: Producer,
-    /// Bytes of the reply ring that requests under way may need.
+    /// How many bytes of the reply ring requests under way may need.
     reserved: u64,
 }
 
 impl Requests {
-    /// Room for a request, and in the other direction for its reply.
+    /// Finds room for a request, and in the other direction for its reply.
     #[inline]
     fn find(
         &mut self,
@@ -97,7 +97,7 @@ impl Requests {
     }
 }
 
-/// What a request needs room for.
+/// The room that a request needs.
 #[derive(Clone, Copy)]
 struct Need {
     /// Of its header.
@@ -108,7 +108,7 @@ struct Need {
     reserved: u64,
 }
 
-/// The reading ends of what the peer sends, and the writing end of what it is answered.
+/// The reading ends of the peer's rings, and the writing end for the answers.
 struct Arrivals {
     requests: Consumer,
     replies: Consumer,
@@ -117,13 +117,13 @@ struct Arrivals {
 
 /// A record in place, with its data.
 pub struct Arrived<'a> {
-    /// What it is.
+    /// Its content.
     pub what: Arrival,
     /// Its data.
     pub data: MessageData<'a>,
 }
 
-/// What becomes of the data of a segment that is sent.
+/// The data of a segment that is sent.
 pub enum RecordData<'a, 'b> {
     /// It has none.
     None,
@@ -162,14 +162,15 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// What the system says if it is not there any more, or out of reach.
+    /// The system's error if it is gone or out of reach.
     pub(crate) fn attach(this: &ThisProcess, process: &Process) -> io::Result<Self> {
         let (registry, me, own, copier) =
             (this.registry(), this.announcer(), this.segment(), this.copier());
         let Announcer { slot, generation } = process.announcer;
         let segment = Segment::attach(process.pid, process.descriptor, generation)?;
         let wake = registry.wake_of(slot)?;
-        // Opened by PID; now that its files are held, this makes sure that the PID still was its own.
+        // The process was opened by PID. Its files are held now, so this check makes sure that the PID was still its
+        // own.
         let life = registry.watch(process.announcer)?;
         if segment.header().departed.load(Acquire) == 1 {
             return Err(io::Error::other("the process has ended or closed its device"));
@@ -180,7 +181,7 @@ impl Peer {
         let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
         let descriptor = segment.header().shared_memory.load(Relaxed).checked_sub(1);
         let shared = descriptor.filter(|_| !by_message).map(|it| attach_shared(process.pid, it));
-        // Keys name places in it, which the kernel does not know: without it nothing goes straight.
+        // Keys name places in it that the kernel does not know. Without it there is no direct access.
         let is_missing = matches!(shared, Some(Err(_)));
         let reach = match copies && may_copy_with(process.pid, probe) {
             true if !by_message && !is_missing => Reach::Direct,
@@ -211,14 +212,13 @@ impl Peer {
         })
     }
 
-    /// Whether WRITE and READ may go straight into its memory and out of it; where that turns out not to be
-    /// so, by rings.
+    /// Whether WRITE and READ may act directly on its memory. If that turns out to be impossible, they use rings.
     #[inline]
     pub fn is_reached(&self) -> bool {
         self.reach == Reach::Direct || self.memory.shared.is_some()
     }
 
-    /// By which the end of its stay is noticed.
+    /// Tells when the process ends.
     pub fn life(&self) -> &Life {
         &self.life
     }
@@ -228,7 +228,7 @@ impl Peer {
         self.gone.load(SeqCst)
     }
 
-    /// Notes that it has; true the first time.
+    /// Notes that the process is gone. True the first time.
     pub fn set_gone(&self) -> bool {
         !self.gone.swap(true, SeqCst)
     }
@@ -238,7 +238,7 @@ impl Peer {
         self.segment.header().groups.load(Acquire) > 0
     }
 
-    /// Tells the peer that there is something for it, and wakes it if it asked for that.
+    /// Signals the peer that there is something for it. Wakes it if it asked for that.
     pub fn notify(&self) {
         let header = self.segment.header();
         let woken = match header.tell(self.me.slot.into()) {
@@ -252,16 +252,16 @@ impl Peer {
         }
     }
 
-    /// The same for something in a ring: the peer may be looking there itself.
+    /// The same, for a record in a ring. The peer may be watching the ring itself.
     fn notify_of_record(&self, own: &Segment) {
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
-        // A peer that ends its watch looks for records after a fence: one of the two sees the other.
+        // A peer that ends its watch looks for records after a fence, so one of the two sees the other.
         if positions.watched.load(SeqCst) == 0 {
             self.notify();
         }
     }
 
-    /// Tells the peer that this process looks at its rings from now on; false if that cannot be.
+    /// Tells the peer that this process watches its rings from now on. False if that is impossible.
     pub(crate) fn watch(&self) -> bool {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
         let can = positions.consumer.load(SeqCst) == self.me.generation;
@@ -271,13 +271,13 @@ impl Peer {
         can
     }
 
-    /// Ends [`Peer::watch`]. What the peer has put there without telling is seen after a fence.
+    /// Ends [`Peer::watch`]. After a fence, you see everything the peer put there without a signal.
     pub(crate) fn unwatch(&self) {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
         positions.watched.store(0, SeqCst);
     }
 
-    /// Whether there is something in its rings that this process has not taken.
+    /// Whether its rings hold something that this process has not taken.
     #[inline]
     pub(crate) fn has_sent(&self) -> bool {
         [RingKind::Requests, RingKind::Replies].into_iter().any(|kind| {
@@ -286,8 +286,8 @@ impl Peer {
         })
     }
 
-    /// Sends a segment of a request. Its data is copied into the ring, where `show` sees it before the peer
-    /// does, or the peer takes it from where it is.
+    /// Sends a segment of a request. Its data is copied into the ring, where `show` sees it before the peer does. Or
+    /// the peer takes it from its place.
     pub fn send(
         &self,
         own: &Segment,
@@ -310,7 +310,7 @@ impl Peer {
         let need = Need { words: ring::words_of(&header), payload, reserved };
         let room = self.room(own, &mut requests, need, qp_index);
         let Some(room) = room else {
-            // It may have ended before this noted that it waits.
+            // It may have ended before this process noted that it waits.
             return if self.is_gone() { Sent::Unreachable } else { Sent::Busy };
         };
         if let RecordData::Copied(data) = data {
@@ -333,7 +333,7 @@ impl Peer {
         Sent::Queued
     }
 
-    /// Sends a plain SEND, whose data `copy` puts where it is told. False if it is to be sent by
+    /// Sends a plain SEND, whose data `copy` writes to the place it gets. False if it is to be sent by
     /// [`Peer::send`]: there is no room, the peer is gone, or `copy` has failed.
     pub fn send_at_once(
         &self,
@@ -361,7 +361,7 @@ impl Peer {
         true
     }
 
-    /// Where the peer is to take the data of a segment from, if it can and that is faster.
+    /// The place from which the peer takes the data of a segment, if it can and that is faster.
     pub fn reference(&self, request: &Request, data: &Gather<'_>) -> Option<Reference> {
         let fit = request.service.is_reliable()
             && request.length >= sender_buffer::LEAST
@@ -370,30 +370,30 @@ impl Peer {
         if fit { data.reference(request.length) } else { None }
     }
 
-    /// Whether the peer has found that it can copy from here.
+    /// Whether the peer has found that it can copy from this process.
     fn reaches_us(&self) -> bool {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
         positions.consumer.load(SeqCst) == self.me.generation && positions.direct.load(Relaxed) == 1
     }
 
-    /// Whether the peer has carried out every request that was sent to it.
+    /// Whether the peer has carried out every request sent to it.
     pub fn has_carried_out_all(&self, own: &Segment) -> bool {
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
         self.rings.requests.lock().producer.is_drained(positions)
     }
 
-    /// Whether a datagram of `length` bytes would be taken now; if not, the queue pair is advanced
-    /// when there is room.
+    /// Whether the peer has room for a datagram of `length` bytes now. If not, the queue pair is advanced when there is
+    /// room.
     pub fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {
         let mut requests = self.rings.requests.lock();
         let need = Need { words: HEADER_WORDS, payload: length, reserved: 0 };
         let takes = self.is_gone() || self.room(own, &mut requests, need, qp_index).is_some();
-        // It may have ended before this noted that it waits.
+        // It may have ended before this process noted that it waits.
         takes || self.is_gone()
     }
 
-    /// Room for a request, and in the other direction for its reply; if there is none, the queue pair
-    /// is noted as waiting for it.
+    /// Room for a request, and in the other direction for its reply. If there is none, notes that the queue pair waits
+    /// for it.
     fn room(
         &self,
         own: &Segment,
@@ -412,8 +412,8 @@ impl Peer {
         })
     }
 
-    /// Takes everything that has arrived, in the order in which the peer sent it as far as that can
-    /// matter, and hands it to `take`; requests may return a reply. One thread at a time.
+    /// Takes everything that has arrived, in the order in which the peer sent it, as far as the order can matter. Hands
+    /// it to `take`; a request may return a reply. Only one thread may do this at a time.
     pub fn receive(
         &self,
         this: &ThisProcess,
@@ -426,7 +426,7 @@ impl Peer {
         let mut made_room = false;
         let next = |kind, consumer: &mut Consumer| {
             let (positions, bytes) = self.segment.ring(kind, self.me.slot);
-            // The ring may still be the one of our predecessor in the slot.
+            // The ring may still belong to our predecessor in the slot.
             let ours = positions.consumer.load(SeqCst) == self.me.generation;
             if ours { consumer.next(positions, bytes) } else { Ok(None) }
         };
@@ -463,8 +463,8 @@ impl Peer {
         };
         loop {
             let request = next(RingKind::Requests, requests)?;
-            // What the peer answered before it sent this comes before it: a program that has the
-            // answer to its message takes it for granted that the message has completed.
+            // Take the peer's earlier answers before this record. A program that gets an answer to its message relies
+            // on that message having completed.
             while let Some(reply) = next(RingKind::Replies, replies)? {
                 hand_out(RingKind::Replies, replies, &reply)?;
             }
@@ -480,7 +480,7 @@ impl Peer {
     }
 }
 
-/// Answers to the peer's requests while they are taken.
+/// Answers the peer's requests while they are taken.
 pub struct Replying<'a> {
     peer: &'a Peer,
     own: &'a Segment,
@@ -490,8 +490,9 @@ pub struct Replying<'a> {
 }
 
 impl Replying<'_> {
-    /// Has a plain SEND received, by a function that acknowledges it by the one it is given, at most once; false
-    /// if it has not. The requester keeps room for the acknowledgement; for one that did not nothing is done.
+    /// Lets a function receive a plain SEND. That function acknowledges it with the function it gets, at most once.
+    /// False if it did not receive it. The requester keeps room for the acknowledgement; without that room nothing is
+    /// done.
     #[inline]
     pub fn acknowledge(
         &mut self,
@@ -509,8 +510,8 @@ impl Replying<'_> {
         })
     }
 
-    /// Answers with what `make` says, or calls the function it is given with; a READ puts its data
-    /// into the sink.
+    /// Answers with the result of `make`, or calls the function it is given with it. A READ writes its data to the
+    /// sink.
     pub fn answer(
         &mut self,
         request: &Request,
@@ -526,7 +527,7 @@ impl Replying<'_> {
         let mut sink = unsafe { RingBytes::new(payload, length, self.copier) };
         let answered = Cell::new(false);
         let publish = |reply| {
-            // The requester keeps room for its replies; one that did not gets none.
+            // The requester keeps room for its replies. Without that room it gets none.
             let Some(room) = &room else { return };
             if !request.service.is_reliable() || answered.replace(true) {
                 return;

@@ -1,5 +1,5 @@
-//! The other processes that this one exchanges data with: attached to when first wanted, let go of
-//! when they have ended.
+//! The other processes that this one exchanges data with. It attaches to a process at the first need, and lets go of it
+//! when that process has ended.
 
 use std::io;
 use std::sync::{Arc, Once};
@@ -12,8 +12,8 @@ use transom_system::{ThisProcess, say};
 
 use crate::{Peer, Reach, Watched};
 
-/// A process of this user's that is there, and which the system does not let this one reach: it has
-/// made itself undumpable, or this one has no descriptor or memory left.
+/// A process of this user that exists, but that the system does not let this one reach: it has made itself undumpable,
+/// or this one has no descriptor or memory left.
 #[derive(Debug, thiserror::Error)]
 #[error("process {pid} is there, but cannot be reached: {cause}")]
 pub struct OutOfReach {
@@ -30,24 +30,24 @@ impl OutOfReach {
 }
 
 impl OutOfReach {
-    /// Tells the program, the first time that one is out of reach.
+    /// Tells the program once, the first time that a process is out of reach.
     pub fn say_once(&self) {
         static SAID: Once = Once::new();
         SAID.call_once(|| say(format_args!("{self}")));
     }
 }
 
-/// Whether nobody is there that could be reached: no such process or descriptor, or one that is not
-/// what is looked for, which no error number says.
+/// Whether the error means that nobody is there: there is no such process or descriptor, or it is a wrong one, for
+/// which there is no error number.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), None | Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// The processes that this one is attached to, by their slots.
+/// The processes that this one is attached to, by slot.
 pub struct Peers {
     process: Arc<ThisProcess>,
     attached: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
-    /// Those whose rings are looked at by whoever polls.
+    /// The processes whose rings every polling thread looks at.
     pub watched: Watched,
 }
 
@@ -63,13 +63,13 @@ impl Peers {
         self.attached.read()[usize::from(slot)].clone()
     }
 
-    /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
-    /// the local link leads to. If it is there in place of another whose end nobody has noticed yet,
-    /// `lost` is given that one: what was under way to it is lost.
+    /// The process in a slot. Attaches to it if necessary. `None` if nobody is there, or if the local link does not
+    /// lead to that process. If another process was in the slot and nobody has noticed its end yet, `lost` gets that
+    /// one: everything under way to it is lost.
     ///
     /// # Errors
     ///
-    /// [`OutOfReach`] if it is there and the system does not let this one attach to it.
+    /// [`OutOfReach`] if it exists and the system does not let this one attach to it.
     pub fn reach(
         &self,
         slot: u8,
@@ -86,7 +86,7 @@ impl Peers {
                 peers[usize::from(slot)] = Some(peer.clone());
                 return Ok(Some(peer));
             }
-            // The slot has changed hands before the old one's end was noticed.
+            // The slot has a new process, and nobody has noticed the old one's end yet.
             Some(old) => {
                 info!(slot, pid = old.memory.pid, "peer lost, another process has its slot");
                 old.set_gone();
@@ -103,7 +103,7 @@ impl Peers {
         };
         let peer = match Peer::attach(&self.process, &process) {
             Ok(peer) => peer,
-            // It has just ended, or is about to come.
+            // It has just ended, or is about to start.
             Err(error) if is_absence(&error) || !registry.is_alive(process.announcer) => {
                 debug!(slot, pid = process.pid, %error, "nobody to attach to");
                 return Ok(None);
@@ -126,10 +126,10 @@ impl Peers {
         self.attached.read().iter().flatten().cloned().collect()
     }
 
-    /// Has the kernel keep the segments of all peers as they are, in a forked child.
+    /// Makes the kernel keep the segments of all peers as they are, in a forked child.
     pub fn protect_segments(&self) {
         if self.attached.is_locked_exclusive() {
-            // By a thread that is not here, in the middle of attaching to one.
+            // A thread of the parent was attaching to one; it does not exist here.
             return;
         }
         // SAFETY: a forked child has one thread, and no other had it to write at the fork.
@@ -137,8 +137,8 @@ impl Peers {
         peers.iter().flatten().for_each(|peer| peer.segment.protect());
     }
 
-    /// What a process was about to use is not in use any more, if it has ended. One that lives on, but has closed its
-    /// device or is not heard any more, may still be copying: whoever revokes waits for that.
+    /// Releases everything that a process was using, if it has ended. A process that is alive but has closed its device
+    /// or has failed may still be copying, so a revocation waits for it.
     fn end_uses(&self, peer: &Peer) {
         if !self.process.registry().is_alive(peer.announcer) {
             self.process.segment().hazards().detach(peer.announcer);

@@ -1,18 +1,18 @@
 //! Rings of records between two processes: one producer, one consumer, in the producer's segment.
 //!
-//! A record is a header of up to [`HEADER_WORDS`] words and a payload, padded to [`ALIGN`] bytes; it never
-//! wraps. What does not fit before the end of the ring begins at its start, after a filler.
+//! A record is a header of up to [`HEADER_WORDS`] words and a payload, padded to [`ALIGN`] bytes. It never wraps: if a
+//! record does not fit before the end of the ring, a filler takes the rest and the record begins at the start.
 //!
-//! A record is there once its first word is not zero, so that whoever looks has it at once, and needs not wait
-//! for a line of memory that says where it ends: the producer clears the word behind a record before it
-//! writes that of the record, and always keeps room for it.
+//! A record exists once its first word is not zero. So the consumer finds it at once, and needs no second cache line
+//! that says where it ends. The producer clears the word behind a record before it writes the record's first word, and
+//! always keeps room for it.
 
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::*};
 
 use transom_system::segment::{RING_BYTES, RingPositions};
 
-/// Words of a header at most: the first is the ring's, the others are the message's. Those at its end that are
-/// zero are left out, so that a small message and its header fit a line of memory.
+/// The most words of a header. The first is the ring's, the others are the message's. Zero words at its end are left
+/// out, so that a small message with its header fits a cache line.
 pub(crate) const HEADER_WORDS: usize = 13;
 
 const SIZE: u64 = RING_BYTES as u64;
@@ -20,26 +20,26 @@ const ALIGN: u64 = 64;
 /// Longest payload of a record.
 pub const MAX_PAYLOAD: u64 = 32 << 10;
 
-/// A header. The first word is left to the ring.
+/// A header. The ring owns the first word.
 pub(crate) type Header = [u64; HEADER_WORDS];
 
-/// How many words of a header are not left out.
+/// How many words of a header remain when zeros at its end are left out.
 pub(crate) fn words_of(header: &[u64]) -> usize {
     header.iter().rposition(|word| *word != 0).map_or(1, |last| last + 1)
 }
 
-/// Bytes that a record takes with a header of so many words and a payload of up to [`MAX_PAYLOAD`].
+/// The bytes that a record takes with a header of so many words and a payload of up to [`MAX_PAYLOAD`].
 pub(crate) const fn record_bytes(words: usize, payload: u64) -> u64 {
     (words as u64 * 8 + payload).next_multiple_of(ALIGN)
 }
 
-/// The first word of a record: it is not zero.
+/// The first word of a record. It is not zero.
 #[derive(Clone, Copy)]
 struct First {
     what: What,
     /// Bytes to the next record.
     length: u64,
-    /// How often the ring has been round before this: what lies there from the last round is nonsense.
+    /// How often the ring has been round before. Anything there from an earlier round is rejected.
     round: u16,
 }
 
@@ -47,12 +47,12 @@ struct First {
 enum What {
     /// A record with so many words of a header.
     Record { words: usize },
-    /// Nothing, to the end of the ring.
+    /// No record, to the end of the ring.
     Filler,
 }
 
 impl First {
-    /// Where the words of a header are counted, beside the length; a filler has none.
+    /// The number of words of the header stands here, beside the length. A filler has none.
     const WORDS: u32 = 32;
     /// Where the round is.
     const ROUND: u32 = 48;
@@ -70,7 +70,7 @@ impl First {
         self.length | words << Self::WORDS | u64::from(self.round) << Self::ROUND
     }
 
-    /// What another process has written at a position; `None` if it is nonsense.
+    /// Parses the word that another process wrote at a position. `None` if it is malformed.
     fn parse(word: u64, position: u64) -> Option<Self> {
         let to_end = SIZE - position % SIZE;
         let length = word & 0xffff_ffff;
@@ -91,17 +91,17 @@ impl First {
 /// The writing end. The caller keeps it under a lock.
 pub(crate) struct Producer {
     tail: u64,
-    /// How far the consumer was when this had to know. It is asked when there seems to be no room.
+    /// The consumer's position when it was last read. It is read again only when there seems to be no room.
     head: u64,
 }
 
-/// Room for one record: where it lies, to be filled and published.
+/// Room for one record, to be filled and published.
 pub(crate) struct Room {
-    /// Bytes to the start of the ring, which a filler takes.
+    /// How many bytes a filler takes, to the start of the ring.
     skip: u64,
     start: u64,
     location: *mut u8,
-    /// What it has room for.
+    /// How much it has room for.
     words: usize,
     payload: u64,
 }
@@ -114,13 +114,13 @@ impl Room {
 }
 
 impl Producer {
-    /// That of an empty ring, see [`clear`].
+    /// The producer of an empty ring, see [`clear`].
     pub(crate) fn new() -> Self {
         Self { tail: 0, head: 0 }
     }
 
-    /// Finds room for a record with `words` of a header and `payload` bytes; `None` if the ring is too full
-    /// now, or if no record is as long.
+    /// Finds room for a record with `words` of a header and `payload` bytes. `None` if the ring is too full now, or if
+    /// no record can be that long.
     pub(crate) fn room(
         &mut self,
         positions: &RingPositions,
@@ -134,15 +134,15 @@ impl Producer {
         let need = record_bytes(words, payload);
         let to_end = SIZE - self.tail % SIZE;
         let skip = if need > to_end { to_end } else { 0 };
-        // Behind it, there is to be the first word of the next one. A consumer that claims to be ahead of us
-        // is not believed: nothing fits then.
+        // The first word of the next record must fit behind it. A consumer that claims to be ahead of us is not
+        // believed: then nothing fits.
         let fits = |tail: u64, head| {
             let used = tail.wrapping_sub(head).checked_add(skip + need + ALIGN);
             used.is_some_and(|used| used <= SIZE)
         };
         if !fits(self.tail, self.head) {
-            // In one order with the flag of a sender that waits: after it is up, this either sees the room or
-            // the consumer sees the flag. An acquire load may come before the store of the flag.
+            // This load is in one order with the flag of a waiting sender. Once the flag is up, either this sees the
+            // room or the consumer sees the flag. An acquire load could be moved before the store of the flag.
             self.head = positions.head.load(SeqCst);
             if !fits(self.tail, self.head) {
                 return None;
@@ -152,13 +152,13 @@ impl Producer {
         Some(Room { skip, start, location: location(bytes, start), words, payload })
     }
 
-    /// Whether the other end has done with every record.
+    /// Whether the consumer has released every record.
     pub(crate) fn is_drained(&self, positions: &RingPositions) -> bool {
         positions.head.load(Acquire) == self.tail
     }
 
-    /// Makes the record visible, with a payload of `payload` bytes, but no more than asked for. Of the header,
-    /// the words that there is room for are written.
+    /// Makes the record visible, with a payload of `payload` bytes, at most as many as asked for. Writes as many words
+    /// of the header as there is room for.
     pub(crate) fn publish(&mut self, bytes: *mut u8, room: &Room, header: &[u64], payload: u64) {
         debug_assert!(words_of(header) <= room.words, "words of it are left out");
         let length = record_bytes(room.words, payload.min(room.payload));
@@ -168,11 +168,11 @@ impl Producer {
             store(room.location, index, *value, Relaxed);
         }
         let record = First::at(room.start, What::Record { words: room.words }, length);
-        // The store by which the consumer finds it is in one order with what the caller looks at next: whether the
-        // consumer is to be told.
+        // The consumer finds the record by this store. The store is in one order with the caller's next load, which
+        // decides whether to signal the consumer.
         if room.skip > 0 {
             store(room.location, 0, record.pack(), Release);
-            // What is at the start of the ring is found by it.
+            // The consumer finds the record at the start of the ring through the filler.
             let filler = First::at(self.tail, What::Filler, room.skip);
             store(location(bytes, self.tail), 0, filler.pack(), SeqCst);
         } else {
@@ -193,17 +193,17 @@ pub(crate) struct Consumer {
     head: u64,
 }
 
-/// A record in place; it stays until [`Consumer::release`].
+/// A record in place. It stays until [`Consumer::release`].
 pub(crate) struct Record {
     pub(crate) header: Header,
-    /// First byte of the payload, in the ring: read it by [`transom_system::memory::Copier`] only.
+    /// The first byte of the payload, in the ring. Read it only through [`transom_system::memory::Copier`].
     pub(crate) payload: *const u8,
     /// Bytes that may be read there.
     pub(crate) room: u64,
     next: u64,
 }
 
-/// Whether there is a record that the consumer has not taken, or a filler.
+/// Whether there is a record or a filler that the consumer has not taken.
 pub(crate) fn has_record(positions: &RingPositions, bytes: *mut u8) -> bool {
     load(location(bytes, positions.head.load(Relaxed)), 0, Acquire) != 0
 }
@@ -213,9 +213,9 @@ impl Consumer {
         Self { head: 0 }
     }
 
-    /// The next record. What the other process wrote is read once and checked against the ring,
-    /// whatever it writes meanwhile: a record lies within the ring, and behind a filler the ring
-    /// begins anew. `Err` means that it wrote nonsense.
+    /// The next record. The other process's words are read once and checked against the ring, whatever it writes
+    /// meanwhile: a record lies within the ring, and behind a filler the ring begins again. `Err` means that the words
+    /// were malformed.
     pub(crate) fn next(
         &mut self,
         positions: &RingPositions,
@@ -249,7 +249,7 @@ impl Consumer {
         }
     }
 
-    /// Gives the record's room back to the producer; true if that waits for room.
+    /// Gives the record's room back to the producer. True if the producer waits for room.
     pub(crate) fn release(&mut self, positions: &RingPositions, record: &Record) -> bool {
         self.head = record.next;
         positions.head.store(self.head, SeqCst);
@@ -261,7 +261,7 @@ impl Consumer {
 #[derive(Debug)]
 pub struct Garbled;
 
-/// Where the record at a position begins, whatever another process says that is.
+/// The place of the record at a position. It is within the ring, whatever position another process claims.
 fn location(bytes: *mut u8, position: u64) -> *mut u8 {
     bytes.wrapping_add((position % SIZE / ALIGN * ALIGN) as usize)
 }
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Has a thread end, also when the test has failed.
+    /// Ends a thread, even if the test has failed.
     struct Over<'a>(&'a AtomicBool);
 
     impl Drop for Over<'_> {
@@ -337,7 +337,7 @@ mod tests {
             let size = sent * 7919 % (MAX_PAYLOAD + 1);
             let mut header = [0; HEADER_WORDS];
             (header[1], header[2]) = (sent, size);
-            // As many words as there can be, and fewer.
+            // As many words as possible, and fewer.
             header[sent as usize % HEADER_WORDS] |= 1 << 63;
             let words = words_of(&header);
             if let Some(room) = producer.room(&positions, bytes, words, size) {
@@ -354,15 +354,15 @@ mod tests {
         }
     }
 
-    /// Two threads, as two processes have it: what is published is whole when it is seen, room is not used again
-    /// while it is read, and a producer that waits for room is told when there is some.
+    /// Two threads act as two processes: a published record is whole when it is seen, room is not used again while it
+    /// is read, and a producer that waits for room is signalled when there is some.
     #[test]
     fn both_ends_go_on_at_once() {
         let records = if cfg!(miri) { 100 } else { 20_000 };
         let patience = Duration::from_secs(60);
         let (positions, mut memory) = ring();
         let bytes = Shared(base(&mut memory));
-        // Not atomic: the other end must have done with them.
+        // These are not atomic: the other end must have released them.
         let ends_of =
             |payload: *mut u8| [payload.cast::<u64>(), payload.wrapping_add(24 << 10).cast()];
         std::thread::scope(|scope| {
@@ -416,7 +416,7 @@ mod tests {
         });
     }
 
-    /// Who makes room sees that the other waits for it, or that one sees the room.
+    /// The consumer that makes room sees that the producer waits for it, or the producer sees the room.
     #[test]
     fn who_waits_for_room_and_who_makes_it_do_not_miss_each_other() {
         for round in 0..if cfg!(miri) { 40 } else { 100 } {
@@ -432,7 +432,7 @@ mod tests {
                 positions.full.store(1, SeqCst);
                 room(&mut producer).is_some()
             };
-            // More than one record, for a filler may take the room of one.
+            // Release more than one record, because a filler may take the room of one.
             let makes = || {
                 let mut told = false;
                 while let Some(record) = consumer.next(&positions, bytes.get()).unwrap() {
@@ -441,7 +441,7 @@ mod tests {
                 told
             };
             let seen = std::thread::scope(|scope| {
-                // The one or the other begins first.
+                // Each of the two begins first in turn.
                 let both = match round % 2 {
                     0 => [scope.spawn(waits), scope.spawn(makes)],
                     _ => [scope.spawn(makes), scope.spawn(waits)],
@@ -495,8 +495,8 @@ mod tests {
         }
     }
 
-    /// Another process writes into the ring and its position while this one reads them, whole records
-    /// and single words: what is read lies within the ring, and is taken from it once.
+    /// Another process writes into the ring and its position while this one reads them, whole records and single words.
+    /// Every record read lies within the ring, and is taken from it once.
     #[test]
     fn a_writer_that_scribbles_while_it_is_read_leads_nowhere_outside() {
         let (positions, mut memory) = ring();
@@ -524,7 +524,7 @@ mod tests {
                     if done.load(Relaxed) {
                         break;
                     }
-                    // The reader may need this processor, and each look of its finds one record at most.
+                    // The reader may need this processor, and each of its looks finds one record at most.
                     if round % 64 == 0 {
                         std::thread::yield_now();
                     }
@@ -533,7 +533,7 @@ mod tests {
                     let record = location(bytes.get(), head);
                     let whole =
                         [64, 128, 192, 1 << 10, 32 << 10, SIZE][(random >> 60) as usize % 6];
-                    // A READ of a length that changes, from a requester that keeps room for it.
+                    // A READ whose length changes, from a requester that keeps room for it.
                     let length = [0, 8, 4096, MAX_PAYLOAD, random, u64::MAX - 95]
                         [(random >> 40) as usize % 6];
                     // Nobody can write behind the ring.
@@ -569,7 +569,7 @@ mod tests {
                         let parsed =
                             Arrival::parse(RingKind::Requests, &record.header, record.room);
                         if let Ok(Arrival::Request(request, _)) = parsed {
-                            // It may be answered: all that it asks for has room.
+                            // It may be answered: everything that it asks for has room.
                             let data = answer_data(&request);
                             assert!(
                                 data <= MAX_PAYLOAD && record_bytes(ANSWER_WORDS, data) <= SIZE
@@ -581,7 +581,7 @@ mod tests {
                     }
                     // The writer writes here next, and may need this processor.
                     Ok(None) => std::thread::yield_now(),
-                    // Such a process is not heard any more; here it has another chance.
+                    // In production such a process is not heard any more. Here it gets another chance.
                     Err(Garbled) => {
                         consumer.head = consumer.head.wrapping_add(ALIGN);
                         positions.head.store(consumer.head, Release);
@@ -597,7 +597,7 @@ mod tests {
     fn nonsense_from_the_other_side_is_found_out() {
         let first = |what, length| First::at(0, what, length).pack();
         let record = |length, words| first(What::Record { words }, length);
-        // A filler goes on to the end of the ring, and none is all of it.
+        // A filler extends to the end of the ring, and none is the whole ring.
         let fillers = [128, SIZE].map(|length| first(What::Filler, length));
         let records = [
             record(0, 1),
@@ -619,7 +619,7 @@ mod tests {
         }
     }
 
-    /// Else it would be taken for ever from a process that has filled its ring with records and ended.
+    /// Otherwise records would be taken for ever from a process that has filled its ring and ended.
     #[test]
     fn a_record_is_taken_once() {
         let (positions, mut memory) = ring();
@@ -636,7 +636,7 @@ mod tests {
         assert!(consumer.next(&positions, bytes).is_err());
     }
 
-    /// What lies there from before looks like records, at each place where one can begin.
+    /// Old content looks like records, at each place where one can begin.
     #[test]
     fn what_was_there_before_is_no_record() {
         let (positions, mut memory) = ring();
@@ -653,7 +653,7 @@ mod tests {
             let Some(room) = producer.room(&positions, bytes, 3, size) else {
                 unreachable!("it is empty")
             };
-            // As data does that looks like records; and what is not published is not there.
+            // Data may look like records too. Unpublished records are not seen.
             for at in (0..size / 8 * 8).step_by(8) {
                 let payload = room.payload().wrapping_add(at as usize);
                 let first = First::at(producer.tail, What::Record { words: 1 }, ALIGN);

@@ -1,8 +1,8 @@
-//! Data of a message that its sender keeps in its own buffer, for the receiver to take from there: one copy
-//! in place of one into the ring and one out of it.
+//! Data of a message that its sender keeps in its own buffer. The receiver copies it from there: one copy in place of
+//! one into the ring and one out of it.
 //!
-//! Until its message is answered the buffer is the device's, and the receiver is the device: it is granted
-//! the bytes by the sender's key, as the sender itself would be, for as long as it copies them.
+//! Until its message is answered, the buffer belongs to the device, and the receiver acts as the device. The sender's
+//! key grants it the bytes, as it would grant them to the sender, for as long as the copy takes.
 
 use std::sync::atomic::{Ordering::Acquire, fence};
 
@@ -13,12 +13,12 @@ use transom_system::ThisProcess;
 use transom_system::memory::{self, Destination, Fault, PeerMemory};
 use transom_system::segment::Segment;
 
-/// What is shorter goes through the ring: asking for the sender's key costs more than copying twice.
+/// Shorter data goes through the ring: checking the sender's key costs more than a second copy.
 pub(crate) const LEAST: u64 = 4 << 10;
-/// Most bytes of a segment that are copied when it is sent, whatever the peer can.
+/// The most bytes of a segment that are copied when it is sent, even if the peer can take them itself.
 pub const MAX_COPIED: u64 = LEAST - 1;
 
-/// Where the sender has the data of a segment.
+/// The place of a segment's data at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// Its first byte there.
@@ -33,19 +33,18 @@ pub struct SenderBuffer<'a> {
     pub(crate) sender: Announcer,
     pub(crate) segment: &'a Segment,
     pub(crate) memory: &'a PeerMemory,
-    /// Who receives.
+    /// The receiving process.
     pub(crate) this: &'a ThisProcess,
     /// The sending queue pair, and the one it sends to.
     pub(crate) from: QpNumber,
     pub(crate) to: QpNumber,
-    /// Where the bytes are, and how many.
+    /// The place of the bytes, and their number.
     pub(crate) reference: Reference,
     pub(crate) length: u64,
 }
 
 impl SenderBuffer<'_> {
-    /// Has `copy` copy from the sender's address of the bytes at `offset`, which it may be read from
-    /// meanwhile.
+    /// Calls `copy` with the sender's address of the bytes at `offset`. They may be read during that call.
     fn with(
         &self,
         offset: u64,
@@ -73,24 +72,24 @@ impl SenderBuffer<'_> {
             }
             let granted = segment.keys().grant(attempt, self.this.announcer(), self.this);
             let grant = granted.map_err(CopyError::Near)?;
-            // As for a direct access: whoever changes the queue pair after this waits for the copy.
+            // As for a direct access: a later change of the queue pair waits for the copy.
             if summary.look() != look {
                 continue;
             }
-            // A null region has no bytes to take: asked again, its sender sends the zeros along.
+            // A null region has no bytes to take. Asked again, its sender sends the zeros along.
             if grant.is_null() {
                 return Err(near(Reason::MemoryGone));
             }
             let from = memory::Source::Peer(self.memory, grant.place()).resolved(length);
             let by_kernel = matches!(from, memory::Source::Peer(..));
             let copied = copy(from);
-            // A queue pair that has fallen by itself does not wait for the copy: its program may have its buffers
-            // back, and other bytes in them.
+            // A queue pair that goes into error by itself does not wait for the copy. Its program may have its buffers
+            // back, with other bytes in them.
             fence(Acquire);
             if !self.has_buffer(summary.look()) {
                 return Err(near(Reason::MemoryGone));
             }
-            // The kernel was told a PID, which was the sender's if it still is.
+            // The kernel was given a PID. It was the sender's if it still is.
             let theirs = !by_kernel || self.this.registry().is_alive(self.sender);
             return match copied {
                 Ok(()) if theirs => Ok(()),
@@ -100,8 +99,8 @@ impl SenderBuffer<'_> {
         }
     }
 
-    /// Whether its queue pair, which looks so, has given the device its buffers: in any other state the program has
-    /// them back.
+    /// Whether its queue pair, in this state, has given the device its buffers. In any other state the program has them
+    /// back.
     fn has_buffer(&self, look: Look) -> bool {
         matches!(look.gate().state, QpState::Rts | QpState::Sqd) && look.peering().from == self.to
     }
@@ -134,8 +133,8 @@ mod tests {
 
     use super::*;
 
-    /// A queue pair that falls by itself, of what its peer has sent, completes what it has posted, and its program
-    /// may change the buffer while it is copied: that ends the message.
+    /// A queue pair that goes into error because of its peer completes its posted requests, and its program may change
+    /// the buffer during the copy. Then the message ends.
     #[test]
     fn what_is_copied_while_the_sender_falls_is_not_received() {
         const INDEX: u16 = 7;

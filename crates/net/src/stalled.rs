@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
 
-/// The queue pairs, by index, that are to try again.
+/// The queue pairs that have to try again, by index.
 #[derive(Default)]
 pub struct Stalled {
     lists: Mutex<Lists>,
@@ -14,12 +14,12 @@ pub struct Stalled {
 #[derive(Default)]
 struct Lists {
     waiting: Vec<u16>,
-    /// What was emptied last, so that nothing is allocated when they wait again.
+    /// The list that was emptied last. It is kept, so that nothing is allocated when they wait again.
     spare: Vec<u16>,
 }
 
 impl Stalled {
-    /// Notes a queue pair; once, however often it is.
+    /// Notes a queue pair. Several notes count as one.
     pub fn add(&self, index: u16) {
         let mut lists = self.lists.lock();
         if !lists.waiting.contains(&index) {
@@ -33,9 +33,9 @@ impl Stalled {
         self.any.load(Acquire)
     }
 
-    /// Gives each that waits a turn. Those that are added meanwhile wait for the next.
+    /// Gives each waiting queue pair a turn. Those that are added meanwhile wait for the next call.
     pub fn each(&self, turn: impl FnMut(u16)) {
-        // Mostly there is none, which is asked for each message.
+        // Mostly none waits, and every message asks.
         if !self.any() || !self.any.swap(false, AcqRel) {
             return;
         }

@@ -1,5 +1,5 @@
-//! Peers whose rings this process looks at by itself, as long as it polls: they need not tell it of what they
-//! send, which would take them an exchange on a line that both write.
+//! Peers whose rings this process watches while it polls. They need not signal what they send, which would cost them an
+//! exchange on a cache line that both write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*, fence};
@@ -9,13 +9,13 @@ use transom_system::lock::ShortMutex;
 
 use super::Peer;
 
-/// Most peers that are watched: each costs every poll a look.
+/// The most peers that are watched. Each costs every poll a look.
 const MOST: usize = 4;
-/// How often a program polls in vain before it watches anybody: one that sleeps between messages would only
-/// begin and end.
+/// How many empty polls a program must make before it watches anybody. A program that sleeps between messages would
+/// only begin and end.
 const EAGER: u64 = 64;
 
-/// Who is watched.
+/// The watched peers.
 #[derive(Default)]
 pub struct Watched {
     list: ShortMutex<List>,
@@ -26,21 +26,20 @@ pub struct Watched {
 #[derive(Default)]
 struct List {
     peers: ArrayVec<Arc<Peer>, MOST>,
-    /// Somebody will end it soon after the program has ceased to poll.
+    /// Somebody will end it soon after the program stops polling.
     is_allowed: bool,
-    /// Not before the program has polled so often in vain.
+    /// Not before the program has made so many empty polls.
     not_before: u64,
 }
 
 impl Watched {
-    /// Allows peers to be watched: the caller looks again before long whether the program still polls, and
-    /// ends it if not.
+    /// Allows peers to be watched. The caller must check again before long whether the program still polls, and end it
+    /// if not.
     pub fn allow(&self) {
         self.list.lock().is_allowed = true;
     }
 
-    /// Watches a peer that has sent something, if that is allowed now, and worth it. `polls` counts those in
-    /// vain.
+    /// Watches a peer that has sent something, if that is allowed and worthwhile now. `polls` counts the empty ones.
     pub fn add(&self, peer: &Arc<Peer>, polls: u64) {
         let mut list = self.list.lock();
         let List { peers, is_allowed, not_before } = &mut *list;
@@ -52,7 +51,7 @@ impl Watched {
         self.count.store(peers.len(), Relaxed);
     }
 
-    /// Those of them that have sent something, unless another thread is looking.
+    /// The watched peers that have sent something, unless another thread is looking.
     #[inline]
     pub fn senders(&self) -> ArrayVec<Arc<Peer>, MOST> {
         if self.count.load(Relaxed) == 0 {
@@ -62,8 +61,8 @@ impl Watched {
         list.peers.iter().filter(|peer| peer.has_sent()).cloned().collect()
     }
 
-    /// The program polls no more, after so many polls in vain: nobody is watched until that is allowed
-    /// again. The answer is who was watched; all of them have sent without telling can be seen now.
+    /// The program does not poll any more, after so many empty polls. Nobody is watched until that is allowed again.
+    /// Returns the peers that were watched; everything they sent without a signal is visible now.
     #[must_use]
     pub fn end(&self, polls: u64) -> ArrayVec<Arc<Peer>, MOST> {
         let mut list = self.list.lock();

@@ -1,4 +1,4 @@
-//! The wire link: RoCEv2 packets over UDP, for whoever is not reached otherwise.
+//! The wire link: RoCEv2 packets over UDP, to all queue pairs that no other link reaches.
 //!
 //! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
 //! (`receive`) and back (`burst`).
@@ -40,28 +40,28 @@ use transom_wire::packet::Packet;
 use super::stalled::Stalled;
 use super::udp::{Announcement, Arrivals, Datagrams, Others, Port, PortError, SendError};
 
-/// Bursts taken in one go, so that whoever takes them gets back to his own work.
+/// How many bursts are taken at once, so that the thread that takes them gets back to its own work.
 const BATCH: usize = 16;
 
-/// How often one who polls finds another at the arrivals before he gives way: a few microseconds.
+/// How often a polling thread finds another at the arrivals before it yields: this takes a few microseconds.
 const REFUSALS: u32 = 64;
 
-/// How long queue pairs wait that found the sockets full, in nanoseconds.
+/// How long queue pairs wait after they found the sockets full, in nanoseconds.
 const STALL: u64 = 100_000;
 
-/// The part of a receiver's room that what one process sends may fill.
+/// One process may fill a quarter of a receiver's room.
 const RECEIVERS_SHARE: usize = 4;
 
-/// The wire link of this process: its share of the port, and what it needs to use it.
+/// The wire link of this process: its share of the port, and everything needed to use it.
 pub struct Wire {
     port: Port,
     inbound: Inbound,
-    /// Room for what goes out, one for each thread that is at it.
+    /// Room for outgoing bursts, one for each thread that sends.
     buffers: Mutex<Vec<BurstBuffer>>,
     /// Queue pairs that found the socket full, or are too early.
     pub stalled: Stalled,
-    /// Somebody will give them a turn before long, and send what is delayed: a program that polls, or the
-    /// background thread, which has been told.
+    /// Somebody will soon give them a turn and send delayed acknowledgements: a program that polls, or the background
+    /// thread, which has been told.
     watched: AtomicBool,
     share: Share,
     /// A delayed acknowledgement.
@@ -71,29 +71,29 @@ pub struct Wire {
     too_long: LastTooLong,
 }
 
-/// What arrives, one thread at a time.
+/// The arrivals. One thread at a time handles them.
 #[derive(Default)]
 struct Inbound {
-    /// Room for it. Whoever has it carries packets out, so that they keep their order.
+    /// Room for arrivals. Its holder also carries packets out, so that they keep their order.
     arrivals: Mutex<Arrivals>,
     /// Which polls look for it.
     looks: Looks,
-    /// How often others have wanted it since somebody has had it.
+    /// How often other threads have wanted it since it was taken.
     refused: AtomicU32,
 }
 
-/// What this process may have on its way: its share of the room that a receiver has.
+/// How much this process may have on its way: its share of a receiver's room.
 struct Share {
-    /// Bytes of all reliable queue pairs together.
+    /// Bytes for all reliable queue pairs together.
     window: u64,
     /// Queue pairs that have packets on their way.
     senders: AtomicU32,
-    /// For what nobody sends again.
+    /// The pace of messages that are never repeated.
     pace: Pace,
 }
 
 impl Share {
-    /// Of a receiver that has as much room as this process.
+    /// The share for a receiver with as much room as this process.
     fn of(room: usize) -> Self {
         let window = (room / RECEIVERS_SHARE) as u64;
         Self { window, senders: AtomicU32::new(0), pace: Pace::new(window) }
@@ -127,7 +127,7 @@ impl Wire {
         })
     }
 
-    /// The other user who has the port, and hands on what is for this process.
+    /// The other user who has the port and hands on packets for this process.
     pub fn holder(&self) -> Option<u32> {
         self.port.holder()
     }
@@ -137,8 +137,8 @@ impl Wire {
         self.port.announce(service)
     }
 
-    /// Hands a packet that came to this process on to one of another user's, who does not have the port. False if it
-    /// is not there.
+    /// Hands a packet that came to this process on to one of another user, which does not have the port. False if that
+    /// process is gone.
     pub fn hand_to_guest(&self, slot: u8, path: &Path, packet: &Packet<'_>) -> bool {
         let Some(addresses) = path.icrc(path.port) else { return false };
         let mut bytes = vec![0; packet.length()];
@@ -157,17 +157,17 @@ impl Wire {
         self.port.hand_to_guest(slot, &datagrams)
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         self.port.descriptors()
     }
 
-    /// Readable when something that was sent has come to nobody.
+    /// Readable when a sent packet has reached nobody.
     pub fn undelivered_descriptor(&self) -> BorrowedFd<'_> {
         self.port.undelivered_descriptor()
     }
 
-    /// Hands on what has been told of that. While a user has the port be down, nobody hears it.
+    /// Hands on the reports of that. During an injected outage nobody gets them.
     pub fn take_undelivered(&self, receiver: &impl Receiver) {
         self.port.undelivered(|it| {
             if !self.instruments.outages.is_down() {
@@ -176,7 +176,7 @@ impl Wire {
         });
     }
 
-    /// Something lies in the second of them: whoever handed it on may have ended before he counted it.
+    /// The second descriptor has something. The process that handed it on may have ended before it counted it.
     pub fn expect_handed(&self) {
         self.port.expect_handed();
     }
@@ -189,8 +189,8 @@ impl Wire {
         transom_system::wait::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Watches the other processes of the port; some may have ended if `ended` says so. If others have
-    /// it than before, those that have ended.
+    /// Watches the other processes of the port. `ended` says that some may have ended. If the set has changed, returns
+    /// those that have ended.
     pub fn look_after(&self, others: &mut Others, ended: bool) -> Option<Vec<Announcer>> {
         let mut dead = Vec::new();
         if ended {
@@ -200,8 +200,7 @@ impl Wire {
         (changed || !dead.is_empty()).then_some(dead)
     }
 
-    /// Has what is sent to a group on an interface come here. Where that cannot be, the group ends at
-    /// this host.
+    /// Makes a group's datagrams on an interface come here. If that is impossible, the group ends at this host.
     pub fn join(&self, group: IpAddr, interface: u32) {
         if let Err(error) = self.port.join(group, interface) {
             warn!(%group, interface, %error, "the group ends at this host");
@@ -220,33 +219,33 @@ impl Wire {
         self.port.make_private();
     }
 
-    /// Leaves the port to the other processes, for this one has failed.
+    /// Leaves the port to the other processes, because this one has failed.
     pub fn close_port(&self) {
         self.port.close();
     }
 
-    /// What became of packets.
+    /// The packet counters.
     pub fn counters(&self) -> &Counters {
         self.counters
     }
 
-    /// How many bytes all queue pairs together may have on their way: the other end is taken to have as
-    /// much room as this one, and others send to it too.
+    /// How many bytes all queue pairs together may have on their way. The other end is assumed to have as much room as
+    /// this one, and others send to it too.
     pub fn window_limit(&self) -> u64 {
         self.share.window
     }
 
-    /// How many of them one of those that send now may have.
+    /// The share of that for one queue pair of those that send now.
     pub fn window_share(&self) -> u64 {
         self.share.window / u64::from(self.share.senders.load(Relaxed).max(1))
     }
 
-    /// Whether `bytes` that nobody sends again may go now.
+    /// Whether `bytes` that are never repeated may go now.
     pub fn admits(&self, bytes: u64, now: u64) -> bool {
         self.share.pace.admits(bytes, now)
     }
 
-    /// A queue pair has packets on their way from now on, or none any more.
+    /// A queue pair has packets on their way from now on, or no longer has any.
     pub fn count_sender(&self, sends: bool) {
         match sends {
             true => self.share.senders.fetch_add(1, Relaxed),
@@ -266,25 +265,25 @@ impl Wire {
         self.buffers.lock().push(buffer);
     }
 
-    /// Something has come to this process without packets: its polls look for them less often, until there are
-    /// some again.
+    /// A message has come to this process without packets. Its polls look for packets less often, until some come
+    /// again.
     pub fn expect_little(&self) {
         self.inbound.looks.seldom();
     }
 
-    /// Sends a burst; false if there was no room for all of it. What finds no way is lost, and sent again
-    /// like anything a network loses.
+    /// Sends a burst. False if there was no room for all of it. Packets without a route are lost, and repeated like
+    /// packets that a network loses.
     pub fn send(&self, buffer: &mut BurstBuffer, path: &Path) -> bool {
         let Ok(port) = self.port.source_port(&path.way()) else {
             // No descriptor is left for its socket.
             self.counters.drop(Dropped::Unreachable, buffer.packets());
             return true;
         };
-        // What is sent is answered.
+        // Answers will come.
         self.inbound.looks.always();
         let Some(icrc) = path.icrc(port) else { return true };
         let mut room = true;
-        // A second try if the kernel turns out to number packets differently.
+        // Try twice, in case the kernel turns out to number packets differently.
         for _ in 0..2 {
             let identification = |number| self.port.identification(number);
             let limit = |size| self.instruments.most_segments(self.port.most_segments(size));
@@ -296,7 +295,7 @@ impl Wire {
                 self.instruments.show(&Path { port, ..*path }, identification, &run);
                 match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
-                        // Where the kernel cuts no bursts it may take a part of one.
+                        // If the kernel cuts no bursts, it may take a part of one.
                         room = count == run.bytes.len().div_ceil(run.size);
                         Counters::add(&self.counters.sent, count);
                         let bytes = run.bytes.len().min(count * run.size);
@@ -323,7 +322,7 @@ impl Wire {
         room
     }
 
-    /// Sends a packet that goes with nothing else; false if there was no room for it.
+    /// Sends a packet that goes alone. False if there was no room for it.
     pub fn send_packet(&self, packet: &Packet<'_>, path: &Path) -> bool {
         let mut buffer = self.take_buffer();
         let mut departed = true;
@@ -335,17 +334,17 @@ impl Wire {
         departed
     }
 
-    /// What this host's kernel has refused last for its length, if it was for this address.
+    /// The last refusal of a packet's length by this host's kernel, if it was for this address.
     pub fn too_long_for(&self, destination: IpAddr) -> Option<TooLong> {
         self.too_long.towards(destination)
     }
 
-    /// Sends what a network with faults has held back until now.
+    /// Sends the packets that an injected network has held back until now.
     pub fn send_due(&self) {
         self.instruments.send_due(&self.port, clock::steady);
     }
 
-    /// Sends what such a network still holds back: there may be nobody to do it later.
+    /// Sends all packets that such a network still holds back, because nobody may be there to do it later.
     pub fn send_rest(&self) {
         self.instruments.send_due(&self.port, || u64::MAX);
     }
@@ -355,13 +354,13 @@ impl Wire {
         self.instruments.deadline()
     }
 
-    /// Has a queue pair advanced as soon as there may be room again, or it is time.
+    /// Schedules a queue pair to be advanced as soon as there may be room again, or when its time comes.
     pub fn stall(&self, index: u16) {
         self.stalled.add(index);
         self.have_watched();
     }
 
-    /// A queue pair delays an acknowledgement, though not for ever.
+    /// A queue pair delays an acknowledgement, but not for ever.
     pub fn delay_ack(&self, index: u16, now: u64) {
         if let Some(other) = self.delayed_ack.delay(index, now) {
             self.stalled.add(other);
@@ -369,7 +368,7 @@ impl Wire {
         self.have_watched();
     }
 
-    /// Something waits: wakes the background thread if nobody would look at it.
+    /// Something waits. Wakes the background thread if nobody would look at it.
     fn have_watched(&self) {
         // Either this sees that nobody watches, or the thread that is about to sleep sees what waits.
         fence(SeqCst);
@@ -378,9 +377,9 @@ impl Wire {
         }
     }
 
-    /// Asked by the background thread before it sleeps: how long it may, in nanoseconds, for the sake of
-    /// queue pairs that are stalled or delay an acknowledgement. If `program_polls` that looks at what
-    /// begins to wait from now on, else the thread is woken for it.
+    /// The background thread asks this before it sleeps: how long it may sleep, in nanoseconds, because queue pairs are
+    /// stalled or delay an acknowledgement. With `program_polls`, the program's polls look after everything that begins
+    /// to wait from now on. Otherwise the thread is woken for it.
     pub fn watch(&self, program_polls: bool) -> Option<u64> {
         self.watched.store(program_polls, SeqCst);
         fence(SeqCst);

@@ -1,4 +1,4 @@
-//! Faults as text: `KEY=VALUE`, `KEY=VALUE`, … The first key says what kind of fault it is.
+//! Faults as text: `KEY=VALUE`, `KEY=VALUE`, … The first key decides the kind of fault.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -12,7 +12,7 @@ use super::{
     NetworkFaults, Nth, PortOutage, Rate, Share, Time,
 };
 
-/// What is wrong with a fault, and what would be right.
+/// An error in the text of a fault, with the correct form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FaultError(String);
@@ -21,7 +21,7 @@ fn error<T>(message: impl fmt::Display) -> Result<T, FaultError> {
     Err(FaultError(message.to_string()))
 }
 
-/// Everything that a key may be, for messages.
+/// All possible keys, for messages.
 const NETWORK_KEYS: &str = "loss, delay, reorder, duplicate, corrupt, rate, seed";
 const RULE_KEYS: &str = "nak, rnr, drop, with op and nth";
 const OUTAGE_KEYS: &str = "port-down, with at";
@@ -66,7 +66,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// The value, as `parse` reads it; `allowed` says what it may be.
+    /// The value, as `parse` reads it. `allowed` describes the permitted values, for the message.
     fn value<T>(&self, allowed: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, FaultError> {
         match self.value {
             Some(value) => parse(value).map_or_else(
@@ -77,7 +77,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Puts the value where it belongs, unless something is there.
+    /// Stores the value in its place, unless the place is taken.
     fn store<T>(
         &self,
         field: &mut Option<T>,
@@ -281,8 +281,7 @@ fn name_of<T: PartialEq>(table: &'static [(&str, T)], value: &T) -> &'static str
     table.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
 }
 
-/// What peers ask for, in the order of the table of operations; those that have a label in common are
-/// one.
+/// The operations that peers ask for, in the order of the table of operations. Those with a common label count as one.
 fn operations() -> impl Iterator<Item = Operation> {
     let asked = |operation: &Operation| match operation.needs().subject {
         Subject::RemoteMemory | Subject::Receive => true,
@@ -298,7 +297,7 @@ fn operations() -> impl Iterator<Item = Operation> {
     })
 }
 
-/// As it stands in a fault: the label, with hyphens.
+/// The label as a fault has it, with hyphens.
 fn label(operation: Operation) -> String {
     operation.needs().label.replace('_', "-")
 }
@@ -324,7 +323,7 @@ fn parse_nth(text: &str) -> Option<Nth> {
 }
 
 impl NetworkFaults {
-    /// Adds what another says, unless both say the same thing.
+    /// Adds the settings of another piece. It is an error if both set the same thing.
     pub(super) fn add(&mut self, more: &Self) -> Result<(), FaultError> {
         fn add<T: Copy>(
             key: &str,
@@ -349,7 +348,7 @@ impl NetworkFaults {
         add("seed", &mut self.seed, more.seed)
     }
 
-    /// Whether they are any, all pieces taken together.
+    /// Checks that all pieces together contain at least one fault.
     pub(super) fn check(&self) -> Result<(), FaultError> {
         match self.seed {
             Some(seed) if *self == (Self { seed: self.seed, ..Self::default() }) => {

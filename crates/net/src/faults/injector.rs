@@ -1,4 +1,4 @@
-//! Counts the requests that rules are about, and says which are answered without being carried out.
+//! Counts the requests that rules match, and decides which are answered without being carried out.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -6,12 +6,12 @@ use transom_device::execution::{Injection, Request};
 
 use super::InjectionRule;
 
-/// The rules of a process, each with how many requests it has met.
+/// The rules of a process, each with the number of requests it has met.
 #[derive(Debug, Default)]
 pub struct Injector(Vec<(InjectionRule, AtomicU64)>);
 
 impl Injector {
-    /// One by these rules, of which the first that matches decides.
+    /// Makes one with these rules. The first rule that matches decides.
     pub fn new(rules: &[InjectionRule]) -> Self {
         Self(rules.iter().map(|rule| (*rule, AtomicU64::new(0))).collect())
     }
@@ -21,8 +21,8 @@ impl Injector {
         self.0.is_empty()
     }
 
-    /// The answer to a request that has just arrived, if it is not to be carried out. Every rule
-    /// counts it; the first that means it decides.
+    /// The injected answer to a request that has just arrived. `None` if the request has to be carried out. Every rule
+    /// counts it; the first that applies decides.
     #[inline]
     pub fn answer(&self, request: &Request) -> Option<Injection> {
         let about = self.0.iter().filter(|(rule, _)| rule.concerns(&request.body));

@@ -1,4 +1,4 @@
-//! A network with faults, between a link and its socket: which copies of a packet go out, and when.
+//! A network with faults, between a link and its socket. It decides which copies of a packet go out, and when.
 //!
 //! It has no clock, no socket and no thread: time comes in as a number of nanoseconds, packets go out
 //! through a function, and [`FaultyNetwork::deadline`] says when to ask again.
@@ -9,11 +9,11 @@ use std::collections::BinaryHeap;
 use super::NetworkFaults;
 use super::random::Random;
 
-/// How long a packet is held back at most so that later ones pass it, if packets are under way for no
-/// longer than that anyway.
+/// How long a packet is held back at most so that later ones pass it, in nanoseconds, if no packet is under way for
+/// longer anyway.
 const HELD_BACK: u64 = 1_000_000;
 
-/// Packets that wait at most; the network loses what is more, as a full router does.
+/// How many packets may wait. The network loses more, as a full router does.
 const ROOM: usize = 1 << 14;
 
 /// A network with faults for packets of the kind `P`.
@@ -24,7 +24,7 @@ pub struct FaultyNetwork<P> {
     /// When the line is free again, if it has a rate.
     free_at: u64,
     waiting: BinaryHeap<Reverse<Waiting<P>>>,
-    /// Counts packets, so that those of one moment stay in order.
+    /// Counts packets, so that packets of the same moment stay in order.
     count: u64,
 }
 
@@ -57,8 +57,8 @@ impl<P> PartialEq for Waiting<P> {
 impl<P> Eq for Waiting<P> {}
 
 impl<P: Clone + AsMut<[u8]>> FaultyNetwork<P> {
-    /// A network for what a device sends. `device` is its number among those that share the seed: each has
-    /// chances of its own.
+    /// Makes a network for a device's packets. `device` is its number among those that share the seed: each has random
+    /// numbers of its own.
     pub fn new(faults: &NetworkFaults, device: u64) -> Self {
         Self {
             faults: *faults,
@@ -69,12 +69,12 @@ impl<P: Clone + AsMut<[u8]>> FaultyNetwork<P> {
         }
     }
 
-    /// Takes a packet that is sent now. What arrives at once goes to `out`; the rest waits for
+    /// Takes a packet that is sent now. Copies that arrive at once go to `out`; the others wait for
     /// [`FaultyNetwork::due`].
     pub fn pass(&mut self, now: u64, packet: P, out: &mut impl FnMut(P)) {
         self.due(now, out);
         let NetworkFaults { loss, duplicate, .. } = self.faults;
-        // Drawn for every packet in the same order, whatever becomes of it.
+        // Draw for every packet in the same order, whatever its fate.
         let (lost, doubled) = (self.random.happens(loss), self.random.happens(duplicate));
         if lost {
             return;
@@ -85,7 +85,7 @@ impl<P: Clone + AsMut<[u8]>> FaultyNetwork<P> {
         self.carry(now, packet, out);
     }
 
-    /// Hands out what has arrived by now.
+    /// Hands out the packets that have arrived by now.
     pub fn due(&mut self, now: u64, out: &mut impl FnMut(P)) {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.at <= now) {
             let Some(Reverse(first)) = self.waiting.pop() else { return };
@@ -139,7 +139,7 @@ mod tests {
         Share::from_millionths(percent * 10_000)
     }
 
-    /// Sends numbered packets, one a microsecond, and lists what arrives and when.
+    /// Sends numbered packets, one each microsecond. Lists the arrivals and their times.
     fn carried(faults: &NetworkFaults, device: u64, packets: u32) -> Vec<(u64, Vec<u8>)> {
         let mut network = FaultyNetwork::new(faults, device);
         let mut arrived = Vec::new();

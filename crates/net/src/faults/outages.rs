@@ -13,12 +13,12 @@ impl Outages {
         self.0.load(Acquire) > 0
     }
 
-    /// One begins; whether it is the only one.
+    /// An outage begins. Returns whether it is the only one.
     pub fn begin(&self) -> bool {
         self.0.fetch_add(1, AcqRel) == 0
     }
 
-    /// One is over; whether it was the last.
+    /// An outage is over. Returns whether it was the last.
     pub fn end(&self) -> bool {
         self.0.fetch_sub(1, AcqRel) == 1
     }

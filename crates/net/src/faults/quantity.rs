@@ -1,5 +1,5 @@
-//! Quantities as people write them: `0.5%`, `2ms`, `100mbit`. Each is a whole number of its smallest
-//! unit, so that what is printed reads back as the same value.
+//! Quantities as people write them: `0.5%`, `2ms`, `100mbit`. Each is a whole number of its smallest unit, so a printed
+//! value reads back as the same value.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ impl Share {
     /// All of them, in millionths.
     pub const WHOLE: u64 = 1_000_000;
 
-    /// So many millionths; `None` if that is more than all.
+    /// So many millionths. `None` if that is more than the whole.
     pub const fn from_millionths(millionths: u64) -> Option<Self> {
         if millionths <= Self::WHOLE { Some(Self(millionths as u32)) } else { None }
     }
@@ -36,14 +36,14 @@ impl fmt::Display for Share {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time(u64);
 
-/// Units of time: their names and how many places they are above the nanosecond.
+/// Units of time: their names, and how many decimal places they lie above the nanosecond.
 const TIMES: [(&str, u32); 4] = [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)];
 
 impl Time {
-    /// The longest that can be asked for: a day.
+    /// The longest time that you can ask for: a day.
     pub const LONGEST: Self = Self(86_400_000_000_000);
 
-    /// So many nanoseconds; `None` if that is more than [`Time::LONGEST`].
+    /// So many nanoseconds. `None` if that is more than [`Time::LONGEST`].
     pub const fn from_nanoseconds(nanoseconds: u64) -> Option<Self> {
         if nanoseconds <= Self::LONGEST.0 { Some(Self(nanoseconds)) } else { None }
     }
@@ -64,18 +64,18 @@ impl fmt::Display for Time {
     }
 }
 
-/// Bits in a second, at least one.
+/// Bits per second, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(u64);
 
-/// Units of rates: their names and how many places they are above the bit.
+/// Units of rates: their names, and how many decimal places they lie above the bit.
 const RATES: [(&str, u32); 4] = [("bit", 0), ("kbit", 3), ("mbit", 6), ("gbit", 9)];
 
 impl Rate {
-    /// The highest that can be asked for: a terabit.
+    /// The highest rate that you can ask for: a terabit per second.
     pub const HIGHEST: Self = Self(1_000_000_000_000);
 
-    /// So many bits in a second; `None` if that is none or more than [`Rate::HIGHEST`].
+    /// So many bits per second. `None` if that is zero or more than [`Rate::HIGHEST`].
     pub const fn from_bits(bits: u64) -> Option<Self> {
         if bits > 0 && bits <= Self::HIGHEST.0 { Some(Self(bits)) } else { None }
     }
@@ -101,8 +101,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A number and a unit. The unit is what follows the digits, so that `s` is not taken for the end of
-/// `ms`.
+/// A number and a unit. Everything after the digits is the unit, so that the end of `ms` is not read as `s`.
 fn with_unit(text: &str, units: &[(&str, u32)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(end);
@@ -110,14 +109,14 @@ fn with_unit(text: &str, units: &[(&str, u32)]) -> Option<u64> {
     scaled(number, *places)
 }
 
-/// In the largest unit that is not more than the value.
+/// Prints in the largest unit that is not more than the value.
 fn print_with_unit(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u32)]) -> fmt::Result {
     let fits = |(_, places): &&(&str, u32)| value >= 10_u64.pow(*places);
     let (name, places) = units.iter().rev().find(fits).unwrap_or(&units[0]);
     write!(f, "{}{name}", Scaled(value, *places))
 }
 
-/// A decimal number times ten to the power of `places`; `None` unless that is a whole number that fits.
+/// A decimal number times ten to the power of `places`. `None` unless that is a whole number that fits.
 fn scaled(text: &str, places: u32) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

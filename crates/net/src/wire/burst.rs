@@ -1,4 +1,4 @@
-//! A burst: packets in a row that go to one address, being made in one buffer.
+//! A burst: packets in a row for one address, built in one buffer.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use transom_wire::{Psn, icrc};
 pub(super) const PACKETS: usize = 64;
 /// Most payload of a burst.
 pub(super) const PAYLOAD: u64 = 64 << 10;
-/// Payload that fits, with its headers, in the 65,507 bytes that one send takes.
+/// How much payload fits, with its headers, into the 65,507 bytes that one send takes.
 pub(super) const SENT_AT_ONCE: u64 = 62 << 10;
 /// Longest headers of a packet.
 const HEADERS: usize = 12 + 4 + 28;
@@ -21,10 +21,10 @@ const BYTES: usize = PAYLOAD as usize + PACKETS * (HEADERS + 3 + ICRC_BYTES);
 /// Longest payload of a packet.
 const LONGEST: usize = 4096;
 
-/// What stands for a payload that is not there yet.
+/// Stands for a payload that is not there yet.
 static BLANK: [u8; LONGEST] = [0; LONGEST];
 
-/// Where a packet lies in the buffer.
+/// The place of a packet in the buffer.
 #[derive(Clone, Copy, Default)]
 struct Extent {
     begin: usize,
@@ -33,19 +33,19 @@ struct Extent {
     end: usize,
 }
 
-/// Packets being made. The buffer is allocated once and used again and again.
+/// Packets being built. The buffer is allocated once and used again and again.
 pub struct BurstBuffer {
     bytes: Box<[u8]>,
-    /// Elsewhere, for the buffer is moved with each burst.
+    /// On the heap, because the buffer is moved with each burst.
     extents: Box<[Extent; PACKETS]>,
     count: usize,
-    /// Bytes of payload in all of them.
+    /// Bytes of payload in all packets together.
     payload: u64,
     /// The last packet arrives together with the one before it.
     is_last_behind: bool,
 }
 
-/// Packets of one size, but that the last may be shorter: what one send takes.
+/// Packets of one size, of which the last may be shorter. One send takes one run.
 pub struct Run<'a> {
     /// All of them.
     pub bytes: &'a [u8],
@@ -74,7 +74,7 @@ impl BurstBuffer {
         self.is_last_behind = false;
     }
 
-    /// Adds a packet whose payload of `length` bytes comes later. False if there is no room for it.
+    /// Adds a packet. Its payload of `length` bytes comes later. False if there is no room for it.
     pub fn add(&mut self, packet: &Packet<'_>, length: u64) -> bool {
         let blank = usize::try_from(length).ok().and_then(|length| BLANK.get(..length));
         let (Some(payload), true) = (blank, self.count < PACKETS) else { return false };
@@ -93,8 +93,8 @@ impl BurstBuffer {
         true
     }
 
-    /// Adds the last packet so many times more, numbered from `psn` on, with payloads of the same length that come
-    /// later. False if there is no room for all of them.
+    /// Repeats the last packet so many times, numbered from `psn`. Their payloads have the same length and come later.
+    /// False if there is no room for all of them.
     pub fn repeat(&mut self, times: u32, psn: Psn) -> bool {
         let Some(&last) = self.extents().last() else { return times == 0 };
         let (times, size) = (times as usize, last.end - last.begin);
@@ -124,8 +124,8 @@ impl BurstBuffer {
         true
     }
 
-    /// Adds a packet without payload behind the last one, so that both arrive together; false if they would
-    /// not. Nothing is added after it.
+    /// Adds a packet without payload behind the last one, so that both arrive together. False if they would not.
+    /// Nothing may be added after it.
     pub fn add_behind(&mut self, packet: &Packet<'_>) -> bool {
         let Some(last) = self.extents().last() else { return false };
         self.is_last_behind = packet.length() <= last.end - last.begin && self.add(packet, 0);
@@ -142,7 +142,7 @@ impl BurstBuffer {
         self.payload
     }
 
-    /// Whether a message of so many bytes, in packets of `mtu` bytes at most, has room behind the others.
+    /// Whether a message of so many bytes, in packets of at most `mtu` bytes, fits behind the others.
     pub fn has_room(&self, length: u64, mtu: u64) -> bool {
         let packets = length.div_ceil(mtu).max(1);
         self.count as u64 + packets <= PACKETS as u64 && self.payload + length <= PAYLOAD
@@ -162,7 +162,7 @@ impl BurstBuffer {
         &self.extents[..self.count]
     }
 
-    /// Where `length` bytes of the burst's payload from `offset` on lie.
+    /// The places of `length` bytes of the burst's payload, from `offset` on.
     fn ranges(&self, offset: u64, length: u64) -> Ranges {
         let (from, to) = (offset as usize, (offset + length) as usize);
         let mut ranges = Ranges::new();
@@ -178,7 +178,7 @@ impl BurstBuffer {
         ranges
     }
 
-    /// Puts bytes of ours at `offset` of the payload.
+    /// Writes bytes of ours to `offset` of the payload.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
         for range in &self.ranges(offset, bytes.len() as u64) {
@@ -188,7 +188,7 @@ impl BurstBuffer {
         }
     }
 
-    /// Copies granted memory of this process to `offset` of the payload; false if it is gone.
+    /// Copies granted memory of this process to `offset` of the payload. False if it is gone.
     pub fn copy_in(&mut self, copier: &Copier, offset: u64, at: &Grant<'_>) -> bool {
         let ranges = self.ranges(offset, at.length());
         if at.is_null() {
@@ -201,9 +201,8 @@ impl BurstBuffer {
         copier.copy_apart(&mut self.bytes, &ranges, at.place()).is_ok()
     }
 
-    /// The runs that the burst is sent in, none longer than `limit` says for its size. Each packet gets
-    /// its ICRC, which depends on its position in its run: segmentation counts up the identification of
-    /// IPv4.
+    /// The runs in which the burst is sent. `limit` gives the most packets for a run of a size. Each packet gets its
+    /// ICRC, which depends on its position in its run: segmentation counts up the identification of IPv4.
     pub fn seal(
         &mut self,
         path: icrc::Path,
@@ -223,7 +222,7 @@ impl BurstBuffer {
             let shorter =
                 same < limit && extents.get(same).is_some_and(|extent| size(extent) < whole);
             let mut length = same + usize::from(shorter);
-            // The last two are in one run, if that may have two.
+            // The last two are in one run, if a run may have two.
             if self.is_last_behind && length > 1 && length == extents.len() - 1 {
                 length -= 1;
             }
@@ -244,7 +243,7 @@ impl BurstBuffer {
 pub struct Filling<'a> {
     /// The burst.
     pub burst: &'a mut BurstBuffer,
-    /// What copies the data.
+    /// Copies the data.
     pub copier: &'a Copier,
 }
 
@@ -263,8 +262,8 @@ mod tests {
 
     use super::*;
 
-    /// Packets in each run of a burst of SEND packets with such payloads and an acknowledgement behind them;
-    /// `None` if that is to go alone.
+    /// How many packets each run has, for a burst of SEND packets with such payloads and an acknowledgement behind
+    /// them. `None` if the acknowledgement has to go alone.
     fn runs(payloads: &[u64], limit: usize) -> Option<Vec<usize>> {
         let mut buffer = BurstBuffer::new();
         let packet = |operation| Packet::new(Transport::Rc, operation, 0, Psn::new(0));
@@ -295,7 +294,7 @@ mod tests {
             for times in [0, 1, 5, 61, 62, 63] {
                 let [mut one_by_one, mut repeated] = [(); 2].map(|()| BurstBuffer::new());
                 for buffer in [&mut one_by_one, &mut repeated] {
-                    // What was there before is not to be seen.
+                    // Old content must not show.
                     buffer.bytes.fill(0xee);
                     assert!(buffer.add(&packet(0), length + 4));
                     assert!(buffer.add(&packet(1), length));

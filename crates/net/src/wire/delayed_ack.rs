@@ -1,41 +1,40 @@
-//! Delayed acknowledgements: they wait for something to go out with.
+//! Delayed acknowledgements: they wait for a packet to leave with.
 //!
-//! Who receives a message often sends one back at once. An acknowledgement that goes out with that
-//! one saves a packet, and more than that: the other end, which polls for it, then finds the answer
-//! in the same poll, though it may have been about to look at its memory only, where nobody but the
-//! background thread would take the answer for it.
+//! A program that receives a message often sends one back at once. An acknowledgement that leaves with that one saves a
+//! packet. It also helps the other end, which polls for the acknowledgement: it finds the answer in the same poll.
+//! Otherwise it might next look only at its memory, and only the background thread would take the answer for it.
 //!
-//! So when a message has been taken in a poll, or by the background thread for a program that polls, its
-//! acknowledgement waits for the next post or poll, whichever comes first. A program that does neither in
-//! time is noticed, and its next acknowledgements do not wait.
+//! So when a poll has taken a message, or the background thread has for a program that polls, its acknowledgement waits
+//! for the next post or poll, whichever comes first. If a program does neither in time, its next acknowledgements do
+//! not wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-/// How long one waits, in nanoseconds, before it was in vain. A program may be without a
+/// How long an acknowledgement waits before the wait counts as vain, in nanoseconds. A program may be without a
 /// processor for that long because the background thread has it.
 const DELAY: u64 = 200_000;
 
-/// After how long the background thread looks at one that waits, in nanoseconds: at first, and at most. Twice
-/// as long each time until one has waited in vain, for to wake the thread takes the program's processor from
-/// it, and one that posts and polls needs no look.
+/// How long until the background thread looks at a waiting acknowledgement, in nanoseconds: the first time, and at
+/// most. The time doubles until one has waited in vain: waking the thread takes the program's processor, and a program
+/// that posts and polls needs no look.
 const LOOKS: [u64; 2] = [DELAY, 4 * DELAY];
 
-/// How many acknowledgements do not wait after one has waited in vain, at first and at most: twice as many each
-/// time, until one has found something to go with. One that was in vain says little, for most of those that
-/// two programs exchange may be taken along again.
+/// How many acknowledgements do not wait after one has waited in vain: the first time, and at most. The number doubles
+/// until one has found a packet to leave with. One vain wait says little: most of the acknowledgements between two
+/// programs may find a packet again.
 const AT_ONCE: [u32; 2] = [4, 64];
 
-/// Which queue pair delays an acknowledgement: one at a time.
+/// The queue pair that delays an acknowledgement. At most one does.
 pub struct DelayedAck {
-    /// Since when, above the queue pair's index plus one; the latter is zero if none waits.
+    /// When it began, above the queue pair's index plus one. The latter is zero if none waits.
     state: AtomicU64,
-    /// Whether what is being received may wait. Written with the arrivals locked.
+    /// Whether acknowledgements of the packets being received may wait. Written with the arrivals locked.
     may_wait: AtomicBool,
-    /// How many more are not to wait.
+    /// How many more must not wait.
     at_once: AtomicU32,
-    /// How often one has waited in vain since the last that has not.
+    /// How many have waited in vain since the last that did not.
     in_vain: AtomicU32,
-    /// After how long the background thread looks next at one that waits. Only that thread has it.
+    /// How long until the background thread looks again at a waiting one. Only that thread uses it.
     next_look: AtomicU64,
 }
 
@@ -51,12 +50,12 @@ impl Default for DelayedAck {
     }
 }
 
-/// The part of the state that is an index plus one.
+/// The bits of the state that hold an index plus one.
 const INDEX_BITS: u32 = 17;
 const INDEX: u64 = (1 << INDEX_BITS) - 1;
 
 impl DelayedAck {
-    /// Whether acknowledgements of what is received from now on may wait, as far as its taker says.
+    /// Whether acknowledgements of packets received from now on may wait, as far as the receiver says.
     pub fn begin(&self, may_wait: bool) {
         self.may_wait.store(may_wait, Relaxed);
     }
@@ -66,7 +65,7 @@ impl DelayedAck {
         if !self.may_wait.load(Relaxed) {
             return false;
         }
-        // Two threads may count one down as one; nothing depends on the exact number.
+        // Two threads may count one down as one. Nothing depends on the exact number.
         let at_once = self.at_once.load(Relaxed);
         if at_once > 0 {
             self.at_once.store(at_once - 1, Relaxed);
@@ -74,15 +73,14 @@ impl DelayedAck {
         at_once == 0
     }
 
-    /// A queue pair delays an acknowledgement. Answers another that did so before and is to send
-    /// its own now.
+    /// A queue pair delays an acknowledgement. Returns another one that did so before and has to send its own now.
     pub fn delay(&self, index: u16, now: u64) -> Option<u16> {
         // The uppermost bits of a time in nanoseconds only tell days apart.
         let state = now << INDEX_BITS | (u64::from(index) + 1);
         index_in(self.state.swap(state, AcqRel)).filter(|other| *other != index)
     }
 
-    /// The queue pair that delays one, which the caller has send it.
+    /// The queue pair that delays one. The caller makes it send.
     #[inline]
     pub fn take(&self) -> Option<u16> {
         index_in(self.state.load(Acquire))?;
@@ -94,7 +92,7 @@ impl DelayedAck {
         if waited(self.state.load(Acquire), now) > DELAY { self.take() } else { None }
     }
 
-    /// Whether this queue pair delays one, which the caller has it send.
+    /// Whether this queue pair delays one. The caller makes it send.
     #[inline]
     pub fn take_of(&self, index: u16) -> bool {
         let state = self.state.load(Acquire);
@@ -111,8 +109,8 @@ impl DelayedAck {
         index_in(self.state.load(Acquire)).is_some()
     }
 
-    /// Looks how long the one has waited that waits now: if it was in vain, the next do not wait. Called by the
-    /// background thread.
+    /// Checks how long the current one has waited. If it was in vain, the next do not wait. The background thread calls
+    /// this.
     pub fn look(&self, now: u64) {
         let state = self.state.load(Acquire);
         let [first, most] = LOOKS;
@@ -128,14 +126,13 @@ impl DelayedAck {
         self.at_once.store(first << in_vain.min(doubled), Relaxed);
     }
 
-    /// After how long, in nanoseconds, the background thread is to look again, if one waits.
+    /// How long until the background thread has to look again, in nanoseconds, if one waits.
     pub(super) fn next_look(&self) -> Option<u64> {
         self.waits().then(|| self.next_look.load(Relaxed))
     }
 }
 
-/// For how long it has waited, in nanoseconds: not yet, if it was delayed only after the caller has looked at the
-/// clock.
+/// How long it has waited, in nanoseconds. Zero if it was delayed after the caller read the clock.
 fn waited(state: u64, now: u64) -> u64 {
     const TIME_BITS: u32 = u64::BITS - INDEX_BITS;
     let waited = (now << INDEX_BITS).wrapping_sub(state & !INDEX) >> INDEX_BITS;
@@ -182,7 +179,7 @@ mod tests {
         let waiting = || (0..100).filter(|_| delayed.may_wait()).count();
         assert_eq!(waiting(), 0);
         delayed.begin(true);
-        // At the end of what the state can tell of a time, too.
+        // Also at the largest time that the state can hold.
         for begun in [5, (1 << 47) - 7] {
             delayed.delay(1, begun);
             delayed.look(begun + DELAY);
@@ -191,7 +188,7 @@ mod tests {
                 delayed.look(begun + DELAY + 1);
                 assert_eq!(waiting(), 100 - at_once);
             }
-            // One that has found something to go with.
+            // This one has found a packet to leave with.
             assert!(delayed.take_of(1));
         }
         delayed.take();
@@ -210,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Whoever looks may have lost his processor between his look at the clock and that.
+    /// The looking thread may lose its processor between reading the clock and looking.
     #[test]
     fn one_that_was_delayed_after_the_look_at_the_clock_has_not_waited() {
         let delayed = DelayedAck::default();

@@ -1,4 +1,4 @@
-//! What a user has the wire link do beside its work: lose and delay packets, and show them.
+//! Instruments of a user on the wire link: they lose and delay packets, and show them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use super::{Path, Run};
 use crate::faults::{FaultyNetwork, Outages};
 use crate::udp::{Port, SendError, Way};
 
-/// Is shown packets before they leave: behind, an answer could be shown before what it answers. So it sees what
-/// the kernel then has no room or no way for, and that again when it is sent again.
+/// Sees packets before they leave. Afterwards, an answer could be shown before its request. So it also sees packets for
+/// which the kernel then has no room or no route, and sees them again when they are sent again.
 pub trait Observer: Send + Sync {
-    /// A packet is to leave: what UDP carries of it, from the BTH to the ICRC.
+    /// A packet is about to leave. The bytes are the part that UDP carries, from the BTH to the ICRC.
     fn sees(&self, path: &Path, identification: u16, datagram: &[u8]);
 }
 
-/// What packets pass through on their way out, if they do not go straight to the port.
+/// Outgoing packets pass through this, if they do not go straight to the port.
 pub trait Network: Send + Sync {
     /// How many datagrams may be sent at once, if the port takes `most`.
     fn most_segments(&self, most: usize) -> usize;
 
-    /// Sends a run of datagrams; how many have gone out, as far as the sender can tell.
+    /// Sends a run of datagrams. Returns how many have gone out, as far as the sender can tell.
     ///
     /// # Errors
     ///
     /// As for [`Port::send`].
     fn send(&self, port: &Port, way: &Way, run: &Run<'_>) -> Result<usize, SendError>;
 
-    /// Sends what it has held back until `now`.
+    /// Sends everything that it has held back until `now`.
     fn send_due(&self, port: &Port, now: u64);
 
     /// When to call [`Network::send_due`] next.
@@ -42,7 +42,7 @@ pub struct Instruments {
     pub observer: Option<Arc<dyn Observer>>,
     /// Nothing passes while there are any.
     pub outages: Arc<Outages>,
-    /// What packets pass through.
+    /// Packets pass through this.
     pub network: Option<Arc<dyn Network>>,
     /// Wakes the background thread.
     pub wake: OwnedFd,
@@ -62,7 +62,7 @@ impl AsMut<[u8]> for Datagram {
 }
 
 impl Datagram {
-    /// What cannot be sent is lost, as on any network.
+    /// A packet that cannot be sent is lost, as on any network.
     fn send(&self, port: &Port) {
         let _ = port.send(&self.way, &self.bytes, self.bytes.len());
     }
@@ -114,7 +114,7 @@ impl Instruments {
         let _ = rustix::io::write(&self.wake, &[0]);
     }
 
-    /// Sends what the network has held back until a moment.
+    /// Sends everything that the network has held back until a moment.
     pub(super) fn send_due(&self, port: &Port, now: impl FnOnce() -> u64) {
         if let Some(network) = &self.network {
             network.send_due(port, now());
@@ -126,7 +126,7 @@ impl Instruments {
         self.network.as_ref()?.deadline()
     }
 
-    /// Shows a run of datagrams before it leaves; none does while the port is down.
+    /// Shows a run of datagrams before it leaves. None leaves while the port is down.
     pub(super) fn show(&self, path: &Path, identification: impl Fn(usize) -> u16, run: &Run<'_>) {
         let Some(observer) = &self.observer else { return };
         if self.outages.is_down() {

@@ -1,21 +1,19 @@
 //! How often a program that polls looks for packets.
 //!
-//! Each look is a system call, which takes as long as a message between two processes of a host. While such
-//! messages are what comes, few polls look.
+//! Each look is a system call, which takes as long as a message between two processes of a host. While only such
+//! messages come, few polls look.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Of how many polls one looks then: together they take a microsecond or two, of the several that a packet
-/// takes.
+/// Then one poll in so many looks. Together they take a microsecond or two, of the several that a packet takes.
 const SELDOM: u32 = 16;
 
-/// Which polls look. Threads that poll at the same time may be lost count of; nothing depends on the exact
-/// number.
+/// Decides which polls look. Threads that poll at the same time may miscount; nothing depends on the exact number.
 #[derive(Default)]
 pub(super) struct Looks {
-    /// Polls that do not look between two that do.
+    /// How many polls do not look between two that do.
     between: AtomicU32,
-    /// How many of them there have been.
+    /// How many polls have not looked so far.
     passed: AtomicU32,
 }
 
@@ -33,15 +31,15 @@ impl Looks {
         is_due
     }
 
-    /// Something has come without packets: few polls look from now on.
+    /// A message has come without packets: few polls look from now on.
     pub(super) fn seldom(&self) {
         self.between.store(SELDOM - 1, Relaxed);
     }
 
-    /// Packets have come, or are expected to: every poll looks.
+    /// Packets have come, or are expected: every poll looks.
     #[inline]
     pub(super) fn always(&self) {
-        // Nobody else's copy of the line is taken away for nothing.
+        // Write only a change, so that no other processor loses its copy of the cache line for nothing.
         if self.between.load(Relaxed) != 0 {
             self.between.store(0, Relaxed);
         }
@@ -62,7 +60,7 @@ mod tests {
         assert_eq!(due(SELDOM * 10), 10);
         looks.always();
         assert_eq!(due(100), 100);
-        // What was counted before counts again.
+        // The old count goes on.
         looks.seldom();
         assert!(due(SELDOM) <= 1);
     }

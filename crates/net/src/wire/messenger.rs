@@ -1,4 +1,4 @@
-//! Packets of one who has no part in the port.
+//! Sends packets for a process that has no part in the port.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use transom_wire::packet::Packet;
 use super::{BurstBuffer, Path};
 use crate::udp::Sending;
 
-/// Sends packets without having the port: nothing can be answered to it.
+/// Sends packets without having the port, so nobody can answer it.
 pub struct Messenger {
     sending: Sending,
     buffer: BurstBuffer,
@@ -18,17 +18,17 @@ impl Messenger {
     ///
     /// # Errors
     ///
-    /// What the system says: no descriptor may be left.
+    /// The system's error: no descriptor may be left.
     pub fn new() -> io::Result<Self> {
         Ok(Self { sending: Sending::new()?, buffer: BurstBuffer::new() })
     }
 
-    /// Makes the socket by which packets go this way, so that none of them waits for that.
+    /// Makes the socket for packets by this path in advance, so that no packet waits for it.
     pub fn prepare(&self, path: &Path) {
         let _ = self.sending.source_port(&path.way());
     }
 
-    /// Sends a packet with this payload. What cannot be sent is lost.
+    /// Sends a packet with this payload. A packet that cannot be sent is lost.
     pub fn send(&mut self, path: &Path, packet: &Packet<'_>, payload: &[u8]) {
         let Self { sending, buffer } = self;
         let way = path.way();

@@ -1,24 +1,23 @@
-//! How fast goes what nobody sends again.
+//! The pace of messages that are never repeated.
 //!
-//! What a reliable service has on its way is bounded by its window. UC and UD have no answers to count:
-//! a message of megabytes would be in the receiver's socket before its thread has got a processor, and
-//! what finds no room there is lost for good. So they are given a steady rate, and a part of that room
-//! at once.
+//! A window bounds the traffic of a reliable service. UC and UD have no answers to count. A message of megabytes would
+//! be in the receiver's socket before its thread gets a processor, and packets that find no room there are lost for
+//! good. So UC and UD get a steady rate, and may fill a part of that room at once.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Bytes in a microsecond: a quarter of what a thread takes that has a processor to itself. Where all
-/// processors are busy it has half of one, and misses it for milliseconds.
+/// Bytes per microsecond: a quarter of what a thread with a processor to itself takes. If all processors are busy the
+/// thread has half of one, and is without it for milliseconds.
 const RATE: u64 = 500;
 
-/// What the kernel takes for a packet at least, in bytes of a receiver's room.
+/// The least room that the kernel charges a receiver for a packet, in bytes.
 const LEAST: u64 = 1024;
 
-/// What a process may send without answers.
+/// How much a process may send without answers.
 pub(super) struct Pace {
     /// When a receiver that takes them at the rate has taken all, by the adapter's clock.
     taken_at: AtomicU64,
-    /// How far ahead of it one may be, in nanoseconds.
+    /// How far ahead of that a sender may be, in nanoseconds.
     ahead: u64,
 }
 
@@ -28,7 +27,7 @@ impl Pace {
         Self { taken_at: AtomicU64::new(0), ahead: duration(room) }
     }
 
-    /// Whether packets of `bytes` may be sent now; they are counted then.
+    /// Whether packets of `bytes` may be sent now. If so, they are counted.
     pub(super) fn admits(&self, bytes: u64, now: u64) -> bool {
         let takes = duration(bytes.max(LEAST));
         let admit = |taken_at: u64| {
@@ -39,7 +38,7 @@ impl Pace {
     }
 }
 
-/// How long the rate takes for them, in nanoseconds.
+/// How long they take at the rate, in nanoseconds.
 fn duration(bytes: u64) -> u64 {
     bytes.saturating_mul(1000) / RATE
 }

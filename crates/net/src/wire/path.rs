@@ -1,4 +1,4 @@
-//! The way of packets from a queue pair to an address.
+//! The path of packets from a queue pair to an address.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::udp::Way;
 /// Source ports of RoCEv2 begin here (rule NET-02).
 const FIRST_PORT: u16 = 0xc000;
 
-/// The way of packets from a queue pair to an address.
+/// The path of packets from a queue pair to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Where they come from.
@@ -25,11 +25,11 @@ pub struct Path {
     pub traffic_class: u8,
     /// Hop limit (rule NET-05).
     pub hop_limit: u8,
-    /// UDP source port that the flow would like: it tells switches what belongs together.
+    /// The UDP source port that the flow prefers. It tells switches which packets belong together.
     pub port: u16,
     /// Bytes of payload of a packet.
     pub mtu: u64,
-    /// Index of the interface that packets leave by to a group, or between link-local addresses; else zero.
+    /// Index of the interface by which packets leave to a group or between link-local addresses. Zero otherwise.
     pub interface: u32,
 }
 
@@ -47,13 +47,13 @@ impl Path {
         }
     }
 
-    /// The same, with the interface that link-local addresses are on, by this host's table.
+    /// The same, with the interface of link-local addresses, by this host's table.
     pub fn from_table(addresses: &Addresses, to: &Address, from: QpNumber, mtu: u64) -> Self {
         let interface = addresses.interface_between(&to.source, &to.gid);
         Self { interface: interface.unwrap_or(0), ..Self::new(to, from, mtu) }
     }
 
-    /// The path of what the queue pair at the other end sends.
+    /// The path of packets from the queue pair at the other end.
     pub fn back(&self, from: QpNumber) -> Self {
         let (source, destination) = (self.destination, self.source);
         Self { source, destination, port: source_port(0, from), ..*self }
@@ -71,7 +71,7 @@ impl Path {
         }
     }
 
-    /// What of a message goes in one burst: all, if it has room for it, else what one send takes.
+    /// How much of a message goes in one burst: all of it if it fits, else as much as one send takes.
     pub fn segmentation(&self) -> Segmentation {
         let whole = |payload: u64| (payload / self.mtu).min(PACKETS as u64) * self.mtu;
         let (whole, part) = (whole(PAYLOAD), whole(SENT_AT_ONCE));
@@ -83,14 +83,14 @@ impl Path {
         icrc::Path::new(self.source, port, self.destination)
     }
 
-    /// Whether a packet from `source` to `destination` may be an answer to what went this way, or a
-    /// request of the same connection (rule NET-10).
+    /// Whether a packet from `source` to `destination` may be an answer to packets of this path, or a request of the
+    /// same connection (rule NET-10).
     pub fn is_back(&self, source: IpAddr, destination: IpAddr) -> bool {
         source == self.destination && destination == self.source
     }
 }
 
-/// The source port of a flow label, or of a queue pair that has none (rules NET-01, NET-02).
+/// The source port for a flow label, or for a queue pair without one (rules NET-01, NET-02).
 fn source_port(flow_label: u32, from: QpNumber) -> u16 {
     let label = if flow_label != 0 { flow_label } else { from.bits() };
     FIRST_PORT | ((label ^ label >> 14) & 0x3fff) as u16

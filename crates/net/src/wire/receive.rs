@@ -14,14 +14,14 @@ use transom_wire::packet::Packet;
 use super::{BATCH, Path, REFUSALS, Wire};
 use crate::udp::{Arrivals, Datagrams, Undelivered};
 
-/// More bursts than a socket holds, unless more keep coming.
+/// More bursts than a socket holds, so this ends even if more keep coming.
 const ALL: usize = 16_384;
-/// Packets handed to a queue pair at once: a whole burst.
+/// How many packets a queue pair gets at once: a whole burst.
 const TOGETHER: usize = 64;
-/// Without the bit that says full member (rule PK-14).
+/// A partition key without the bit for full members (rule PK-14).
 const PARTITION: u16 = 0x7fff;
 
-/// Packets of one service for one queue pair, requests or responses, from one burst.
+/// Packets of one service for one queue pair, all requests or all responses, from one burst.
 type Group<'a> = ArrayVec<Packet<'a>, TOGETHER>;
 
 /// Whether a packet goes to the queue pair together with these.
@@ -34,53 +34,51 @@ fn belongs(packet: &Packet<'_>, group: &[Packet<'_>]) -> bool {
 
 /// Where arrivals go.
 pub trait Receiver {
-    /// A datagram has arrived, and goes further unless `dropped` says why not.
+    /// A datagram has arrived. It goes further unless `dropped` says why not.
     fn hear(&self, came: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>);
 
-    /// Packets have arrived: of one service, for one queue pair number, all requests or all responses,
+    /// Packets have arrived. They are of one service, for one queue pair number, all requests or all responses, and
     /// from one address. There is at least one.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route);
 
-    /// A datagram has come to nobody, or so says whoever has sent word of it.
+    /// A datagram has reached nobody, or so the report says. Anybody can send such a report.
     fn undelivered(&self, it: &Undelivered<'_>);
 }
 
-/// How what has arrived is taken.
+/// How to take the arrivals.
 #[derive(Clone, Copy, Debug)]
 pub struct Reception {
-    /// Acknowledgements may wait for something to go out with.
+    /// Acknowledgements may wait for a packet to leave with.
     pub acks_may_wait: bool,
-    /// Whoever takes it comes again at once: it takes a single burst, unless more were there the last time.
+    /// The caller comes again at once. So it takes a single burst, unless there were more the last time.
     pub comes_again: bool,
 }
 
-/// The right to take what has arrived over the wire: one at a time has it, for packets must keep their
-/// order.
+/// The right to take arrivals from the wire. One thread at a time has it, because packets must keep their order.
 pub struct Turn<'a> {
     wire: &'a Wire,
     arrivals: MutexGuard<'a, Arrivals>,
 }
 
 impl Wire {
-    /// The right to take what has arrived, unless another thread is at it.
+    /// The right to take arrivals, unless another thread has it.
     pub fn try_turn(&self) -> Option<Turn<'_>> {
         let arrivals = self.inbound.arrivals.try_lock()?;
         Some(Turn { wire: self, arrivals })
     }
 
-    /// The same, after any other thread that is at it.
+    /// The same. Waits for a thread that has it.
     pub fn turn(&self) -> Turn<'_> {
         Turn { wire: self, arrivals: self.inbound.arrivals.lock() }
     }
 
-    /// Whether a poll looks for what has arrived now: always, unless messages come without packets.
+    /// Whether a poll looks for arrivals now: always, unless messages come without packets.
     #[inline]
     pub fn is_looked_at_by_this_poll(&self) -> bool {
         self.inbound.looks.is_due()
     }
 
-    /// Hands on what has arrived, though not without end. If another thread is at it, it is left to that
-    /// one.
+    /// Hands on arrivals, up to a limit. If another thread is doing it, leaves them to that one.
     pub fn receive(&self, receiver: &impl Receiver, reception: Reception) {
         let Reception { acks_may_wait, comes_again } = reception;
         let Some(mut turn) = self.try_turn() else { return self.give_way() };
@@ -90,8 +88,8 @@ impl Wire {
         turn.receive(receiver, limit);
     }
 
-    /// Another thread is taking what has arrived. It may have lost its processor over it, to the caller
-    /// even, who polls and would keep it for milliseconds.
+    /// Another thread is taking arrivals. It may have lost its processor, even to the caller, who polls and would keep
+    /// it for milliseconds.
     fn give_way(&self) {
         if self.inbound.refused.fetch_add(1, Relaxed) % REFUSALS == REFUSALS - 1 {
             std::thread::yield_now();
@@ -100,7 +98,7 @@ impl Wire {
 }
 
 impl Turn<'_> {
-    /// Hands on all that has arrived until now. No acknowledgement waits.
+    /// Hands on everything that has arrived until now. No acknowledgement waits.
     pub fn receive_all(&mut self, receiver: &impl Receiver) {
         self.wire.delayed_ack.begin(false);
         self.receive(receiver, ALL);
@@ -108,7 +106,7 @@ impl Turn<'_> {
 
     fn receive(&mut self, receiver: &impl Receiver, limit: usize) {
         let wire = self.wire;
-        // An error of the socket itself leaves nothing to take; the next call asks again.
+        // After an error of the socket itself there is nothing to take. The next call asks again.
         let take = |burst: Datagrams<'_>| wire.sort(&burst, receiver);
         if wire.port.receive(&mut self.arrivals, limit, take).is_ok_and(|bursts| bursts > 0) {
             wire.inbound.looks.always();
@@ -117,7 +115,7 @@ impl Turn<'_> {
 }
 
 impl Wire {
-    /// Makes packets of datagrams that came together, and hands on those that go together.
+    /// Makes packets of datagrams that came together, and hands on those that belong together.
     fn sort(&self, burst: &Datagrams<'_>, receiver: &impl Receiver) {
         let counters = self.counters();
         Counters::add(&counters.bytes_received, burst.bytes.len());
@@ -166,7 +164,8 @@ impl Wire {
                 counters.drop(Dropped::OtherPartition, 1);
                 continue;
             }
-            // One that came with requests was given before them: they may fail the queue pair.
+            // One that came with requests was delivered before them, because the requests may bring the queue pair into
+            // error.
             let behind_requests =
                 group.first().is_some_and(|first| !first.operation.is_for_requester());
             if behind_requests && packet.is_acknowledgement() {

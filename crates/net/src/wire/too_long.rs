@@ -1,6 +1,6 @@
-//! Packets that this host's own kernel refuses for their length: a queue pair's path MTU is longer than what the way
-//! carries. They cannot be shorter, for a message has packets of that length but for its last, so they are lost as
-//! they would be on any network (rule PK-12). But here it is known why.
+//! Packets that this host's own kernel refuses for their length, because a queue pair's path MTU is longer than the
+//! path carries. They cannot be made shorter: all packets of a message but the last have that length. So they are lost,
+//! as on any network (rule PK-12). But here we know why.
 
 use std::net::IpAddr;
 use std::sync::Once;
@@ -11,14 +11,14 @@ use transom_system::{addresses, say};
 use super::Path;
 use crate::udp;
 
-/// Packets that were too long for their way.
+/// Packets that were too long for their path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     /// Where they were sent to.
     pub destination: IpAddr,
-    /// How long a packet of IP is, in bytes.
+    /// The length of an IP packet, in bytes.
     pub packet: u32,
-    /// How long one may be.
+    /// The longest that is carried, in bytes.
     pub carried: u32,
 }
 
@@ -27,10 +27,10 @@ pub struct TooLong {
 pub(super) struct LastTooLong(Mutex<Option<TooLong>>);
 
 impl LastTooLong {
-    /// Notes that packets with so many bytes in a datagram of UDP were, and says so the first time.
+    /// Notes that packets with so many bytes in a UDP datagram were too long. Tells the program the first time.
     #[cold]
     pub(super) fn note(&self, path: &Path, datagram: usize) {
-        // Whatever it was, it is another now.
+        // Whatever the limit was, it is different now.
         let Ok(carried) = udp::path_mtu(&path.way()) else { return };
         let headers = if path.destination.is_ipv4() { 28 } else { 48 };
         let packet = u32::try_from(datagram).unwrap_or(u32::MAX).saturating_add(headers);
@@ -46,7 +46,7 @@ impl LastTooLong {
         });
     }
 
-    /// What was too long for the way to this address, if something was last.
+    /// The last refusal for length, if it was on the way to this address.
     pub(super) fn towards(&self, destination: IpAddr) -> Option<TooLong> {
         self.0.lock().filter(|it| it.destination == destination)
     }

@@ -119,7 +119,7 @@ fn mistakes_are_named_with_what_would_be_right() {
     ] {
         let said = complaint(text);
         let mut rest = said.as_str();
-        // Each word stands there, in this order.
+        // Each word must stand there, in this order.
         for word in words.split(' ') {
             let at = rest.find(word).unwrap_or_else(|| panic!("{text}: {said:?} has no {word:?}"));
             rest = &rest[at + word.len()..];
@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// What peers may ask for has a word each, and both atomics have one.
+/// Each operation that peers may ask for has a word, and both atomics share one.
 #[test]
 fn operations_are_named_as_they_were() {
     assert_eq!(an_operation(), "one of any, send, write, read, atomic, atomic-write, flush");
