@@ -23,7 +23,7 @@ fn completed(wr_id: u64, has_failed: bool) -> Completed {
 fn with_pair() -> Ledger {
     let mut ledger = Ledger::default();
     ledger.made(Thing::QueuePair, QP, CONTEXT, 7, &at(1));
-    let asked = Asked { sends: 4, receives: 4, send_sges: 1, receive_sges: 1, ..Asked::default() };
+    let asked = Asked { sends: 8, receives: 8, send_sges: 1, receive_sges: 1, ..Asked::default() };
     ledger.pair_made(QP, 7, asked);
     ledger
 }
