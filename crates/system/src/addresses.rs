@@ -1,10 +1,9 @@
 //! The addresses of this network namespace: the device's GID table.
 //!
-//! The order is that of Linux for a RoCE port (rule NET-19): first the link-local IPv6 address of the
-//! first interface, if that has one, then addresses of IPv4, then global ones of IPv6, then other
-//! link-local ones. Loopback addresses are entries only where nothing else is. An address that goes leaves
-//! its entry empty and the others where they are, because queue pairs and address handles name them by
-//! index; one that comes takes the first empty entry.
+//! The order is that of Linux for a RoCE port (rule NET-19): first the link-local IPv6 address of the first interface,
+//! if that has one, then IPv4 addresses, then global IPv6 addresses, then other link-local ones. Loopback addresses are
+//! entries only if there is nothing else. When an address goes, its entry becomes empty and the others stay, because
+//! queue pairs and address handles name them by index. A new address takes the first empty entry.
 
 mod multicast;
 mod netlink;
@@ -23,8 +22,8 @@ pub(crate) use self::netlink::fuzz as fuzz_netlink;
 use self::netlink::{Hardware, Interface, Watch};
 pub use self::reachable::{Unreachable, check_reachable};
 
-/// The GID of 127.0.0.1: by it a program reaches itself and others of its user on this host, whatever
-/// the network.
+/// The GID of 127.0.0.1. By it a program reaches itself and other programs of its user on this host, whatever the
+/// network.
 pub const LOOPBACK_GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
 
 /// The address that stands for this very port.
@@ -36,15 +35,14 @@ pub const LOOPBACK: queue::Address = queue::Address {
     flow_label: 0,
 };
 
-/// What the kernel gives the loopback interface.
+/// The kernel's index of the loopback interface.
 const LOOPBACK_INTERFACE: u32 = 1;
 const LOOPBACK_MTU: u32 = 65_536;
 
 /// Entries of the GID table. Addresses beyond are left out.
 pub const GID_TABLE: usize = 128;
 
-/// What stands around the payload of the packet with the longest headers: IPv6, UDP, BTH, XRCETH,
-/// RETH, ImmDt and the ICRC.
+/// The most bytes around the payload of a packet: IPv6, UDP, BTH, XRCETH, RETH, ImmDt and the ICRC.
 const HEADERS: u32 = 40 + 8 + 12 + 4 + 16 + 4 + 4;
 
 /// One address.
@@ -68,7 +66,7 @@ impl Address {
         ip(&self.gid)
     }
 
-    /// The name of its interface, if that is still there.
+    /// The name of its interface, if that still exists.
     pub fn interface_name(&self) -> Option<String> {
         netlink::interface_name(self.interface)
     }
@@ -98,19 +96,19 @@ pub fn path_mtu(mtu: u32) -> u32 {
     [4096, 2048, 1024, 512].into_iter().find(fits).unwrap_or(256)
 }
 
-/// Why nothing is sent to an address from an entry of the table.
+/// Why nothing can be sent to an address from an entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSource {
     /// The entry is empty.
     Empty,
-    /// The one is an address of IPv4, the other of IPv6.
+    /// One is an IPv4 address, the other an IPv6 address.
     OtherFamily,
 }
 
-/// What [`Addresses::refresh`] found changed.
+/// The changes that [`Addresses::refresh`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Entries whose address has gone or become another. An entry may be in `added` too.
+    /// Entries whose address has gone or has been replaced. An entry may be in `added` too.
     pub removed: Vec<usize>,
     /// Entries that have a new address.
     pub added: Vec<usize>,
@@ -118,11 +116,11 @@ pub struct Changes {
     pub moved: bool,
     /// An interface's MTU is another now.
     pub mtu: bool,
-    /// Addresses that belong to another hardware address now: of another interface, or of the same after
-    /// a fail-over, for example.
+    /// Addresses that belong to another hardware address now: to another interface, or to the same one after a
+    /// fail-over, for example.
     pub hardware: Vec<IpAddr>,
-    /// `Some(true)` if there is an address that is not loopback, and was none before; `Some(false)`
-    /// if the last one has gone.
+    /// `Some(true)` if there is an address other than loopback now and was none before. `Some(false)` if the last one
+    /// has gone.
     pub network: Option<bool>,
 }
 
@@ -133,18 +131,18 @@ impl Changes {
     }
 }
 
-/// The GID table, and what tells when it changes.
+/// The GID table, and the means to learn of its changes.
 pub struct Addresses {
     watch: Watch,
     table: Vec<Option<Address>>,
-    /// The last address that others can reach has gone.
+    /// The last address that other hosts can reach has gone.
     lost_network: bool,
 }
 
 impl Addresses {
     /// The addresses of now.
     pub fn read() -> io::Result<Self> {
-        // Watched first, so that no change falls between.
+        // Watch first, so that no change falls in between.
         let watch = Watch::new()?;
         let table = current()?.into_iter().map(Some).collect();
         Ok(Self { watch, table, lost_network: false })
@@ -155,7 +153,7 @@ impl Addresses {
         self.watch.descriptor()
     }
 
-    /// The table by index; empty entries are `None`, and so is everything behind its end.
+    /// The table by index. Empty entries are `None`, and so is everything past its end.
     pub fn table(&self) -> &[Option<Address>] {
         &self.table
     }
@@ -176,9 +174,9 @@ impl Addresses {
         self.iter().find(|(_, address)| address.gid == *gid).map(|(index, _)| index)
     }
 
-    /// The GID that packets to `destination` come from: the one at `index`, of the same family (rule ST-09). A
-    /// loopback address stands for this host, whichever of its own is named. A group is reached from the
-    /// first of its family where the named one is of the other.
+    /// The GID that packets to `destination` come from: the one at `index`, which must have the same family (rule
+    /// ST-09). A loopback address stands for this host, whichever of its own addresses the index names. For a group of
+    /// the other family, it is the first GID of the group's family.
     pub fn source(&self, index: usize, destination: &[u8; 16]) -> Result<[u8; 16], NoSource> {
         let chosen = self.get(index).ok_or(NoSource::Empty)?;
         if ip(destination).is_loopback() {
@@ -202,46 +200,46 @@ impl Addresses {
         self.iter().next()
     }
 
-    /// Whether there is an address that others can reach: one that is not loopback.
+    /// Whether there is an address that other hosts can reach: one other than loopback.
     pub fn has_network(&self) -> bool {
         self.iter().any(|(_, address)| !address.loopback)
     }
 
-    /// The interface by which packets leave from one address to another, if the addresses do not say it to the
-    /// kernel: link-local ones, which mean nothing without an interface.
+    /// The interface by which packets leave from one address to another, if the addresses do not tell the kernel:
+    /// link-local ones mean nothing without an interface.
     pub fn interface_between(&self, source: &[u8; 16], destination: &[u8; 16]) -> Option<u32> {
         let scoped = [source, destination].into_iter().any(|gid| is_link_local(ip(gid)));
         scoped.then(|| self.network_of(source)).flatten()
     }
 
-    /// The interface of an address that others can reach.
+    /// The interface of an address that other hosts can reach.
     pub fn network_of(&self, gid: &[u8; 16]) -> Option<u32> {
         let (_, address) = self.iter().find(|(_, address)| address.gid == *gid)?;
         (!address.loopback).then_some(address.interface)
     }
 
-    /// The interfaces that have such addresses of a family; one may come more than once.
+    /// The interfaces that have such addresses of a family. One may occur more than once.
     pub fn networks(&self, ipv4: bool) -> impl Iterator<Item = u32> {
         let reachable =
             move |address: &&Address| !address.loopback && address.ip().is_ipv4() == ipv4;
         self.iter().map(|(_, address)| address).filter(reachable).map(|address| address.interface)
     }
 
-    /// Whether there was such an address, and is none now: the port is down. A host that never had
-    /// one has an active port, for itself.
+    /// Whether there was such an address and is none now: then the port is down. A host that never had one has an
+    /// active port, for itself.
     pub fn has_lost_network(&self) -> bool {
         self.lost_network
     }
 
-    /// The largest InfiniBand MTU of the network that programs use if they choose none: that of the
-    /// first address that others can reach, or of loopback where there is none (rule PK-11).
+    /// The largest InfiniBand MTU of the network that programs use if they choose none: that of the first address that
+    /// other hosts can reach, or of loopback if there is none (rule PK-11).
     pub fn path_mtu(&self) -> u32 {
         let network = self.has_network();
         let chosen = self.iter().find(|(_, address)| address.loopback != network);
         chosen.map_or(256, |(_, address)| address.path_mtu())
     }
 
-    /// The largest InfiniBand MTU of what is sent from an address.
+    /// The largest InfiniBand MTU of packets from an address.
     pub fn path_mtu_from(&self, source: &[u8; 16]) -> u32 {
         let address = self.index_of(source).and_then(|index| self.get(index));
         match address {
@@ -251,7 +249,7 @@ impl Addresses {
         }
     }
 
-    /// Takes in what changed since the last call; nothing is asked of the kernel if nothing did.
+    /// Takes in the changes since the last call. Asks the kernel nothing if nothing changed.
     pub fn refresh(&mut self) -> io::Result<Changes> {
         if !self.watch.drain() {
             return Ok(Changes::default());
@@ -324,7 +322,7 @@ fn current() -> io::Result<Vec<Address>> {
         });
     }
     if addresses.is_empty() {
-        // Local links work while the loopback interface is down too.
+        // Local links work even while the loopback interface is down.
         let both = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         return Ok(both.map(loopback).to_vec());
     }
@@ -349,7 +347,7 @@ fn sort(addresses: &mut [Address]) {
         let of = addresses.iter().filter(|it| !it.loopback && is_link_local(it.ip()) == local);
         of.map(|it| it.interface).min()
     };
-    // An interface that has no other address is hardly what a host talks by.
+    // A host hardly communicates by an interface that has no other address.
     let first = first(false).or_else(|| first(true));
     addresses.sort_by_key(|it| {
         let kind = match it.ip() {

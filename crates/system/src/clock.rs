@@ -2,10 +2,10 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A reading of both clocks is good if the steady one moved no further meanwhile.
+/// A reading of both clocks is good if the steady one moved at most so many nanoseconds meanwhile.
 const CLOSE: u64 = 1_000;
 
-/// Nanoseconds of the steady clock, which is one for all processes.
+/// Nanoseconds of the steady clock. All processes share it.
 #[inline]
 pub fn steady() -> u64 {
     read(ClockId::Monotonic)
@@ -16,9 +16,9 @@ pub fn wall() -> u64 {
     read(ClockId::Realtime)
 }
 
-/// Nanoseconds since 1970 at a moment of the steady clock, as the wall clock stands today.
+/// Nanoseconds since 1970 at a moment of the steady clock, as the wall clock stands now.
 pub fn wall_time(moment: u64) -> u64 {
-    // Whoever is interrupted between the two clocks reads them again, a few times at most.
+    // A thread that is interrupted between the two clocks reads them again, a few times at most.
     let readings = (0..8).map(|_| {
         let before = steady();
         let wall = wall();

@@ -1,8 +1,8 @@
-//! The environment: the variables of this device and its command are listed here, and read here and nowhere else.
+//! The environment. All variables of this device and its command are listed here, and nothing else reads them.
 //!
-//! A set-user-ID program, or one with capabilities of its file, has rights that its user does not have, but gets
-//! its environment from that user. It must not do what that user wishes: a capture would be a file of the program's
-//! owner, with content of the user's. The kernel tells every program whether it is such a one (`AT_SECURE`, see
+//! A set-user-ID program, or one with file capabilities, has rights that its user does not have, but it gets its
+//! environment from that user. It must not obey that user: a capture would be a file of the program's owner with
+//! content of the user's choice. The kernel tells every program whether it is such a program (`AT_SECURE`, see
 //! `getauxval(3)`). In such a program nothing is read.
 
 use std::ffi::OsString;
@@ -13,9 +13,9 @@ use std::io;
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What to set it to, as a help text shows it.
+    /// An example value, as a help text shows it.
     pub value: &'static str,
-    /// What it then does; empty if `transom run` sets it, and users do not.
+    /// The effect. Empty if `transom run` sets the variable and users do not.
     pub effect: &'static str,
 }
 
@@ -76,19 +76,19 @@ pub const LOG: Variable = Variable {
 };
 /// Faults of `transom run --fault`, with `;` between them.
 pub const FAULT: Variable = of_a_run("TRANSOM_FAULT", "FAULTS");
-/// Which run of `transom run` a program belongs to. The devices of a run are counted, and each has the same chances when
-/// the run is repeated.
+/// The run of `transom run` that a program belongs to. The devices of a run are counted, so each gets the same random
+/// numbers when the run is repeated.
 pub const FAULT_RUN: Variable = of_a_run("TRANSOM_FAULT_RUN", "RUN");
 /// The file of `transom run --capture`.
 pub const CAPTURE: Variable = of_a_run("TRANSOM_CAPTURE", "FILE");
-/// The directory of `transom check`, in which each process writes what it does wrong.
+/// The process beside a program. It speaks for the program when that is killed.
 pub const CHECK: Variable = of_a_run("TRANSOM_CHECK", "DIR");
 /// The process beside a program, which speaks for it when it is killed.
 pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 /// The directory with the device's files, where they cannot be mounted.
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
-/// All variables.
+/// The beginning of all names.
 pub const ALL: [&Variable; 15] = [
     &LIB,
     &DEVICE_NAME,
@@ -107,10 +107,10 @@ pub const ALL: [&Variable; 15] = [
     &TREE,
 ];
 
-/// What all names begin with.
+/// A variable has a value that is not allowed.
 pub const PREFIX: &str = "TRANSOM_";
 
-/// The value of a variable is not one that it may have.
+/// Its value. An empty one counts as not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value:?}, and may be {allowed}; or unset it")]
 pub struct NotAllowed {
@@ -130,7 +130,7 @@ const fn of_a_run(name: &'static str, value: &'static str) -> Variable {
 }
 
 impl Variable {
-    /// Its value. One that is empty counts as not set.
+    /// The meaning of its value, which must be one of these words.
     pub fn text(&self) -> Option<OsString> {
         variable(self.name).filter(|value| !value.is_empty())
     }
@@ -138,7 +138,7 @@ impl Variable {
     /// What one of these words stands for.
     ///
     /// # Errors
-    /// It is none of them.
+    /// Its value, as `parse` reads it. `allowed` describes the allowed values, for the message.
     pub fn choose<T: Copy>(&self, words: &[(&str, T)]) -> Result<Option<T>, NotAllowed> {
         let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let allowed = match names.split_last() {
@@ -154,7 +154,7 @@ impl Variable {
     /// Its value, as `parse` has it; `allowed` are the words for what that takes.
     ///
     /// # Errors
-    /// It does not take the value.
+    /// The value of a variable. None in a program with rights that its user does not have.
     pub fn parse<T>(
         &self,
         allowed: &str,

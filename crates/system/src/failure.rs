@@ -1,11 +1,10 @@
-//! What a panic becomes: an error of the device, not the end of a stranger's program.
+//! A panic becomes an error of the device, and does not end a stranger's program.
 //!
-//! A panic is a mistake of this library that nobody knew of. Whatever thread it happens on, that of a
-//! verb or the background thread, it is caught before it reaches the program ([`caught`]). It has let
-//! go of its locks on the way, but what they guard may be half done; so the devices of this process
-//! have failed, all of them, for they share code and tables: peers see them depart, their queue pairs
-//! are in error, each context has an `IBV_EVENT_DEVICE_FATAL`, and verbs answer `EIO` but for those
-//! that end something. When the last of these devices is closed, a new one can be opened.
+//! A panic is a defect of this library that nobody knew of. It may happen in a verb or on the background thread. It is
+//! caught before it reaches the program ([`caught`]). It releases its locks on the way, but may leave their data half
+//! changed. So all devices of this process fail, because they share code and tables: peers see them depart, their queue
+//! pairs are in error, each context gets an `IBV_EVENT_DEVICE_FATAL`, and verbs return `EIO` except those that end
+//! something. When the last of these devices is closed, a new one can be opened.
 
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -20,9 +19,9 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 #[error("the devices of this process have failed")]
 pub struct Failed;
 
-/// Has panics said as far as standard error takes that: what Rust does by itself may end a program whose
-/// standard error is gone. They go by no subscriber, for it may be what panicked. For a library that
-/// has its Rust to itself; a Rust program has decided for all that is in it.
+/// Reports panics on standard error, as far as it accepts them. Rust's own report may end a program whose standard
+/// error is gone. The report uses no `tracing` subscriber, because that may be what panicked. This is for a library
+/// that has its Rust to itself: a Rust program decides for everything in it.
 pub fn say_panics() {
     std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
         let message = panic.payload_as_str().unwrap_or("no message");
@@ -33,7 +32,7 @@ pub fn say_panics() {
     }));
 }
 
-/// What a person can do about it.
+/// The advice to the user.
 const MISTAKE: &str = "a mistake in Transom, which whoever maintains it wants to hear of; the device \
                        has failed";
 
@@ -43,41 +42,40 @@ pub fn has_failed() -> bool {
     FAILED.load(Relaxed)
 }
 
-/// Makes a call, and has the devices of this process fail if it panics.
+/// Makes a call. If it panics, the devices of this process fail.
 ///
-/// Do not use it around a wait that `pthread_cancel(3)` may end: that unwinds as well, and cannot be
-/// caught.
+/// Do not use it around a wait that `pthread_cancel(3)` may end: that unwinds as well, and cannot be caught.
 #[inline]
 pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Failed> {
-    // Nobody sees what a panic has left half done: after it the devices are not used any more.
+    // Nobody sees data that a panic left half changed, because the devices are not used any more.
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
-        // What a panic carries may panic when it is dropped.
+        // Dropping the payload of a panic may panic again.
         std::mem::forget(panic);
         fail();
         Failed
     })
 }
 
-/// Has the devices of this process fail: of a mistake, or because a user wants to see what a program does
-/// when its device goes.
+/// Fails the devices of this process, because of a defect, or because a user wants to see what a program does when its
+/// device goes.
 #[cold]
 pub fn fail() {
     FAILED.store(true, SeqCst);
     for handler in handlers() {
         let told = catch_unwind(AssertUnwindSafe(|| handler.fail()));
-        // The event may be missing then, but not the errors.
+        // The event may be missing then, but the errors are not.
         std::mem::forget(told);
     }
 }
 
-/// Lets a process begin anew whose failed devices are all closed.
+/// Resets a process whose failed devices are all closed.
 ///
 /// # Errors
 ///
 /// [`Failed`] if one is left.
 pub fn begin_anew() -> Result<(), Failed> {
     if has_failed() {
-        // A forked child has begun anew with those that it inherits.
+        // A forked child has been reset along with the devices that it inherits.
         if handlers().iter().any(|handler| handler.is_own_device()) {
             return Err(Failed);
         }

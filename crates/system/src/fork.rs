@@ -1,26 +1,24 @@
-//! When a process forks or exits, its devices are told.
+//! Tells devices when their process forks or exits.
 //!
-//! Forked children inherit this process's objects, and its mappings of segments.
+//! A forked child inherits this process's objects, and its mappings of segments.
 //!
-//! A child is not to use them, but its destructors run when it exits, and a destructor that ends a
-//! region would end its parent's: the key table is in its segment. So whatever would change a
-//! segment is not done in a child ([`Owner::is_another`]): objects end there, and nowhere else; none
-//! can be made, and queue pairs are in error, for what it posted would not be seen by those who revoke
-//! keys from its parent. That takes no memory, of which a child may get none: a copy of each segment
-//! could fail, and leave the child with its parent's. Should anything try to change one all the same, the
-//! kernel ends the child before that.
+//! It must not use them, but its destructors run when it exits. A destructor that ends a region would end its parent's,
+//! because the key table is in the parent's segment. So a child changes no inherited segment ([`Owner::is_another`]).
+//! Objects end in the child only. It can make none, and its queue pairs are in error, because a thread that revokes
+//! keys in the parent would not see the child's posts. All this takes no memory, which a child may not get: copying
+//! each segment could fail, and leave the child with its parent's. If anything tries to change one all the same, the
+//! kernel ends the child first.
 //!
-//! A device that it opens itself is its own like any other process's.
+//! A device that the child opens itself is its own.
 //!
-//! The background thread does not exist in the child, and would leave the locks that it holds at
-//! the fork locked there for ever. So whoever forks first waits until it is done with what it is at,
-//! though not for ever: it may be waiting for a stopped process. Other threads of the program must
-//! see to it themselves that a fork does not find them inside a verb.
+//! The background thread does not exist in the child. Locks that it holds at the fork would stay locked there for ever.
+//! So a fork first waits until that thread has finished its current work. The wait is bounded, because the thread may
+//! be waiting for a stopped process. You must make sure yourself that a fork does not find another thread of the
+//! program inside a verb.
 //!
-//! Only `fork` runs this. A bare `clone` system call does not; neither need `vfork` and
-//! `posix_spawn`, whose children run nothing of ours. Until it calls `exec`, a child made by a bare
-//! `clone` keeps its parent's place in the registry, as it keeps all its files, and the parent counts as
-//! alive.
+//! Only `fork` runs this. A bare `clone` system call does not. `vfork` and `posix_spawn` need not, because their
+//! children run nothing of ours. Until it calls `exec`, a child of a bare `clone` keeps its parent's place in the
+//! registry, as it keeps all its files, and the parent counts as alive.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,20 +33,20 @@ use crate::handlers::HANDLERS;
 use crate::lock::ShortMutex;
 use crate::this_process::this_process;
 
-/// What is held from before a fork until after it, in parent and child.
+/// The locks held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
 
 /// How many forks lie between this process and the one that opened the first device.
 static DEPTH: AtomicU64 = AtomicU64::new(0);
 
-/// A number that differs from process to process along a line of forks: what remembers it can tell that
-/// it has been inherited, without a system call.
+/// A number that differs from process to process along a line of forks. An object that remembers it can tell without a
+/// system call that it has been inherited.
 #[inline]
 pub fn depth() -> u64 {
     DEPTH.load(Relaxed)
 }
 
-/// The process that something belongs to: its number, and its place in a line of forks.
+/// The process that an object belongs to: its PID, and its place in a line of forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     process: u32,
@@ -61,11 +59,11 @@ impl Owner {
         Self { process: this_process(), depth: depth() }
     }
 
-    /// Whether it is not this process, but one that this was forked from. It takes no system call.
+    /// Whether the owner is not this process, but one that this was forked from. It takes no system call.
     #[inline]
     pub fn is_another(self) -> bool {
-        // A fork counts even if the child has its parent's number, in a namespace of its own; and a
-        // child that was made without the C library has another number.
+        // A fork counts even if the child has its parent's PID, in a PID namespace of its own. A child made without the
+        // C library has another PID.
         self.depth != depth() || self.process != this_process()
     }
 }
@@ -76,11 +74,11 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// A handler during a fork.
 struct Held {
     handler: Arc<dyn ForkHandler>,
-    /// It is not in the middle of something.
+    /// It has paused its work.
     quiet: bool,
 }
 
-/// Has a handler told what becomes of this process, for as long as somebody else has it.
+/// Registers a handler for this process's forks and exit, for as long as somebody else keeps it.
 ///
 /// # Errors
 ///
@@ -105,14 +103,14 @@ pub fn watch(handler: Weak<dyn ForkHandler>) -> io::Result<()> {
     Ok(())
 }
 
-/// The thread that exits or forks may have been cancelled (`pthread_cancel(3)`), and ends at calls of its own.
+/// A thread that exits or forks may have been cancelled (`pthread_cancel(3)`), and ends at system calls of its own.
 extern "C" fn at_exit() {
     uncancelled(tell_all_of_exit);
 }
 
 /// A program may exit with its devices open, and owes its peers the last answers.
 fn tell_all_of_exit() {
-    // Not locked any longer than that: who finds a mistake tells all of them.
+    // Do not hold the lock longer: a thread that finds a defect tells all handlers.
     let handlers = HANDLERS.try_lock().map(|all| all.iter().filter_map(Weak::upgrade).collect());
     let Some(handlers): Option<Vec<_>> = handlers else { return };
     let until = Instant::now() + TIMEOUT;
@@ -134,7 +132,7 @@ unsafe extern "C" fn in_child() {
     uncancelled(leave_all_to_parent);
 }
 
-/// Has all handlers be quiet until [`release`].
+/// Makes all handlers pause until [`release`].
 fn hold_all() {
     let handlers = HANDLERS.lock();
     let held = handlers.iter().filter_map(Weak::upgrade).map(|handler| {
@@ -142,7 +140,7 @@ fn hold_all() {
         Held { handler, quiet }
     });
     let held = held.collect();
-    // Two threads may fork at once; the second finds the list taken, and waits.
+    // Two threads may fork at once. The second finds the list locked, and waits.
     let mut forking = FORKING.lock();
     *forking = held;
     std::mem::forget((handlers, forking));
@@ -170,6 +168,6 @@ fn release() {
         FORKING.force_unlock();
         HANDLERS.force_unlock();
     }
-    // The last reference to a device may be among these; nothing is locked any more.
+    // These may hold the last reference to a device. Nothing is locked any more.
     drop(held);
 }

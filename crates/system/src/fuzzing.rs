@@ -1,5 +1,5 @@
-//! What other processes and the kernel write and this crate reads, as the fuzz targets reach it. In
-//! builds with `--cfg fuzzing` only.
+//! Reading of data that other processes and the kernel write, for the fuzz targets. Only in builds with `--cfg
+//! fuzzing`.
 
 use crate::addresses;
 use crate::memory::parse_maps_line;
@@ -7,7 +7,7 @@ use crate::registry::connections;
 use crate::registry::record::RECORD_WORDS;
 use crate::registry::{CallRecord, RefusalRecord};
 
-/// A record of the registry, and the sentence that `transom explain` makes of it.
+/// A record of the registry, and its sentence in `transom explain`.
 pub fn registry_record(words: &[u64; RECORD_WORDS]) {
     if let Some(record) = RefusalRecord::from_words(words) {
         assert!(!record.to_string().is_empty());
@@ -24,12 +24,12 @@ pub fn maps_line(line: &[u8]) {
     parse_maps_line(line);
 }
 
-/// An entry of the file of ports, which another process wrote: a port, a connection, or neither.
+/// An entry of the file of ports, written by another process: a port, a connection, or neither.
 pub fn ports_entry(words: &[u64; 8]) {
     connections::fuzz(words);
 }
 
-/// What the kernel answers about interfaces and addresses.
+/// The kernel's answer about interfaces and addresses.
 pub fn netlink_answer(part: &[u8]) {
     addresses::fuzz_netlink(part);
 }

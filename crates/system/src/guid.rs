@@ -1,22 +1,22 @@
 //! The GUIDs of this host's device.
 //!
-//! The system image GUID is the host's: the same for all its processes and from one boot to the next, and
-//! another one on every other host. It comes from the first of these that there is:
+//! The system image GUID belongs to the host. All its processes have the same one, from one boot to the next, and every
+//! other host has another one. It is made of the first of these that exists:
 //!
-//! 1. the machine ID (`machine-id(5)`), which is not to be shown and so is the key of a keyed hash;
-//! 2. the MAC address of a network interface, if its maker gave it: what is assigned locally, as in
-//!    containers, is the same on many hosts;
+//! 1. the machine ID (`machine-id(5)`), which must not be shown and so is the key of a keyed hash;
+//! 2. the MAC address of a network interface, if its maker assigned it. A locally assigned one, as in containers, is
+//!    the same on many hosts;
 //! 3. the boot ID (`random(4)`), until the next boot;
 //! 4. the host's name.
 //!
-//! A container has its host's where it shows the host's machine ID, or has none and no interface of a maker's
-//! either. With a machine ID of its own it has one of its own; those of one image that has brought a machine ID
-//! along have the same on every host, as `machine-id(5)` warns.
+//! A container has its host's GUID if it shows the host's machine ID, or has no machine ID and no interface with a
+//! maker's address. With a machine ID of its own, it has a GUID of its own. Containers of an image that brings a
+//! machine ID along have the same GUID on every host, as `machine-id(5)` warns.
 //!
-//! The node GUID is that of a network namespace on this host: a device each, for each has queue pairs and
-//! communication ids of its own, by which peers know connections. All processes of a namespace have the same one.
-//! It is made of the host's identity and the namespace's number, which is the same from one boot to the next for
-//! the host's own as long as the kernel is, and which no two namespaces have at a time.
+//! The node GUID belongs to a network namespace on this host. Each namespace is a device, because each has its own
+//! queue pairs and communication ids, by which peers know connections. All processes of a namespace have the same one.
+//! It is made of the host's identity and the namespace's number. The host's own namespace keeps its number from one
+//! boot to the next, as long as the kernel stays the same. No two namespaces have the same number at a time.
 
 use std::fs;
 use std::hash::Hasher;
@@ -30,11 +30,11 @@ use std::sync::LazyLock;
 
 use crate::registry::network_namespace;
 
-/// What is hashed: with another text another number would come of the same machine ID.
+/// The text that is hashed. With another text, the same machine ID would give another number.
 const PURPOSE: &[u8] = b"transom node GUID";
 
-/// The bits of an EUI-64's first octet that say that it names one device, not a group, and that it was
-/// assigned locally, not by a maker.
+/// The bits of an EUI-64's first octet that mark it as naming one device, not a group, and as assigned locally, not by
+/// a maker.
 const GROUP: u64 = 1 << 56;
 const LOCAL: u64 = 1 << 57;
 
@@ -43,7 +43,7 @@ pub fn system_image_guid() -> u64 {
     from_identity(*IDENTITY, &[])
 }
 
-/// The GUID of the device, which is this network namespace's: an EUI-64 in host order.
+/// The GUID of the device. It belongs to this network namespace: an EUI-64 in host order.
 pub fn node_guid() -> u64 {
     static NAMESPACE: LazyLock<u64> = LazyLock::new(|| network_namespace().unwrap_or_default());
     of_namespace(*IDENTITY, *NAMESPACE)
@@ -51,7 +51,7 @@ pub fn node_guid() -> u64 {
 
 static IDENTITY: LazyLock<u128> = LazyLock::new(|| identity(Path::new("/")));
 
-/// What tells the host whose files are below `root` from others.
+/// Tells the host whose files are below `root` from others.
 fn identity(root: &Path) -> u128 {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let machine = ["etc/machine-id", "var/lib/dbus/machine-id"];
@@ -65,7 +65,7 @@ fn identity(root: &Path) -> u128 {
         .unwrap_or_else(|| hash(0, read(name).as_bytes()).into())
 }
 
-/// A number of 128 bits in hexadecimal digits; zero is none.
+/// A number of 128 bits in hexadecimal digits. Zero counts as none.
 fn number(text: &str) -> Option<u128> {
     let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u128::from_str_radix(text, 16).ok()).flatten().filter(|number| *number != 0)
@@ -107,7 +107,7 @@ fn hash(key: u128, text: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Files of a host, gone with this value.
+    /// Files of a host. Dropping this value removes them.
     struct Host(std::path::PathBuf);
 
     impl Host {
@@ -141,7 +141,7 @@ mod tests {
         Host::new(name).with("proc/sys/kernel/random/boot_id", boot)
     }
 
-    /// What it came to once it comes to for ever.
+    /// The expected value must never change.
     #[test]
     fn a_host_keeps_its_guid() {
         let host = Host::new("keeps").with("etc/machine-id", MACHINE);
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(more.guid(), host.guid());
     }
 
-    /// Numbers of namespaces are alike on all hosts.
+    /// Numbers of namespaces are the same on all hosts.
     #[test]
     fn namespaces_differ_on_a_host_and_between_hosts() {
         let hosts = [1, 2].map(|host| [1, 2].map(|number| of_namespace(host, number)));
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Images come with such files, and containers with such addresses.
+    /// Images contain such files, and containers have such addresses.
     #[test]
     fn what_tells_no_host_from_another_is_passed_over() {
         let alone = booted("alone").guid();

@@ -1,42 +1,42 @@
-//! Who is told what becomes of a process: it forks, it exits, or it finds a mistake of its own.
+//! The listeners for a process's fork, exit, or own defect.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::lock::ShortMutex;
 
-/// Something of this process's, a device, that is told what becomes of the process.
+/// An object of this process, a device, that hears of the process's fork, exit or failure.
 pub trait ForkHandler: Send + Sync {
-    /// The process is about to fork: waits until nothing of this is in the middle of something, though
-    /// no longer than until `until`, and has it stay so. False if that was in vain.
+    /// The process is about to fork: waits until all work of this object has paused, at most until `until`, and keeps
+    /// it paused. False if it did not pause in time.
     fn hold(&self, until: Instant) -> bool;
 
     /// Ends [`ForkHandler::hold`].
     ///
     /// # Safety
     ///
-    /// That has returned true, in this thread or in the one that it is the copy of.
+    /// `hold` has returned true, in this thread or in the thread that it is the copy of.
     unsafe fn release(&self);
 
-    /// This is a forked child, and what is shared stays its parent's. It is called before
-    /// [`ForkHandler::release`], with no other thread in the process.
+    /// This is a forked child, and shared things stay its parent's. It is called before [`ForkHandler::release`], with
+    /// no other thread in the process.
     fn leave_to_parent(&self);
 
-    /// The program exits. Nobody waits longer than until `until`.
+    /// The program exits. Waits end at `until`.
     fn at_exit(&self, until: Instant);
 
-    /// The process has found a mistake in this library: nothing of this is used any more.
+    /// The process has found a defect in this library. Nothing of this object is used any more.
     fn fail(&self);
 
-    /// Whether it is a device of this process's own, which it has not inherited: one that has failed is to be
-    /// closed before another is opened.
+    /// Whether it is a device of this process's own, not an inherited one. A failed device must be closed before
+    /// another is opened.
     fn is_own_device(&self) -> bool;
 }
 
-/// Those who are told, of this process and of those it was forked from.
+/// The listeners, of this process and of those it was forked from.
 pub(crate) static HANDLERS: ShortMutex<Vec<Weak<dyn ForkHandler>>> = ShortMutex::new(Vec::new());
 
-/// Those who are told, as far as they are there.
+/// The listeners that still exist.
 pub(crate) fn handlers() -> Vec<Arc<dyn ForkHandler>> {
     HANDLERS.lock().iter().filter_map(Weak::upgrade).collect()
 }

@@ -1,5 +1,5 @@
-//! What a device needs of the machine and of its process, whatever it does with it: memory and copying,
-//! the memory and the register that processes share, the addresses, the clocks.
+//! The machine and the process, as a device needs them: memory and copying, the memory and the registry that processes
+//! share, the addresses, the clocks.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,12 +7,12 @@
 //! | [`clock`] | the clocks of the machine |
 //! | [`descriptor`] | descriptors that are kept have high numbers |
 //! | [`environment`] | the variables of the environment, where they may be obeyed |
-//! | [`failure`] | what a panic becomes: an error of the device |
+//! | [`failure`] | a panic becomes an error of the device |
 //! | [`file_limit`] | files that must not grow without end |
-//! | [`fork`] | who is told when the process forks or exits |
-//! | `guid` | what tells this host, and its device, from others |
+//! | [`fork`] | tells devices when the process forks or exits |
+//! | `guid` | the numbers that tell this host, and its device, from others |
 //! | [`lock`] | a lock for a handful of instructions |
-//! | [`log`] | events as lines on standard error, for whoever asks by `TRANSOM_LOG` |
+//! | [`log`] | events as lines on standard error, if you ask with `TRANSOM_LOG` |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | [`object_counts`] | how many objects each process has |
 //! | [`one_step`] | atomics on private memory, one after the other |
@@ -20,10 +20,10 @@
 //! | [`registered`] | how much memory each process has registered |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
-//! | `say` | what a person must know unasked; standard error, which never is the program's trouble |
+//! | `say` | messages that a person must get unasked, on standard error, without trouble for the program |
 //! | `shared_mapping` | mappings of files that processes share |
-//! | `signals` | calls of this library's that the program is to have no signal of |
-//! | [`trust`] | whether a path leads where nobody else decides what is there |
+//! | `signals` | calls of this library that must not send the program a signal |
+//! | [`trust`] | checks that nobody else decides what is at a path |
 //! | [`wait`] | waiting for descriptors, however few the process may have |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]

@@ -1,9 +1,8 @@
 //! A lock for a handful of instructions.
 //!
-//! A completion queue's lock is taken twice for every operation, once to add and once to take, and
-//! held for a copy of 40 bytes. Releasing this one is a plain store, where a lock that can put its
-//! waiters to sleep needs an atomic exchange: 15 ns less for each operation. Whoever finds it taken
-//! spins a little, then lets the holder run.
+//! A completion queue's lock is taken twice for every operation, once to add and once to take, and held for a copy of
+//! 40 bytes. Releasing this one is a plain store. A lock that can put its waiters to sleep needs an atomic exchange,
+//! which takes 15 ns more for each operation. A thread that finds it taken spins a little, then lets the holder run.
 
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -38,7 +37,7 @@ unsafe impl lock_api::RawMutex for ShortLock {
 }
 
 impl ShortLock {
-    /// Locks it after whoever has it.
+    /// Locks it after its current holder.
     #[cold]
     fn wait(&self) {
         let mut round = 0_u32;

@@ -1,8 +1,7 @@
-//! Events of this library as lines on standard error, for whoever asks by `TRANSOM_LOG`.
+//! Events of this library as lines on standard error, if you ask for them with `TRANSOM_LOG`.
 //!
-//! This is for programs that have no Rust but this library's: those of C, and the `transom` command. A
-//! Rust program that links the device in has the events in its own subscriber, and nothing here is put
-//! in its place.
+//! This is for programs that have no Rust but this library's: C programs, and the `transom` command. A Rust program
+//! that links the device has the events in its own subscriber, and nothing here replaces that.
 
 use std::fmt::{self, Write};
 
@@ -18,7 +17,7 @@ use crate::say::write_line;
 /// library's.
 ///
 /// # Errors
-/// `TRANSOM_LOG` is no level. A device does not open then either, and says so.
+/// `TRANSOM_LOG` is not a level. A device does not open then either, and says so.
 pub fn start() -> Result<(), NotAllowed> {
     if let Some(most) = level()? {
         // One that is there already stays.
@@ -41,7 +40,7 @@ fn parse(asked: &str) -> Option<LevelFilter> {
 
 /// Writes each event as a line.
 struct Lines {
-    /// What is written at most.
+    /// The least severe level that is written.
     most: LevelFilter,
 }
 
@@ -56,7 +55,7 @@ impl Subscriber for Lines {
 
     fn event(&self, event: &Event<'_>) {
         match *event.metadata().level() {
-            // What is said without being asked for looks the same here.
+            // Unasked messages look the same here.
             Level::ERROR => write_line(format_args!("transom:{}", Fields(event))),
             level => write_line(format_args!(
                 "transom[{}]: {}:{}",
@@ -95,7 +94,7 @@ struct Fields<'e, 'v>(&'e Event<'v>);
 
 impl fmt::Display for Fields<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What is written in the order of the fields.
+        /// Writes the fields in order.
         struct Writer<'a, 'f>(&'a mut fmt::Formatter<'f>, fmt::Result);
 
         impl Visit for Writer<'_, '_> {

@@ -1,10 +1,11 @@
-//! How many objects a process has of its device: in its segment, where others of its user may look.
+//! The number of objects that a process has of its device. It lies in its segment, where other processes of its user
+//! may look.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use strum::{EnumCount, VariantArray};
 
-/// What programs make on a device.
+/// The objects that programs make on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum ObjectKind {
     /// Protection domains, without parent domains.
@@ -57,7 +58,7 @@ impl ObjectCounts {
         self.0[kind as usize].fetch_add(1, AcqRel);
     }
 
-    /// One more, unless there are as many as there may be; false then.
+    /// Counts one more. False at the limit.
     #[must_use]
     pub fn add_below(&self, kind: ObjectKind, limit: u32) -> bool {
         let one_more = |count| (count < limit).then(|| count + 1);

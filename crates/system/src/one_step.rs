@@ -1,18 +1,18 @@
-//! Atomics on private memory, which the kernel copies: each a read and a write that nobody else's comes between
-//! (rule AT-09).
+//! Atomics on private memory, which the kernel copies. Each is a read and a write with no other access in between (rule
+//! AT-09).
 //!
-//! Whoever carries out an atomic of a device has the **turn** of that device meanwhile: its own process for what comes
-//! as a message, and each initiator that reaches its memory directly. It lies in the device's segment.
+//! A process that carries out an atomic of a device has the **turn** of that device meanwhile: the device's own process
+//! for a message, or an initiator that reaches its memory directly. The turn lies in the device's segment.
 //!
-//! Who has the turn may be killed or stopped at any instruction, and nobody waits for that:
+//! The holder of the turn may be killed or stopped at any instruction, and nobody waits for that:
 //!
-//! * of one that has died it is taken: no system call of it is under way any more;
-//! * of one that is stopped (by a signal or a debugger) it is taken too. Such a one is in no system call, but may stand
-//!   just before the one that writes. So that one is **revocable**: how many bytes it writes stands in the segment,
-//!   where the kernel reads it when the call begins. Whoever takes the turn first puts a zero there, and then makes sure
-//!   that the other is stopped. Whenever that goes on, it writes nothing, sees that, and begins anew.
+//! * if it has died, the turn is taken from it. No system call of it is under way any more;
+//! * if it is stopped (by a signal or a debugger), the turn is taken too. A stopped process is in no system call, but
+//!   may be just before the one that writes. So that write is **revocable**: its length stands in the segment, and the
+//!   kernel reads it when the call begins. A process that takes the turn first writes a zero there, and then makes sure
+//!   that the other is stopped. When that one goes on, it writes nothing, sees that, and begins again.
 //!
-//! One that waits for the kernel, or for a processor, is waited for.
+//! If it waits for the kernel or for a processor, others wait for it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -21,44 +21,44 @@ use transom_device::protection::{Announcer, PROCESSES, Waiter};
 
 use crate::fork;
 
-/// In so many rounds of waiting it is asked once what became of the one waited for.
+/// How many rounds a wait lasts until it checks once whether the other side is dead or stopped.
 const ASKS_EVERY: u32 = 64;
 /// Bytes of a word.
 const WORD: u64 = 8;
-/// In [`Write::length`]: it has not begun; a number of the turn is in the low bits.
+/// In [`Write::length`]: it has not begun. The low bits hold a number of the turn.
 const NOT_BEGUN: u64 = 1 << 63;
 
-/// How a caller waits for others, and knows of their threads.
+/// How a caller waits for others, and checks their threads.
 pub trait Others: Waiter {
-    /// Whether a thread of a process is stopped: then it is in no system call, and does not go on before it is
-    /// continued.
+    /// Whether a thread of a process is stopped. Then it is in no system call, and does not go on before somebody
+    /// continues it.
     fn is_stopped(&self, process: Announcer, thread: u32) -> bool;
 }
 
-/// The turn of a device, and what its holders write.
+/// The turn of a device, and the writes of its holders.
 #[repr(C)]
 pub struct OneStep {
-    /// Zero, or who has it: its slot, its generation, and a number that no other turn of it has.
+    /// Zero, or the holder: its slot, its generation, and a number that no other turn of it has.
     turn: AtomicU64,
     _apart: [u64; 7],
-    /// By the slots of processes, each of which writes one word at a time.
+    /// By the slots of processes. Each writes one word at a time.
     writes: [Write; PROCESSES],
 }
 
-/// What a process writes when it has the turn. The first two are what the kernel takes for a `struct iovec`.
+/// The write of a process that has the turn. The kernel takes the first two fields for a `struct iovec`.
 #[repr(C, align(64))]
 pub struct Write {
     /// Where its process has [`Write::value`].
     first: AtomicU64,
-    /// How many bytes: none if it was revoked.
+    /// How many bytes. None if it was revoked.
     length: AtomicU64,
     value: AtomicU64,
-    /// Which thread of the process it is; zero for one whose write cannot be revoked.
+    /// The thread of the process. Zero if its write cannot be revoked.
     thread: AtomicU32,
 }
 
 impl Write {
-    /// What the kernel is to be told, as a `struct iovec` of bytes to write from. It may change until then.
+    /// The `struct iovec` for the kernel, of bytes to write from. It may change until the call.
     pub fn vector(&self) -> *const libc::iovec {
         std::ptr::from_ref(self).cast()
     }
@@ -74,17 +74,17 @@ impl Write {
 pub enum Written {
     /// The word has the new value.
     All,
-    /// It is as it was, for the write was revoked.
+    /// The word is unchanged, because the write was revoked.
     Nothing,
 }
 
 const SLOT_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 33;
-/// As many bits of a generation as stand in a hazard cell.
+/// As many bits of a generation as a hazard cell holds.
 const GENERATION: u64 = (1 << 23) - 1;
 const NUMBER: u64 = (1 << GENERATION_SHIFT) - 1;
 
-/// Who has a turn.
+/// The holder of a turn.
 fn holder_of(turn: u64) -> Option<Announcer> {
     (turn != 0).then_some(Announcer {
         slot: (turn >> SLOT_SHIFT) as u8,
@@ -92,7 +92,7 @@ fn holder_of(turn: u64) -> Option<Announcer> {
     })
 }
 
-/// The number of this thread, which the kernel is asked for once.
+/// The number of this thread. The kernel is asked for it once.
 fn this_thread() -> u32 {
     thread_local!(static KNOWN: Cell<(u32, u64)> = const { Cell::new((0, 0)) });
     match KNOWN.get() {
@@ -105,10 +105,10 @@ fn this_thread() -> u32 {
     }
 }
 
-/// Whose the turn is, and whether what it writes can be revoked.
+/// The owner of a turn, and whether its write can be revoked.
 #[derive(Debug)]
 pub struct Holder<'a> {
-    /// The process, of which one thread at a time comes here.
+    /// The process. One thread of it at a time comes here.
     pub process: Announcer,
     /// It writes by [`Write::vector`].
     pub is_revocable: bool,
@@ -117,12 +117,12 @@ pub struct Holder<'a> {
 }
 
 impl OneStep {
-    /// Changes a word of the process that this is of: `read` reads it, `update` says what it becomes, and `write`
-    /// has the kernel write that. Answers the old value. If it is not changed, nothing is written.
+    /// Changes a word of the process that this belongs to: `read` reads it, `update` computes the new value, and
+    /// `write` makes the kernel write that. Returns the old value. If the value stays the same, nothing is written.
     ///
     /// # Errors
     ///
-    /// Those of `read` and `write`; the word is as it was.
+    /// The errors of `read` and `write`. The word is unchanged.
     pub fn change<E>(
         &self,
         mut holder: Holder<'_>,
@@ -153,14 +153,14 @@ impl OneStep {
         &self.writes[usize::from(process.slot)]
     }
 
-    /// Waits for the turn, and takes it from one who is stopped or dead; the turn.
+    /// Waits for the turn, and takes it from a holder that is stopped or dead. Returns the turn.
     fn take_turn(&self, holder: &mut Holder<'_>, others: &dyn Others) -> u64 {
         let Announcer { slot, generation } = holder.process;
         *holder.turns = holder.turns.wrapping_add(1);
         let turn = u64::from(slot) << SLOT_SHIFT
             | (u64::from(generation) & GENERATION) << GENERATION_SHIFT
             | *holder.turns & NUMBER;
-        // Known before it has the turn: whoever finds it stopped then asks for this.
+        // Publish this before taking the turn: a process that finds this one stopped asks for it.
         let write = self.write_of(holder.process);
         write.thread.store(if holder.is_revocable { this_thread() } else { 0 }, Relaxed);
         write.length.store(NOT_BEGUN | turn & NUMBER, Relaxed);
@@ -180,8 +180,8 @@ impl OneStep {
         turn
     }
 
-    /// Whether a turn may be taken from who has it: it is dead, or is stopped and writes nothing with this turn any
-    /// more.
+    /// Whether a turn may be taken from its holder: that is dead, or it is stopped and can no longer write with this
+    /// turn.
     fn may_be_taken(&self, turn: u64, others: &dyn Others) -> bool {
         let Some(process) = holder_of(turn) else { return true };
         if others.is_gone(process) {
@@ -195,9 +195,9 @@ impl OneStep {
         if !is_stopped() || self.turn.load(SeqCst) != turn {
             return false;
         }
-        // If it has another turn by now, it tries anew.
+        // If it has another turn by now, it tries again.
         write.length.store(0, SeqCst);
-        // A write that began before is over if it is stopped now, and none begins.
+        // If it is stopped now, a write that began before is over, and none begins.
         is_stopped()
     }
 
@@ -220,7 +220,7 @@ impl OneStep {
     }
 }
 
-/// Whether a wait asks in this round what became of the one waited for.
+/// Whether a wait checks the other side in this round.
 fn asks(round: u32) -> bool {
     round % ASKS_EVERY == ASKS_EVERY - 1
 }

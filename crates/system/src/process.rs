@@ -1,5 +1,5 @@
-//! This process among the others of its user: its slot in the registry, the memory that it shares, and
-//! its way to copy.
+//! This process among the others of its user: its slot in the registry, the memory that it shares, and its means to
+//! copy.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,28 +24,29 @@ use crate::say;
 use crate::segment::Segment;
 use crate::this_process::this_process;
 
-/// Why a word of private memory has not been changed.
+/// Why a word of private memory is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unchanged {
     /// It is not there any more.
     Gone,
-    /// The old value cannot be stored where it was to be.
+    /// The old value cannot be stored in its place.
     NotLanded,
 }
 
-/// This process, or in a forked child the one that it was forked from.
+/// This process. In a forked child, the one that it was forked from.
 pub struct ThisProcess {
     owner: Owner,
     claim: Claim,
     segment: Segment,
     copier: Copier,
-    /// One thread at a time has the turn of an atomic on private memory, here or at a peer: how many were tried for.
+    /// How many turns were tried for. One thread at a time has the turn of an atomic on private memory, here or at a
+    /// peer.
     turns: Mutex<u64>,
     maps: Maps,
 }
 
 impl ThisProcess {
-    /// Lets the others into a segment, by the slot that is claimed for it.
+    /// Lets the others into a segment, under its claimed slot.
     pub fn new(claim: Claim, segment: Segment, copier: Copier) -> Self {
         segment.hazards().attach(claim.announcer());
         segment.publish(claim.announcer().generation);
@@ -77,20 +78,19 @@ impl ThisProcess {
         &self.copier
     }
 
-    /// What it has mapped.
+    /// Its mappings.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
 
-    /// Whether it is the process that this one was forked from, and nothing may be done to what it
-    /// shares. It takes no system call.
+    /// Whether it is the process that this one was forked from. Then nothing that it shares may be changed. It takes no
+    /// system call.
     #[inline]
     pub fn is_inherited(&self) -> bool {
         self.owner.is_another()
     }
 
-    /// How many objects programs have made. Those that a forked child ends are its parent's, and stay
-    /// counted there.
+    /// How many objects programs have made. If a forked child ends some, they are its parent's, and stay counted there.
     pub fn objects(&self) -> &ObjectCounts {
         static OF_NOBODY: ObjectCounts = ObjectCounts::new();
         if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
@@ -100,7 +100,7 @@ impl ThisProcess {
     ///
     /// # Errors
     ///
-    /// [`MemoryGone`] if that is not mapped any more.
+    /// [`MemoryGone`] if the memory is not mapped any more.
     pub fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         let stored = match pieces {
             [piece] => {
@@ -143,13 +143,13 @@ impl ThisProcess {
         self.segment.one_step().change(holder, self, read, update, write)
     }
 
-    /// Has the kernel change eight bytes of private memory in one step among all atomics of its device (rule AT-09):
-    /// of this process, or of a peer by its segment and PID. The old value is stored at the address `landing` of this
-    /// process as well, if there is one.
+    /// Makes the kernel change eight bytes of private memory in one step among all atomics of its device (rule AT-09):
+    /// of this process, or of a peer by its segment and PID. The old value is also stored at the address `landing` of
+    /// this process, if there is one.
     ///
     /// # Errors
     ///
-    /// Why the word is as it was.
+    /// Why the word is unchanged.
     pub fn change_private(
         &self,
         peer: Option<(&Segment, u32)>,
@@ -200,7 +200,8 @@ impl ThisProcess {
         self.note(&Record::Connection(*record));
     }
 
-    /// Notes work that came to nothing, for `transom explain`: of a queue pair here, perhaps with one at the other end.
+    /// Notes work that came to nothing, for `transom explain`. It belongs to a queue pair here, and perhaps to one at
+    /// the other end.
     #[cold]
     pub fn note_work(&self, qp: u32, peer: u32, work: Option<Work>, fate: Fate) {
         let record = WorkRecord { time: clock::wall(), qp, peer, work, fate };
@@ -208,7 +209,7 @@ impl ThisProcess {
         self.note(&Record::Work(record));
     }
 
-    /// What a forked child meets is not noted: the records are its parent's.
+    /// A forked child notes nothing: the records are its parent's.
     fn note(&self, record: &Record) {
         if self.is_inherited() {
             return;
@@ -219,7 +220,7 @@ impl ThisProcess {
         }
     }
 
-    /// Wakes whoever waits by [`ThisProcess::wake_descriptor`].
+    /// Wakes everybody who waits by [`ThisProcess::wake_descriptor`].
     pub fn wake(&self) {
         if !self.is_inherited() {
             let _ = rustix::io::write(&self.claim.wake, &[0]);
@@ -235,8 +236,7 @@ impl ThisProcess {
         self.claim.wake.try_clone()
     }
 
-    /// A descriptor that names this process's device, and by which [`ThisProcess::is_named_by`] knows it
-    /// again.
+    /// A descriptor that names this process's device. [`ThisProcess::is_named_by`] recognizes it.
     ///
     /// # Errors
     ///
@@ -265,7 +265,7 @@ impl Others for ThisProcess {
             return false;
         };
         let state = std::fs::read(format!("/proc/{}/task/{thread}/stat", found.pid));
-        // Behind the name of the program, in which there may be anything.
+        // Search behind the name of the program, which may contain anything.
         let state = state.ok().and_then(|text| {
             let end = text.iter().rposition(|byte| *byte == b')')?;
             text.get(end + 2).copied()
@@ -274,18 +274,18 @@ impl Others for ThisProcess {
     }
 }
 
-/// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.
+/// Waiting: spin briefly, then yield. A longer wait is noted for `transom explain`, with the process waited for.
 impl Waiter for ThisProcess {
     fn pause(&self, round: u32, on: Option<Announcer>) {
         match round {
             0..64 => std::hint::spin_loop(),
-            // Each may take as long as all who want the processor have their turns.
+            // Each yield may take as long as the turns of all who want the processor.
             64..320 => std::thread::yield_now(),
             _ => {
                 if let Some(process) = on.and_then(|on| self.registry().process(on.slot)) {
                     self.claim.note_waiting(process.pid);
                 }
-                // The other side is stopped or starved: ask again a few thousand times a second.
+                // The other side is stopped or starved. Ask again a few thousand times a second.
                 std::thread::sleep(Duration::from_micros(200));
             }
         }

@@ -1,4 +1,5 @@
-//! How much memory a process has registered, by where it lies: in its segment, where others of its user may look.
+//! How much memory a process has registered, by its place. It lies in its segment, where other processes of its user
+//! may look.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -6,13 +7,13 @@ use transom_device::protection::Place;
 
 use crate::memory::Sharing;
 
-/// Bytes of the regions of one process. Those of two regions of the same memory count twice.
+/// Bytes of the regions of one process. If two regions share memory, it counts twice.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Registered {
     shared: AtomicU64,
     private: AtomicU64,
-    /// A [`Sharing`] and one; zero for no shared memory.
+    /// A [`Sharing`] plus one. Zero for no shared memory.
     sharing: AtomicU32,
 }
 
@@ -23,7 +24,7 @@ pub struct RegisteredMemory {
     pub shared: u64,
     /// Bytes of private memory.
     pub private: u64,
-    /// Which memory of the process is shared; none if it has no shared memory.
+    /// Which memory of the process is shared. `None` if it has no shared memory.
     pub sharing: Option<Sharing>,
 }
 
@@ -55,7 +56,7 @@ impl Registered {
         }
     }
 
-    /// What is registered now.
+    /// The amounts registered now.
     pub fn get(&self) -> RegisteredMemory {
         let sharing = self.sharing.load(Relaxed).checked_sub(1).and_then(Sharing::from_number);
         RegisteredMemory {

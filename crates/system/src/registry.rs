@@ -1,28 +1,28 @@
-//! The processes of this user that run a device, their last refusals, and what became of their packets.
+//! The processes of this user that run a device, their last refusals, and the fate of their packets.
 //!
-//! One small file per user and network namespace, in memory, mode 0600 in a directory of mode 0700. Each
-//! live process holds a lock on its slot; the kernel drops the lock when the process ends, however it
-//! ends, so what a killed process leaves can be told and cleaned up.
+//! One small file per user and network namespace, in memory, mode 0600 in a directory of mode 0700. Each live process
+//! holds a lock on its slot. The kernel drops the lock when the process ends, however it ends, so the remains of a
+//! killed process can be recognized and cleaned up.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `file` | the file: one slot for each process |
 //! | [`connections`] | ports and connections of the connection managers |
-//! | `directory` | where it lies, and removing what nobody uses any more |
-//! | `lock` | who is there |
-//! | `life` | how one learns that another has ended |
-//! | `presence` | what tells others that a process is there, and when it goes |
+//! | `directory` | its place, and the removal of those that nobody uses any more |
+//! | `lock` | tells which processes are there |
+//! | `life` | how a process learns that another has ended |
+//! | `presence` | tells others that a process is there, and when it goes |
 //! | `runs` | how many devices each run of a program has opened |
-//! | `watcher` | who watches the processes of a run |
-//! | `namespaces` | who reaches whom by the local link |
-//! | `holders` | what holds an object that was to be destroyed |
-//! | `noted` | what each process has noted for `transom explain`: the last records |
+//! | `watcher` | the watcher of a run's processes |
+//! | `namespaces` | which processes reach each other by the local link |
+//! | `holders` | the holders of an object that a program wants to destroy |
+//! | `noted` | each process's notes for `transom explain`: the last records |
 //! | `record` | an access that was refused, and the sentence it becomes |
 //! | `call` | a call that was refused at once, and its sentence |
 //! | `unconnected` | a connection that did not come about, and its sentence |
 //! | `work` | work that came to nothing, and its sentence |
-//! | `named` | numbers as a person reads them |
-//! | `counters` | what became of packets |
+//! | `named` | numbers in words |
+//! | `counters` | the fate of packets |
 
 mod call;
 pub mod connections;
@@ -58,7 +58,7 @@ pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
 pub use watcher::Watcher;
 pub use work::{Fate, Found, Work, WorkRecord};
 
-/// The number of this process's network namespace; of all that exist at a time, no two have the same.
+/// The number of this process's network namespace. No two that exist at the same time have the same.
 pub(crate) fn network_namespace() -> io::Result<u64> {
     namespaces::number("net")
 }

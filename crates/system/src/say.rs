@@ -1,13 +1,12 @@
-//! What this library says to the person who runs a program.
+//! Messages of this library to the person who runs a program.
 //!
-//! All that may be worth knowing is an event of `tracing`, which nobody hears unless he asks: a Rust
-//! program by its own subscriber, others by `TRANSOM_LOG` ([`log`](crate::log)). Few things the person must
-//! know without asking, for an errno does not tell what to do about them: a sentence of these is on
-//! standard error where nobody collects events.
+//! Everything of interest is an event of `tracing`. You get events only if you ask: in a Rust program with its own
+//! subscriber, elsewhere with `TRANSOM_LOG` ([`log`](crate::log)). You must know a few things without asking, because
+//! an errno does not tell what to do about them. If nobody collects events, such a sentence goes to standard error.
 //!
-//! The program is a stranger's, and may be a daemon whose log has gone. So nothing that becomes of a
-//! sentence is the program's trouble: what cannot be written is left unsaid. `eprintln!` would panic
-//! where it cannot write, wait where a pipe is full, and let SIGPIPE end a program of C.
+//! The program is a stranger's, and may be a daemon whose log has gone. So a message never becomes the program's
+//! trouble: if it cannot be written, it is dropped. `eprintln!` would panic if it cannot write, wait if a pipe is full,
+//! and let SIGPIPE end a C program.
 
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -20,11 +19,11 @@ use tracing::subscriber::NoSubscriber;
 use crate::environment;
 use crate::signals::without_signals;
 
-/// A longer sentence is cut off: what is no longer goes into a pipe in one piece.
+/// The longest sentence, in bytes. The rest is cut off, because only so much goes into a pipe in one piece.
 const LONGEST: usize = 1024;
 
-/// Says what the person who runs the program must know: an event of the highest level, or a sentence on
-/// standard error if nobody collects events.
+/// Tells the person who runs the program: by an event of the highest level, or by a sentence on standard error if
+/// nobody collects events.
 #[cold]
 pub fn say(sentence: fmt::Arguments<'_>) {
     if tracing::dispatcher::get_default(|collector| collector.is::<NoSubscriber>()) {
@@ -34,12 +33,12 @@ pub fn say(sentence: fmt::Arguments<'_>) {
     }
 }
 
-/// Says once where to ask why something was refused: where a person reads along, or a CI keeps what is written. Others'
-/// standard error is a file of theirs, or a program reads it; and whoever collects events has the reason itself.
+/// Tells once where to ask why something was refused, if a person reads along or a CI keeps the output. In other cases
+/// standard error is a file of the program's, or another program reads it. And a subscriber gets the reason itself.
 #[cold]
 pub(crate) fn hint() {
     static SAID: AtomicBool = AtomicBool::new(false);
-    // Once is enough, also where it is not said.
+    // Once is enough, even if it is not written.
     if SAID.swap(true, Relaxed) {
         return;
     }
@@ -48,7 +47,7 @@ pub(crate) fn hint() {
     say_to_whoever_reads(format_args!("{said} {pid}` says why"));
 }
 
-/// Says a sentence where a person reads along, or a CI keeps what is written.
+/// Writes a sentence if a person reads along, or a CI keeps the output.
 #[cold]
 pub fn say_to_whoever_reads(sentence: fmt::Arguments<'_>) {
     let collected = !tracing::dispatcher::get_default(|collector| collector.is::<NoSubscriber>());
@@ -60,7 +59,7 @@ pub fn say_to_whoever_reads(sentence: fmt::Arguments<'_>) {
 fn is_read_by_a_person() -> bool {
     let errno = transom_thread::errno();
     let is_terminal = std::io::stderr().is_terminal();
-    // The program's own, which a call that succeeds leaves as it is.
+    // The program's own errno. A call that succeeds leaves it as it is.
     transom_thread::set_errno(errno);
     is_terminal
 }
@@ -73,11 +72,11 @@ fn is_ci() -> bool {
 /// Writes a line to standard error. It takes no memory and no lock, and does not wait.
 pub(crate) fn write_line(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; LONGEST], length: 0 };
-    // Cut off is good enough, and so is what somebody's `Display` had to say before it failed.
+    // A cut line is good enough, and so is the part that a `Display` wrote before it failed.
     let _ = line.write_fmt(text);
     line.end();
-    // Ready means that a page fits into a pipe. What another thread of the program writes in between
-    // may still make this wait, as it makes that thread wait.
+    // Ready means that a page fits into a pipe. If another thread of the program writes in between, this may still
+    // wait, as that thread's writes do.
     // SAFETY: it is only asked and written to; one that the program has closed is answered as that.
     let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
     let mut ready = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
@@ -87,7 +86,7 @@ pub(crate) fn write_line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// A line as far as there is room for it.
+/// A line, up to its limit of bytes.
 struct Line {
     bytes: [u8; LONGEST],
     length: usize,
@@ -95,7 +94,7 @@ struct Line {
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // One byte is left for the end.
+        // Keep one byte for the end.
         let room = &mut self.bytes[self.length..LONGEST - 1];
         let taken = text.floor_char_boundary(room.len());
         room[..taken].copy_from_slice(&text.as_bytes()[..taken]);

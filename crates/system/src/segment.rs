@@ -1,8 +1,8 @@
-//! The memory a process shares with the others of its user: its key table, its queue pairs'
-//! summaries, the hazard cells, the turn of atomics, and the rings of its outgoing messages.
+//! The memory that a process shares with the others of its user: its key table, its queue pairs' summaries, the hazard
+//! cells, the turn of atomics, and the rings of its outgoing messages.
 //!
-//! It is an anonymous file (`memfd`) that others open by way of `/proc`, so it is gone with its last
-//! user and needs no room in `/dev/shm`. It is mostly holes: a page costs memory once it is used.
+//! It is an anonymous file (`memfd`) that others open through `/proc`, so it goes with its last user and needs no room
+//! in `/dev/shm`. It is mostly holes: a page costs memory only once it is used.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ use crate::registered::{Registered, RegisteredMemory};
 use crate::registry::Process;
 use crate::shared_mapping::map_shared;
 
-/// Slots of a key table: enough for the promised regions and windows together.
+/// Slots of a key table: enough for the advertised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
 /// Queue pair indexes of a process.
 pub const QP_SLOTS: usize = 1 << 16;
@@ -37,29 +37,29 @@ const MAGIC: u64 = u64::from_le_bytes(*b"transom1");
 /// The first page of a segment.
 #[repr(C, align(4096))]
 pub struct Header {
-    /// [`MAGIC`] once everything below is in place.
+    /// [`MAGIC`] once everything below is ready.
     magic: AtomicU64,
     /// The process.
     pub pid: AtomicU32,
     /// Its stay in its registry slot.
     pub generation: AtomicU32,
-    /// Its device is closed; the process may go on.
+    /// Its device is closed. The process may go on.
     pub departed: AtomicU32,
-    /// How the process wants to be woken for new messages, as [`Wakeup`] has it; zero for not at all.
+    /// How the process wants to be woken for new messages, as a [`Wakeup`]. Zero for not at all.
     armed: AtomicU32,
-    /// How often its threads that sleep on this word have been woken; see [`Header::wake_sleepers`].
+    /// How often the threads that sleep on this word have been woken; see [`Header::wake_sleepers`].
     wake_ups: AtomicU32,
-    /// An address that is readable in the process while it lives: where it sees this header.
+    /// An address that is readable in the process while it lives: its own address of this header.
     pub probe: AtomicU64,
     /// How many key slots have memory.
     pub open_keys: AtomicU32,
     /// How many multicast groups have members in this process.
     pub groups: AtomicU32,
-    /// Set if the process wants requests as messages only, because it looks at each.
+    /// Set if every request must come as a message, because the process looks at each.
     pub by_message: AtomicU32,
-    /// The descriptor there of the file of the process's shared memory, plus one; zero for none.
+    /// The process's descriptor of the file of its shared memory, plus one. Zero for none.
     pub shared_memory: AtomicU32,
-    /// Names the file that the process writes what crosses its links to; zero for none.
+    /// Identifies the file of the process's capture. Zero for none.
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
     pub inbox: [AtomicU64; PROCESSES / 64],
@@ -69,7 +69,7 @@ pub struct Header {
     pub registered: Registered,
 }
 
-/// How a process is woken for what has come.
+/// How a process is woken for new messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Wakeup {
@@ -80,15 +80,15 @@ pub enum Wakeup {
 }
 
 impl Header {
-    /// Has the process woken in this way for what comes from now on.
+    /// Makes others wake the process in this way for everything that comes from now on.
     pub fn arm(&self, wakeup: Wakeup) {
         self.armed.store(wakeup as u32, SeqCst);
     }
 
-    /// Notes that the process in `slot` has something for this one; how it is to be woken for it, if at all. What
-    /// a process writes there that knows other ways is for its pipe.
+    /// Signals that the process in `slot` has something for this one. Returns how to wake it, if at all. An unknown
+    /// value there counts as the pipe.
     ///
-    /// In one order with [`Header::arm`] and [`Header::take_told`]: one of the two sides sees the other.
+    /// This is in one order with [`Header::arm`] and [`Header::take_told`]: one of the two sides sees the other.
     #[inline]
     pub fn tell(&self, slot: usize) -> Option<Wakeup> {
         self.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
@@ -102,25 +102,25 @@ impl Header {
         }
     }
 
-    /// Takes a word out of `inbox`: after [`Header::arm`] this either sees what has come, or its sender sees
-    /// that the process is to be woken.
+    /// Takes a word out of `inbox`. After [`Header::arm`], either this sees the new message, or its sender sees that it
+    /// has to wake the process.
     #[inline]
     pub fn take_told(&self, word: usize) -> u64 {
         let bits = &self.inbox[word];
         if bits.load(SeqCst) == 0 { 0 } else { bits.swap(0, SeqCst) }
     }
 
-    /// What [`Header::sleep`] is to be told, asked before it is looked whether there is something already.
+    /// The argument for [`Header::sleep`]. Read it before you check whether there is something already.
     pub fn wake_ups(&self) -> u32 {
         self.wake_ups.load(SeqCst)
     }
 
-    /// Sleeps until somebody calls [`Header::wake_sleepers`]; not at all if somebody has since `wake_ups` was
-    /// asked for.
+    /// Sleeps until somebody calls [`Header::wake_sleepers`]. Returns at once if somebody did since `wake_ups` was
+    /// read.
     ///
     /// # Errors
     ///
-    /// `EINTR` after a signal whose handler does not have system calls restarted (`sigaction(2)`).
+    /// `EINTR` after a signal whose handler does not restart system calls (`sigaction(2)`).
     pub fn sleep(&self, wake_ups: u32) -> rustix::io::Result<()> {
         match futex::wait(&self.wake_ups, futex::Flags::empty(), wake_ups, None) {
             Err(rustix::io::Errno::AGAIN) => Ok(()),
@@ -128,28 +128,27 @@ impl Header {
         }
     }
 
-    /// Wakes up to so many threads of the process that sleep; how many there were.
+    /// Wakes up to so many sleeping threads of the process. Returns their number.
     pub fn wake_sleepers(&self, most: u32) -> usize {
         self.wake_ups.fetch_add(1, SeqCst);
         futex::wake(&self.wake_ups, futex::Flags::empty(), most).unwrap_or(0)
     }
 }
 
-/// What the ends of a ring tell each other beside its records.
+/// The signals between the ends of a ring, beside its records.
 #[repr(C, align(128))]
 pub struct RingPositions {
-    /// Which stay of the consumer's slot the ring is for.
+    /// The stay of the consumer's slot that the ring is for.
     pub consumer: AtomicU32,
-    /// The producer can copy from the consumer's memory, and to it.
+    /// The producer can copy from and to the consumer's memory.
     pub direct: AtomicU32,
     /// The producer waits for room.
     pub full: AtomicU32,
-    /// The consumer looks at both rings by itself, and need not be told of what is in them; this is in
-    /// that of requests.
+    /// The consumer watches both rings, so the producer need not signal. Only the one of the request ring is used.
     pub watched: AtomicU32,
-    /// Both ends read the above for each record, so what is written for each is away from it.
+    /// Both ends read the fields above for each record, so the fields written for each record are kept away from them.
     _apart: [u8; 112],
-    /// How far the consumer is, in bytes, counting up for ever. Written by it.
+    /// The consumer's position, in bytes, counting up for ever. The consumer writes it.
     pub head: AtomicU64,
 }
 
@@ -159,7 +158,7 @@ struct Ring {
     bytes: [u8; RING_BYTES],
 }
 
-/// The whole layout. Everything in it is atomics or, in rings, bytes reached by pointer only.
+/// The whole layout. Everything in it is atomic or, in rings, bytes that are reached only by pointers.
 #[repr(C)]
 struct Layout {
     header: Header,
@@ -177,7 +176,7 @@ struct Layout {
 pub struct Segment {
     layout: NonNull<Layout>,
     file: OwnedFd,
-    /// Of its keys, which have one permutation as long as it lives.
+    /// The recent slots of its keys, which have one permutation as long as it lives.
     recent: RecentSlots,
 }
 
@@ -187,7 +186,7 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
-/// Which of the two rings towards a process.
+/// The two rings towards a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingKind {
     /// Requests of the segment's owner.
@@ -232,8 +231,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// How many objects a process has that is found in the registry; nothing if it cannot be looked
-    /// into.
+    /// The object counts of a process in the registry. `None` if its segment cannot be read.
     pub fn objects_of(process: &Process) -> Option<ObjectCounts> {
         if !process.is_near {
             return None;
@@ -243,7 +241,7 @@ impl Segment {
         Some(segment.header().objects.copy())
     }
 
-    /// How much memory a process has registered that is found in the registry; nothing if it cannot be looked into.
+    /// The registered memory of a process in the registry. `None` if its segment cannot be read.
     pub fn registered_by(process: &Process) -> Option<RegisteredMemory> {
         if !process.is_near {
             return None;
@@ -275,9 +273,9 @@ impl Segment {
         Identity::of(&self.file).is_ok_and(|ours| ours.is_behind(descriptor))
     }
 
-    /// Has the kernel let nothing be changed from here any more, in a forked child. It only makes a
-    /// system call, for locks of the parent's other threads may be held for ever here; and that takes
-    /// no memory, as it is one mapping before and after.
+    /// In a forked child, makes the kernel forbid all changes from here. It only makes a system call, because locks of
+    /// the parent's other threads may be held for ever here. The call takes no memory: it is one mapping before and
+    /// after.
     pub fn protect(&self) {
         // SAFETY: the mapping is this value's own, and in a forked child nothing writes to it. Where the
         // kernel refuses, nothing is lost for that reason.
@@ -312,7 +310,7 @@ impl Segment {
         unsafe { &(*self.layout.as_ptr()).hazards }
     }
 
-    /// Whose turn it is to change a word of the process's private memory.
+    /// The turn to change a word of the process's private memory.
     #[inline]
     pub fn one_step(&self) -> &OneStep {
         // SAFETY: as in `header`.
@@ -407,7 +405,7 @@ impl Drop for Segment {
 mod tests {
     use super::*;
 
-    /// What is told just before a process sleeps is not left lying: it is woken, or has seen it.
+    /// A signal sent just before a process sleeps is not left lying: the process is woken, or has seen it.
     #[test]
     fn who_tells_and_who_is_about_to_sleep_do_not_miss_each_other() {
         let rounds = if cfg!(miri) { 40 } else { 2_000 };
@@ -421,7 +419,7 @@ mod tests {
                 header.take_told(slot / 64) == 1 << (slot % 64)
             };
             let seen = std::thread::scope(|scope| {
-                // The one or the other begins first.
+                // Each of the two begins first in turn.
                 let both = match round % 2 {
                     0 => [scope.spawn(tell), scope.spawn(sleep)],
                     _ => [scope.spawn(sleep), scope.spawn(tell)],

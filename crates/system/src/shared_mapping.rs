@@ -6,12 +6,12 @@ use std::ptr::{NonNull, null_mut};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
-/// Maps a part of a file, which is as long, to be read and written, where the kernel finds room. It takes memory as
-/// far as it is used.
+/// Maps a part of a file of that length for reading and writing, at an address the kernel chooses. It takes memory only
+/// as far as it is used.
 ///
-/// A program may have the kernel lock all that it maps from now on (`mlockall(2)`). Of a file that is mostly holes
-/// that would take memory for all of it, or be refused for its length. So only a page is mapped so, which then is not
-/// locked any more, and grows to all of it as it is.
+/// A program may have all future mappings locked (`mlockall(2)`). For a file that is mostly holes, this would take
+/// memory for all of it, or be refused for its length. So only one page is mapped that way. That page is then unlocked,
+/// and the mapping grows to full size in that state.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub(crate) fn map_shared(file: impl AsFd, offset: u64, length: usize) -> io::Res
     // where it finds room for more.
     let mapped = unsafe {
         let first = rustix::mm::mmap(null_mut(), page, rights, flags, file, offset)?;
-        // What cannot be let go of is locked then, and takes memory.
+        // If it cannot be unlocked, it stays locked, and takes memory.
         let _ = rustix::mm::munlock(first, page);
         rustix::mm::mremap(first, page, length, MremapFlags::MAYMOVE).inspect_err(|_| {
             let _ = rustix::mm::munmap(first, page);

@@ -1,13 +1,13 @@
-//! Calls of this library's that the program is to have no signal of.
+//! Calls of this library that must not send the program a signal.
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-/// Makes a call that writes for this library, without the signals that would end or stop a program for
-/// it: nobody reads the pipe any more, the file is as long as the program's limit allows
-/// (`ulimit -f`), or another job has the terminal. The call's own error says so.
+/// Makes a call that writes for this library, without the signals that would end or stop the program: the pipe has no
+/// reader, the file has reached the program's size limit (`ulimit -f`), or another job has the terminal. The call's own
+/// error tells.
 pub(crate) fn without_signals<T>(call: impl FnOnce() -> T) -> T {
-    /// What a write may bring upon the thread that writes.
+    /// The signals that a write may send to its thread.
     const OF_WRITES: [libc::c_int; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU];
     let empty = || {
         let mut set = MaybeUninit::uninit();
@@ -29,8 +29,8 @@ pub(crate) fn without_signals<T>(call: impl FnOnce() -> T) -> T {
         libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
     }
     let result = call();
-    // One that waited before is the program's; the others are of this call. By its number, for the C
-    // library's function is a cancellation point.
+    // If the signal was pending before, it is the program's; the others are this call's. It is made by its number,
+    // because the C library's function is a cancellation point.
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // The kernel's sets have 64 signals, the C library's more.
     const KERNEL_SET: usize = 8;

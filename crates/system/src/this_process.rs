@@ -1,16 +1,15 @@
-//! The number of this process, of whose own memory the kernel is asked to copy, without asking for it
-//! each time: `getpid(2)` is a fifth of what a copy of eight bytes takes.
+//! The PID of this process, kept so that copying within the process need not ask for it each time: `getpid(2)` takes a
+//! fifth of the time of a copy of eight bytes.
 //!
-//! A number kept in ordinary memory would be the parent's in a forked child, which would then copy from
-//! and to its parent's memory. So it is kept in a page that the kernel empties in every child with memory
-//! of its own, however it was made.
+//! In ordinary memory, a forked child would find its parent's PID, and would copy from and to its parent's memory. So
+//! it is kept in a page that the kernel empties in every child with memory of its own, however that was made.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Where the number is kept; none if the kernel does not empty pages (before Linux 4.14).
+/// The place of the PID. `None` if the kernel does not empty pages (before Linux 4.14).
 static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
 
 /// The number of this process.

@@ -1,9 +1,9 @@
-//! Whether a path leads where nobody but this user and root decides what is there.
+//! Checks that nobody but this user and root decides what is at a path.
 //!
-//! Whoever may write to a directory can put something else in the place of what is in it, and so can whoever owns
-//! one of the directories above. A program that takes a directory from its environment may have been given that of
-//! another user: by `su`, which keeps the environment, or by `sudo -E`. What is made or looked up there is then that
-//! user's to exchange, however private the last directory is.
+//! A user who may write to a directory can replace everything in it, and so can the owner of a directory above. A
+//! program that takes a directory from its environment may have another user's: by `su`, which keeps the environment,
+//! or by `sudo -E`. That user could then replace everything made or looked up there, however private the last directory
+//! is.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io::{self, ErrorKind};
@@ -21,8 +21,8 @@ pub struct Trusted {
 }
 
 impl Trusted {
-    /// This user, root, and whoever has the root directory: the loader and the C library are his too. In a user
-    /// namespace that root is not in, root's files seem to be that user's.
+    /// This user, root, and the owner of the root directory, who owns the loader and the C library too. In a user
+    /// namespace without root, root's files appear to belong to that owner.
     pub fn this_user_and_root() -> Self {
         let user = rustix::process::geteuid().as_raw();
         let of_root = fs::symlink_metadata("/").map(|root| root.uid());
@@ -35,25 +35,25 @@ impl Trusted {
         self
     }
 
-    /// What is at `path`, by a path without links that nobody else can lead elsewhere.
+    /// The real path of `path`: without links, and nobody else can redirect it.
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` if somebody else can, with who and where.
+    /// `PermissionDenied` if somebody else can, with the user and the place.
     pub fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
         let real = path.canonicalize()?;
-        // From the root down: once a directory is trusted, nobody else exchanges what is in it.
+        // From the root down: once a directory is trusted, nobody else can replace its content.
         let parts: Vec<_> = real.ancestors().collect();
         parts.iter().rev().try_for_each(|part| self.check(part, &fs::symlink_metadata(part)?))?;
         Ok(real)
     }
 
-    /// The same of a directory, which is made if need be, for this user alone, as are those above it. Nothing is made
-    /// where somebody else decides.
+    /// The same for a directory. Makes it if necessary, and those above it, for this user alone. Makes nothing where
+    /// somebody else decides.
     ///
     /// # Errors
     ///
-    /// As [`Trusted::real_path`], and what keeps it from being made.
+    /// As for [`Trusted::real_path`], and the error of making it.
     pub fn directory(&self, path: &Path) -> io::Result<PathBuf> {
         match self.real_path(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -83,7 +83,7 @@ impl Trusted {
         // A group of a user's own has the user's number.
         let by_group = found.mode() & GROUP_WRITES != 0 && found.gid() != found.uid();
         let is_shared = by_group || found.mode() & OTHERS_WRITE != 0;
-        // Nobody renames or removes what is another's there.
+        // There, nobody renames or removes what belongs to another.
         let is_sticky = found.is_dir() && found.mode() & STICKY != 0;
         if is_shared && !is_sticky {
             return refuse(format!(
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of the test's own, gone with this value.
+    /// A directory of the test's own. Dropping this value removes it.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -146,7 +146,7 @@ mod tests {
         let link = scratch.0.join("link");
         symlink(&below, &link).expect("a link");
         refusal(trusted.real_path(&link));
-        // Where nobody renames what is another's.
+        // A directory in which nobody renames what belongs to another.
         fs::set_permissions(&open, Permissions::from_mode(0o1777)).expect("our own");
         assert_eq!(trusted.real_path(&link).expect("it is ours"), below);
         let made = trusted.directory(&link.join("new/er")).expect("it can be made");

@@ -1,10 +1,10 @@
-//! Valgrind has an allocator of its own, and knows of each byte what became of it.
+//! Detects valgrind, which replaces the allocator and tracks every byte.
 
 #[cfg(not(miri))]
 use std::arch::asm;
 
-/// Whether valgrind runs this process. It answers to instructions that do nothing elsewhere (`valgrind.h`, which
-/// it wants to be asked by).
+/// Whether valgrind runs this process. Valgrind answers to instructions that do nothing elsewhere. `valgrind.h` defines
+/// them.
 pub(crate) fn is_under_valgrind() -> bool {
     // `VG_USERREQ__RUNNING_ON_VALGRIND`, and five arguments that it does not have.
     let request: [u64; 6] = [0x1001, 0, 0, 0, 0, 0];

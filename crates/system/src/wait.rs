@@ -1,4 +1,4 @@
-//! Waiting for descriptors, however few the process may have: [`transom_thread::poll`] in the types of `rustix`.
+//! Waits for descriptors, even if the process may have only few: [`transom_thread::poll`] in the types of `rustix`.
 
 use rustix::event::{PollFd, Timespec};
 use rustix::io::Errno;
@@ -7,8 +7,8 @@ use rustix::io::Errno;
 const _: () = assert!(size_of::<PollFd<'_>>() == size_of::<libc::pollfd>());
 const _: () = assert!(align_of::<PollFd<'_>>() == align_of::<libc::pollfd>());
 
-/// As [`rustix::event::poll`], for descriptors that can be read or written, also where the process may have fewer
-/// descriptors than these.
+/// As [`rustix::event::poll`], for descriptors that can be read or written. It works even if the process's limit of
+/// descriptors is below their number.
 pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Result<usize> {
     let timeout =
         timeout.map(|it| libc::timespec { tv_sec: it.tv_sec, tv_nsec: it.tv_nsec as libc::c_long });

@@ -1,4 +1,4 @@
-//! What becomes of a program that exits.
+//! Devices of a program that exits.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use transom_system::fork::{ForkHandler, watch};
 
-/// Says that this is the process that a test started for itself.
+/// Marks a process that a test started for itself.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
-/// What that ends with when it has been told of the mistake.
+/// The exit code of that process when it has been told of the defect.
 const TOLD: i32 = 9;
 
-/// A device that makes a mistake when the program exits.
+/// A device with a defect when the program exits.
 struct Mistaken;
 
 impl ForkHandler for Mistaken {
@@ -37,7 +37,7 @@ impl ForkHandler for Mistaken {
     }
 }
 
-/// The devices fail, and nobody waits for what they were at.
+/// The devices fail, and nobody waits for their current work.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
 fn a_mistake_at_exit_keeps_no_program_from_its_end() {

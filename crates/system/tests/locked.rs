@@ -10,8 +10,8 @@ fn locked() -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// What processes share is mostly holes, which take no memory then either, and are not refused where little may be
-/// locked; neither where all is locked that there will be, nor where all is that there is, be it a peer's.
+/// The memory that processes share is mostly holes. The holes take no memory even then, and are not refused if little
+/// may be locked. This holds if all future memory is locked, and if all present memory is, also for a peer's memory.
 #[test]
 fn holes_take_no_memory_where_all_is_locked() {
     // SAFETY: takes flags.

@@ -10,7 +10,8 @@ fn addresses() -> u64 {
     pages * transom_system::memory::page_size()
 }
 
-/// Shared memory has addresses twice, for the program and for the device: without room for both, all is private.
+/// Shared memory needs addresses twice, for the program and for the device. Without room for both, all memory is
+/// private.
 #[test]
 fn memory_is_private_where_there_are_too_few_addresses() {
     let limit = rustix::process::getrlimit(Resource::As);

@@ -10,8 +10,8 @@ pub fn is_multicast(gid: &GroupGid) -> bool {
     ip(gid).is_multicast()
 }
 
-/// Whether a group may have members on other hosts: all but those of IPv6 whose scope is the interface
-/// (RFC 4291, section 2.7).
+/// Whether a group may have members on other hosts. All may, except IPv6 groups of interface scope (RFC 4291, section
+/// 2.7).
 pub fn leaves_host(group: &GroupGid) -> bool {
     group[0] != 0xff || group[1] & 0xf > 1
 }

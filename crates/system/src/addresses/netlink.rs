@@ -1,7 +1,7 @@
 //! The interfaces and addresses of this network namespace, as the kernel lists them.
 //!
-//! `getifaddrs` would say less: not which IPv6 addresses are temporary or still being tested, and
-//! `/sys/class/net` may be that of another namespace.
+//! `getifaddrs` would tell less: it does not say which IPv6 addresses are temporary or still being tested. And
+//! `/sys/class/net` may show another namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub(super) struct Interface {
     pub(super) hardware: Hardware,
 }
 
-/// A hardware address, with zeros behind: no kind is longer than the kernel's `MAX_ADDR_LEN`.
+/// A hardware address, padded with zeros. No kind is longer than the kernel's `MAX_ADDR_LEN`.
 pub(super) type Hardware = [u8; 32];
 
 /// An address of an interface that may be used as a source.
@@ -34,7 +34,7 @@ pub(super) struct Assigned {
     pub(super) address: IpAddr,
 }
 
-/// Bytes for one answer of the kernel, which never sends more than 32 KiB at once.
+/// The size of the buffer for one answer, in bytes. The kernel never sends more than 32 KiB at once.
 const ANSWER: usize = 64 << 10;
 
 /// `struct nlmsghdr`.
@@ -60,14 +60,13 @@ impl Watch {
         self.0.as_fd()
     }
 
-    /// Whether anything was told since the last call. What it was does not matter: the lists are
-    /// read anew.
+    /// Whether any message came since the last call. Its content does not matter: the lists are read again.
     pub(super) fn drain(&self) -> bool {
         let mut told = false;
         let mut answer = [0; 4096];
         loop {
             match rustix::net::recv(&self.0, &mut answer, RecvFlags::DONTWAIT) {
-                // More was told than the socket could hold.
+                // There were more messages than the socket could hold.
                 Ok(_) | Err(Errno::NOBUFS) => told = true,
                 Err(Errno::INTR) => {}
                 Err(_) => return told,
@@ -116,7 +115,7 @@ fn dump(socket: &OwnedFd, kind: u16, mut each: impl FnMut(&[u8])) -> io::Result<
     }
 }
 
-/// Hands out the bodies of the messages in a part of an answer; whether it is the last part.
+/// Hands out the bodies of the messages in a part of an answer. Returns whether it is the last part.
 fn is_last(mut part: &[u8], each: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     while let Some((kind, body, after)) = message(part) {
         match i32::from(kind) {
@@ -132,7 +131,7 @@ fn is_last(mut part: &[u8], each: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A part of an answer, as the fuzz target has it: whatever it says, no more comes of it than it has bytes for.
+/// A part of an answer, for the fuzz target. Whatever it says, it yields no more than it has bytes for.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(part: &[u8]) {
     let mut count = 0;
@@ -144,7 +143,7 @@ pub(crate) fn fuzz(part: &[u8]) {
     assert!(count <= part.len() / HEADER);
 }
 
-/// The type and body of the first message, and what follows it.
+/// The type and body of the first message, and the rest behind it.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -204,8 +203,8 @@ fn assigned(body: &[u8]) -> Option<Assigned> {
         }
         _ => return None,
     };
-    // Not yet known to be nobody else's, or not for new connections. A link-local one is made of the hardware
-    // address, and its place in the table is not to depend on how long ago the interface came up.
+    // Skip an address that is still being tested, or that is not for new connections. A link-local one is made of the
+    // hardware address. Its place in the table must not depend on how long ago the interface came up.
     let unusable = match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => libc::IFA_F_DADFAILED,
         _ => libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED | libc::IFA_F_DEPRECATED,
@@ -220,7 +219,7 @@ fn assigned(body: &[u8]) -> Option<Assigned> {
 mod tests {
     use super::*;
 
-    /// The kernel has none below -4095, but the number's own range ends elsewhere.
+    /// The kernel has no error number below -4095, but the type has a larger range.
     #[test]
     fn an_error_of_any_number_is_an_error() {
         for code in [-libc::EPERM, 0, i32::MAX, i32::MIN] {

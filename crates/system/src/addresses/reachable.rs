@@ -1,5 +1,5 @@
-//! Whether packets can be sent to an address: asked when a queue pair or an address handle gets it, as
-//! the kernel's drivers do, for what is sent into the void looks like loss.
+//! Checks whether packets can be sent to an address, when a queue pair or an address handle gets it, as the kernel's
+//! drivers do. Otherwise sending to nowhere would look like loss.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use transom_wire::packet::PORT;
 
 use super::{gid, ip, is_multicast};
 
-/// An address that no packets can be sent to.
+/// An address to which no packets can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable {
     address: IpAddr,
@@ -25,14 +25,14 @@ enum Why {
     Group,
     /// It stands for all hosts of a network.
     Broadcast,
-    /// It counts on one link only, and the source is on none.
+    /// It is valid on one link only, and the source is on none.
     OtherLink,
-    /// The kernel has no way to it, for this reason.
+    /// The kernel has no route to it, for this reason.
     NoRoute(i32),
 }
 
 impl Why {
-    /// What the address itself shows, of one that is not this host's.
+    /// What the address itself shows, if it is not this host's.
     fn at_sight(gid: &[u8; 16]) -> Option<Self> {
         match ip(gid) {
             _ if is_multicast(gid) => Some(Self::Group),
@@ -45,7 +45,7 @@ impl Why {
 }
 
 impl Unreachable {
-    /// The one of a GID that has this error number.
+    /// The error for a GID and this error number.
     pub(crate) fn for_errno(gid: [u8; 16], errno: i32) -> Self {
         let why = Why::at_sight(&gid).unwrap_or(match errno {
             libc::EINVAL => Why::Broadcast,
@@ -59,7 +59,7 @@ impl Unreachable {
         gid(self.address)
     }
 
-    /// The error number that a verb answers.
+    /// The errno of the verb.
     pub fn errno(&self) -> i32 {
         match self.why {
             Why::NoAddress | Why::Group | Why::Broadcast => libc::EINVAL,
@@ -89,8 +89,8 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// Whether packets can be sent to an address that is not this host's. No packet is sent for it: a host
-/// that is down is still reachable. `interface` is what link-local addresses are on.
+/// Whether packets can be sent to an address that is not this host's. This sends no packet: a host that is down is
+/// still reachable. `interface` is that of link-local addresses.
 pub fn check_reachable(
     to: &Address,
     to_groups: bool,
@@ -104,7 +104,7 @@ pub fn check_reachable(
         Some(why) => return because(why),
         None => {}
     }
-    // To connect a socket asks the kernel for a route, and sends nothing.
+    // Connecting a socket asks the kernel for a route, and sends nothing.
     let at = |ip, port| match ip {
         IpAddr::V4(ip) => SocketAddr::from((ip, port)),
         IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, interface.unwrap_or(0)).into(),
@@ -114,13 +114,13 @@ pub fn check_reachable(
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    // The source has gone if its interface is down. Without a socket it cannot be told: packets will.
+    // The source is gone if its interface is down. Without a socket this cannot be checked: packets will tell.
     let Ok(socket) = from(ip(&to.source)).or_else(|_| from(anywhere)) else { return Ok(()) };
     match socket.connect(at(address, PORT)) {
         Ok(()) => Ok(()),
-        // Without asking for it, a socket may not be connected to the broadcast address of a network.
+        // A socket may not be connected to the broadcast address of a network unless it asks for that.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => because(Why::Broadcast),
-        // No address to send from is no network to send to.
+        // Without an address to send from there is no network to send to.
         Err(error) => because(Why::NoRoute(match error.raw_os_error() {
             Some(libc::EADDRNOTAVAIL) | None => libc::ENETUNREACH,
             Some(errno) => errno,
@@ -132,7 +132,7 @@ pub fn check_reachable(
 mod tests {
     use super::*;
 
-    /// Whoever has only the GID and the error number tells the same.
+    /// The GID and the error number alone lead to the same reason.
     #[test]
     fn the_reason_is_known_by_the_error_number() {
         let source = gid(Ipv4Addr::UNSPECIFIED.into());

@@ -1,4 +1,4 @@
-//! A verb that was refused at once, as it is kept for `transom explain`, and the sentence it becomes.
+//! A verb that was refused at once, as `transom explain` gets it, and its sentence.
 
 mod advice;
 
@@ -11,8 +11,8 @@ use super::named::{Age, Attributes, SendOperations, StateNumber};
 use super::record::{Kind, RECORD_WORDS};
 use crate::addresses::Unreachable;
 
-/// A name of up to `N` bytes: of a verb, of what it was given, of a rule. What other processes wrote may be
-/// anything, so only what is printable of it is shown.
+/// A name of up to `N` bytes: of a verb, an argument, a rule. Other processes may have written anything there, so only
+/// printable characters are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Name<const N: usize>([u8; N]);
 
@@ -72,27 +72,27 @@ impl<const N: usize> fmt::Debug for Name<N> {
     }
 }
 
-/// What is wrong with a call.
+/// The error in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum CallFault {
-    /// Nothing more is known than its errno.
+    /// Only its errno is known.
     Unnamed = 1,
     /// The field is `value` and may be at most `limit`.
     TooMuch = 2,
     /// The field is `value` and must be at least `limit`.
     TooLittle = 22,
-    /// The device does not do what the field asks for by `value`.
+    /// The device does not support the value `value` of the field.
     Unsupported = 3,
     /// The field cannot be `value`.
     Invalid = 4,
-    /// The field names no object that is there.
+    /// The field names no existing object.
     Unknown = 5,
-    /// No queue pair goes from the state `value` to the state `limit`.
+    /// There is no transition of a queue pair from the state `value` to the state `limit`.
     NoTransition = 6,
     /// The attributes of the mask `value` are missing for a change to the state `limit`.
     Missing = 7,
-    /// The attributes of the mask `value` are not taken in a change to the state `limit`.
+    /// The attributes of the mask `value` are not allowed in a change to the state `limit`.
     Excess = 8,
     /// The attributes of the mask `value` are out of their ranges; the first of them is `more[0]` and may be at most
     /// `more[1]`.
@@ -103,25 +103,26 @@ pub enum CallFault {
     WrongService = 11,
     /// The memory from the address `value` on, of `limit` bytes, is not all there, or not writable.
     Memory = 12,
-    /// There are as many as there may be.
+    /// The limit is reached.
     Exhausted = 13,
     /// Nothing can be sent to the GID whose first eight bytes are `value` and whose last are `limit`, the
     /// most significant first.
     Unreachable = 14,
-    /// All `value` places of the queue are taken; `more[0]` of them by work that has not been carried out.
+    /// All `value` places of the queue are taken. Work that has not been carried out takes `more[0]` of them.
     Full = 15,
-    /// `value` windows are bound to the region, one of which has the key in the lower half of `limit`; the queue pair in
-    /// its upper half has bound it as the work request `more[0]`, `more[1]` nanoseconds before.
+    /// `value` windows are bound to the region. One of them has the key in the lower half of `limit`. The queue pair in
+    /// its upper half bound it with the work request `more[0]`, `more[1]` nanoseconds before.
     WindowsBound = 16,
-    /// Others hold it: `value` has how many, by their `Holder`s, and `limit` names one of the first kind there is.
+    /// Others hold it. `value` has their number for each kind of `Holder`, and `limit` names one of
+    /// the first kind present.
     Held = 17,
     /// The queue pair was not created for an operation, whose bit of `send_ops_flags` is `value`.
     NotCreatedFor = 18,
     /// The field is `value`, and the table has `limit` entries; or that one is empty.
     NoEntry = 19,
-    /// What is wrong is said in words.
+    /// The error is told in words.
     Told = 20,
-    /// Nothing yet: it waits, for what is said in words.
+    /// There is no error yet: it waits, for the reason told in words.
     Waits = 21,
     /// The address vector has no GRH.
     NoGrh = 24,
@@ -135,7 +136,7 @@ impl CallFault {
     }
 }
 
-/// What a send queue is called that is [`CallFault::Full`].
+/// The name of a send queue that is [`CallFault::Full`].
 pub const SEND_QUEUE: &str = "send queue";
 
 /// A call that was refused, and why.
@@ -143,11 +144,11 @@ pub const SEND_QUEUE: &str = "send queue";
 pub struct CallRefusal {
     /// The verb.
     pub verb: Name<32>,
-    /// What it answered.
+    /// The errno that it returned.
     pub errno: i32,
-    /// What is wrong.
+    /// The error.
     pub fault: CallFault,
-    /// The field of its arguments that is; may be empty.
+    /// The argument field in error. May be empty.
     pub field: Name<24>,
     /// A number that belongs to the fault.
     pub value: u64,
@@ -155,16 +156,16 @@ pub struct CallRefusal {
     pub limit: u64,
     /// Two more.
     pub more: [u64; 2],
-    /// The rule that refuses; may be empty.
+    /// The rule that refuses it. May be empty.
     pub rule: Name<8>,
-    /// The queue pair that was called for, zero if none.
+    /// The queue pair of the call. Zero if none.
     pub qp: u32,
-    /// What is wrong in words, for [`CallFault::Told`] and [`CallFault::Waits`].
+    /// The error in words, for [`CallFault::Told`] and [`CallFault::Waits`].
     pub said: Name<{ Self::SAID }>,
 }
 
 impl Default for CallRefusal {
-    /// Of nothing, for what else there is to be said.
+    /// An empty refusal, to fill in.
     fn default() -> Self {
         Self {
             verb: Name::EMPTY,
@@ -186,7 +187,7 @@ impl Default for CallRefusal {
 pub struct CallRecord {
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// What was refused, and why.
+    /// The refused call, and the reason.
     pub call: CallRefusal,
 }
 
@@ -203,7 +204,7 @@ impl CallRecord {
 }
 
 impl CallRefusal {
-    /// The bytes that there are for what is wrong in words.
+    /// How many bytes there are for the error in words.
     pub const SAID: usize = 192;
 
     fn to_words(self) -> [u64; RECORD_WORDS] {
@@ -239,7 +240,7 @@ impl CallRefusal {
         })
     }
 
-    /// Whether a right program may meet it: one that asks what the device can do, or posts until there is no room.
+    /// Whether a correct program may meet it: one that probes the device, or posts until there is no room.
     pub(super) fn is_ordinary(&self) -> bool {
         let asks = matches!(self.errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::EAGAIN);
         asks || self.fault == CallFault::Full
@@ -361,7 +362,7 @@ impl fmt::Display for CallRefusal {
     }
 }
 
-/// Which attributes are out of their ranges, what the first of them is, and what it may be.
+/// The attributes that are out of their ranges, the first one's value, and its range.
 fn write_out_of_range(f: &mut fmt::Formatter<'_>, mask: u64, [is, most]: [u64; 2]) -> fmt::Result {
     write!(f, ": out of range: {}", Attributes(mask))?;
     if (is, most) == (0, 0) {
@@ -405,7 +406,7 @@ fn write_full(
     Ok(())
 }
 
-/// Which windows are bound to a region.
+/// The windows that are bound to a region.
 fn write_bound(
     f: &mut fmt::Formatter<'_>,
     count: u64,
@@ -430,7 +431,7 @@ fn write_bound(
 mod tests {
     use super::*;
 
-    /// Other processes write records: what they say need not fit together.
+    /// Other processes write records, so their fields need not fit together.
     #[test]
     fn what_others_wrote_is_still_a_sentence() {
         for fault in 0..=u8::MAX {

@@ -1,11 +1,10 @@
-//! What the connection managers of a network namespace share: who has which port, and what is left to be
-//! said to the peers of a process that dies.
+//! The state that the connection managers of a network namespace share: which process has which port, and the farewells
+//! to send to the peers of a process that dies.
 //!
-//! One file in the registry's directory, made by the first process that uses connections. Each entry is
-//! of one process's stay, and nobody's any more when that ends: whoever comes across it takes it away. The
-//! entries for one port hang together in a chain. Whoever looks or changes something has the file locked
-//! (`lock`); the kernel lets go of that when a process dies, and what it was at is one of two
-//! things then: an entry without an owner, or one of a dead owner.
+//! One file in the registry's directory. The first process that uses connections makes it. Each entry belongs to one
+//! stay of a process and is void when that ends; any process that comes across it removes it. The entries for one port
+//! form a chain. Every reader and writer locks the file (`lock`). The kernel releases the lock when a process dies. It
+//! may then leave an entry without an owner, or one with a dead owner.
 
 mod waiting;
 mod words;
@@ -33,18 +32,18 @@ use words::{LISTENS, claimed, connection, connection_words, port_words};
 
 /// The file's name in the registry's directory.
 const NAME: &str = "connections";
-/// Ports and connections of all processes, at most.
+/// The most ports and connections of all processes.
 const ENTRIES: usize = 1 << 17;
 /// Chains.
 const BUCKETS: usize = 1 << 14;
 /// Ports of this host.
 const PORTS: usize = 1 << 16;
-/// Entries that memory is taken for at once.
+/// How many entries get memory at once.
 const CHUNK: usize = 512;
-/// Says that an entry has an owner, beside slot and generation.
+/// Marks an entry that has an owner, beside slot and generation.
 const OWNED: u64 = 1 << 63;
 
-/// What an entry is about.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Kind {
@@ -55,7 +54,7 @@ enum Kind {
 
 #[repr(C, align(128))]
 struct Entry {
-    /// Slot and generation of the process, or zero. Written last, and taken away first.
+    /// Slot and generation of the process, or zero. It is written last, and cleared first.
     owner: AtomicU64,
     /// The next one of the chain, plus one.
     next: AtomicU32,
@@ -75,8 +74,8 @@ struct Table {
     high: AtomicU64,
     /// The first entry of each chain, plus one.
     buckets: [AtomicU32; BUCKETS],
-    /// How many connections are at each port of this host: no fewer than there are. Where a process dies over
-    /// it, one too many.
+    /// How many connections are at each port of this host. It is never too low. If a process dies while changing it, it
+    /// is one too high.
     connections: [AtomicU32; PORTS],
     entries: [Entry; ENTRIES],
 }
@@ -84,7 +83,7 @@ struct Table {
 /// A port that an id of some process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedPort {
-    /// What it has.
+    /// Its claim.
     pub claim: Claim,
     /// It listens there.
     pub listens: bool,
@@ -95,7 +94,7 @@ pub struct ClaimedPort {
 /// A connection of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// What its peer is told when its process dies.
+    /// The message for its peer when its process dies.
     pub record: Record,
     /// The port here, and the peer's.
     pub ports: (u16, u16),
@@ -109,7 +108,7 @@ pub struct Kept(u32);
 pub struct Connections {
     table: NonNull<Table>,
     file: OwnedFd,
-    /// The lock of the file does not keep threads of one process apart.
+    /// The file's lock does not keep threads of one process apart.
     threads: Mutex<()>,
     registry: &'static Registry,
     me: Announcer,
@@ -131,7 +130,7 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// What the system says: there may be no room for it.
+    /// The system's error: there may be no room for it.
     pub fn open(registry: &'static Registry, me: Announcer) -> io::Result<Self> {
         let file = private_file(&registry.directory().join(NAME))?;
         let length = size_of::<Table>() as u64;
@@ -143,11 +142,11 @@ impl Connections {
         Self::map(file, registry, me)
     }
 
-    /// Opens it to look at, if any process has used connections.
+    /// Opens it for reading, if any process has used connections.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn look(registry: &'static Registry) -> io::Result<Option<Self>> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let path = registry.directory().join(NAME);
@@ -173,11 +172,11 @@ impl Connections {
         unsafe { self.table.as_ref() }
     }
 
-    /// Locks it, for microseconds, against all others.
+    /// Locks it against all others. Hold it for microseconds only.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn lock(&self) -> io::Result<Locked<'_>> {
         let threads = self.threads.lock();
         lock::wait_for(&self.file, Part::All)?;
@@ -220,7 +219,7 @@ fn take_room(file: &OwnedFd, offset: usize, length: usize) -> io::Result<()> {
 }
 
 fn bucket(space: PortSpace, port: u16) -> usize {
-    // Port spaces apart, and ports in a row in chains of their own.
+    // Different port spaces go to different chains, and so do ports in a row.
     (usize::from(port) ^ usize::from(space.code()).wrapping_mul(0x9e5)) % BUCKETS
 }
 
@@ -254,7 +253,7 @@ impl Entry {
 }
 
 impl Locked<'_> {
-    /// All that live processes have of a port.
+    /// Everything that live processes have of a port.
     pub fn ports(&mut self, space: PortSpace, port: u16) -> Vec<ClaimedPort> {
         let mut found = Vec::new();
         self.walk(bucket(space, port), |it, _| {
@@ -295,14 +294,14 @@ impl Locked<'_> {
         });
     }
 
-    /// Takes away what an id of this process has.
+    /// Removes an id's claim of this process.
     pub fn remove_port(&mut self, claim: &Claim) {
         let me = self.of.me;
         let bucket = bucket(claim.space, claim.address.port());
         self.walk(bucket, |it, _| it.owner == me && it.claim.id == claim.id);
     }
 
-    /// Keeps a connection of this process where others find it; `None` if there is no room.
+    /// Keeps a connection of this process where others find it. `None` if there is no room.
     pub fn keep(&mut self, connection: &Connection) -> Option<Kept> {
         let index = self.allocate().ok()?;
         let entry = self.of.entry(index)?;
@@ -312,25 +311,26 @@ impl Locked<'_> {
         Some(Kept(index))
     }
 
-    /// Changes what is kept of a connection, whose ports stay the same. A process that dies over it leaves one or the other.
+    /// Changes the record of a connection. Its ports stay the same. A process that dies during this leaves the old or
+    /// the new record.
     pub fn change(&mut self, Kept(index): Kept, connection: &Connection) {
         let Some(entry) = self.of.entry(index) else { return };
         let words = connection_words(connection);
-        // What its peer is to be told stands in one word.
+        // The message for its peer is one word.
         for (word, value) in entry.words.iter().zip(words).rev() {
             word.store(value, Relaxed);
         }
     }
 
-    /// Ends what is kept of a connection, or of a request.
+    /// Removes the record of a connection, or of a request.
     pub fn forget(&mut self, Kept(index): Kept) {
         self.free(index);
     }
 
-    /// Takes away all that dead processes have left, and hands out their connections. Of those in `ended` the
-    /// caller knows it, though they may hold locks for another moment.
+    /// Removes everything that dead processes have left, and hands out their connections. The caller knows that those
+    /// in `ended` have ended, though they may hold locks for another moment.
     pub fn reap(&mut self, ended: &[Announcer], mut each: impl FnMut(Connection)) {
-        // First what others wait for.
+        // First handle the entries that others wait for.
         let mut checked: Option<(Announcer, bool)> = None;
         for index in 0..self.of.high() {
             let Some(entry) = self.of.entry(index) else { break };
@@ -340,7 +340,7 @@ impl Locked<'_> {
                 _ => !ended.contains(&owner) && self.of.lives(owner),
             };
             checked = Some((owner, lives));
-            // A port is in a chain, which whoever walks it takes it out of.
+            // A port is in a chain, and every walk along the chain removes it.
             if lives || entry.is(Kind::Port) {
                 continue;
             }
@@ -354,7 +354,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether a dead process has left a connection. Of those in `ended` the caller knows it.
+    /// Whether a dead process has left a connection. The caller knows that those in `ended` have ended.
     pub fn has_connections_left(&self, ended: &[Announcer]) -> bool {
         let is_left = |entry: &Entry| {
             let owner = entry.owner().filter(|_| entry.is(Kind::Connection));
@@ -397,11 +397,11 @@ impl Locked<'_> {
         (0..of.high()).filter_map(of_index).collect()
     }
 
-    /// Goes along a chain, and takes out what has no live owner or what `take_out` says.
+    /// Walks along a chain, and removes entries without a live owner and those that `take_out` selects.
     fn walk(&mut self, bucket: usize, mut take_out: impl FnMut(ClaimedPort, &Entry) -> bool) {
         let of = self.of;
         let mut link = &of.table().buckets[bucket];
-        // Another process may have written a circle.
+        // Another process may have made the chain a circle.
         for _ in 0..ENTRIES {
             let Some(index) = link.load(Acquire).checked_sub(1) else { return };
             let Some(entry) = of.entry(index) else {

@@ -1,4 +1,4 @@
-//! What became of packets, counted where `transom devices` reads it.
+//! The fate of packets, counted where `transom devices` reads it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,17 +18,17 @@ pub enum Dropped {
     NoQueuePair,
     /// The queue pair is of another service (rule OP-32), or not connected over the wire.
     OtherService,
-    /// Not from the address that the queue pair is connected to (rule NET-10).
+    /// It came from another address than the one the queue pair is connected to (rule NET-10).
     OtherAddress,
     /// The socket had no room for them.
     Overflow,
-    /// Longer than any packet, or come without an address.
+    /// It is longer than any packet, or has no source address.
     Cut,
-    /// For a process that has ended, or that has more waiting than it can hold.
+    /// It is for a process that has ended, or for one with no room for more waiting packets.
     NobodyThere,
-    /// Not sent, for there is no way, or a packet is too long for it.
+    /// It was not sent, because there is no route, or it is too long for the route.
     Unreachable,
-    /// To a group's address and one queue pair, or to all members and one address (rule NET-17).
+    /// It is for a group's address and one queue pair, or for all members and one address (rule NET-17).
     WrongDestination,
 }
 
@@ -55,7 +55,7 @@ impl Dropped {
     }
 }
 
-/// The reason for a person, to be read after "12 packets dropped: ".
+/// The reason for a user, read after "12 packets dropped: ".
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -78,7 +78,7 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Counters of one device, from when it was opened.
+/// Counters of one device, since it was opened.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Counters {
@@ -86,13 +86,13 @@ pub struct Counters {
     pub sent: AtomicU64,
     /// Bytes of UDP payload sent.
     pub bytes_sent: AtomicU64,
-    /// Runs of packets that had to wait for room to be sent.
+    /// How many runs of packets had to wait for room to be sent.
     pub no_room: AtomicU64,
-    /// Packets received that some queue pair took.
+    /// How many received packets some queue pair took.
     pub received: AtomicU64,
-    /// Bytes of UDP payload received, whatever became of them.
+    /// Bytes of UDP payload received, whatever their fate.
     pub bytes_received: AtomicU64,
-    /// Datagrams for another process, handed on to it.
+    /// How many datagrams for another process were handed on to it.
     pub handed_on: AtomicU64,
     /// Congestion notifications sent (rule CNP-03).
     pub notifications_sent: AtomicU64,
@@ -113,7 +113,7 @@ impl Counters {
         Self::add(&self.dropped[why as usize], count);
     }
 
-    /// The socket has lost so many in all.
+    /// Sets how many the socket has lost in all.
     pub fn set_overflow(&self, count: u32) {
         self.dropped[Dropped::Overflow as usize].store(count.into(), Relaxed);
     }

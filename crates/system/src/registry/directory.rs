@@ -1,13 +1,13 @@
-//! Where the registry's directory lies, and removing those that nobody uses any more.
+//! The place of the registry's directory, and the removal of directories that nobody uses any more.
 //!
-//! All processes of a user must come to the same directory, so nothing in their environment decides: it
-//! lies in the first of a few where one of this user's alone is, or can be made. Other users may write to some of
-//! these too, so its name ends in a number that they cannot foresee: else whoever makes it first keeps this user from
-//! ever having it. It is found by whose it is.
+//! All processes of a user must find the same directory, so nothing in their environment decides. It lies in the first
+//! of a few places where a directory of this user's own exists or can be made. Other users may write to some of these
+//! places too, so its name ends in a random number. Otherwise another user could make it first, and keep this user from
+//! ever having it. A directory is recognized by its owner.
 //!
-//! Several processes may be about to make it at once. A directory is *settled* once the registry file is in it, and
-//! whoever makes one settles it only after having looked for those of others, of which it removes what is not settled.
-//! Of two who make one at once at least one sees the other's; and of one that is removed the file cannot be made.
+//! Several processes may be about to make it at once. A directory is *settled* once the registry file is in it. A
+//! process settles its directory only after it has looked for others of this user, and it removes those that are not
+//! settled. If two make one at once, at least one sees the other's. In a removed directory, the file cannot be made.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -23,34 +23,34 @@ use super::lock::{self, Part, With};
 use crate::descriptor;
 use crate::trust::Trusted;
 
-/// What every directory's name begins with.
+/// The beginning of every directory's name.
 const PREFIX: &str = "transom-";
 
 /// The file in it.
 const FILE: &str = "registry";
 
-/// How long a directory that nobody uses is kept, for whoever asks later what was refused.
+/// How long an unused directory is kept, so that you can still ask why something was refused.
 const KEPT: Duration = Duration::from_secs(3600);
 
-/// Hexadecimal digits of the number that its name ends in.
+/// How many hexadecimal digits the number at the end of its name has.
 const NUMBER_DIGITS: usize = 16;
 
-/// How long to wait for somebody who is just making or removing the directory.
+/// How long to wait for a process that is just making or removing the directory.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the directory of the user with this UID may lie, the best first.
+/// The places for the directory of the user with this UID, the best first.
 pub(super) fn parents(user: u32) -> Vec<PathBuf> {
-    // In memory; this user's own, where nobody else takes names away; on disk.
+    // In memory; then the user's own, where nobody else removes names; then on disk.
     ["/dev/shm".into(), format!("/run/user/{user}"), "/tmp".into()].map(PathBuf::from).into()
 }
 
-/// What the name of the registry of layout `version` for a user and a network namespace begins with.
+/// The beginning of the name of a registry with the layout `version`, for a user and a network namespace.
 pub(super) fn name(version: u32, user: u32, network: u64) -> String {
     format!("{PREFIX}{version}-{user}-{network}")
 }
 
-/// The directory of this name, and the registry file in it, both made if need be: in the first parent
-/// that allows it. It is not removed while the file is open.
+/// The directory of this name, and the registry file in it. Makes both if necessary, in the first parent that allows
+/// it. It is not removed while the file is open.
 pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let mut kind = None;
     let mut why = Vec::new();
@@ -58,18 +58,18 @@ pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owne
         match open_in(parent, name) {
             Ok(opened) => return Ok(opened),
             Err(error) => match error.kind() {
-                // The same for all processes of the user.
+                // These are the same for all processes of the user.
                 ErrorKind::NotFound
                 | ErrorKind::NotADirectory
                 | ErrorKind::PermissionDenied
                 | ErrorKind::ReadOnlyFilesystem => {
                     why.push(format!("{}: {error}", parent.display()));
-                    // That a place is not there says less than that nobody may write to it.
+                    // A forbidden place says more than a missing one.
                     if kind.is_none_or(|kind| kind == ErrorKind::NotFound) {
                         kind = Some(error.kind());
                     }
                 }
-                // Next time there may be room, and others have come here.
+                // Next time there may be room, and others may have chosen this place.
                 kind @ (ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
                     let text = format!("no room left for the registry in {}", parent.display());
                     return Err(io::Error::new(kind, format!("{text}: {error}")));
@@ -90,7 +90,7 @@ fn open_in(parent: &Path, name: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let parent = Trusted::this_user_and_root().real_path(parent)?;
     let until = Instant::now() + TIMEOUT;
     loop {
-        // One that is just being removed is made anew, under another name.
+        // If it is just being removed, make a new one under another name.
         let directory = match settled(&parent, name)? {
             Some(directory) => Some(directory),
             None => make(&parent, name)?,
@@ -113,7 +113,7 @@ fn open_in(parent: &Path, name: &str) -> io::Result<(PathBuf, OwnedFd)> {
     }
 }
 
-/// This user's directories of this name in `parent`. What others have called so is none of ours.
+/// This user's directories of this name in `parent`. Directories of this name that others own do not count.
 fn of_this_user(parent: &Path, name: &str) -> io::Result<Vec<PathBuf>> {
     let user = rustix::process::geteuid().as_raw();
     let is_called_so = |entry: &fs::DirEntry| {
@@ -140,7 +140,7 @@ fn settled(parent: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     Ok(of_this_user(parent, name)?.into_iter().find(|directory| is_settled(directory)))
 }
 
-/// Makes one; none if somebody else does at the same time, and has removed it or come first.
+/// Makes one. `None` if another process makes one at the same time, and has removed this one or was first.
 fn make(parent: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     let random = getrandom::u64().map_err(io::Error::other)?;
     let made = parent.join(format!("{name}-{random:0NUMBER_DIGITS$x}"));
@@ -161,7 +161,7 @@ fn make(parent: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// The registry file of a settled directory; none if it is just being removed.
+/// The registry file of a settled directory. `None` if it is just being removed.
 fn file_in(directory: &Path) -> io::Result<Option<OwnedFd>> {
     let file = existing_file(&directory.join(FILE))?;
     let has_come_in_time = lock::try_lock(&file, Part::Users, With::Others)? && is_linked(&file)?;
@@ -171,8 +171,8 @@ fn file_in(directory: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(has_come_in_time.then_some(file))
 }
 
-/// Sees to it that a directory is this user's alone: somebody else's of the same name must not be
-/// trusted. One of this user's that the file mode creation mask has left without a right gets it.
+/// Makes sure that a directory is this user's alone: another user's of the same name must not be trusted. If the umask
+/// left one of this user's without a right, it gets the right.
 fn own(directory: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(directory)?;
     let refuse = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
@@ -187,15 +187,14 @@ fn own(directory: &Path) -> io::Result<()> {
         return refuse(format!("others may enter it (mode {:04o})", found.mode() & 0o7777));
     }
     if found.mode() & 0o700 != 0o700 {
-        // Nobody else can put another in its place, neither here nor in a directory with the
-        // sticky bit.
+        // Nobody else can replace it, neither here nor in a directory with the sticky bit.
         rustix::fs::chmod(directory, Mode::RWXU)?;
     }
     Ok(())
 }
 
-/// A file that only this user may read and write, whatever the file mode creation mask; made if need
-/// be. Its directory is this user's alone.
+/// A file that only this user may read and write, whatever the umask. Makes it if necessary. Its directory is this
+/// user's alone.
 pub fn private_file(path: &Path) -> io::Result<OwnedFd> {
     open_file(path, OFlags::CREATE)
 }
@@ -209,8 +208,7 @@ fn open_file(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
     let flags = how | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;
     let file = match rustix::fs::open(path, flags, mode) {
-        // Whoever has just made it under such a mask has yet to give it its mode, or was killed
-        // before that.
+        // The process that just made it under such a umask has yet to set its mode, or was killed before.
         Err(Errno::ACCESS) => {
             rustix::fs::chmod(path, mode)?;
             rustix::fs::open(path, flags, mode)?
@@ -228,18 +226,18 @@ fn is_linked(file: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::fs::fstat(file)?.st_nlink > 0)
 }
 
-/// The time of the last modification says since when nobody has used the registry, as far as somebody
-/// has noticed: zero if nobody has.
+/// The time of last modification tells since when nobody has been seen using the registry. Zero means that it is in
+/// use.
 fn note_use(file: &OwnedFd, since: i64) {
     let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let tv_nsec = if since == 0 { 0 } else { UTIME_NOW };
     let last_modification = Timespec { tv_sec: 0, tv_nsec };
-    // Where it cannot be noted the registry goes a little sooner or later.
+    // If this cannot be noted, the registry is removed a little earlier or later.
     let _ = rustix::fs::futimens(file, &Timestamps { last_access: omit, last_modification });
 }
 
-/// Removes the directories of this user, of any namespace and layout, that nobody has used for
-/// [`KEPT`]. What cannot be removed stays.
+/// Removes the directories of this user, of any namespace and layout, that nobody has used for [`KEPT`]. If one cannot
+/// be removed, it stays.
 pub(super) fn remove_unused(parents: &[PathBuf], user: u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for entry in parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten() {
@@ -260,7 +258,7 @@ fn remove_if_unused(directory: &Path, now: i64, kept: Duration) -> io::Result<()
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = match rustix::fs::open(&path, flags, Mode::empty()) {
         Ok(file) => file,
-        // Whoever was removing it has been killed.
+        // A process that was removing it has been killed.
         Err(Errno::NOENT) => return fs::remove_dir(directory),
         Err(error) => return Err(error.into()),
     };
@@ -278,7 +276,7 @@ fn remove_if_unused(directory: &Path, now: i64, kept: Duration) -> io::Result<()
     for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.file_name() != FILE) {
         fs::remove_file(entry.path())?;
     }
-    // Last, for who opens it meanwhile finds it locked; then nobody who is there is disturbed.
+    // Do this last: a process that opens it meanwhile finds it locked, and nobody who uses it is disturbed.
     fs::remove_file(&path)?;
     fs::remove_dir(directory)
 }
@@ -289,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of the test's own, gone with this value.
+    /// A directory of the test's own. Dropping this value removes it.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -307,7 +305,7 @@ mod tests {
         }
     }
 
-    /// As if a year had passed since somebody noticed that nobody uses it.
+    /// As if a year had passed since somebody noticed that it is unused.
     fn remove(directory: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
         let in_a_year = now as i64 + 365 * 86_400;
@@ -339,13 +337,13 @@ mod tests {
         assert!(!directory.exists());
     }
 
-    /// Whoever comes while it is being removed has it whole, or another one, and so have all others.
+    /// A process that comes while it is being removed gets it whole, or another one, and so do all others.
     #[test]
     fn nobody_is_left_in_one_that_is_gone() {
         let scratch = Scratch::new("race");
         let parents = [scratch.0.clone()];
         let done = AtomicBool::new(false);
-        // Who finds it being removed for a second gives up, as may be on a machine that has others run for so long.
+        // A process that finds it being removed for a second gives up. This happens on a machine that is that busy.
         let open_at_last = || {
             let until = Instant::now() + Duration::from_secs(60);
             loop {
@@ -382,7 +380,7 @@ mod tests {
         });
     }
 
-    /// Of those who make it at once all come to the same.
+    /// If several make it at once, all end up with the same one.
     #[test]
     fn all_come_to_the_same_who_come_at_once() {
         let scratch = Scratch::new("at-once");
@@ -398,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Whoever has died over it is in nobody's way.
+    /// One that a killed process was making does not get in the way.
     #[test]
     fn one_that_is_not_settled_is_replaced() {
         let scratch = Scratch::new("begun");
@@ -409,7 +407,7 @@ mod tests {
         assert!(directory != begun && !begun.exists());
     }
 
-    /// Nobody knows which name to take, and what has one like it is no directory of this user's.
+    /// Nobody knows which name to take, and another user's directory with such a name does not count.
     #[test]
     fn what_others_call_so_is_in_nobodys_way() {
         let scratch = Scratch::new("others");

@@ -30,19 +30,19 @@ use crate::descriptor::{self, Identity};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 
-/// The directory's name carries the version of the file's layout and of the segments': change them
-/// together, for programs built from different versions must not meet.
+/// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
+/// built from different versions must not meet.
 const VERSION: u32 = 22;
 
-/// For how long it is remembered whose a slot is that no process of this user has, in nanoseconds.
+/// How long the owner of a slot that no process of this user has is remembered, in nanoseconds.
 const REMEMBERED: u64 = 1_000_000_000;
 
 /// One process's slot.
 #[repr(C, align(4096))]
 struct Slot {
-    /// Generation above, PID below; zero while nobody is here.
+    /// Generation above, PID below. Zero while the slot is free.
     token: AtomicU64,
-    /// The last PID here, for what it noted.
+    /// The PID of the last process here, for its notes.
     last_pid: AtomicU32,
     /// The last generation given out here.
     generation: AtomicU32,
@@ -52,11 +52,11 @@ struct Slot {
     namespaces: [AtomicU64; 3],
     /// The program's name, zero-padded.
     name: [AtomicU64; 4],
-    /// Whom a revocation waits for: PID (zero: nobody).
+    /// The process that a revocation waits for, by PID. Zero for none.
     waits_for: AtomicU64,
-    /// What became of its packets.
+    /// The fate of its packets.
     counters: Counters,
-    /// What it has noted for whoever asks why.
+    /// Its notes for `transom explain`.
     noted: Noted,
 }
 
@@ -86,13 +86,13 @@ impl Slots {
 
 #[repr(C)]
 struct Layout {
-    /// Where the next process begins to look for a slot, so that numbers are not reused soon.
+    /// Where the next process begins to look for a slot, so that numbers are not soon reused.
     next: AtomicU64,
-    /// Slots that were ever taken; the others are holes in the file and are not touched.
+    /// Slots that were ever taken. The others are holes in the file and are not touched.
     used: Slots,
-    /// Those of them that may have left names in the directory.
+    /// Those that may have left names in the directory.
     named: Slots,
-    /// When a process last began to take one, by the steady clock.
+    /// When a process last began to take a slot, by the steady clock.
     opened: AtomicU64,
     runs: Runs,
     slots: [Slot; PROCESSES],
@@ -101,13 +101,13 @@ struct Layout {
 /// The registry of this user in this network namespace.
 pub struct Registry {
     layout: NonNull<Layout>,
-    /// Holds [`Part::Users`], and asks who holds what. It takes no slot, for a forked child has it too.
+    /// Holds [`Part::Users`], and asks which parts are locked. It takes no slot, because a forked child has it too.
     file: OwnedFd,
     identity: Identity,
     directory: PathBuf,
     /// Those of this process.
     namespaces: Namespaces,
-    /// When each slot was last seen to be another user's.
+    /// When each slot was last seen in use by another user.
     seen_of_others: [AtomicU64; PROCESSES],
 }
 
@@ -125,16 +125,15 @@ pub struct Process {
     pub pid: u32,
     /// Whether it still has its device.
     pub alive: bool,
-    /// It has closed its device, and may still run. One that is neither alive nor this has ended, or called
-    /// `exec`.
+    /// It has closed its device, and may still run. If it is neither alive nor closed, it has ended or called `exec`.
     pub closed: bool,
-    /// Whether it lives in the PID namespace of this process, so that its PID is one here.
+    /// Whether it lives in the PID namespace of this process, so that its PID is valid here.
     pub shares_pids: bool,
-    /// Whether the local link leads to it. To others only packets do.
+    /// Whether the local link leads to it. Only packets reach the others.
     pub is_near: bool,
-    /// Its program's name, up to 32 bytes, as far as it can be printed.
+    /// Its program's name, up to 32 bytes, printable characters only.
     pub name: String,
-    /// The PID a revocation of it waits for right now.
+    /// The PID that a revocation of it waits for right now.
     pub waits_for: Option<u32>,
     /// The segment's descriptor there.
     pub descriptor: u32,
@@ -145,20 +144,20 @@ pub struct Process {
 enum Names {
     /// Those that nobody has named in this network namespace.
     Free,
-    /// Those too whose name another user has: so many are left to him who would keep this one from all.
+    /// Those too whose name another user has. So another user who takes all names cannot keep this one out.
     OfOthers,
 }
 
-/// A slot held by this process until it is dropped.
+/// A slot that this process holds until the claim is dropped.
 pub struct Claim {
     registry: &'static Registry,
     announcer: Announcer,
     presence: Presence,
-    /// The process that took it, for a child made without `fork`.
+    /// The process that took it. A child made without `fork` differs from it.
     pid: u32,
     /// This process was forked from the one that took it.
     is_inherited: AtomicBool,
-    /// Where others write to wake this process.
+    /// Others write here to wake this process.
     pub wake: OwnedFd,
 }
 
@@ -167,7 +166,7 @@ impl Registry {
     /// reserved ones.
     pub const PROCESSES: usize = PROCESSES - 2;
 
-    /// The registry; opened once in a process and never closed, so that it is not removed.
+    /// The registry. A process opens it once and never closes it, so that it is not removed.
     pub fn open() -> io::Result<&'static Self> {
         static REGISTRY: OnceLock<Registry> = OnceLock::new();
         if let Some(registry) = REGISTRY.get() {
@@ -177,8 +176,8 @@ impl Registry {
         Ok(REGISTRY.get_or_init(|| opened))
     }
 
-    /// Opens the registry of this user and network namespace: the same addresses, and the same port,
-    /// mean the same for all in it. Takes away those of others that nobody uses any more.
+    /// Opens the registry of this user and network namespace: all processes in it share addresses and port. Removes
+    /// registries that nobody uses any more.
     fn find() -> io::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let parents = directory::parents(user);
@@ -208,7 +207,7 @@ impl Registry {
         Ok(Self { layout, file, identity, directory, namespaces, seen_of_others })
     }
 
-    /// The directory it lies in, which no other user can enter.
+    /// Its directory. No other user can enter it.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -229,7 +228,7 @@ impl Registry {
     /// Takes a slot for a device of this process, whose segment has `descriptor`.
     pub fn claim(&'static self, descriptor: u32) -> io::Result<Claim> {
         const USABLE: u64 = Registry::PROCESSES as u64;
-        // Under a description of its own, which is that of this claim if it becomes one.
+        // Under an open file description of its own, which belongs to this claim if it succeeds.
         self.layout().opened.store(clock::steady(), Relaxed);
         let mut file = self.reopen()?;
         self.sweep(&file)?;
@@ -239,7 +238,7 @@ impl Registry {
                 let slot = 1 + ((start + step) % USABLE) as u8;
                 match self.try_claim(slot, names, file, descriptor)? {
                     Ok(claim) => {
-                        // Whoever comes next begins behind it, so that what was noted here stays a while.
+                        // The next process begins its search behind it, so that the notes here stay for a while.
                         self.layout().next.fetch_max(start + step + 1, Relaxed);
                         return Ok(claim);
                     }
@@ -255,15 +254,15 @@ impl Registry {
         ))
     }
 
-    /// The same file under a new description.
+    /// The same file under a new open file description.
     fn reopen(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(descriptor::high(file))
     }
 
-    /// Removes what processes leave in the directory that ended without closing their device. Their
-    /// slots keep what they noted until somebody else takes them.
+    /// Removes what ended processes left in the directory because they did not close their device. Their slots keep
+    /// their notes until another process takes them.
     fn sweep(&self, file: &OwnedFd) -> io::Result<()> {
         for slot in (0..=u8::MAX).filter(|slot| self.layout().named.has(*slot)) {
             // Most of them are there.
@@ -275,8 +274,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Locks a slot that no process has for a change of what it holds; false if some process has it or
-    /// is at it.
+    /// Locks a free slot for a change of its content. False if a process has it or is changing it.
     fn begin_change(&self, file: &OwnedFd, slot: u8) -> io::Result<bool> {
         if !lock::try_lock(file, Part::Change(slot), With::Nobody)? {
             return Ok(false);
@@ -288,7 +286,7 @@ impl Registry {
         Ok(vacant)
     }
 
-    /// Takes a slot if it is free; else gives the file back.
+    /// Takes a slot if it is free. Otherwise gives the file back.
     fn try_claim(
         &'static self,
         slot: u8,
@@ -299,7 +297,7 @@ impl Registry {
         if !self.begin_change(&file, slot)? {
             return Ok(Err(file));
         }
-        // The name is another registry's if that has a process in this slot.
+        // If another registry has a process in this slot, the name is that one's.
         let name = match (presence::bind_name(slot)?, names) {
             (Ok(name), _) => name,
             (Err(NameOwner::Another(_)), Names::OfOthers) => presence::no_name()?,
@@ -311,7 +309,7 @@ impl Registry {
         self.commit(slot)?;
         self.layout().used.add(slot);
         self.layout().named.add(slot);
-        // Before the lock is taken that would say that whoever was here is alive.
+        // Do this before taking the lock, which would make the previous process look alive.
         let it = self.slot(slot);
         it.token.store(0, SeqCst);
         lock::try_lock(&file, Part::Stay(slot), With::Nobody)?;
@@ -357,7 +355,7 @@ impl Registry {
         self.directory.join(format!("life-{slot}"))
     }
 
-    /// The socket by which a process gets packets that others hand on to it.
+    /// The socket at which a process gets packets that others hand on to it.
     pub fn socket_path(&self, slot: u8) -> PathBuf {
         self.directory.join(format!("udp-{slot}"))
     }
@@ -366,7 +364,7 @@ impl Registry {
         self.directory.join(format!("management-{slot}"))
     }
 
-    /// Removes what a process has, or had, in the directory.
+    /// Removes the names that a process has, or had, in the directory.
     fn remove_names(&self, slot: u8) {
         let names = [Self::wake_path, Self::life_path, Self::socket_path, Self::management_path];
         for path in names {
@@ -375,14 +373,14 @@ impl Registry {
         self.layout().named.remove(slot);
     }
 
-    /// Makes the pipe by which the process in a slot gets management datagrams from the others. It is
-    /// its to read; its name goes when the slot is left.
+    /// Makes the pipe at which the process in a slot gets management datagrams from the others. That process reads it.
+    /// Its name goes when the slot is left.
     pub fn make_management_pipe(&self, slot: u8) -> io::Result<OwnedFd> {
         presence::make_pipe(&self.management_path(slot))
     }
 
-    /// What to write to, so that the process in a slot gets a management datagram; an error if it takes
-    /// none. It is opened for reading as well, as [`Registry::wake_of`].
+    /// A descriptor to write management datagrams to the process in a slot. An error if it takes none. It is opened for
+    /// reading as well, as in [`Registry::wake_of`].
     pub fn management_pipe_of(&self, slot: u8) -> io::Result<OwnedFd> {
         let path = self.management_path(slot);
         // This fails where nobody reads.
@@ -390,41 +388,40 @@ impl Registry {
         presence::open_pipe(&path, OFlags::RDWR)
     }
 
-    /// What to write to, to wake the process in a slot. It is opened for reading as well: once the
-    /// process has ended, a pipe without a reader would kill this one with SIGPIPE.
+    /// A descriptor to write to, to wake the process in a slot. It is opened for reading as well: once the process has
+    /// ended, writing to a pipe without a reader would kill this one with SIGPIPE.
     pub fn wake_of(&self, slot: u8) -> io::Result<OwnedFd> {
         presence::open_pipe(&self.wake_path(slot), OFlags::RDWR)
     }
 
-    /// By which the end of this stay is noticed: its process ends, calls `exec`, or closes its device. An
-    /// error if it has ended already.
+    /// Tells when this stay ends: its process ends, calls `exec`, or closes its device. An error if it has ended
+    /// already.
     pub fn watch(&'static self, process: Announcer) -> io::Result<Life> {
         let pipe = presence::watch(&self.life_path(process.slot))?;
-        // It was there before the stay began, so this one is its own if the stay goes on.
+        // The pipe was there before the stay began. So it belongs to this stay if the stay goes on.
         match self.is_alive(process) {
             true => Life::new(process, pipe, self),
             false => Err(io::Error::other("the process has ended or closed its device")),
         }
     }
 
-    /// Whether only packets lead to the process in a slot, because it lives in other namespaces. Of a
-    /// slot that nobody has it is not asked who had it.
+    /// Whether only packets reach the process in a slot, because it lives in other namespaces. For a free slot it does
+    /// not matter who had it.
     #[inline]
     pub fn needs_packets(&self, slot: u8) -> bool {
         let taken = self.is_used(slot) && self.slot(slot).token.load(SeqCst) != 0;
         taken && !self.namespaces.are_near(self.slot(slot).namespaces())
     }
 
-    /// Whether a process of this user that is not in this registry has a slot of this number in this
-    /// network namespace.
+    /// Whether a process of this user that is not in this registry has a slot of this number in this network namespace.
     pub fn is_in_other_registry(&self, slot: u8) -> bool {
         self.process(slot).is_none_or(|process| !process.alive)
             && presence::name_owner(slot) == Some(NameOwner::ThisUser)
     }
 
-    /// Whether a slot that no process has here is another user's, as far as can be told.
+    /// Whether a slot that is free here belongs to another user, as far as this process can tell.
     pub fn is_of_another_user(&self, slot: u8) -> bool {
-        // Of one that has ended its number may be another's by now.
+        // If it has ended, its number may be another's by now.
         if self.process(slot).is_some_and(|it| it.alive) {
             return false;
         }
@@ -441,8 +438,8 @@ impl Registry {
         is_anothers
     }
 
-    /// The other users who have named numbers of processes in this network namespace, and how many of those that
-    /// there are they have; without those who cannot be asked.
+    /// The other users who have named numbers of processes in this network namespace, and how many of the existing ones
+    /// they have. Without users who cannot be asked.
     pub fn names_of_others(&self) -> (BTreeSet<u32>, usize) {
         let owners = (1..u8::MAX).filter_map(presence::name_owner);
         let others = owners.filter_map(|owner| match owner {
@@ -496,13 +493,13 @@ impl Registry {
         self.layout().opened.load(Relaxed)
     }
 
-    /// The slots that are taken, without a look at whether their processes still run.
+    /// The taken slots. Does not check whether their processes still run.
     pub fn taken(&self) -> impl Iterator<Item = u8> {
         let taken = |slot: &u8| self.is_used(*slot) && self.slot(*slot).token.load(SeqCst) != 0;
         (0..=u8::MAX).filter(taken)
     }
 
-    /// Whether the slot is still in this stay's name; the process may have died without notice.
+    /// Whether the slot is still in this stay's name. The process may have died unnoticed.
     pub fn holds(&self, process: Announcer) -> bool {
         let token = self.slot(process.slot).token.load(SeqCst);
         token != 0 && (token >> 32) as u32 == process.generation
@@ -510,8 +507,8 @@ impl Registry {
 
     /// Whether this stay in the slot goes on.
     pub fn is_alive(&self, process: Announcer) -> bool {
-        // A successor puts its name there after it has taken the other's away and then the lock. If
-        // the kernel cannot tell, or tells of another file, take it for alive: exactness comes first.
+        // A successor writes its name there after it has cleared the other's and then taken the lock. If the kernel
+        // cannot tell, or tells of another file, count it as alive: exactness comes first.
         let is_locked = || {
             lock::is_locked(&self.file, Part::Stay(process.slot)).unwrap_or(true)
                 || !self.identity.is_behind(&self.file)
@@ -519,7 +516,7 @@ impl Registry {
         self.holds(process) && is_locked() && self.holds(process)
     }
 
-    /// What the process that is or was in a slot has noted, the oldest first.
+    /// The notes of the process that is or was in a slot, the oldest first.
     pub fn records(&self, index: u8) -> Vec<Record> {
         if self.is_used(index) { self.slot(index).noted.all() } else { Vec::new() }
     }
@@ -553,8 +550,8 @@ impl Registry {
         self.records(index).into_iter().filter_map(work).collect()
     }
 
-    /// Begins a run of a program, whose devices are counted from now on. The mark is any number that other
-    /// runs are not likely to have.
+    /// Begins a run of a program. Its devices are counted from now on. The mark is any number that other runs are
+    /// unlikely to have.
     pub fn begin_run(&self, mark: u32) -> Run {
         self.layout().runs.begin(mark)
     }
@@ -564,7 +561,7 @@ impl Registry {
         self.layout().runs.count_device(run)
     }
 
-    /// What became of the packets of the process that is or was in a slot.
+    /// The fate of the packets of the process that is or was in a slot.
     pub fn counters(&self, slot: u8) -> &Counters {
         &self.slot(slot).counters
     }
@@ -591,8 +588,8 @@ fn program_name() -> [u8; 32] {
     name
 }
 
-/// A program's name for whoever is told of it, perhaps on a terminal: a file may be called anything, and
-/// another process may have written anything.
+/// A program's name for display, perhaps on a terminal. A file may have any name, and another process may have written
+/// anything.
 fn printable(name: &[u8]) -> String {
     let printable = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
     String::from_utf8_lossy(name).chars().map(printable).collect()
@@ -609,17 +606,17 @@ impl Claim {
         self.registry
     }
 
-    /// Notes something for whoever asks.
+    /// Notes something for `transom explain`.
     pub fn note(&self, record: &Record) {
         self.registry.slot(self.announcer.slot).noted.add(record);
     }
 
-    /// Notes whom a revocation waits for; zero for nobody.
+    /// Notes the process that a revocation waits for. Zero for none.
     pub fn note_waiting(&self, pid: u32) {
         self.registry.slot(self.announcer.slot).waits_for.store(u64::from(pid), Relaxed);
     }
 
-    /// Leaves it to the parent, in a forked child: the slot is free when the parent ends.
+    /// In a forked child, leaves it to the parent: the slot becomes free when the parent ends.
     pub fn leave_to_parent(&self) {
         self.is_inherited.store(true, Relaxed);
         self.presence.leave_to_parent(&self.registry.file);

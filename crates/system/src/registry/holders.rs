@@ -1,12 +1,12 @@
-//! What holds an object and keeps it from being destroyed, as it is kept for `transom explain`.
+//! The holders that keep an object from being destroyed, as `transom explain` gets them.
 
 use std::fmt;
 
-/// A kind of what holds something else, and keeps it from being destroyed.
+/// A kind of holder, which keeps another object from being destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Holder {
-    /// A memory region; it is named by its key.
+    /// A memory region, named by its key.
     Region = 0,
     /// A memory window; by its key.
     Window = 1,
@@ -36,7 +36,7 @@ impl Holder {
         Self::Group,
     ];
 
-    /// What one of the kind is called.
+    /// The word for the kind.
     fn name(self) -> &'static str {
         match self {
             Self::Region => "memory region",
@@ -50,7 +50,7 @@ impl Holder {
         }
     }
 
-    /// What it is named by, if by anything that programs know.
+    /// The name of a number that programs know it by, if there is one.
     fn named_by(self) -> Option<&'static str> {
         match self {
             Self::Region | Self::Window => Some("key"),
@@ -60,7 +60,7 @@ impl Holder {
     }
 }
 
-/// What holds something else: how many of each kind, and one of the first kind there is.
+/// The holders of an object: the number of each kind, and one of the first kind present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     counts: u64,
@@ -68,10 +68,10 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// One more of a kind, by its name.
+    /// Adds one of a kind, by its name.
     pub fn add(&mut self, kind: Holder, name: u64) {
         let shift = kind as u32 * 8;
-        // The first kind there is has the lowest bits.
+        // The first kind present has the lowest bits.
         if self.counts & (((1 << shift) - 1) | (0xff << shift)) == 0 {
             self.first = name;
         }
@@ -80,12 +80,12 @@ impl Holders {
         }
     }
 
-    /// How many in all, as far as they are counted.
+    /// Their number in all, as far as they are counted.
     pub fn count(&self) -> u64 {
         self.counts.to_le_bytes().iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// As a refusal keeps them: `value` and `limit` of a `CallRefusal`.
+    /// Encodes them for a refusal: `value` and `limit` of a `CallRefusal`.
     pub fn numbers(self) -> (u64, u64) {
         (self.counts, self.first)
     }

@@ -1,9 +1,8 @@
 //! How one process learns that another has ended.
 //!
-//! The other's pipe hangs up (`presence`). But the question may find no answer: `poll(2)` fails where the
-//! program has lowered the limit of descriptors below what is asked about, or there is no memory; and the program may
-//! have closed ours. Nobody is dead for that. Then the lock is asked (`lock`), and whoever cannot be asked by that
-//! either lives.
+//! The other's pipe hangs up (`presence`). But polling it may fail: `poll(2)` fails if the program has lowered its
+//! limit of descriptors below the number polled, or if there is no memory. The program may also have closed our
+//! descriptor. Then the lock decides (`lock`). If that cannot be asked either, the process counts as alive.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,11 +14,11 @@ use transom_device::protection::Announcer;
 use super::file::Registry;
 use crate::descriptor::Identity;
 
-/// The stay of another process, as this one watches it.
+/// The stay of another process, watched by this one.
 pub struct Life {
     of: Announcer,
     pipe: Arc<OwnedFd>,
-    /// By which the pipe is known again.
+    /// Recognizes the pipe.
     identity: Identity,
     registry: &'static Registry,
 }
@@ -38,12 +37,12 @@ impl Life {
         self.of
     }
 
-    /// Readable when it may have ended: then [`Life::has_ended`] is to be asked.
+    /// Readable when it may have ended. Then ask [`Life::has_ended`].
     pub fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.pipe
     }
 
-    /// Whether it has ended: its process has, has called `exec`, or closed its device. It may hold locks for
+    /// Whether it has ended: its process has ended, has called `exec`, or has closed its device. It may hold locks for
     /// another moment.
     pub fn has_ended(&self) -> bool {
         let mut told = [PollFd::new(&*self.pipe, PollFlags::IN)];

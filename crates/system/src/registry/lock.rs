@@ -1,34 +1,34 @@
 //! Locks on bytes of the registry file.
 //!
-//! They are those of open file descriptions (`F_OFD_SETLK`, `fcntl_locking(2)`): the kernel lets go of
-//! one when the last descriptor of its description is closed, however the process ends, and when it
-//! calls `exec`. So a lock is told by who holds it, and never by a PID, which means nothing in another
-//! PID namespace and may be that of a process that has ended.
+//! They are locks of open file descriptions (`F_OFD_SETLK`, `fcntl_locking(2)`). The kernel releases one when the last
+//! descriptor of its description is closed, however the process ends, and when it calls `exec`. So a lock itself tells
+//! whether its holder lives. A PID would not: it means nothing in another PID namespace, and may be that of a process
+//! that has ended.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use transom_device::protection::PROCESSES;
 
-/// What is locked.
+/// The part that is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// A slot, for as long as a process has it. It is taken only by who holds [`Part::Change`] of it.
+    /// A slot, for as long as a process has it. Only the holder of [`Part::Change`] of the slot may take it.
     Stay(u8),
-    /// A slot, while somebody takes it or tidies up behind a process that has ended.
+    /// A slot, while a process takes it or tidies up after a process that has ended.
     Change(u8),
-    /// Shared by all who have the registry open.
+    /// All processes that have the registry open share it.
     Users,
     /// The whole file.
     All,
 }
 
-/// With whom.
+/// Whether others may hold the lock too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum With {
     /// With nobody.
     Nobody,
-    /// With others who share it.
+    /// Others may share it.
     Others,
 }
 
@@ -39,7 +39,7 @@ impl Part {
             Self::Stay(slot) => (i64::from(slot), 1),
             Self::Change(slot) => (slots + i64::from(slot), 1),
             Self::Users => (2 * slots, 1),
-            // To the end of the file, however long it gets.
+            // To the end of the file, whatever its length.
             Self::All => (0, 0),
         };
         let l_whence = libc::SEEK_SET as i16;
@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// Locks a part by the open file description of `file`, if no other one has a lock in its way.
+/// Locks a part by the open file description of `file`, if no other description's lock is in the way.
 pub(super) fn try_lock(file: &OwnedFd, part: Part, with: With) -> io::Result<bool> {
     let kind = if with == With::Nobody { libc::F_WRLCK } else { libc::F_RDLCK };
     match control(file, libc::F_OFD_SETLK, &mut part.of_kind(kind)) {
@@ -59,7 +59,7 @@ pub(super) fn try_lock(file: &OwnedFd, part: Part, with: With) -> io::Result<boo
     }
 }
 
-/// Locks a part, after whoever has it.
+/// Locks a part. Waits for other holders.
 pub(super) fn wait_for(file: &OwnedFd, part: Part) -> io::Result<()> {
     loop {
         match control(file, libc::F_OFD_SETLKW, &mut part.of_kind(libc::F_WRLCK)) {
@@ -69,9 +69,9 @@ pub(super) fn wait_for(file: &OwnedFd, part: Part) -> io::Result<()> {
     }
 }
 
-/// Lets go of a part, also where a forked child still has the description.
+/// Unlocks a part, even if a forked child still has the description.
 pub(super) fn unlock(file: &OwnedFd, part: Part) {
-    // What was locked can be unlocked.
+    // A locked part can always be unlocked.
     let _ = control(file, libc::F_OFD_SETLK, &mut part.of_kind(libc::F_UNLCK));
 }
 

@@ -14,7 +14,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Nanoseconds, in a unit that suits them.
+/// Nanoseconds, in a suitable unit.
 pub(super) struct Age(pub(super) u64);
 
 impl fmt::Display for Age {
@@ -39,7 +39,7 @@ impl fmt::Display for Rights {
     }
 }
 
-/// A state of a queue pair, or a number that is none.
+/// A state of a queue pair, or an invalid number.
 pub(super) struct StateNumber(pub(super) u64);
 
 impl fmt::Display for StateNumber {
@@ -83,7 +83,7 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A mask by the names of its attributes.
+/// A mask, shown by the names of its attributes.
 pub(super) struct Attributes(pub(super) u64);
 
 impl fmt::Display for Attributes {
@@ -96,7 +96,7 @@ impl fmt::Display for Attributes {
     }
 }
 
-/// Bits of `send_ops_flags` by their names in C.
+/// Bits of `send_ops_flags`, shown by their names in C.
 pub(super) struct SendOperations(pub(super) u64);
 
 impl fmt::Display for SendOperations {

@@ -1,15 +1,15 @@
-//! The namespaces that a process lives in, as far as they decide who can reach it, and how.
+//! The namespaces of a process, as far as they decide which processes can reach it, and how.
 
 use std::io;
 use std::path::Path;
 
-/// The namespaces in which the local link works: those of one PID namespace name each other by PID, and
-/// those of one user namespace may open each other's segment and copy from and to each other's memory.
+/// The namespaces in which the local link works. Processes of one PID namespace name each other by PID. Processes of
+/// one user namespace may open each other's segment and copy from and to each other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Namespaces {
     /// The number of the PID namespace.
     pids: u64,
-    /// The number of the user namespace; zero on a kernel without.
+    /// The number of the user namespace. Zero on a kernel without them.
     users: u64,
     /// Whether others may open the process's files by its PID, and it theirs.
     open: bool,
@@ -26,7 +26,7 @@ impl Namespaces {
         Ok(Self { pids: number("pid")?, users, open })
     }
 
-    /// As they are kept in the registry.
+    /// Encodes them for the registry.
     pub(super) fn to_words(self) -> [u64; 3] {
         [self.pids, self.users, self.open.into()]
     }
@@ -41,13 +41,13 @@ impl Namespaces {
         self.pids == other.pids
     }
 
-    /// Whether processes that live in these and in the others reach each other by the local link.
+    /// Whether processes in these and in the others reach each other by the local link.
     pub(super) fn are_near(self, other: Self) -> bool {
         self == other && self.open
     }
 }
 
-/// The number of this process's namespace of a kind; of all that exist at a time, no two have the same.
+/// The number of this process's namespace of a kind. No two that exist at the same time have the same.
 pub(super) fn number(kind: &str) -> io::Result<u64> {
     let link = std::fs::read_link(Path::new("/proc/self/ns").join(kind))?;
     let name = link.to_string_lossy();
@@ -55,8 +55,8 @@ pub(super) fn number(kind: &str) -> io::Result<u64> {
     digits.parse().map_err(io::Error::other)
 }
 
-/// Whether `/proc` is that of this process's PID namespace and not of one around it, as it is under
-/// `unshare --fork --pid` without `--mount-proc`.
+/// Whether `/proc` shows this process's PID namespace and not one around it. Under `unshare --fork --pid` without
+/// `--mount-proc` it shows the one around it.
 fn proc_shows_own_pids() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     // One PID for each namespace, from that of `/proc` down to this process's own.

@@ -1,4 +1,4 @@
-//! What a process notes for `transom explain`: the last records of it, in its slot of the registry.
+//! The notes of a process for `transom explain`: its last records, in its slot of the registry.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -10,8 +10,8 @@ use super::work::WorkRecord;
 
 /// Records kept of each process.
 const RECORDS: usize = 64;
-/// Records kept beside them of what right programs meet too: there may be many, and they must not take the place of
-/// what is wrong.
+/// How many records are kept of what correct programs meet too. There may be many, and they must not replace the
+/// records of errors.
 const ORDINARY: usize = 16;
 
 /// What was noted.
@@ -28,7 +28,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// When that was, in nanoseconds since 1970.
+    /// Its time, in nanoseconds since 1970.
     pub fn time(&self) -> u64 {
         match self {
             Self::Access(record) => record.time,
@@ -38,7 +38,7 @@ impl Record {
         }
     }
 
-    /// Whether a right program may meet it in the ordinary course of things: nobody need be told of it unasked.
+    /// Whether a correct program may meet it in the ordinary course of things. Then nobody is told of it unasked.
     pub fn is_ordinary(&self) -> bool {
         match self {
             Self::Access(_) | Self::Connection(_) => false,
@@ -102,12 +102,12 @@ impl Noted {
         all
     }
 
-    /// How many are no longer kept: newer ones lie in their places.
+    /// How many are no longer kept, because newer ones replaced them.
     pub(super) fn lost(&self) -> u64 {
         self.wrong.lost() + self.ordinary.lost()
     }
 
-    /// Forgets those of whoever had the slot before.
+    /// Forgets the records of the slot's previous process.
     pub(super) fn clear(&self) {
         self.wrong.clear();
         self.ordinary.clear();
@@ -117,10 +117,10 @@ impl Noted {
 /// The last `N` records of one kind.
 #[repr(C)]
 struct Last<const N: usize> {
-    /// How many there have been, and of those before whoever has the slot now.
+    /// How many there have been in all, and how many before the slot's current process.
     count: AtomicU64,
     before: AtomicU64,
-    /// Each begins with its number plus one, zero while it is written.
+    /// Each begins with its number plus one. Zero while it is written.
     records: [[AtomicU64; RECORD_WORDS]; N],
 }
 
@@ -141,7 +141,7 @@ impl<const N: usize> Last<N> {
         all.extend((first..count).filter_map(|number| {
             let place = &self.records[(number % N as u64) as usize];
             let words = place.each_ref().map(|word| word.load(Acquire));
-            // Not being written, and not overwritten while it was read.
+            // It is not being written, and was not overwritten while it was read.
             let whole = words[0] == number + 1 && place[0].load(SeqCst) == words[0];
             whole.then(|| Record::from_words(&words)).flatten()
         }));

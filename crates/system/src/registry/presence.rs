@@ -1,13 +1,13 @@
-//! What tells others that a process has a slot, and when it has no more.
+//! Tells others that a process has a slot, and when it has it no longer.
 //!
 //! All of it goes with the process's descriptors, however it ends, and when it calls `exec`:
 //!
-//! * a lock, which says whether it is there;
-//! * the writing end of a pipe with a name (`fifo(7)`), which tells when it goes: whoever has opened the
-//!   reading end sees a hang-up, in another PID namespace too;
-//! * a socket with a name in the network namespace, which keeps the slot's number from processes of
-//!   another registry: one in a container that does not share `/dev/shm`, of another version, or of another user.
-//!   The last may be anybody: with the numbers that only others have named so, a process makes do if no other is left.
+//! * a lock, which tells whether it is there;
+//! * the writing end of a named pipe (`fifo(7)`), which tells when it goes. A process that has the reading end open
+//!   sees a hang-up, in another PID namespace too;
+//! * a socket with a name in the network namespace, which keeps the slot's number from processes of another registry:
+//!   one in a container that does not share `/dev/shm`, one of another version, or one of another user. Any user can
+//!   take such names. So if no other number is left, a process uses one that only other users have named.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,12 +20,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::lock::{self, Part};
 use crate::descriptor;
 
-/// How many may ask whose a name is; none is ever answered.
+/// How many may ask for the owner of a name. None of them is answered.
 const QUESTIONS: i32 = 4096;
 
 /// The descriptors of one stay.
 pub(super) struct Presence {
-    /// The registry file under a description of its own, with [`Part::Stay`] locked.
+    /// The registry file under an open file description of its own, with [`Part::Stay`] locked.
     pub(super) lock: OwnedFd,
     /// See [`watch`].
     pub(super) life: OwnedFd,
@@ -34,8 +34,8 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Leaves it to the parent, in a forked child: it ends when the parent's does. Makes system calls
-    /// only, and needs no more descriptors: each becomes one of `other`, a file that says nothing.
+    /// In a forked child, leaves it to the parent: it ends when the parent's does. This makes system calls only, and
+    /// needs no more descriptors: each becomes one of `other`, a file that tells nothing.
     pub(super) fn leave_to_parent(&self, other: &OwnedFd) {
         for inherited in [&self.lock, &self.life, &self.name] {
             // SAFETY: both are open, and `inherited` stays so, as another file.
@@ -43,28 +43,28 @@ impl Presence {
         }
     }
 
-    /// Ends it, also where a child made without `fork` still has the descriptors.
+    /// Ends it, even if a child made without `fork` still has the descriptors.
     pub(super) fn end(&self, slot: u8) {
         lock::unlock(&self.lock, Part::Stay(slot));
     }
 }
 
-/// Makes a pipe with a name anew, for this user only, and opens both its ends.
+/// Makes a new named pipe for this user only, and opens both its ends.
 pub(super) fn make_pipe(path: &Path) -> io::Result<OwnedFd> {
     let _ = rustix::fs::unlink(path);
     let mode = Mode::RUSR | Mode::WUSR;
     rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
-    // The file mode creation mask may have left nothing.
+    // The umask may have removed all rights.
     rustix::fs::chmod(path, mode)?;
     open_pipe(path, OFlags::RDWR)
 }
 
-/// What becomes readable when the last process that writes to the pipe has gone.
+/// A descriptor that becomes readable when the last writer of the pipe has gone.
 pub(super) fn watch(path: &Path) -> io::Result<OwnedFd> {
     open_pipe(path, OFlags::RDONLY)
 }
 
-/// Opens a pipe with a name without waiting for the other end.
+/// Opens a named pipe without waiting for the other end.
 pub(super) fn open_pipe(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
     let flags = how | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(descriptor::high(rustix::fs::open(path, flags, Mode::empty())?))
@@ -76,26 +76,26 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(descriptor::high(socket))
 }
 
-/// Abstract, so that it belongs to the network namespace and to no file system. Without the user and the version
-/// of the layout: numbers of different ones are to differ too.
+/// It is abstract, so it belongs to the network namespace and to no file system. It does not contain the user or the
+/// version of the layout: numbers must be unique across all of them.
 fn address(slot: u8) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("transom-slot-{slot}").as_bytes())?)
 }
 
-/// Who has the name of a slot in this network namespace.
+/// The owner of a slot's name in this network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameOwner {
     /// A process of this user.
     ThisUser,
-    /// A process of somebody else, or of somebody who cannot be asked. Whoever likes can have every name.
+    /// A process of another user, or of a user who cannot be asked. Any user can take every name.
     Another(Option<u32>),
 }
 
-/// Takes the name of a slot in this network namespace, or says who has it.
+/// Takes the name of a slot in this network namespace, or returns its owner.
 pub(super) fn bind_name(slot: u8) -> io::Result<Result<OwnedFd, NameOwner>> {
     let own = socket()?;
     match rustix::net::bind(&own, &address(slot)?) {
-        // It may be free by now: then the next process has it.
+        // If it is free by now, the next process gets it.
         Err(Errno::ADDRINUSE) => {
             return Ok(Err(name_owner(slot).unwrap_or(NameOwner::Another(None))));
         }
@@ -110,7 +110,7 @@ pub(super) fn no_name() -> io::Result<OwnedFd> {
     socket()
 }
 
-/// Who has the name of a slot in this network namespace, if somebody has.
+/// The owner of a slot's name in this network namespace, if there is one.
 pub(super) fn name_owner(slot: u8) -> Option<NameOwner> {
     let (socket, address) = (socket().ok()?, address(slot).ok()?);
     match rustix::net::connect(&socket, &address).map_err(io::Error::from) {
@@ -119,14 +119,13 @@ pub(super) fn name_owner(slot: u8) -> Option<NameOwner> {
             let ours = user == rustix::process::geteuid().as_raw();
             Some(if ours { NameOwner::ThisUser } else { NameOwner::Another(Some(user)) })
         }
-        // It is there: as many have asked it as it has room for.
+        // It exists: its queue of questions is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Some(NameOwner::Another(None)),
         Err(_) => None,
     }
 }
 
-/// The user of the process at the other end of a socket. Its PID need not be one here, so `rustix`
-/// cannot tell.
+/// The user of the process at the other end of a socket. Its PID may be invalid here, so `rustix` cannot tell.
 pub fn user_of(socket: &OwnedFd) -> io::Result<u32> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as u32;

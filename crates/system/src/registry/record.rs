@@ -1,4 +1,4 @@
-//! A refusal as it is kept for `transom explain`, and the sentence it becomes.
+//! A refusal as `transom explain` gets it, and its sentence.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use transom_device::protection::{
 
 use super::named::{Age, Bytes, Rights};
 
-/// Words of a record in the registry: its number, when it was, and what kind it is ([`Kind`]) beside small things; the
-/// rest is the kind's own.
+/// Words of a record in the registry: its number, its time, and its kind ([`Kind`]) with small values. The kind defines
+/// the rest.
 pub(crate) const RECORD_WORDS: usize = 40;
 
-/// What a record is of. It stands in the lowest byte of its third word.
+/// The kind of a record. It stands in the lowest byte of its third word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -37,24 +37,24 @@ pub enum Role {
     Target,
 }
 
-/// A refusal, when it happened, and between whom.
+/// A refusal, its time, and its two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalRecord {
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// What was refused, and why. `object.since` counts on the steady clock of the host.
+    /// The refusal. `object.since` counts on the steady clock of the host.
     pub refusal: Refusal,
     /// How long before it the region was registered or the window bound, in nanoseconds.
     pub age: u64,
-    /// The number of the queue pair at the other end, zero if none.
+    /// The number of the queue pair at the other end. Zero if none.
     pub peer: u32,
     /// The rights of the queue pair itself.
     pub qp_access: Access,
-    /// What would have been allowed.
+    /// An access that would have been allowed.
     pub meant: Option<Meant>,
 }
 
-/// What the peer seems to have meant: it would have been right.
+/// The likely intention of the peer, which would have been allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Meant {
@@ -65,7 +65,7 @@ pub enum Meant {
 }
 
 impl Meant {
-    /// What a peer means whose attempt is refused, by the keys of this process.
+    /// The likely intention of a peer whose access is refused, by the keys of this process.
     pub(crate) fn by(keys: KeyTable<'_>, refusal: &Refusal) -> Option<Self> {
         let Refusal { reason, attempt, object } = refusal;
         match reason {
@@ -221,7 +221,7 @@ impl fmt::Display for RefusalRecord {
 }
 
 impl RefusalRecord {
-    /// Whether the key was that of an object that has ended, and nothing else has its place yet.
+    /// Whether the key belonged to an object that has ended, and no other object has its slot yet.
     fn has_ended(&self) -> bool {
         let Refusal { attempt, object, .. } = &self.refusal;
         object.state == State::Vacant && object.since != 0 && object.byte == attempt.key.byte()
@@ -261,7 +261,7 @@ impl RefusalRecord {
             Reason::FreeWindow if object.state == State::Changing => {
                 write!(f, "the key is being revoked or changed at this moment")
             }
-            // No queue pair has number zero: nobody has bound it.
+            // No queue pair has number zero, so nobody has bound it.
             Reason::FreeWindow if object.qp == 0 => {
                 write!(f, "the window is not bound: it was allocated and never bound")
             }
@@ -377,10 +377,10 @@ impl RefusalRecord {
     }
 }
 
-/// Of a refusal that nothing in the program is to blame for.
+/// For a refusal that is not the program's fault.
 const INJECTED: &str = "injected by `transom run --fault`, not carried out and answered with";
 
-/// The region or window, its bounds, its rights, who bound it and when.
+/// The region or window: its bounds, its rights, who bound it and when.
 struct Thing<'a>(&'a RefusalRecord);
 
 impl fmt::Display for Thing<'_> {
@@ -415,7 +415,7 @@ impl fmt::Display for Thing<'_> {
 mod tests {
     use super::*;
 
-    /// Other processes write records: what they say need not fit together.
+    /// Other processes write records, so their fields need not fit together.
     #[test]
     fn a_record_that_contradicts_itself_is_still_a_sentence() {
         for reason in 1..=u8::MAX {

@@ -1,18 +1,18 @@
-//! Counts the devices that each run of a program opens, whatever processes it has: what is to be the same
-//! when the run is repeated must not depend on slots, which go on from run to run.
+//! Counts the devices that each run of a program opens, in all its processes. A repeated run must get the same faults,
+//! and slots would not give that: they differ from run to run.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Runs that are counted at the same time. A run that is older than that counts from the beginning again.
+/// How many runs are counted at the same time. A run that was pushed out is counted from the beginning again.
 const RUNS: usize = 256;
 
-/// A program and all that it starts, as [`Registry::begin_run`](super::Registry::begin_run) names it.
+/// A program and everything that it starts, as [`Registry::begin_run`](super::Registry::begin_run) names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     place: u8,
-    /// Tells it from those that had the place before, and from those of other registries.
+    /// Tells it from earlier runs in its place, and from runs of other registries.
     mark: u32,
 }
 
@@ -64,8 +64,8 @@ impl Runs {
         run
     }
 
-    /// How many devices a run has opened before. One that began in another registry is counted here from
-    /// its first device on.
+    /// How many devices a run has opened before. A run that began in another registry is counted here from its first
+    /// device on.
     pub(super) fn count_device(&self, run: Run) -> u32 {
         let one_more = |word| {
             let before = run.of_word(word).unwrap_or(0);
@@ -91,10 +91,10 @@ mod tests {
         assert_eq!([0; 3].map(|_| runs.count_device(one)), [0, 1, 2]);
         assert_eq!([0; 2].map(|_| runs.count_device(other)), [0, 1]);
         assert_eq!(runs.count_device(one), 3);
-        // Whoever gets its place begins anew.
+        // A run that gets its place begins at zero.
         let last = (0..RUNS).map(|_| runs.begin(8)).last().expect("some");
         assert_eq!(runs.count_device(last), 0);
-        // One from elsewhere does not take what was counted here for its own.
+        // A run from another registry does not inherit counts from here.
         let foreign = Run { mark: 9, ..one };
         assert_eq!([0; 2].map(|_| runs.count_device(foreign)), [0, 1]);
     }

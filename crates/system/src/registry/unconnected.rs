@@ -1,4 +1,4 @@
-//! A connection that did not come about, as it is kept for `transom explain`, and the sentence it becomes.
+//! A connection that did not come about, as `transom explain` gets it, and its sentence.
 
 use std::fmt;
 use std::io;
@@ -13,19 +13,19 @@ use super::record::{Kind, RECORD_WORDS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum ConnectionFault {
-    /// The peer has refused, for the reason of this number.
+    /// The peer has refused it with the reason of this number.
     Rejected = 1,
     /// Nobody has answered.
     Unreachable = 2,
-    /// The peer has no such datagram service, by the status of this number.
+    /// The peer does not offer such a datagram service, by the status of this number.
     NotServed = 3,
-    /// There is no way to the address, for this errno.
+    /// There is no route to the address, for this errno.
     NoRoute = 4,
-    /// A request that came here was refused, for the reason of this number.
+    /// A request that came here was refused with the reason of this number.
     Refused = 5,
-    /// One was dropped, for as many wait already as the listener takes.
+    /// A request was dropped, because as many wait already as the listener takes.
     BacklogFull = 6,
-    /// No process at the peer's host takes any.
+    /// No process at the peer's host takes it.
     NobodyThere = 7,
     /// The id does not belong to the multicast group, for this errno.
     NotJoined = 8,
@@ -33,11 +33,11 @@ pub enum ConnectionFault {
     NotConfirmed = 9,
     /// The id's device is gone.
     DeviceRemoved = 10,
-    /// The interface with the id's address is another now.
+    /// The interface with the id's address has changed.
     AddressChanged = 11,
 }
 
-/// A connection that did not come about, and when.
+/// A connection that did not come about, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRecord {
     /// Nanoseconds since 1970.
@@ -46,17 +46,17 @@ pub struct ConnectionRecord {
     pub fault: ConnectionFault,
     /// The number that belongs to it.
     pub code: u32,
-    /// Who asked.
+    /// The address that asked.
     pub source: SocketAddr,
-    /// Who was asked.
+    /// The address that was asked.
     pub destination: SocketAddr,
-    /// Of a port that nobody listens on the nearest one that somebody does; zero if there is none.
+    /// If nobody listens on the port: the nearest port where somebody does. Zero if there is none.
     pub nearest: u16,
-    /// An address at which somebody listens on the port of the one that was asked, who is not asked by that.
+    /// An address at which somebody listens on that port, though not at the address that was asked.
     pub listens_at: Option<IpAddr>,
-    /// Which of the ways it was by which a program refuses, if the peer says so.
+    /// Which way the program refused, if the peer tells.
     pub cause: Option<Cause>,
-    /// What the program that refused has said, as far as that is text.
+    /// The text that the refusing program sent, as far as it is text.
     pub said: Name<32>,
 }
 
@@ -108,12 +108,12 @@ impl ConnectionRecord {
     }
 }
 
-/// The reasons of refusals that there are words for.
+/// The refusal reasons that there are words for.
 pub fn rejections() -> impl Iterator<Item = u32> {
     (0..=u32::from(u16::MAX)).filter(|code| *code == 28 || meaning(*code).is_some())
 }
 
-/// What the reason of a refusal means to a person.
+/// The meaning of a refusal reason in words.
 fn meaning(code: u32) -> Option<&'static str> {
     Some(match code {
         3 => "it has no resources left",
@@ -133,7 +133,7 @@ fn meaning(code: u32) -> Option<&'static str> {
 }
 
 impl ConnectionRecord {
-    /// Why the peer has refused, for a person; nothing if its reason is not known.
+    /// Why the peer has refused, in words. `None` if its reason is unknown.
     fn why(&self) -> Option<String> {
         Some(match (self.code, self.cause, self.listens_at) {
             (8, _, _) => format!(
@@ -148,7 +148,7 @@ impl ConnectionRecord {
         })
     }
 
-    /// Where somebody listens in place of a port that nobody listens on.
+    /// Where somebody listens instead, if nobody listens on the port.
     fn where_else(&self) -> String {
         let port = self.destination.port();
         let swapped = port.swap_bytes();
@@ -163,7 +163,7 @@ impl ConnectionRecord {
     }
 }
 
-/// What a way to refuse means to a person.
+/// The meaning of a way to refuse, in words.
 fn of_cause(cause: Cause) -> &'static str {
     match cause {
         Cause::Program => "its program refuses (rdma_reject)",
@@ -280,7 +280,7 @@ impl fmt::Display for ConnectionRecord {
 mod tests {
     use super::*;
 
-    /// Other processes write records: what they say need not fit together.
+    /// Other processes write records, so their fields need not fit together.
     #[test]
     fn what_others_wrote_is_still_a_sentence() {
         for fault in 0..=u8::MAX {

@@ -1,4 +1,4 @@
-//! Whoever watches the processes of a run, to speak for those that die, and how they make themselves known.
+//! The watcher of a run's processes, which speaks for those that die, and how processes announce themselves to it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,32 +10,32 @@ use transom_device::protection::Announcer;
 use super::file::Registry;
 use super::presence;
 
-/// What a process says of itself: its slot and the generation of its stay.
+/// A process's announcement: its slot and the generation of its stay.
 const BYTES: usize = 8;
 
-/// A watcher: the pipe by which processes make themselves known. Its name goes with this value.
+/// A watcher: the pipe at which processes announce themselves. Dropping this value removes its name.
 pub struct Watcher {
     pipe: OwnedFd,
     path: PathBuf,
 }
 
 impl Registry {
-    /// Makes the watcher of this number, which is any that others are not likely to have.
+    /// Makes the watcher of this number. The number is any that others are unlikely to have.
     pub fn make_watcher(&self, number: u64) -> io::Result<Watcher> {
         let path = self.watcher_path(number);
         Ok(Watcher { pipe: presence::make_pipe(&path)?, path })
     }
 
-    /// Makes a process known to the watcher of this number, if there is one in this registry.
+    /// Announces a process to the watcher of this number, if there is one in this registry.
     pub fn tell_watcher(&self, number: u64, process: Announcer) {
         let path = self.watcher_path(number);
-        // This fails where nobody reads. It is opened for reading as well, as `Registry::wake_of`.
+        // This fails if nobody reads. It is opened for reading as well, as in `Registry::wake_of`.
         let Ok(_reader) = presence::open_pipe(&path, OFlags::WRONLY) else { return };
         let Ok(pipe) = presence::open_pipe(&path, OFlags::RDWR) else { return };
         let mut bytes = [0; BYTES];
         bytes[0] = process.slot;
         bytes[4..].copy_from_slice(&process.generation.to_ne_bytes());
-        // Without it a process is not spoken for, as where nobody watches.
+        // Without it nobody speaks for the process, as if there were no watcher.
         let _ = rustix::io::write(&pipe, &bytes);
     }
 
@@ -45,7 +45,7 @@ impl Registry {
 }
 
 impl Watcher {
-    /// Readable when a process has made itself known.
+    /// Readable when a process has announced itself.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }

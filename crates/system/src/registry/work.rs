@@ -1,6 +1,6 @@
-//! Work that came to nothing though no access and no call was refused, as it is kept for `transom explain`, and the
-//! sentence it becomes: a work request that ended in error, one that was flushed, a message that was dropped, a
-//! completion that found no room.
+//! Work that came to nothing though no access and no call was refused, as `transom explain` gets it, and its sentence:
+//! a work request that ended in error, one that was flushed, a message that was dropped, a completion that found no
+//! room.
 
 mod sentence;
 
@@ -14,65 +14,65 @@ use transom_device::queue::Status;
 
 use super::record::{Kind, RECORD_WORDS};
 
-/// What became of work, when, and whose.
+/// The fate of some work, the time, and the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRecord {
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// The queue pair here; zero if none.
+    /// The queue pair here. Zero if none.
     pub qp: u32,
-    /// The queue pair at the other end; zero if none.
+    /// The queue pair at the other end. Zero if none.
     pub peer: u32,
     /// The work request, if there is one.
     pub work: Option<Work>,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
-/// A work request, and how it ended.
+/// A work request, and its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// The program's number of it.
     pub wr_id: u64,
-    /// What it was.
+    /// Its operation.
     pub opcode: Opcode,
     /// How it ended.
     pub status: Status,
 }
 
-/// What became of work.
+/// The fate of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Nobody has answered, though it was sent so often (`retry_cnt` and once more).
+    /// Nobody answered, though it was sent so often (`retry_cnt` times and once more).
     Unanswered {
-        /// What was found at the other end in the end.
+        /// The state of the other end afterwards.
         found: Found,
         /// `retry_cnt`
         retries: u8,
         /// `timeout`
         timeout: u8,
     },
-    /// The peer had no receive for it, so often (`rnr_retry` and once more).
+    /// The peer had no receive for it, so often (`rnr_retry` times and once more).
     NotReady {
         /// `rnr_retry`
         retries: u8,
-        /// Whether the peer takes its receives from a shared queue, if that is known.
+        /// Whether the peer takes its receives from a shared queue, if known.
         shared: Option<bool>,
     },
-    /// What the peer answered does not fit the request.
+    /// The peer's answer does not fit the request.
     BadResponse,
-    /// The peer has refused it, and its reason is not known here.
+    /// The peer has refused it, for a reason unknown here.
     RefusedThere,
-    /// The request does not fit its queue pair, for this reason, which has a value and a limit.
+    /// The request does not fit its queue pair. The reason has a value and a limit.
     Unfit {
         /// Why.
         reason: Reason,
-        /// What it has.
+        /// The value that it has.
         value: u64,
-        /// What there may be.
+        /// The limit.
         limit: u64,
     },
-    /// So many work requests were flushed from one of the queues of a queue pair in error.
+    /// So many work requests were flushed from one queue of a queue pair in error.
     Flushed {
         /// How many.
         count: u64,
@@ -92,7 +92,7 @@ pub enum Fate {
     NoTag,
 }
 
-/// Why no answer has come, as far as it can be seen from here.
+/// Why no answer came, as far as this process can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No process here has such a queue pair number.
@@ -109,7 +109,7 @@ pub enum Found {
     OtherService(Service),
     /// The queue pair is connected to this one.
     OtherPeer(u32),
-    /// The queue pair awaits another first PSN than was sent.
+    /// The queue pair expects another first PSN than was sent.
     OtherPsn {
         /// Its `rq_psn`
         awaited: u32,
@@ -118,26 +118,26 @@ pub enum Found {
     },
     /// The queue pair would answer now.
     Ready,
-    /// Packets went to this address, and it cannot be seen from here.
+    /// Packets went to this address, which this process cannot look into.
     Far(IpAddr),
-    /// The host of this address says that nobody is there.
+    /// The host of this address reports that nobody is there.
     Deserted(IpAddr),
-    /// Its packets of IP were too long for this host to send, in bytes.
+    /// Its IP packets were too long for this host to send, in bytes.
     TooLong {
         /// How long they were.
         packet: u32,
-        /// How long the way lets them be.
+        /// The longest that the route carries, in bytes.
         carried: u32,
     },
 }
 
 impl WorkRecord {
-    /// Whether a right program may meet it in the ordinary course of things.
+    /// Whether a correct program may meet it in the ordinary course of things.
     pub(super) fn is_ordinary(&self) -> bool {
         matches!(self.fate, Fate::Flushed { .. } | Fate::Dropped(_) | Fate::NoTag)
     }
 
-    /// The status of the completions that it is about, by its name in C.
+    /// The status of its completions, by its name in C.
     pub fn status(&self) -> Option<&'static str> {
         match (self.work, self.fate) {
             (Some(work), _) => Some(sentence::status_name(work.status)),
@@ -183,7 +183,7 @@ impl WorkRecord {
     }
 }
 
-/// Two numbers of 32 bits as one.
+/// Combines two numbers of 32 bits into one.
 fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -210,7 +210,7 @@ fn state(code: u64) -> Option<QpState> {
 }
 
 impl Fate {
-    /// What it is called where programs read it.
+    /// The name that programs read.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Unanswered { .. } => "unanswered",
@@ -225,7 +225,7 @@ impl Fate {
         }
     }
 
-    /// Its number, what tells its kinds apart, and its numbers.
+    /// Its number, its kind, and its values.
     fn pack(self) -> (u8, u8, [u64; 3]) {
         match self {
             Self::Unanswered { found, retries, timeout } => {
@@ -346,7 +346,7 @@ fn unpack_unheard(kind: u8, [a, b]: [u64; 2]) -> Option<Unheard> {
 mod tests {
     use super::*;
 
-    /// Other processes write records: what they say need not fit together.
+    /// Other processes write records, so their fields need not fit together.
     #[test]
     fn what_others_wrote_is_still_a_sentence() {
         for code in 0..=u8::MAX {

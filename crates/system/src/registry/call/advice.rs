@@ -1,8 +1,8 @@
-//! What is usually meant where a field is not what it may be.
+//! The likely intention behind a field that is out of its range.
 
 use transom_device::Access;
 
-/// What is wrong with a field that cannot be `value`, if more is known than that.
+/// The error in a field that cannot be `value`, if we know more about it.
 pub(super) fn of_invalid(field: &str, value: u64) -> Option<String> {
     let access = || Access::from_bits_retain(value as u32);
     match field {
@@ -14,7 +14,7 @@ pub(super) fn of_invalid(field: &str, value: u64) -> Option<String> {
     }
 }
 
-/// Who may write from afar may write from here.
+/// Remote write access requires local write access.
 fn missing_local_write(access: Access) -> Option<String> {
     let remote = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     let lacks = !remote.is_empty() && !access.contains(Access::LOCAL_WRITE);

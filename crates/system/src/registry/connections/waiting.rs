@@ -1,4 +1,4 @@
-//! Requests for connections that wait for an answer, as other processes find them.
+//! Requests for connections that wait for an answer, readable by other processes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,23 +9,23 @@ use transom_device::protection::Announcer;
 use super::words::{halves, ip};
 use super::{Kept, Kind, Locked, WORDS, live};
 
-/// A request for a connection, of some process, that waits for its answer and had to be sent again.
+/// A request of some process for a connection. It waits for its answer and had to be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Who asks.
+    /// The address that it comes from.
     pub source: SocketAddr,
-    /// Who is asked.
+    /// The address that it goes to.
     pub destination: SocketAddr,
     /// Since when, in nanoseconds since 1970.
     pub since: u64,
     /// How often it was sent.
     pub sent: u32,
-    /// How often the host there, or the network, has said that it has come to nobody.
+    /// How often the host there, or the network, has reported that it reached nobody.
     pub in_vain: u32,
 }
 
 impl Waiting {
-    /// The sentence for a person, at this time.
+    /// The sentence for a user, at this time.
     pub fn sentence(&self, now: u64) -> String {
         let Self { source, destination, sent, in_vain, .. } = self;
         let times = |number: u32| match number {
@@ -51,7 +51,7 @@ impl Waiting {
 }
 
 impl Locked<'_> {
-    /// Keeps a request that waits where others find it; `None` if there is no room.
+    /// Keeps a waiting request where others find it. `None` if there is no room.
     pub fn keep_waiting(&mut self, waiting: &Waiting) -> Option<Kept> {
         let index = self.allocate().ok()?;
         let entry = self.of.entry(index)?;
@@ -60,7 +60,7 @@ impl Locked<'_> {
         Some(Kept(index))
     }
 
-    /// Changes what is kept of a request.
+    /// Changes the record of a request.
     pub fn change_waiting(&mut self, Kept(index): Kept, waiting: &Waiting) {
         let Some(entry) = self.of.entry(index) else { return };
         for (word, value) in entry.words.iter().zip(to_words(waiting)) {
@@ -68,7 +68,7 @@ impl Locked<'_> {
         }
     }
 
-    /// All requests of live processes that wait.
+    /// All waiting requests of live processes.
     pub fn all_waiting(&mut self) -> Vec<(Announcer, Waiting)> {
         let of = self.of;
         let of_index = |index| {

@@ -1,4 +1,4 @@
-//! How ports and connections are written as the words of an entry.
+//! Encodes ports and connections as the words of an entry.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -85,7 +85,7 @@ pub(super) fn connection(words: &[u64; WORDS]) -> Option<Connection> {
     Some(Connection { record, ports: (ports as u16, (ports >> 16) as u16) })
 }
 
-/// The words of an entry, as the fuzz target has them: what is read is written as the same.
+/// The words of an entry, for the fuzz target. An entry that parses must encode to the same words.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(words: &[u64; WORDS]) {
     let owner = Announcer { slot: 1, generation: 1 };

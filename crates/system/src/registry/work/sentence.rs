@@ -1,4 +1,4 @@
-//! The sentence that work which came to nothing becomes.
+//! The sentence for work that came to nothing.
 
 use std::fmt;
 
@@ -151,7 +151,7 @@ impl Fate {
     }
 }
 
-/// What does not fit a queue pair.
+/// What does not fit the queue pair, in words.
 fn unfit(f: &mut fmt::Formatter<'_>, reason: Reason, value: u64, limit: u64) -> fmt::Result {
     match reason {
         Reason::NoReadsSent => write!(
