@@ -127,6 +127,16 @@ kinds! {
         "a queue was full"
         "Ask for a longer queue, or count what is posted and not completed."
         "ibv_create_qp(3)";
+    /// A completion queue is shorter than what may complete into it.
+    QueueCouldOverrun "queue-could-overrun" "CHK-22" Note
+        "a completion queue could overrun"
+        "Make it as long as the queues that complete into it together."
+        "ibv_create_cq(3)";
+    /// A peer waited for a receive.
+    RanDry "ran-dry" "CHK-24" Note
+        "a peer had to wait because no receive was posted"
+        "Post receives before the peer sends, and again as soon as one completes."
+        "ibv_post_recv(3)";
     /// More is used than was asked for.
     BeyondAsked "beyond-asked" "CHK-23" Note
         "more is used than the queue pair was asked for"

@@ -6,15 +6,18 @@
 //! | module | holds |
 //! |---|---|
 //! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
+//! | [`queue`] | whether a completion queue has room for what may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 
 pub mod pair;
+pub mod queue;
 pub mod thing;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
-pub use pair::{Asked, Completed, Pair, Posted};
+pub use pair::{Asked, Completed, Pair, Posted, RanDry};
+use queue::Queue;
 pub use thing::Thing;
 use thing::{Grave, Made};
 
@@ -42,6 +45,8 @@ pub struct Ledger {
     numbers: BTreeMap<u32, usize>,
     /// An error was polled, of any queue pair.
     has_errors: bool,
+    /// Completion queues.
+    queues: BTreeMap<usize, Queue>,
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, VecDeque<Posted>>,
     mistakes: Vec<Mistake>,

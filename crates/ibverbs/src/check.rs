@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_abi::{IBV_QPS_RESET, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
-use transom_check::ledger::{Asked, Thing};
+use transom_check::ledger::{Asked, RanDry, Thing};
 use transom_check::{Call, Ledger};
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
@@ -132,6 +132,11 @@ impl Checker {
         self.tell(|ledger| ledger.context_closes(context, &call));
     }
 
+    /// A completion queue is asked to hold so many completions.
+    pub(crate) fn queue_sized(&self, address: usize, asked: u32) {
+        self.tell(|ledger| ledger.queue_sized(address, asked));
+    }
+
     /// A queue pair is made, which was asked to be so.
     pub(crate) fn pair_made(
         &self,
@@ -148,6 +153,8 @@ impl Checker {
             inline: cap.max_inline_data,
             signals_all: init.sq_sig_all != 0,
             shared: init.srq.addr(),
+            send_queue: init.send_cq.addr(),
+            receive_queue: init.recv_cq.addr(),
         };
         self.tell(|ledger| ledger.pair_made(address, number, asked));
     }
@@ -162,6 +169,8 @@ impl Checker {
         // What peers have answered counts, though the program has not looked for it.
         pair.adapter().progress();
         let (under_way, call) = (pair.sends_under_way(), site::call());
-        self.tell(|ledger| ledger.pair_ended(address, under_way, &call));
+        let dry = pair.ran_dry();
+        let dry = RanDry { times: dry.times, waits: dry.waits };
+        self.tell(|ledger| ledger.pair_ended(address, under_way, dry, &call));
     }
 }

@@ -121,7 +121,8 @@ unsafe fn try_create(
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
-    let cqe = Limits::shared_depth(check_size(cqe, "CR-13")?);
+    let asked = check_size(cqe, "CR-13")?;
+    let cqe = Limits::shared_depth(asked);
     if comp_vector != 0 {
         return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
@@ -146,7 +147,11 @@ unsafe fn try_create(
         _parent: parent,
     };
     ours.adopt();
-    Ok(CQS.insert_reserved(handle, abi, queue))
+    let made = CQS.insert_reserved(handle, abi, queue);
+    if let Some(checker) = check::on() {
+        checker.queue_sized(made.addr(), asked);
+    }
+    Ok(made)
 }
 
 /// The queue a pointer names, for a queue pair that shall use it.
@@ -223,6 +228,9 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             queue.resize(Limits::shared_depth(size) as usize).map_err(of_size)
         });
         size.map_err(|wrong| wrong.told(None, "ibv_resize_cq", 0))?;
+        if let Some(checker) = check::on() {
+            checker.queue_sized(cq.addr(), cqe.unsigned_abs());
+        }
         // The size that it has now: another thread may have changed it again.
         // SAFETY: as above; the struct is live while the table is locked.
         unsafe {

@@ -22,6 +22,27 @@ pub struct Asked {
     pub signals_all: bool,
     /// The address of the shared receive queue, or 0.
     pub shared: usize,
+    /// The address of the completion queue of sends, or 0.
+    pub send_queue: usize,
+    /// The address of the completion queue of receives, or 0.
+    pub receive_queue: usize,
+}
+
+impl Asked {
+    /// Completion queues, and how many requests may complete into each. Receives of a shared queue are not counted.
+    pub(super) fn completions(&self) -> [(usize, u64); 2] {
+        let receives = if self.shared == 0 { self.receives } else { 0 };
+        [(self.send_queue, self.sends.into()), (self.receive_queue, receives.into())]
+    }
+}
+
+/// How often a queue pair had no receive for a message, and how long its peer was asked to wait in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RanDry {
+    /// How often.
+    pub times: u64,
+    /// In nanoseconds.
+    pub waits: u64,
 }
 
 /// A work request that was posted.
@@ -94,6 +115,7 @@ impl Ledger {
     pub fn pair_made(&mut self, address: usize, number: u32, asked: Asked) {
         self.numbers.insert(number, address);
         self.pairs.insert(address, Pair { number, asked, ..Pair::default() });
+        self.completes_into(&asked);
     }
 
     /// Requests are posted to the send queue of a queue pair.
@@ -208,8 +230,10 @@ impl Ledger {
     }
 
     /// A queue pair ends. So many of its sends are under way in the device.
-    pub fn pair_ended(&mut self, address: usize, under_way: usize, call: &Call) {
+    pub fn pair_ended(&mut self, address: usize, under_way: usize, dry: RanDry, call: &Call) {
         let Some(pair) = self.pairs.remove(&address) else { return };
+        self.completes_no_more(&pair.asked);
+        self.tell_dry(&pair, address, dry);
         self.numbers.remove(&pair.number);
         let number = pair.number;
         let lost = under_way.min(pair.sends.len());
@@ -234,6 +258,21 @@ impl Ledger {
             }
         }
         self.tell_fullest(&pair, address);
+    }
+
+    /// Messages had to wait for a receive.
+    fn tell_dry(&mut self, pair: &Pair, address: usize, dry: RanDry) {
+        if dry.times == 0 {
+            return;
+        }
+        let (number, RanDry { times, waits }) = (pair.number, dry);
+        let milliseconds = waits.div_ceil(1_000_000);
+        let says = format!(
+            "Queue pair {number:#x} had no receive for a message, {times} times: its peer was asked to wait for \
+             {milliseconds} ms in all."
+        );
+        let calls = self.made_by(Thing::QueuePair, address).into_iter().collect();
+        self.found(Kind::RanDry, says, calls);
     }
 
     /// How full the send queue of a queue pair was. A receive queue should be full.

@@ -35,7 +35,7 @@ fn post(ledger: &mut Ledger, posted: &[Posted]) {
 }
 
 fn ends(ledger: &mut Ledger, under_way: usize) -> Vec<Kind> {
-    ledger.pair_ended(QP, under_way, &at(30));
+    ledger.pair_ended(QP, under_way, RanDry::default(), &at(30));
     ledger.ended(Thing::QueuePair, QP, &at(30));
     kinds(ledger)
 }
@@ -49,7 +49,7 @@ fn kinds(ledger: &mut Ledger) -> Vec<Kind> {
 fn work_is_lost_only_if_it_is_under_way() {
     let mut ledger = with_pair();
     post(&mut ledger, &[send(1, true), send(2, true)]);
-    ledger.pair_ended(QP, 1, &at(30));
+    ledger.pair_ended(QP, 1, RanDry::default(), &at(30));
     let mistakes = ledger.take();
     assert_eq!(mistakes[0].kind, Kind::WorkLost);
     let places: Vec<_> = mistakes[0].calls.iter().map(|(_, call)| call.frames()[0]).collect();
@@ -167,4 +167,26 @@ fn more_than_was_asked_for_is_noted() {
     post(&mut ledger, &[Posted { is_inline: true, ..send(1, true) }]);
     ledger.receives_posted(QP, &[Posted { sges: 2, ..send(1, true) }]);
     assert_eq!(kinds(&mut ledger), [Kind::BeyondAsked, Kind::BeyondAsked]);
+}
+
+/// Rule: CHK-22
+#[test]
+fn a_queue_has_room_for_what_may_complete_into_it() {
+    let mut ledger = Ledger::default();
+    let asked = |shared| Asked {
+        sends: 4,
+        receives: 4,
+        send_queue: 1,
+        receive_queue: 1,
+        shared,
+        ..Asked::default()
+    };
+    ledger.queue_sized(1, 12);
+    ledger.pair_made(QP, 7, asked(0));
+    ledger.pair_made(QP + 1, 8, asked(5));
+    ledger.pair_ended(QP + 1, 0, RanDry::default(), &at(30));
+    ledger.pair_made(QP + 1, 9, asked(5));
+    assert_eq!(ledger.take(), []);
+    ledger.pair_made(QP + 2, 10, asked(5));
+    assert_eq!(kinds(&mut ledger), [Kind::QueueCouldOverrun]);
 }

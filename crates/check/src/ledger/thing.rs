@@ -129,6 +129,9 @@ impl Ledger {
         if thing == Thing::SharedReceiveQueue {
             self.shared.remove(&address);
         }
+        if thing == Thing::CompletionQueue {
+            self.queues.remove(&address);
+        }
         if self.graves.len() == super::GRAVES {
             self.graves.pop_front();
         }

@@ -44,7 +44,7 @@ pub use rendezvous::Rendezvous;
 pub use request::{Injection, Part, PlainSend, Reply, Request};
 pub use requester::{Connection, Requester, RequesterLimits};
 pub(crate) use requester::{SendWqe, status_of};
-pub use responder::{Receives, Responder};
+pub use responder::{RanDry, Receives, Responder};
 pub use segmentation::{MAX_BURST, packets};
 pub use shortcuts::Shortcuts;
 

@@ -66,6 +66,16 @@ pub struct Responder {
     pub min_rnr_timer: RnrTimer,
     /// The Q_Key that datagrams must bring (rule UD-05).
     pub qkey: u32,
+    ran_dry: RanDry,
+}
+
+/// Messages that found no receive, and were asked to come again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RanDry {
+    /// How often.
+    pub times: u64,
+    /// How long their senders were asked to wait in all, in nanoseconds.
+    pub waits: u64,
 }
 
 /// The message that a responder is in the middle of.
@@ -101,6 +111,7 @@ impl Responder {
             expected_psn: Psn::default(),
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
             qkey: 0,
+            ran_dry: RanDry::default(),
         })
     }
 
@@ -112,6 +123,18 @@ impl Responder {
     /// How many places its own queue has in all, and how many of them hold receives that wait; for explanations.
     pub fn occupancy(&self) -> (usize, usize) {
         self.queue.as_ref().map_or((0, 0), |queue| (queue.size(), queue.len()))
+    }
+
+    /// How often, and for how long, senders were asked to wait for a receive.
+    pub fn ran_dry(&self) -> RanDry {
+        self.ran_dry
+    }
+
+    /// Asks a sender to come again.
+    fn not_ready(&mut self, timer: RnrTimer) -> Reply {
+        self.ran_dry.times += 1;
+        self.ran_dry.waits = self.ran_dry.waits.saturating_add(timer.nanoseconds());
+        Reply::NotReady(timer)
     }
 
     /// A buffer for what any one call wants done.

@@ -6,12 +6,12 @@ static void work_lost(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
 
-	/* Nobody receives it: it stays under way. */
-	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED); /* posted */
-	if (!wrong) {
+	/* Where nobody receives it, it stays under way. */
+	if (!wrong)
 		receive_on(pair.ends[1], 2);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED); /* posted */
+	if (!wrong)
 		polled(pair.cq, 2);
-	}
 	end_pair(&pair); /* destroyed */
 }
 
@@ -121,6 +121,33 @@ static void queue_full(int wrong)
 	end_pair(&pair);
 }
 
+static void queue_could_overrun(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *cq = ibv_create_cq(pair.context, wrong ? DEPTH : 2 * DEPTH, NULL, NULL, 0); /* made */
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+					.cap = {DEPTH, DEPTH, 1, 1, 0}};
+	struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+
+	CHECK(cq && qp && !ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
+	end_pair(&pair);
+}
+
+static void ran_dry(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_wc wc;
+
+	if (!wrong)
+		receive_on(pair.ends[1], 2);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
+	CHECK(ibv_poll_cq(pair.cq, 0, &wc) == 0);
+	if (wrong)
+		receive_on(pair.ends[1], 2);
+	polled(pair.cq, 2);
+	end_pair(&pair);
+}
+
 static void beyond_asked(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -145,6 +172,8 @@ int main(int count, char **arguments)
 		{"left-at-close", left_at_close},
 		{"left-at-exit", left_at_exit},
 		{"queue-full", queue_full},
+		{"queue-could-overrun", queue_could_overrun},
+		{"ran-dry", ran_dry},
 		{"beyond-asked", beyond_asked},
 	};
 

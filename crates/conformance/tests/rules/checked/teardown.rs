@@ -62,6 +62,18 @@ fn a_send_queue_was_full() {
     PROGRAM.shows(Kind::QueueFull, &[]);
 }
 
+/// Rule: CHK-22
+#[test]
+fn a_completion_queue_could_overrun() {
+    PROGRAM.shows(Kind::QueueCouldOverrun, &["made"]);
+}
+
+/// Rule: CHK-24
+#[test]
+fn a_message_found_no_receive() {
+    PROGRAM.shows(Kind::RanDry, &[]);
+}
+
 /// Rule: CHK-23
 #[test]
 fn more_is_used_than_was_asked_for() {

@@ -146,11 +146,9 @@ impl Responder {
                 self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), cx)
             }
             NoReceive::NotReady if self.service == Service::XrcTarget => {
-                Reply::NotReady(cx.summary.reception().1)
+                self.not_ready(cx.summary.reception().1)
             }
-            NoReceive::NotReady if self.service.is_reliable() => {
-                Reply::NotReady(self.min_rnr_timer)
-            }
+            NoReceive::NotReady if self.service.is_reliable() => self.not_ready(self.min_rnr_timer),
             NoReceive::NotReady => {
                 cx.process.note_unheard(request.from, Unheard::NoReceive);
                 Reply::Dropped

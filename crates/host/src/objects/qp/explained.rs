@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use transom_device::execution::{Failure, QueueSide, Unheard, Why};
+use transom_device::execution::{Failure, QueueSide, RanDry, Unheard, Why};
 use transom_device::protection::Reason;
 use transom_device::qp::{Presence, QpNumber, QpSummary};
 use transom_net::TooLong;
@@ -68,6 +68,11 @@ impl QueuePair {
             QueueSide::Send => self.send.lock().requester.occupancy(),
             QueueSide::Receive => self.receive.half.lock().responder.occupancy(),
         })
+    }
+
+    /// How often, and for how long, its peer was asked to wait for a receive.
+    pub fn ran_dry(&self) -> RanDry {
+        self.receive.half.lock().responder.ran_dry()
     }
 
     /// How many requests of the send queue are not carried out yet.
