@@ -1,43 +1,10 @@
 //! Local buffers: walking a scatter/gather list, each checked by its L_Key as it is used.
 
-use super::Process;
+use super::{CopyError, Process, Source};
 use crate::protection::{
     Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
 };
 use crate::queue::Sge;
-
-/// Why a copy between two parties' memory stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CopyError {
-    /// The memory on the copying party's own side: refused by its key, or gone.
-    #[error("the memory on this side: {0}")]
-    Near(#[source] Refusal),
-    /// The memory of the grant is gone (rule MR-40).
-    #[error("the memory of the grant is gone")]
-    Far,
-}
-
-/// Bytes on their way to granted memory.
-pub trait Source {
-    /// Copies the bytes from `offset` on to `bytes`, which they fill.
-    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError>;
-
-    /// The first eight bytes of the segment, as one number.
-    fn word(&mut self) -> Result<u64, CopyError> {
-        let mut bytes = [0; 8];
-        self.read(0, &mut bytes)?;
-        Ok(u64::from_ne_bytes(bytes))
-    }
-
-    /// Copies the bytes from `offset` on, as many as the grant is long, to the granted memory.
-    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
-}
-
-/// A place for bytes that come from granted memory.
-pub trait Sink {
-    /// Copies the granted memory to `offset`.
-    fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
-}
 
 /// Bytes that the process holds itself: inline data, an atomic's result.
 pub struct Bytes<'a, P> {

@@ -19,6 +19,7 @@
 //! numbers them and keeps to a window; how they look, and which answers count, is for
 //! [`transport`](crate::transport), which stands over this.
 
+mod copy;
 mod counted;
 mod effects;
 mod failure;
@@ -34,11 +35,12 @@ pub mod retry;
 mod segmentation;
 mod shortcuts;
 
+pub use copy::{CopyError, Sink, Source};
 pub use counted::Counted;
 pub use effects::{Effect, Effects};
 pub use failure::{Failure, Unheard, Why};
 pub use link::{Direct, OneSided, Payload, Segmentation, Sent};
-pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
+pub use local::{Bytes, LocalBuffers};
 pub use process::{Context, MemoryGone, Process, TakeShared};
 pub use rendezvous::Rendezvous;
 pub use request::{Injection, Part, PlainSend, Reply, Request};

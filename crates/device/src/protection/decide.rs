@@ -3,7 +3,7 @@
 //!
 //! All are pure: who calls sees to it that the object stays as it is while it is used.
 
-use super::{Bind, Key, Kind, Place, Reason, SHARED, Snapshot, Stamp, State};
+use super::{Key, Kind, Place, Reason, SHARED, Snapshot, State};
 use crate::Access;
 use crate::operation::{Operation, Subject};
 use crate::qp::Gate;
@@ -35,6 +35,34 @@ pub enum WindowType {
     Type1,
     /// Usable through the queue pair that bound it.
     Type2,
+}
+
+/// A bind, as posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The window: the index of any of its keys, and the byte it shall have from now on.
+    pub window: Key,
+    /// The region's L_Key.
+    pub region: Key,
+    /// First address, as the region names its addresses.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Rights: remote ones, and `ZERO_BASED` for type 2.
+    pub access: Access,
+}
+
+/// Who binds, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Number of the queue pair that executes the bind.
+    pub qp: u32,
+    /// That queue pair's protection domain.
+    pub pd: u32,
+    /// `wr_id` of the bind.
+    pub wr_id: u64,
+    /// The host's nanoseconds.
+    pub now: u64,
 }
 
 /// Decides whether a queue pair lets its peer attempt this at all, before any key is looked at

@@ -16,21 +16,23 @@ mod hazard;
 mod key;
 mod owner;
 mod reason;
+mod refusal;
 mod region;
 mod scramble;
 mod table;
 mod window;
 
 pub use crate::operation::Operation;
-pub use decide::{Attempt, MAX_MESSAGE, WindowType, admit, decide, may_carry, may_grant};
+pub use decide::{
+    Attempt, Bind, MAX_MESSAGE, Stamp, WindowType, admit, decide, may_carry, may_grant,
+};
 pub use entry::{KeyEntry, Kind, Place, SHARED, Snapshot, State};
 pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Rank, Use, Waiter};
 pub use key::{Key, RemoteAddress};
 pub use owner::{Exhausted, KeyOwner};
-pub use reason::{Reason, Refusal};
+pub use reason::Reason;
+pub use refusal::Refusal;
 pub use region::{InUse, Region};
 pub use scramble::{RecentSlots, Scramble};
 pub use table::{Grant, KeyTable};
-pub use window::{
-    Bind, Stamp, WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1,
-};
+pub use window::{WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1};

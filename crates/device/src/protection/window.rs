@@ -8,8 +8,7 @@ mod bind;
 
 use std::convert::Infallible;
 
-pub use self::bind::{Bind, Stamp};
-use super::decide::{WindowType, may_invalidate};
+use super::decide::{Bind, Stamp, WindowType, may_invalidate};
 use super::entry::{KeyEntry, Kind, Meta, State};
 use super::{Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot, Waiter};
 use crate::Access;

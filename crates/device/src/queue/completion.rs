@@ -2,7 +2,6 @@
 
 use bitflags::bitflags;
 
-use super::Feeder;
 use crate::numbered::numbered;
 use crate::operation::Opcode;
 
@@ -63,6 +62,10 @@ bitflags! {
         const TAG_DATA_VALID = 64;
     }
 }
+
+/// A work queue that completes into a completion queue, by the name that it has there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Feeder(pub(super) u32);
 
 /// One work completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::moderation::{Fate, HeldBack};
-use super::{Completion, Flags, Moderation, Returned, Status, room_for};
+use super::{Completion, Feeder, Flags, Moderation, Returned, SizeError, Status, room_for};
 
 /// What raises an event at the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,24 +36,6 @@ pub struct CompletionOptions {
     /// A full queue loses its oldest completion and goes on.
     pub ignore_overrun: bool,
 }
-
-/// Why a queue does not get its size, or its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SizeError {
-    /// The size is below what is waiting (rule CQ-14), or below the limit (rule SQ-04).
-    #[error("smaller than {least}: what is waiting, or the limit")]
-    TooSmall {
-        /// What it must be at least.
-        least: usize,
-    },
-    /// There is no memory for it.
-    #[error("there is no memory for it")]
-    NoMemory,
-}
-
-/// A work queue that completes into a completion queue, by the name that it has there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Feeder(u32);
 
 /// A completion queue.
 pub struct CompletionQueue {

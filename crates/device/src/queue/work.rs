@@ -3,7 +3,7 @@
 
 use bitflags::bitflags;
 
-use super::{SendOp, SizeError};
+use super::{SendOp, SizeError, room_for};
 
 /// One scatter/gather entry, laid out as `struct ibv_sge`.
 #[repr(C)]
@@ -139,22 +139,6 @@ pub enum PostError {
     /// The service does not have the operation: `EINVAL` (rules INV-43, T2-11).
     #[error("the service of the queue pair does not have the operation")]
     WrongService,
-}
-
-/// Room for so many values, if there is memory for them: every queue takes all of its memory when it is
-/// made, and one that is too large for this machine is refused. It is touched when it is used, so that deep
-/// queues are made as fast as others, and take pages of the machine only as deep as they are used.
-pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>, SizeError> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(count).map_err(|_| SizeError::NoMemory)?;
-    Ok(room)
-}
-
-/// So many copies of a value, if there is memory for them.
-pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, SizeError> {
-    let mut all = room_for(count)?;
-    all.resize(count, value);
-    Ok(all.into())
 }
 
 /// What a ring of work holds.

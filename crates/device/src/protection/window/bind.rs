@@ -2,38 +2,10 @@
 //! window's entry.
 
 use crate::Access;
-use crate::protection::decide::{WindowType, bound_place, may_bind};
+use crate::protection::decide::{Bind, Stamp, WindowType, bound_place, may_bind};
 use crate::protection::entry::{KeyEntry, Meta, State};
-use crate::protection::{Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot};
+use crate::protection::{Attempt, KeyTable, Operation, Reason, Refusal, Region, Snapshot};
 use crate::sync::Ordering::*;
-
-/// A bind, as posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bind {
-    /// The window: the index of any of its keys, and the byte it shall have from now on.
-    pub window: Key,
-    /// The region's L_Key.
-    pub region: Key,
-    /// First address, as the region names its addresses.
-    pub address: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Rights: remote ones, and `ZERO_BASED` for type 2.
-    pub access: Access,
-}
-
-/// Who binds, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// Number of the queue pair that executes the bind.
-    pub qp: u32,
-    /// That queue pair's protection domain.
-    pub pd: u32,
-    /// `wr_id` of the bind.
-    pub wr_id: u64,
-    /// The host's nanoseconds.
-    pub now: u64,
-}
 
 impl Bind {
     fn attempt(&self, stamp: &Stamp) -> Attempt {
