@@ -11,7 +11,9 @@
 //! | `guest` | processes of other users, who do not have the port |
 //! | `control` | what goes with a datagram beside its bytes |
 //! | `undelivered` | datagrams of which the network, or the other end, says that they have come to nobody |
-//! | `socket` | opening sockets, and what to say when that fails |
+//! | `holder` | who has the port, and what to say when that is somebody else |
+//! | `way` | the way of a datagram |
+//! | `socket` | sockets, their options and addresses |
 //!
 //! `quinn-udp` does the sending and receiving of bursts too, but neither the TTL and DSCP, which a
 //! datagram's Global Route Header shows, nor the choice of both by datagram.
@@ -20,11 +22,13 @@ mod arrivals;
 mod control;
 mod forward;
 mod guest;
+mod holder;
 mod others;
 mod sending;
 mod socket;
 mod steering;
 mod undelivered;
+mod way;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -46,15 +50,17 @@ use self::forward::Forward;
 pub(crate) use self::forward::{head, parse};
 pub use self::guest::{Announcement, listening_guest};
 use self::guest::{Door, Host};
+pub use self::holder::PortError;
 pub use self::others::Others;
+pub use self::sending::SendError;
 pub(crate) use self::sending::Sending;
-pub use self::sending::{SendError, Way};
-pub use self::socket::{PortError, ROOM, path_mtu};
+pub use self::socket::ROOM;
 #[cfg(fuzzing)]
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;
 use self::undelivered::Notice;
 pub use self::undelivered::{Obstacle, Undelivered};
+pub use self::way::{Way, path_mtu};
 
 /// How long opening the port waits for its entry in the kernel's list; the loopback interface takes
 /// microseconds, and a busy machine a few milliseconds.
@@ -91,7 +97,7 @@ pub struct Port {
 /// Who keeps a process of this registry from having the port, if somebody does.
 pub fn taken_by_others(registry: &Registry) -> Option<PortError> {
     let known = steering::Mapping::of(registry).ok()?;
-    socket::taken_by_others(|inode| known.knows(inode))
+    holder::taken_by_others(|inode| known.knows(inode))
 }
 
 /// Whether a user who has the port hands on to those of others what is for them: his programs are Transom's.
@@ -148,13 +154,13 @@ impl Port {
     /// Has the socket share the port with the other processes of this user.
     fn enter(&self) -> Result<(), PortError> {
         // Before it joins them.
-        self.steering.enter(socket::inode(&self.socket).map_err(PortError::new)?);
+        self.steering.enter(holder::inode(&self.socket).map_err(PortError::new)?);
         if let Err(error) = socket::enter_port(&self.socket) {
             self.steering.leave();
             return Err(PortError::new(error));
         }
         // Those of another registry would be steered by other slots.
-        if socket::is_shared(|inode| self.steering.is_known(inode)) {
+        if holder::is_shared(|inode| self.steering.is_known(inode)) {
             return Err(PortError::shared());
         }
         self.steering.attach(&self.socket).map_err(PortError::new)?;
@@ -174,14 +180,14 @@ impl Port {
     /// The other user who has the port, and hands on what is for this process.
     pub fn holder(&self) -> Option<u32> {
         let is_guest = self.is_guest.load(SeqCst);
-        is_guest.then(|| socket::taken_by_others(|inode| self.steering.is_known(inode))?.user())?
+        is_guest.then(|| holder::taken_by_others(|inode| self.steering.is_known(inode))?.user())?
     }
 
     /// A process of the user who has the port has left it: if it was the last one, the port is this process's now.
     fn succeed(&self) {
         let deadline = Instant::now() + FIND_PLACE;
         while self.is_guest.load(SeqCst) && Instant::now() < deadline {
-            match socket::taken_by_others(|inode| self.steering.is_known(inode)) {
+            match holder::taken_by_others(|inode| self.steering.is_known(inode)) {
                 None => return drop(self.enter()),
                 Some(taken) if taken.user().and_then(Host::watch).is_some() => return,
                 // One that is killed may still have the port when nobody is to be watched any more.

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use libc::{iovec, mmsghdr, msghdr, sockaddr_storage};
 
 use super::control::{CONTROL, Control, Received};
-use super::{sending, socket};
+use super::socket::{self, retry};
 
 /// Bursts taken by one system call.
 const BATCH: usize = 8;
@@ -106,7 +106,7 @@ impl Arrivals {
                 ..unsafe { std::mem::zeroed() }
             };
         }
-        let received = sending::retry(|| {
+        let received = retry(|| {
             let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
             // One is asked for without the list of many: most polls find none, and none is found sooner.
             if asked == 1 {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use libc::{c_int, cmsghdr};
 
-use super::{Obstacle, Way};
+use super::way::Way;
 
 /// Bytes for the control messages of one call, aligned as they must be.
 #[repr(C, align(8))]
@@ -98,7 +98,22 @@ pub(super) struct Received {
     /// Datagrams that the socket has lost so far for want of room.
     pub(super) lost: Option<u32>,
     /// Why a datagram that was sent has not arrived.
-    pub(super) obstacle: Option<Obstacle>,
+    pub(super) error: Option<ExtendedError>,
+}
+
+/// What a `struct sock_extended_err` says of a datagram that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExtendedError {
+    pub(super) errno: i32,
+    pub(super) origin: u8,
+    pub(super) information: u32,
+}
+
+impl ExtendedError {
+    fn read(value: &[u8]) -> Option<Self> {
+        let number = |at: usize| Some(u32::from_ne_bytes(*value.get(at..)?.first_chunk()?));
+        Some(Self { errno: number(0)? as i32, origin: *value.get(4)?, information: number(8)? })
+    }
 }
 
 impl Received {
@@ -134,26 +149,11 @@ impl Received {
             (libc::SOL_UDP, libc::UDP_GRO) => self.segment = usize::try_from(number).ok(),
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.lost = Some(number as u32),
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
-                self.obstacle = obstacle(value);
+                self.error = ExtendedError::read(value);
             }
             _ => {}
         }
     }
-}
-
-/// What a `struct sock_extended_err` says of a datagram that a network, or the other end, did not take. What the
-/// kernel refuses at once its sender hears from the call.
-fn obstacle(value: &[u8]) -> Option<Obstacle> {
-    let number = |at: usize| Some(u32::from_ne_bytes(*value.get(at..)?.first_chunk()?));
-    let (errno, origin, information) = (number(0)? as i32, *value.get(4)?, number(8)?);
-    if !matches!(origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6) {
-        return None;
-    }
-    Some(match errno {
-        libc::ECONNREFUSED => Obstacle::NoPort,
-        libc::EMSGSIZE => Obstacle::TooLong(information),
-        errno => Obstacle::NoWay(errno),
-    })
 }
 
 /// Level, type and value of the first message, and what follows it.
@@ -189,29 +189,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_network_says_is_read() {
+    fn what_the_kernel_says_of_a_datagram_is_read() {
         // Errno, origin, type, code and padding, what belongs to it, data.
-        let said = |errno: i32, origin: u8, information: u32| {
-            let mut value = [0; 16];
-            value[..4].copy_from_slice(&errno.to_ne_bytes());
-            value[4] = origin;
-            value[8..12].copy_from_slice(&information.to_ne_bytes());
-            value
-        };
-        let (icmp, local) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_LOCAL);
-        for (value, expected) in [
-            (said(libc::ECONNREFUSED, icmp, 0), Some(Obstacle::NoPort)),
-            (said(libc::EMSGSIZE, icmp, 1400), Some(Obstacle::TooLong(1400))),
-            (said(libc::EHOSTUNREACH, icmp, 0), Some(Obstacle::NoWay(libc::EHOSTUNREACH))),
-            (said(libc::EMSGSIZE, local, 1400), None),
-        ] {
-            let mut control = Control::EMPTY;
-            let mut writer = Writer::new(&mut control);
-            writer.add(libc::IPPROTO_IP, libc::IP_RECVERR, &value);
-            let length = writer.len();
-            assert_eq!(Received::read(&control, length).obstacle, expected);
-            assert_eq!(obstacle(&value[..11]), None);
-        }
+        let mut value = [0; 16];
+        value[..4].copy_from_slice(&libc::EMSGSIZE.to_ne_bytes());
+        value[4] = libc::SO_EE_ORIGIN_ICMP;
+        value[8..12].copy_from_slice(&1400_u32.to_ne_bytes());
+        let mut control = Control::EMPTY;
+        let mut writer = Writer::new(&mut control);
+        writer.add(libc::IPPROTO_IP, libc::IP_RECVERR, &value);
+        let length = writer.len();
+        let (errno, origin) = (libc::EMSGSIZE, libc::SO_EE_ORIGIN_ICMP);
+        let error = ExtendedError { errno, origin, information: 1400 };
+        assert_eq!(Received::read(&control, length).error, Some(error));
+        assert_eq!(ExtendedError::read(&value[..11]), None);
     }
 
     #[test]

@@ -1,20 +1,23 @@
 //! Sending: datagrams of equal length, many in one call.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use libc::{iovec, mmsghdr, msghdr};
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::net::AddressFamily;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
 use super::control::{Control, Writer};
-use super::socket;
+use super::socket::{self, retry};
 use super::undelivered::{self, Notice, Undelivered};
+use super::way::{Way, path_mtu};
 
 /// Sockets for each family. Queue pairs share them, so this bounds descriptors, not queue pairs.
 const FLOWS: usize = 16;
@@ -27,24 +30,6 @@ const MOST_BYTES: usize = 65_507;
 
 /// Datagrams in one call where the kernel does not cut GSO batches.
 const ONE_BY_ONE: usize = 16;
-
-/// The way of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// The address it comes from, one of this machine's.
-    pub source: IpAddr,
-    /// The address it goes to, of the same family.
-    pub destination: IpAddr,
-    /// Tells flows apart that may take different ways; chooses the UDP source port (rule NET-01).
-    pub flow: u16,
-    /// TOS, or traffic class: DSCP and congestion bits (rule NET-07).
-    pub tos: u8,
-    /// TTL, or hop limit (rule NET-05).
-    pub ttl: u8,
-    /// Index of the interface that it leaves by; zero for what the routes say, which say nothing of
-    /// groups nor of link-local addresses.
-    pub interface: u32,
-}
 
 /// Why datagrams were not sent.
 #[derive(Debug, thiserror::Error)]
@@ -191,7 +176,7 @@ impl Sending {
         match flow.get() {
             Some(flow) => Ok(flow),
             None => {
-                let (socket, port) = socket::open_sending(family, way.flow)?;
+                let (socket, port) = open_socket(family, way.flow)?;
                 let (data, ready) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
                 epoll::add(&self.told, &socket, data, ready)?;
                 // Another thread may have been faster; then its socket is used.
@@ -219,7 +204,7 @@ impl Sending {
             Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE) if cut => {}
             _ => return Err(SendError::Unreachable(error)),
         }
-        let mtu = socket::path_mtu(way).map_err(SendError::Unreachable)?;
+        let mtu = path_mtu(way).map_err(SendError::Unreachable)?;
         let headers = if way.source.is_ipv4() { 28 } else { 48 };
         if segment + headers > mtu as usize {
             return Err(SendError::TooLong);
@@ -227,6 +212,52 @@ impl Sending {
         self.cuts.store(false, Relaxed);
         Err(SendError::Identification)
     }
+}
+
+/// A socket that only sends, from `port` or, if that is taken, from one of the next.
+///
+/// Its datagrams are never fragmented, and with no peer of its own the kernel gives each
+/// identification 0; both as hardware does, and the ICRC covers the identification. Checksums stay
+/// on: the kernel cuts no segments without them.
+fn open_socket(family: AddressFamily, port: u16) -> io::Result<(OwnedFd, u16)> {
+    let at = |port| match family {
+        AddressFamily::INET6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+        _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+    };
+    let socket = socket::open(at(port))?;
+    if family == AddressFamily::INET6 {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+        sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+        // Members on this host are reached without packets.
+        sockopt::set_ipv6_multicast_loop(&socket, false)?;
+    } else {
+        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
+        sockopt::set_ip_multicast_loop(&socket, false)?;
+    }
+    // What was sent and has come to nobody is told.
+    let (level, option) = match family {
+        AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        _ => (libc::IPPROTO_IP, libc::IP_RECVERR),
+    };
+    socket::set(&socket, level, option, &1_i32)?;
+    // Nothing else is received on it: what comes is dropped before it takes room.
+    socket::filter(&socket, libc::SO_ATTACH_FILTER, &Notice::filter())?;
+    if sockopt::set_socket_send_buffer_size_force(&socket, socket::ROOM).is_err() {
+        sockopt::set_socket_send_buffer_size(&socket, socket::ROOM)?;
+    }
+    let mut last = Errno::ADDRINUSE;
+    for step in 0..256 {
+        let port = 0xc000 | port.wrapping_add(step);
+        match socket::bind(&socket, at(port)) {
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => {
+                last = error;
+                break;
+            }
+            Ok(()) => return Ok((socket, port)),
+        }
+    }
+    Err(last.into())
 }
 
 /// Sends bytes to a port, as one datagram or as datagrams of `cut_at` bytes each.
@@ -272,32 +303,10 @@ fn part(bytes: &[u8]) -> iovec {
     iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// Makes a system call again if a signal was in the way, or word of something sent earlier: a socket that was told
-/// that a datagram has come to nobody says so once, to whoever calls next. The next call does not hear of it.
-///
-/// It is for calls by their number: as functions of the C library they would be points at which a
-/// thread of the program is cancelled, with locks of ours held.
-pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
-    let mut is_second = false;
-    loop {
-        let answer = call();
-        if answer >= 0 {
-            return Ok(answer);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR | libc::ECONNREFUSED) => {}
-            Some(libc::EAGAIN) => return Err(error),
-            _ if is_second => return Err(error),
-            _ => is_second = true,
-        }
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "tests say what they skip")]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::UdpSocket;
     use std::process::Command;
     use std::time::Duration;
 

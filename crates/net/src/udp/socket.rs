@@ -1,157 +1,20 @@
-//! Opening UDP sockets, and what to tell a person when that fails.
+//! UDP sockets as the kernel has them: opening the one that receives, options, addresses, system calls.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libc::c_int;
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tracing::debug;
 use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
-use super::Way;
-
-use super::undelivered::Notice;
-
 /// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
 /// it is data; it gives less where the system's limit (`net.core.rmem_max`) is lower.
 pub const ROOM: usize = 4 << 20;
-
-/// The port could not be opened.
-#[derive(Debug)]
-pub struct PortError {
-    cause: io::Error,
-    /// Whose socket is in the way, as far as the kernel tells.
-    owner: Option<Owner>,
-}
-
-/// Who has the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    /// The kernel itself: the rxe driver.
-    Kernel,
-    /// A user's program.
-    User(u32),
-    /// A program of this user that shares the port, but not the registry.
-    Unknown,
-}
-
-impl PortError {
-    /// What the system said, and who has the port if that is why.
-    pub fn new(cause: impl Into<io::Error>) -> Self {
-        let cause = cause.into();
-        let taken = cause.kind() == io::ErrorKind::AddrInUse;
-        Self { owner: taken.then(owner_of_port).flatten(), cause }
-    }
-
-    /// The port is shared with a program whose packets cannot be told from ours.
-    pub(super) fn shared() -> Self {
-        Self { cause: Errno::ADDRINUSE.into(), owner: Some(Owner::Unknown) }
-    }
-
-    /// The other user who has the port.
-    pub fn user(&self) -> Option<u32> {
-        match self.owner? {
-            Owner::User(user) if user != rustix::process::geteuid().as_raw() => Some(user),
-            _ => None,
-        }
-    }
-
-    /// The system's error number.
-    pub fn errno(&self) -> i32 {
-        self.cause.raw_os_error().unwrap_or(libc::EIO)
-    }
-}
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.cause.kind() != io::ErrorKind::AddrInUse {
-            return write!(f, "cannot open UDP port {PORT}: {}", self.cause);
-        }
-        write!(f, "UDP port {PORT}, the only one that RoCEv2 has, is taken by ")?;
-        match self.owner {
-            Some(Owner::Kernel) => {
-                write!(f, "the kernel, most likely its rxe driver: unload it (`rmmod rdma_rxe`)")?
-            }
-            Some(Owner::User(uid)) => {
-                write!(f, "a program of user {uid} (`ss -ulpn sport = :{PORT}` names it): end it")?;
-            }
-            Some(Owner::Unknown) => write!(
-                f,
-                "a program of this user that does not have the same /dev/shm, has another version \
-                 of Transom, or is none of Transom's (`ss -ulpn sport = :{PORT}` lists all): end it"
-            )?,
-            None => write!(f, "another program (`ss -ulpn sport = :{PORT}` names it): end it")?,
-        }
-        write!(f, ", or run this program in a network namespace of its own")
-    }
-}
-
-impl std::error::Error for PortError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
-
-/// A socket on the port, by the kernel's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Listed {
-    uid: u32,
-    /// Zero for a socket of the kernel's own.
-    inode: u64,
-}
-
-/// The sockets that have the port in this network namespace.
-fn on_port() -> Vec<Listed> {
-    // A thread may be in a namespace of its own.
-    let lists = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
-    let texts = lists.iter().filter_map(|list| std::fs::read_to_string(list).ok());
-    texts.flat_map(|text| listed(&text)).collect()
-}
-
-/// One line for each socket: number, local address, remote address, state, queues, timer,
-/// retransmissions, UID, timeout, inode.
-fn listed(text: &str) -> Vec<Listed> {
-    let port = format!(":{PORT:04X}");
-    let entry = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (uid, inode) = (fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?);
-        fields.get(1)?.ends_with(&port).then_some(Listed { uid, inode })
-    };
-    text.lines().skip(1).filter_map(entry).collect()
-}
-
-fn owner_of_port() -> Option<Owner> {
-    let first = on_port().first().copied()?;
-    Some(if first.inode == 0 { Owner::Kernel } else { Owner::User(first.uid) })
-}
-
-/// Who keeps this user from having the port, if a socket does that `is_known` does not know. Nothing is opened
-/// to find out.
-pub(super) fn taken_by_others(is_known: impl Fn(u64) -> bool) -> Option<PortError> {
-    let user = rustix::process::geteuid().as_raw();
-    let other = on_port().into_iter().find(|listed| !is_known(listed.inode))?;
-    let owner = match other {
-        Listed { inode: 0, .. } => Owner::Kernel,
-        Listed { uid, .. } if uid == user => Owner::Unknown,
-        Listed { uid, .. } => Owner::User(uid),
-    };
-    Some(PortError { cause: Errno::ADDRINUSE.into(), owner: Some(owner) })
-}
-
-/// Whether the port is shared with a socket that `is_known` does not know.
-pub(super) fn is_shared(is_known: impl Fn(u64) -> bool) -> bool {
-    on_port().iter().any(|listed| !is_known(listed.inode))
-}
-
-/// The number that a socket has in the kernel's list.
-pub(super) fn inode(socket: &OwnedFd) -> io::Result<u64> {
-    Ok(rustix::fs::fstat(socket)?.st_ino)
-}
 
 /// At any address of IPv6, which is IPv4 too, or where the kernel has no IPv6 of IPv4.
 const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
@@ -252,52 +115,6 @@ pub(super) fn leave(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Resu
     }?)
 }
 
-/// A socket that only sends, from `port` or, if that is taken, from one of the next.
-///
-/// Its datagrams are never fragmented, and with no peer of its own the kernel gives each
-/// identification 0; both as hardware does, and the ICRC covers the identification. Checksums stay
-/// on: the kernel cuts no segments without them.
-pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<(OwnedFd, u16)> {
-    let at = |port| match family {
-        AddressFamily::INET6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
-        _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
-    };
-    let socket = open(at(port))?;
-    if family == AddressFamily::INET6 {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-        sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
-        // Members on this host are reached without packets.
-        sockopt::set_ipv6_multicast_loop(&socket, false)?;
-    } else {
-        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
-        sockopt::set_ip_multicast_loop(&socket, false)?;
-    }
-    // What was sent and has come to nobody is told.
-    let (level, option) = match family {
-        AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
-        _ => (libc::IPPROTO_IP, libc::IP_RECVERR),
-    };
-    set(&socket, level, option, &1_i32)?;
-    // Nothing else is received on it: what comes is dropped before it takes room.
-    filter(&socket, libc::SO_ATTACH_FILTER, &Notice::filter())?;
-    if sockopt::set_socket_send_buffer_size_force(&socket, ROOM).is_err() {
-        sockopt::set_socket_send_buffer_size(&socket, ROOM)?;
-    }
-    let mut last = Errno::ADDRINUSE;
-    for step in 0..256 {
-        let port = 0xc000 | port.wrapping_add(step);
-        match bind(&socket, at(port)) {
-            Err(Errno::ADDRINUSE) => {}
-            Err(error) => {
-                last = error;
-                break;
-            }
-            Ok(()) => return Ok((socket, port)),
-        }
-    }
-    Err(last.into())
-}
-
 pub(super) fn open(for_address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = match for_address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -312,7 +129,12 @@ pub(super) fn bind(socket: &OwnedFd, at: SocketAddr) -> rustix::io::Result<()> {
 }
 
 /// Sets an option that `rustix` does not have.
-fn set<T: Copy>(socket: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+pub(super) fn set<T: Copy>(
+    socket: &OwnedFd,
+    level: c_int,
+    option: c_int,
+    value: &T,
+) -> io::Result<()> {
     let length = size_of::<T>() as u32;
     // SAFETY: the kernel reads `length` bytes of `value`, which lives that long.
     let done = unsafe {
@@ -337,6 +159,28 @@ pub(super) fn filter(
 /// One instruction of a classic BPF program.
 pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Makes a system call again if a signal was in the way, or word of something sent earlier: a socket that was told
+/// that a datagram has come to nobody says so once, to whoever calls next. The next call does not hear of it.
+///
+/// It is for calls by their number: as functions of the C library they would be points at which a
+/// thread of the program is cancelled, with locks of ours held.
+pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
+    let mut is_second = false;
+    loop {
+        let answer = call();
+        if answer >= 0 {
+            return Ok(answer);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::ECONNREFUSED) => {}
+            Some(libc::EAGAIN) => return Err(error),
+            _ if is_second => return Err(error),
+            _ => is_second = true,
+        }
+    }
 }
 
 /// An address as the kernel wrote it; IPv4 addresses come mapped on a socket of both families.
@@ -395,20 +239,6 @@ pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
     (storage, length as u32)
 }
 
-/// The longest IP packet, in bytes, that a way carries whole, as far as is known: the MTU of the route, or
-/// less if a router has said so.
-pub fn path_mtu(way: &Way) -> io::Result<u32> {
-    let at = |ip: IpAddr, port| match ip.to_canonical() {
-        IpAddr::V4(ip) => SocketAddr::from((ip, port)),
-        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, way.interface).into(),
-    };
-    let to = at(way.destination, PORT);
-    let socket = open(to)?;
-    rustix::net::bind(&socket, &at(way.source, 0))?;
-    rustix::net::connect(&socket, &to)?;
-    Ok(if to.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,22 +251,5 @@ mod tests {
         }
         let mapped = encode("[::ffff:10.1.2.3]:4791".parse().expect("an address")).0;
         assert_eq!(address(&mapped), "10.1.2.3:4791".parse().ok());
-    }
-
-    #[test]
-    fn the_list_of_sockets_says_who_has_the_port() {
-        let head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n";
-        let line = |port: &str, uid, inode| {
-            format!(
-                " 9: 00000000:{port} 00000000:0000 07 00000000:00000000 00:00000000 00000000 \
-                 {uid} 0 {inode} 2 0000000000000000 0\n"
-            )
-        };
-        let list = |lines: &[String]| listed(&format!("{head}{}", lines.concat()));
-        assert_eq!(list(&[line("0044", 0, 5)]), []);
-        let one = Listed { uid: 1000, inode: 6 };
-        assert_eq!(list(&[line("0044", 0, 5), line("12B7", 1000, 6)]), [one]);
-        assert_eq!(list(&[line("12B7", 0, 0)]), [Listed { uid: 0, inode: 0 }]);
-        assert_eq!(listed("nonsense\n1 2\n"), []);
     }
 }

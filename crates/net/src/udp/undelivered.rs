@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::{iovec, msghdr, sockaddr_storage};
 
-use super::control::{CONTROL, Control, Received};
-use super::{sending, socket};
+use super::control::{CONTROL, Control, ExtendedError, Received};
+use super::socket::{self, retry};
 
 /// More than the kernel tells of a datagram, and than a notice has.
 const ROOM: usize = 2048;
@@ -36,6 +36,21 @@ pub enum Obstacle {
     NoWay(i32),
     /// A network on the way carries no packets of IP that are longer than so many bytes.
     TooLong(u32),
+}
+
+impl Obstacle {
+    /// What the kernel says that a network, or the other end, did not take. What it refuses itself the sender hears
+    /// from the call.
+    fn of(said: &ExtendedError) -> Option<Self> {
+        if !matches!(said.origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6) {
+            return None;
+        }
+        Some(match said.errno {
+            libc::ECONNREFUSED => Self::NoPort,
+            libc::EMSGSIZE => Self::TooLong(said.information),
+            errno => Self::NoWay(errno),
+        })
+    }
 }
 
 /// A datagram that has come to nobody.
@@ -135,7 +150,7 @@ pub(super) fn take(socket: &OwnedFd, each: &mut impl FnMut(&Undelivered<'_>)) {
     for _ in 0..MOST {
         let Ok(told) = receive(socket, &mut room, libc::MSG_ERRQUEUE) else { break };
         let Told { from: to, said, length } = told;
-        if let (Some(to), Some(why)) = (to, said.obstacle) {
+        if let (Some(to), Some(why)) = (to, said.error.as_ref().and_then(Obstacle::of)) {
             let (destination, datagram) = (to.ip(), &room[..length]);
             each(&Undelivered { destination, why, datagram });
         }
@@ -173,7 +188,7 @@ fn receive(socket: &OwnedFd, room: &mut [u8], flags: libc::c_int) -> io::Result<
         ..unsafe { std::mem::zeroed() }
     };
     let flags = flags | libc::MSG_DONTWAIT;
-    let length = sending::retry(|| {
+    let length = retry(|| {
         // SAFETY: the message points to room that lives until the call has returned, and that nobody else
         // uses.
         unsafe {
@@ -212,6 +227,19 @@ mod tests {
             assert_eq!(notice.is_some(), waits, "{opcode:#x}");
             let header = notice.as_ref().and_then(|notice| Notice::parse(notice.as_bytes()));
             assert_eq!(header, waits.then_some(&bytes[..BTH]), "{opcode:#x}");
+        }
+    }
+
+    #[test]
+    fn what_the_network_says_is_told() {
+        let (icmp, local) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_LOCAL);
+        for (errno, origin, information, expected) in [
+            (libc::ECONNREFUSED, icmp, 0, Some(Obstacle::NoPort)),
+            (libc::EMSGSIZE, icmp, 1400, Some(Obstacle::TooLong(1400))),
+            (libc::EHOSTUNREACH, icmp, 0, Some(Obstacle::NoWay(libc::EHOSTUNREACH))),
+            (libc::EMSGSIZE, local, 1400, None),
+        ] {
+            assert_eq!(Obstacle::of(&ExtendedError { errno, origin, information }), expected);
         }
     }
 
