@@ -65,6 +65,11 @@ impl Wrong {
         Self::new(libc::ENOMEM, "there is no memory left for it")
     }
 
+    /// The socket has no peer.
+    pub(crate) const fn not_connected() -> Self {
+        Self::new(libc::ENOTCONN, "the socket is not connected")
+    }
+
     /// A call of the system's has failed.
     pub(crate) fn of_system(call: &str, errno: c_int) -> Self {
         match errno {

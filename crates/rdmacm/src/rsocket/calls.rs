@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use transom_abi::*;
 
-use super::socket::{NOT_CONNECTED, SOCKETS, Socket, State};
+use super::socket::{SOCKETS, Socket, State};
 use super::transfer::{deadline, give_peer};
 use super::wait::{Deadline, of_call};
 use super::{fork, names};
@@ -191,7 +191,7 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
                 return if read { stream.stop_listening(&socket.waiting) } else { Ok(()) };
             }
             stream.advance(&socket.waiting);
-            stream.connected()?.ok_or(NOT_CONNECTED)?.shut(read, write);
+            stream.connected()?.ok_or(Wrong::not_connected())?.shut(read, write);
             Ok(())
         });
         socket.waiting.nudge();

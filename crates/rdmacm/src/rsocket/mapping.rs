@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use super::iovec::Source;
 use super::memory::Registration;
 use super::protocol::{Buffer, Mapping};
-use super::socket::{NOT_CONNECTED, SOCKETS, State};
+use super::socket::{SOCKETS, State};
 use super::stream_socket::Mapped;
 use super::transfer::{buffer, deadline, length_of};
 use crate::entry::{answered, attempt, zero_of};
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn riomap(
         };
         socket.with(|state| {
             let stream = state.stream()?;
-            stream.connected()?.ok_or(NOT_CONNECTED)?;
+            stream.connected()?.ok_or(Wrong::not_connected())?;
             let writable = prot & libc::PROT_WRITE != 0;
             let index = writable.then(|| stream.free_mapping()).transpose()?;
             let (verbs, pd) = (&stream.id().provider.verbs, stream.id().seen().pd);

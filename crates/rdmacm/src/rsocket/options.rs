@@ -9,7 +9,7 @@ use transom_abi::*;
 
 use super::datagram::DatagramSocket;
 use super::settings::Settings;
-use super::socket::{CLOSED, NOT_CONNECTED, SOCKETS, Socket, State};
+use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::stream_socket::StreamSocket;
 use super::wait::of_call;
 use crate::entry::zero_of;
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn rgetsockopt(
                         give(&told(stream.options.send_timeout), optval, optlen)
                     }
                     (SOL_RDMA, RDMA_ROUTE) => {
-                        let path = query::first_path(stream.id())?.ok_or(NOT_CONNECTED)?;
+                        let path = query::first_path(stream.id())?.ok_or(Wrong::not_connected())?;
                         give(&path, optval, optlen)
                     }
                     option => give(&get_number(&socket, stream, option)?, optval, optlen),

@@ -20,8 +20,6 @@ use crate::wrong::{NotNow, Wrong};
 /// Another thread has closed the socket.
 pub(crate) const CLOSED: Wrong =
     Wrong::new(libc::EBADF, "another thread has closed the socket while this one used it");
-/// It has no peer.
-pub(crate) const NOT_CONNECTED: Wrong = Wrong::new(libc::ENOTCONN, "the socket is not connected");
 
 /// A socket.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ use super::memory::Registration;
 use super::own_id::{Happened, OwnId};
 use super::protocol::{Introduction, Mapping};
 use super::settings::{Options, Settings};
-use super::socket::NOT_CONNECTED;
 use super::stream::Stream;
 use super::wait::Waiting;
 use crate::connect::{accept, connect, reject};
@@ -214,7 +213,7 @@ impl StreamSocket {
                 libc::ECONNABORTED,
                 "it could not be connected, which was said before",
             ))),
-            Phase::Idle | Phase::Listening(..) => Err(NOT_CONNECTED),
+            Phase::Idle | Phase::Listening(..) => Err(Wrong::not_connected()),
         }
     }
 

@@ -9,7 +9,7 @@ use transom_abi::*;
 use super::datagram::{DEVICE_GONE, Read};
 use super::iovec::{Sink, Source};
 use super::names;
-use super::socket::{CLOSED, NOT_CONNECTED, SOCKETS, Socket, State};
+use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::wait::Deadline;
 use crate::entry::{answered, attempt};
 use crate::wrong::Wrong;
@@ -354,13 +354,13 @@ pub(crate) unsafe fn give_peer(
 ) -> Result<(), Wrong> {
     let address = socket.with(|state| {
         if let State::Datagram(datagrams) = state {
-            let peer = datagrams.peer().ok_or(NOT_CONNECTED)?;
+            let peer = datagrams.peer().ok_or(Wrong::not_connected())?;
             return Ok(names::storage(peer).0);
         }
         let stream = state.stream()?;
         // A connection that has ended still has its address.
         if stream.stream.is_none() || stream.is_connecting() {
-            return Err(NOT_CONNECTED);
+            return Err(Wrong::not_connected());
         }
         // SAFETY: every address may be read as bytes.
         Ok(unsafe { stream.id().seen().route.addr.dst.dst_storage })
