@@ -112,7 +112,7 @@ pub fn begin_sharing() -> io::Result<u32> {
     }
     let memory = SharedMemory::create()?;
     let (mapping, id, descriptor) = (memory.map_again()?, memory.id()?, memory.descriptor());
-    copy::watch_forks()?;
+    copy::watch_forks(served::watches_forks())?;
     let maps = Maps::default();
     maps.open();
     let room = Box::new(Room {

@@ -29,7 +29,7 @@ use transom_thread::uncancelled;
 
 use super::super::page_size;
 use super::super::shared::ALIGNMENT;
-use super::{Given, INHERITED, OWN, Room, State, own, rooms, served, this_thread};
+use super::{Given, INHERITED, OWN, Room, State, own, rooms, this_thread};
 use crate::fork::{self, ForkHandler};
 use crate::say::write_line;
 
@@ -69,8 +69,9 @@ static SIGNALS: Signals = Signals(UnsafeCell::new(MaybeUninit::uninit()));
 /// The room that a forked child still has its parent's file of.
 static LEFT: AtomicPtr<Room> = AtomicPtr::new(null_mut());
 
-/// Has the handlers called, which is before those of the device.
-pub(super) fn watch_forks() -> io::Result<()> {
+/// Has the handlers called, which is before those of the device. Those around the fork itself may be called by
+/// somebody else already.
+pub(super) fn watch_forks(called_already: bool) -> io::Result<()> {
     unsafe extern "C" fn before() {
         before_fork();
     }
@@ -85,7 +86,7 @@ pub(super) fn watch_forks() -> io::Result<()> {
     if WATCHING.get().is_some() {
         return Ok(());
     }
-    if !served::watches_forks() {
+    if !called_already {
         // SAFETY: three functions that live as long as this library, which the C library forgets when the
         // library is unloaded.
         let done = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
