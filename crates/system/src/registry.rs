@@ -7,6 +7,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `file` | the file: one slot for each process |
+//! | `claim` | taking a slot, and leaving it |
+//! | `process` | the processes that are or were there |
 //! | [`connections`] | ports and connections of the connection managers |
 //! | `directory` | its place, and the removal of those that nobody uses any more |
 //! | `lock` | tells which processes are there |
@@ -25,6 +27,7 @@
 //! | `counters` | the fate of packets |
 
 mod call;
+mod claim;
 pub mod connections;
 mod counters;
 mod directory;
@@ -36,6 +39,7 @@ mod named;
 mod namespaces;
 mod noted;
 mod presence;
+mod process;
 pub(crate) mod record;
 mod runs;
 mod unconnected;
@@ -45,13 +49,15 @@ mod work;
 use std::io;
 
 pub use call::{CallFault, CallRecord, CallRefusal, Name, SEND_QUEUE};
+pub use claim::Claim;
 pub use counters::{Counters, Dropped};
 pub use directory::private_file;
-pub use file::{Claim, Process, Registry};
+pub use file::Registry;
 pub use holders::{Holder, Holders};
 pub use life::Life;
 pub use noted::Record;
 pub use presence::user_of;
+pub use process::Process;
 pub use record::{Meant, RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};

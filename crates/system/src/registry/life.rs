@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
 
 use super::file::Registry;
+use super::presence;
 use crate::descriptor::Identity;
 
 /// The stay of another process, watched by this one.
@@ -23,15 +24,25 @@ pub struct Life {
     registry: &'static Registry,
 }
 
-impl Life {
-    pub(super) fn new(
-        of: Announcer,
-        pipe: OwnedFd,
-        registry: &'static Registry,
-    ) -> io::Result<Self> {
-        Ok(Self { of, identity: Identity::of(&pipe)?, pipe: Arc::new(pipe), registry })
+impl Registry {
+    /// Tells when this stay ends: its process ends, calls `exec`, or closes its device. An error if it has ended
+    /// already.
+    pub fn watch(&'static self, process: Announcer) -> io::Result<Life> {
+        let pipe = presence::watch(&self.life_path(process.slot))?;
+        // The pipe was there before the stay began. So it belongs to this stay if the stay goes on.
+        match self.is_alive(process) {
+            true => Ok(Life {
+                of: process,
+                identity: Identity::of(&pipe)?,
+                pipe: Arc::new(pipe),
+                registry: self,
+            }),
+            false => Err(io::Error::other("the process has ended or closed its device")),
+        }
     }
+}
 
+impl Life {
     /// Whose it is.
     pub fn process(&self) -> Announcer {
         self.of
