@@ -15,12 +15,14 @@ mod rust;
 mod scan;
 mod script;
 mod table;
+mod test;
 
 pub use self::rules::{Rule, Rules};
 pub use self::rust::scan_rust;
-pub use self::scan::{Test, scan};
+pub use self::scan::scan;
 pub use self::script::scan_script;
 pub use self::table::{Problems, State, Table};
+pub use self::test::Test;
 
 /// A few rules for the tests of this module.
 #[cfg(test)]

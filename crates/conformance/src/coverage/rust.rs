@@ -1,6 +1,6 @@
 //! Tests in Rust sources.
 
-use super::scan::ids_in_comment;
+use super::test::ids_in_comment;
 use super::{Rules, Test};
 use crate::tokens::{Token, lex};
 

@@ -1,19 +1,9 @@
 //! The tests as the sources have them: where they are looked for, and how they are named.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
-use super::{Rules, scan_rust, scan_script};
-
-/// A test, and the ids of the rules it says it checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Test {
-    /// `crate/file::function`, such as `conformance/rules/windows/keys::key_01_the_key_of_a_new_window`.
-    pub name: String,
-    /// The ids.
-    pub ids: BTreeSet<String>,
-}
+use super::{Rules, Test, scan_rust, scan_script};
 
 /// Finds the tests of all crates and of `tests/` below the root of the workspace.
 pub fn scan(root: &Path, rules: &Rules) -> io::Result<Vec<Test>> {
@@ -76,32 +66,6 @@ fn rank(name: &str) -> (u8, &str) {
         _ => 2,
     };
     (class, name)
-}
-
-/// The ids in the `Rules:` lines of a comment; a line that ends in a comma goes on in the next.
-pub(super) fn ids_in_comment(comment: &str) -> BTreeSet<String> {
-    let mut ids = BTreeSet::new();
-    let mut goes_on = false;
-    for line in comment.lines() {
-        let line = line.trim_start_matches(['/', '!', '*', '#']).trim();
-        let list = match line.strip_prefix("Rules:").or_else(|| line.strip_prefix("Rule:")) {
-            Some(list) => list,
-            None if goes_on => line,
-            None => continue,
-        };
-        goes_on = list.trim_end().ends_with(',');
-        let words = list.split(|c: char| c.is_whitespace() || ",;()`".contains(c));
-        ids.extend(
-            words.map(|w| w.trim_end_matches('.')).filter(|w| is_id_like(w)).map(Into::into),
-        );
-    }
-    ids
-}
-
-/// Whether a word of a `Rules:` line is meant as an id. A range such as `T1-01..T1-05` is taken as
-/// it stands, so that it is reported as no rule: ids are written out, or they cannot be searched.
-fn is_id_like(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_uppercase()) && word.contains('-')
 }
 
 #[cfg(test)]

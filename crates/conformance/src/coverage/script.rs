@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Test;
-use super::scan::ids_in_comment;
+use super::test::ids_in_comment;
 
 /// Finds the tests in a C file, a shell script or a Python file.
 ///

@@ -8,7 +8,7 @@ use transom_abi::*;
 use transom_host::{Adapter, Memory, Options};
 use transom_ibverbs::*;
 
-use super::{Buffer, alloc_mw, has_shared_memory, poll, readable, reg, until, wait};
+use super::{Buffer, has_shared_memory, poll, readable, reg, until, wait};
 
 /// A context with a protection domain and a completion queue.
 ///
@@ -126,11 +126,6 @@ impl End {
     /// Registers a buffer in the end's domain.
     pub fn reg(&self, buffer: &Buffer, access: c_int) -> *mut ibv_mr {
         reg(self.pd, buffer, access)
-    }
-
-    /// A window of type 1 or 2.
-    pub fn mw(&self, kind: ibv_mw_type) -> *mut ibv_mw {
-        alloc_mw(self.pd, kind).expect("a window")
     }
 
     /// Polls until a completion is there.

@@ -13,6 +13,13 @@ pub fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, i32> 
     if mw.is_null() { Err(errno()) } else { Ok(mw) }
 }
 
+impl End {
+    /// A window of type 1 or 2.
+    pub fn mw(&self, kind: ibv_mw_type) -> *mut ibv_mw {
+        alloc_mw(self.pd, kind).expect("a window")
+    }
+}
+
 /// `ibv_dealloc_mw`.
 pub fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: a window of this test; its struct stays readable after it is freed.
