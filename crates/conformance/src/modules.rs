@@ -1,9 +1,10 @@
-//! Which top-level modules of a crate import which.
+//! Which modules of a crate import which beside them, in each folder.
 //!
 //! The sources are read as text ([`Modules::read`]): `use` with all its braces, and paths that begin with
 //! `crate`, `super`, `self` or the name of a child module wherever they stand. What a module takes from
-//! the crate's root by the name that the root gives it (`pub use`) counts as taken from the module
-//! that has it. Unit tests do not count: they may use whatever is convenient.
+//! another by a name that this gives it (`use`, `pub use`) counts as taken from the module that has it.
+//! A module and what is in it are one for those beside it, and may use each other. Unit tests do not
+//! count: they may use whatever is convenient.
 //!
 //! A crate whose modules import each other in a circle cannot be understood, tested or changed one
 //! module at a time. [`Modules::circles`] finds them, and [`Modules::upward`] what a list of layers,
@@ -20,22 +21,22 @@ use self::read::Sources;
 /// What the root of a crate is called beside its modules.
 const ROOT: &str = "the root";
 
-/// The top-level modules of a crate, and what each imports.
+/// The modules of a crate, and what each imports of those beside it.
 #[derive(Debug)]
 pub struct Modules {
-    names: BTreeSet<String>,
+    /// Those right below the root.
+    top_level: BTreeSet<String>,
     /// By importing and imported module: one of the imports, as file and path.
     imports: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Modules {
-    /// Reads the sources of a crate: `src/lib.rs`, or `src/main.rs` if there is none, and what is
-    /// beside and below.
-    pub fn read(krate: &Path) -> io::Result<Self> {
-        let src = krate.join("src");
+    /// Reads the sources of a crate in a folder: `lib.rs`, or `main.rs` if there is none, and what is beside and
+    /// below.
+    pub fn read(src: &Path) -> io::Result<Self> {
         let root = if src.join("lib.rs").is_file() { "lib.rs" } else { "main.rs" };
         let mut files = Vec::new();
-        list(&src, &src, &mut files)?;
+        list(src, src, &mut files)?;
         // A binary beside the library is another crate.
         files.retain(|(name, _)| {
             let (is_root, is_binary) =
@@ -53,7 +54,7 @@ impl Modules {
             let place = format!("{}: {}", import.file, import.path);
             imports.entry(import.from).or_default().entry(import.to).or_insert(place);
         }
-        Self { names: sources.top_level(), imports }
+        Self { top_level: sources.top_level(), imports }
     }
 
     /// Circles of imports, a shortest one of each group of modules that are in one, written out.
@@ -97,9 +98,9 @@ impl Modules {
     pub fn upward(&self, layers: &[&[&str]]) -> Vec<String> {
         let layer = |module: &str| layers.iter().position(|layer| layer.contains(&module));
         let listed = layers.iter().copied().flatten();
-        let gone = listed.filter(|name| !self.names.contains(**name));
+        let gone = listed.filter(|name| !self.top_level.contains(**name));
         let mut wrong: Vec<_> = gone.map(|name| format!("{name} is no module")).collect();
-        let new = self.names.iter().filter(|name| layer(name).is_none());
+        let new = self.top_level.iter().filter(|name| layer(name).is_none());
         wrong.extend(new.map(|name| format!("{name} is in no layer")));
         for (from, to) in
             self.imports.iter().flat_map(|(from, to)| to.keys().map(move |to| (from, to)))

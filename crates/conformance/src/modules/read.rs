@@ -8,7 +8,7 @@ use crate::tokens::{Token, lex};
 /// A path of module names and items: of a module, or as it is written.
 type Names = Vec<String>;
 
-/// What one top-level module takes from another.
+/// What one module takes from another beside it.
 pub(super) struct Import {
     pub(super) from: String,
     pub(super) to: String,
@@ -68,7 +68,7 @@ impl Sources {
         (1..=module.len()).any(|length| self.tests.contains(&module[..length]))
     }
 
-    /// What goes from one top-level module, or the root, to another.
+    /// What goes from one module to another beside it, or between the root and a module right below it.
     pub(super) fn imports(&self) -> Vec<Import> {
         let exports = self.exports();
         let mut imports = Vec::new();
@@ -78,13 +78,10 @@ impl Sources {
                 continue;
             }
             let Some(meant) = self.resolve(&written.module, &written.path) else { continue };
-            let from = written.module.first().map_or(ROOT, String::as_str);
-            let to = self.owner(meant, &exports);
-            if from != to {
-                let (from, file, path) =
-                    (from.into(), written.file.clone(), written.path.join("::"));
-                imports.push(Import { from, to, file, path });
-            }
+            let owner = self.owner(meant, &exports);
+            let Some((from, to)) = neighbours(&written.module, &owner) else { continue };
+            let (file, path) = (written.file.clone(), written.path.join("::"));
+            imports.push(Import { from, to, file, path });
         }
         imports
     }
@@ -117,45 +114,64 @@ impl Sources {
         Some(at)
     }
 
-    /// The names that the root gives to what modules have, and the modules whose items it all takes.
-    fn exports(&self) -> (BTreeMap<String, Names>, Vec<Names>) {
-        let (mut named, mut whole) = (BTreeMap::new(), Vec::new());
-        for written in &self.paths {
-            if !written.module.is_empty() || written.kind == Kind::Inline {
-                continue;
-            }
-            let Some(mut meant) = self.resolve(&[], &written.path) else { continue };
-            match (&written.alias, meant.last().map(String::as_str)) {
-                (None, Some("*")) => {
+    /// The names that modules give to what others have.
+    fn exports(&self) -> Exports {
+        let mut exports = Exports::default();
+        for written in self.paths.iter().filter(|written| written.kind != Kind::Inline) {
+            let Some(mut meant) = self.resolve(&written.module, &written.path) else { continue };
+            let last = written.alias.clone().or_else(|| meant.last().cloned());
+            match last.as_deref() {
+                Some("*") => {
                     meant.pop();
-                    whole.push(meant);
+                    exports.whole.entry(written.module.clone()).or_default().push(meant);
                 }
-                (Some(alias), _) => drop(named.insert(alias.clone(), meant)),
-                (None, Some(name)) => drop(named.insert(name.to_owned(), meant)),
-                (None, None) => {}
+                Some(name) => {
+                    exports.named.insert((written.module.clone(), name.to_owned()), meant);
+                }
+                None => {}
             }
         }
-        (named, whole)
+        exports
     }
 
-    /// The top-level module that has what is meant, or the root.
-    fn owner(&self, mut meant: Names, exports: &(BTreeMap<String, Names>, Vec<Names>)) -> String {
-        let (named, whole) = exports;
+    /// The module that has what is meant.
+    fn owner(&self, mut meant: Names, exports: &Exports) -> Names {
         // A name may be a name for a name, but not without end.
         for _ in 0..8 {
-            let Some(first) = meant.first() else { break };
-            if self.modules.contains(std::slice::from_ref(first)) {
-                return first.clone();
-            }
+            let is_module = |length: &usize| self.modules.contains(&meant[..*length]);
+            let length = (1..=meant.len()).take_while(is_module).last().unwrap_or(0);
+            let (module, rest) = meant.split_at(length);
+            let Some((first, rest)) = rest.split_first() else { break };
             let has = |module: &&Names| self.items.contains(&((*module).clone(), first.clone()));
-            meant = match (named.get(first), whole.iter().find(has)) {
-                (Some(named), _) => named.iter().chain(&meant[1..]).cloned().collect(),
+            let named = exports.named.get(&(module.to_vec(), first.clone()));
+            let whole = exports.whole.get(module).and_then(|whole| whole.iter().find(has));
+            meant = match (named, whole) {
+                (Some(named), _) => named.iter().chain(rest).cloned().collect(),
                 (None, Some(module)) => module.clone(),
-                (None, None) => break,
+                (None, None) => return module.to_vec(),
             };
         }
-        ROOT.to_owned()
+        meant
     }
+}
+
+/// The names that each module gives to what others have, and the modules whose items it all takes.
+#[derive(Default)]
+struct Exports {
+    named: BTreeMap<(Names, String), Names>,
+    whole: BTreeMap<Names, Vec<Names>>,
+}
+
+/// The modules beside each other that two are, or are in. The root counts as one of those right below it. Any
+/// other module and what is in it are one.
+fn neighbours(from: &[String], to: &[String]) -> Option<(String, String)> {
+    let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
+    let name = |module: &[String]| match module.len() {
+        0 => Some(ROOT.to_owned()),
+        length if length > shared => Some(module[..=shared].join("::")),
+        _ => None,
+    };
+    Some((name(from)?, name(to)?)).filter(|(from, to)| from != to)
 }
 
 /// `a/b.rs` and `a/b/mod.rs` are `a::b`.

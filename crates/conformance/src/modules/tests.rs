@@ -83,7 +83,7 @@ fn a_module_is_all_of_its_files() {
         ("fixtures.rs", "use crate::a;"),
     ];
     let modules = modules(&files);
-    assert_eq!(modules.names, ["a", "b"].map(String::from).into());
+    assert_eq!(modules.top_level, ["a", "b"].map(String::from).into());
     let circle =
         "a imports b (a/deep.rs: super::super::b::X); b imports a (b/deep/deeper.rs: crate::a::Y)";
     assert_eq!(modules.circles(), [circle]);
@@ -121,6 +121,22 @@ fn circles_are_found_the_shortest_first() {
         modules(&[("lib.rs", "mod a; pub struct X; fn f() { a::f() }"), ("a.rs", "use crate::X;")]);
     let circle = "a imports the root (a.rs: crate::X); the root imports a (lib.rs: a::f)";
     assert_eq!(root.circles(), [circle]);
+}
+
+#[test]
+fn each_folder_is_looked_through() {
+    let folder = |x: &str, y: &str| {
+        let root = "mod a; mod b; pub use b::B;";
+        let a = "mod x; mod y; use self::y::Y; pub use x::X; fn f() { x::f() }";
+        modules(&[("lib.rs", root), ("a.rs", a), ("a/x.rs", x), ("a/y.rs", y), ("b.rs", "")])
+            .circles()
+    };
+    let x_and_y = "a::x imports a::y (a/x.rs: super::Y); a::y imports a::x (a/y.rs: crate::a::X)";
+    assert_eq!(folder("use super::Y;", "use crate::a::X;"), [x_and_y]);
+    // The one takes what its neighbour has from a module further up.
+    assert_eq!(folder("mod deep { use super::super::y; }", "use super::x::deep::Z;").len(), 1);
+    // A module and what is in it are one.
+    assert_eq!(folder("use super::Item;", "use super::x; use crate::B;"), [""; 0]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The modules of a crate import each other in no circle, and no lower layer imports a higher one.
+//! The modules of a crate, and of each folder in it, import each other in no circle, and no lower layer imports a
+//! higher one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
@@ -38,17 +39,35 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     ),
 ];
 
-/// All crates of the workspace.
+/// All crates of the workspace, and the programs beside their libraries.
 static CRATES: LazyLock<BTreeMap<String, Modules>> = LazyLock::new(|| {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folders = fs::read_dir(crates).expect("the crates").map(|entry| entry.expect("one").path());
-    let read = |path: std::path::PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let modules = Modules::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        (name, modules)
-    };
-    folders.filter(|path| path.join("Cargo.toml").is_file()).map(read).collect()
+    let mut all = BTreeMap::new();
+    for krate in folders(&crates).filter(|path| path.join("Cargo.toml").is_file()) {
+        let name = name_of(&krate);
+        let programs =
+            folders(&krate.join("src/bin")).filter(|path| path.join("main.rs").is_file());
+        for program in programs {
+            all.insert(format!("{name}'s {}", name_of(&program)), read(&program));
+        }
+        all.insert(name, read(&krate.join("src")));
+    }
+    all
 });
+
+fn read(src: &Path) -> Modules {
+    Modules::read(src).unwrap_or_else(|error| panic!("{}: {error}", src.display()))
+}
+
+/// The folders in one; none if that is not there.
+fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
 
 #[test]
 fn modules_import_each_other_in_no_circle() {
