@@ -127,6 +127,11 @@ kinds! {
         "a queue was full"
         "Ask for a longer queue, or count what is posted and not completed."
         "ibv_create_qp(3)";
+    /// A request was refused, and forgotten.
+    RefusedAndDropped "refused-and-dropped" "CHK-25" Note
+        "a post was refused, and the request not posted again"
+        "Look at what ibv_post_send and ibv_post_recv answer. From the request that bad_wr names on, nothing is posted."
+        "ibv_post_send(3)";
     /// A completion queue is shorter than what may complete into it.
     QueueCouldOverrun "queue-could-overrun" "CHK-22" Note
         "a completion queue could overrun"

@@ -105,6 +105,27 @@ pub struct Pair {
     most_sends: usize,
     error: Option<ErrorSeen>,
     is_dry_told: bool,
+    /// Requests that were refused, and not posted again so far.
+    dropped: VecDeque<Posted>,
+}
+
+/// How many refused requests are remembered.
+const DROPPED: usize = 64;
+
+impl Pair {
+    fn drop_refused(&mut self, refused: &[Posted]) {
+        let room = DROPPED.saturating_sub(self.dropped.len());
+        self.dropped.extend(refused.iter().take(room));
+    }
+
+    fn take_again(&mut self, posted: &[Posted]) {
+        if !self.dropped.is_empty() {
+            let is_again = |it: &Posted| {
+                posted.iter().any(|posted| (posted.wr_id, posted.what) == (it.wr_id, it.what))
+            };
+            self.dropped.retain(|it| !is_again(it));
+        }
+    }
 }
 
 /// The places of posts that a finding names.
@@ -126,10 +147,11 @@ impl Ledger {
         pair.sends.extend(posted.iter().map(signaled));
     }
 
-    /// Of the requests that were posted, these were refused.
+    /// Of the requests that were posted, these were refused, the first one for itself.
     pub fn sends_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.sends, refused);
+            pair.drop_refused(refused);
         }
     }
 
@@ -137,6 +159,7 @@ impl Ledger {
     pub fn sends_taken(&mut self, address: usize, taken: &[Posted]) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.most_sends = pair.most_sends.max(pair.sends.len());
+        pair.take_again(taken);
         self.check_asked(address, taken, true);
         self.check_error(address, taken);
     }
@@ -145,6 +168,7 @@ impl Ledger {
     pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.receives.extend(posted);
+        pair.take_again(posted);
         self.check_asked(address, posted, false);
     }
 
@@ -152,6 +176,7 @@ impl Ledger {
     pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.receives, refused);
+            pair.drop_refused(refused);
         }
     }
 
@@ -234,6 +259,7 @@ impl Ledger {
         let Some(pair) = self.pairs.remove(&address) else { return };
         self.completes_no_more(&pair.asked);
         self.tell_dry(&pair, address, dry);
+        self.tell_dropped(&pair, address);
         self.numbers.remove(&pair.number);
         let number = pair.number;
         let lost = under_way.min(pair.sends.len());
@@ -258,6 +284,19 @@ impl Ledger {
             }
         }
         self.tell_fullest(&pair, address);
+    }
+
+    /// Requests were refused, and not posted again.
+    fn tell_dropped(&mut self, pair: &Pair, address: usize) {
+        let Some(first) = pair.dropped.front() else { return };
+        let (number, count) = (pair.number, pair.dropped.len());
+        let was = if count == 1 { "its request was" } else { &format!("{count} requests were") };
+        let says =
+            format!("A post to queue pair {number:#x} was refused, and {was} not posted again.");
+        let (what, call) = first.here();
+        let mut calls = vec![(what.replace("posted", "refused"), call)];
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::RefusedAndDropped, says, calls);
     }
 
     /// Messages had to wait for a receive.

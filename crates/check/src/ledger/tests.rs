@@ -130,14 +130,21 @@ fn a_full_queue_without_signals_stays_full() {
     assert_eq!(kinds(&mut ledger), [Kind::NothingSignaled]);
 }
 
-/// Rule: CHK-01
+/// Rules: CHK-01, CHK-25
 #[test]
 fn what_is_refused_was_never_there() {
     let mut ledger = with_pair();
     ledger.sends_posted(QP, &[send(1, true), send(2, true), send(3, true)]);
     ledger.sends_refused(QP, &[send(2, true), send(3, true)]);
     ledger.polled(&[completed(1, false)], &at(25));
-    assert_eq!(ends(&mut ledger, 1), []);
+    assert_eq!(ends(&mut ledger, 1), [Kind::RefusedAndDropped]);
+
+    let mut ledger = with_pair();
+    ledger.sends_posted(QP, &[send(1, true)]);
+    ledger.sends_refused(QP, &[send(1, true)]);
+    post(&mut ledger, &[send(1, true)]);
+    ledger.polled(&[completed(1, false)], &at(25));
+    assert_eq!(ends(&mut ledger, 0), []);
 }
 
 /// Rule: CHK-08

@@ -121,6 +121,18 @@ static void queue_full(int wrong)
 	end_pair(&pair);
 }
 
+static void refused_and_dropped(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_recv_wr list[2 * DEPTH] = {0}, *bad = NULL;
+	const int count = wrong ? 2 * DEPTH : DEPTH;
+
+	for (int i = 0; i < count; i++)
+		list[i] = (struct ibv_recv_wr){.wr_id = i, .next = i + 1 < count ? &list[i + 1] : NULL};
+	CHECK(ibv_post_recv(pair.ends[1], list, &bad) == (wrong ? ENOMEM : 0)); /* refused */
+	end_pair(&pair);
+}
+
 static void queue_could_overrun(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -172,6 +184,7 @@ int main(int count, char **arguments)
 		{"left-at-close", left_at_close},
 		{"left-at-exit", left_at_exit},
 		{"queue-full", queue_full},
+		{"refused-and-dropped", refused_and_dropped},
 		{"queue-could-overrun", queue_could_overrun},
 		{"ran-dry", ran_dry},
 		{"beyond-asked", beyond_asked},

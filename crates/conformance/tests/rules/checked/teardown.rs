@@ -74,6 +74,12 @@ fn a_message_found_no_receive() {
     PROGRAM.shows(Kind::RanDry, &[]);
 }
 
+/// Rule: CHK-25
+#[test]
+fn refused_receives_are_forgotten() {
+    PROGRAM.shows(Kind::RefusedAndDropped, &["refused"]);
+}
+
 /// Rule: CHK-23
 #[test]
 fn more_is_used_than_was_asked_for() {
