@@ -192,7 +192,7 @@ fn copying() -> Finding {
             let text = "the kernel copies for this process (process_vm_readv)";
             Finding::new(State::Ok, "copying", text)
         }
-        Ok(Copier::Pipes(_)) => Finding::new(
+        Ok(_) => Finding::new(
             State::Slow,
             "copying",
             "process_vm_readv is forbidden, most likely by a seccomp profile, so private memory goes \

@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use tracing::{debug, warn};
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
-use transom_system::ThisProcess;
 use transom_system::failure::Failed;
 use transom_system::registry::Run;
+use transom_system::{ThisProcess, sanitizers};
 
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
@@ -252,10 +252,10 @@ impl Device {
     }
 
     /// Whether every request travels as a message, even where the direct path is open, because this process looks at
-    /// each.
+    /// each, or a sanitizer at its memory.
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
-        self.observer.is_some() || !self.injector.is_empty()
+        self.observer.is_some() || !self.injector.is_empty() || sanitizers::are_told()
     }
 
     /// The observer of the links' traffic, if there is one.

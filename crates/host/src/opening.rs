@@ -14,7 +14,7 @@ use transom_net::{DevicePort, Network, PortOptions};
 use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow, sharing};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
-use transom_system::{ThisProcess, failure, fork};
+use transom_system::{ThisProcess, failure, fork, sanitizers};
 
 use crate::capture::{Capture, CaptureObserver};
 use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
@@ -59,8 +59,10 @@ impl Adapter {
         let capture = capture.transpose()?;
         let identity = capture.as_ref().map_or(0, |capture| capture.identity());
         segment.header().capture.store(identity, Relaxed);
+        sanitizers::begin();
         let injects = options.faults.is_some_and(|faults| !faults.rules.is_empty());
-        segment.header().by_message.store(u32::from(injects || capture.is_some()), Relaxed);
+        let by_message = injects || capture.is_some() || sanitizers::are_told();
+        segment.header().by_message.store(u32::from(by_message), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::Rings => Copier::pipes(),
@@ -72,7 +74,8 @@ impl Adapter {
         if matches!(copier, Copier::Kernel) && needs_consent() {
             consent();
         }
-        if options.memory == Memory::Shared {
+        let copier = copier.watched();
+        if options.memory == Memory::Shared && !sanitizers::are_told() {
             match begin_sharing() {
                 Ok(descriptor) => {
                     segment.header().shared_memory.store(descriptor + 1, Relaxed);
@@ -105,7 +108,11 @@ impl Adapter {
         adapter.device().schedule_faults();
         let process = adapter.device().process();
         let (slot, generation) = (process.announcer().slot, process.announcer().generation);
-        let copying = if matches!(process.copier(), Copier::Kernel) { "kernel" } else { "pipes" };
+        let copying = match process.copier() {
+            Copier::Kernel => "kernel",
+            Copier::Pipes(_) => "pipes",
+            Copier::Watched(_) => "watched",
+        };
         info!(slot, generation, copying, wire_only = options.wire_only, "device opened");
         Ok(adapter)
     }

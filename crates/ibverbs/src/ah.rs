@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, number_of, pointer_of};
 use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// An address handle.
@@ -145,6 +146,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         let attr = unsafe { attr.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
         *attr = unsafe { from_wc(context, port, wc, grh) }?;
+        sanitized::has_filled(attr);
         Ok(0)
     })
 }

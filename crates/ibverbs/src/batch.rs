@@ -10,6 +10,7 @@ use transom_check::ledger::Posted;
 use transom_device::queue::{LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
 use transom_host::objects::{PostOne, QueuePair};
 use transom_system::registry::CallFault;
+use transom_system::sanitizers::{self, Half};
 
 use crate::check;
 use crate::wrong::Wrong;
@@ -236,6 +237,21 @@ impl Batch {
             }
         }
         Ok(())
+    }
+
+    /// What sanitizers are told of the requests, which are posted by the function `verb`.
+    pub(crate) fn note(&self, verb: usize) {
+        for request in &self.requests {
+            let Data::Sges { start, count } = request.data else { continue };
+            let buffer = |sge: &Sge| sanitizers::Posted {
+                half: Half::Send,
+                wr_id: request.wr_id,
+                name: check::called(&request.op),
+                address: sge.address,
+                length: sge.length.into(),
+            };
+            sanitizers::note_post(verb, self.sges[start..start + count].iter().map(buffer));
+        }
     }
 
     /// What `transom check` is told of the requests.

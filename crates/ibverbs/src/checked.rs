@@ -11,7 +11,7 @@ use transom_check::Call;
 use transom_check::ledger::{Posted, Thing};
 
 use crate::check::{call, on};
-use crate::{cq, post, qp, srq};
+use crate::{cq, qp, srq, watched};
 
 /// The operations of a new context: in a checked process with those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
@@ -29,14 +29,14 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
 }
 
 /// # Safety
-/// As [`post::post_send`].
+/// As [`watched::post_send`].
 unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let plain = |bad| unsafe { post::post_send(qp, wr, bad) };
+    let plain = |bad| unsafe { watched::post_send(qp, wr, bad) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { qp::of(qp) }.is_none() {
@@ -61,14 +61,14 @@ unsafe extern "C" fn post_send(
 }
 
 /// # Safety
-/// As [`post::post_recv`].
+/// As [`watched::post_recv`].
 unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let plain = |bad| unsafe { post::post_recv(qp, wr, bad) };
+    let plain = |bad| unsafe { watched::post_recv(qp, wr, bad) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { qp::of(qp) }.is_none() {
@@ -99,7 +99,7 @@ unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let plain = |bad| unsafe { srq::post_srq_recv(srq, wr, bad) };
+    let plain = |bad| unsafe { watched::post_srq_recv(srq, wr, bad) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { srq::of(srq) }.is_none() {
@@ -132,7 +132,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
         checker.not_alive_in("ibv_poll_cq", Thing::CompletionQueue, cq.addr());
     }
     // SAFETY: by the contract of this function.
-    let count = unsafe { cq::poll_cq(cq, limit, wc) };
+    let count = unsafe { watched::poll_cq(cq, limit, wc) };
     if let Some(checker) = on() {
         let polled = match usize::try_from(count) {
             // SAFETY: so many were just written.

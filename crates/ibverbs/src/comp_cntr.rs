@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::qp;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 static COUNTERS: Table<ibv_comp_cntr, Arc<CompletionCounter>> = Table::new();
@@ -43,6 +44,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
             caps.write_unaligned(full);
             caps.cast::<u8>().add(known).write_bytes(0, size - known);
         }
+        sanitized::has_filled_bytes(caps.cast(), size);
         Ok(())
     })
 }
@@ -213,6 +215,7 @@ unsafe fn read(
         let context = unsafe { Context::of((*counter).context) };
         context.ok_or(libc::EINVAL)?.adapter.progress();
         *to = value(&found).load(Acquire);
+        sanitized::has_filled(to);
         Ok(())
     })
 }

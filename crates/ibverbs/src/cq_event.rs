@@ -7,6 +7,7 @@ use transom_abi::{ibv_comp_channel, ibv_cq};
 use crate::comp_channel::Channel;
 use crate::cq;
 use crate::entry::{effect_always, guarded_always, number_always};
+use crate::sanitized;
 
 /// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18). A thread
 /// that is cancelled meanwhile unwinds through it.
@@ -36,6 +37,8 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             Ok(Some((found, context))) => unsafe {
                 *cq = found;
                 *cq_context = context;
+                sanitized::has_filled(cq);
+                sanitized::has_filled(cq_context);
                 return 0;
             },
             Ok(None) => {}

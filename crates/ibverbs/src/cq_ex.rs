@@ -10,9 +10,9 @@ use crate::check;
 use crate::context::Context;
 use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};
-use crate::pd;
 use crate::poller::{Current, Poller};
 use crate::wrong::Wrong;
+use crate::{pd, watched};
 
 /// The fields that a completion of this device can have.
 const READABLE: u64 = (IBV_WC_STANDARD_FLAGS
@@ -196,6 +196,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
             (*cq).wr_id = wc.wr_id;
             (*cq).status = wc.status;
             *queue.poller.current.get() = Current { wc, tag, time: completion.time };
+            watched::is_current(cq, &wc);
         }
     };
     let polled = queue.adapter.poll(&queue.cq, 1, show);

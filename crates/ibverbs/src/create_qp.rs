@@ -14,6 +14,7 @@ use crate::check;
 use crate::context::Context;
 use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
+use crate::sanitized;
 use crate::wrong::Wrong;
 use crate::{cq, pd, srq, wr, xrc};
 
@@ -44,6 +45,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         // SAFETY: as above.
         let created = unsafe { create("ibv_create_qp", &mut extended) };
         init.cap = extended.cap;
+        sanitized::has_filled(&raw const init.cap);
         created
     })
 }
@@ -120,6 +122,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     let number = pair.number().bits();
     let qp = Qp::new(pair, init.qp_type, batch, cap);
     let asked = std::mem::replace(&mut init.cap, cap);
+    sanitized::has_filled(&raw const init.cap);
     let made = qp::enter(handle, wr::extended(plain), qp);
     if let Some(checker) = check::on() {
         checker.pair_made(made.addr(), number, &asked, init);

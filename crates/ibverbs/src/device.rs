@@ -15,6 +15,7 @@ use transom_thread::set_errno;
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::entry::{errno_of, guarded, number_of, pointer_always};
+use crate::sanitized;
 use crate::told;
 use crate::wrong::Wrong;
 
@@ -155,6 +156,7 @@ pub unsafe extern "C" fn ibv_query_device(
         }
         // SAFETY: by the contract of this verb.
         unsafe { attr.write(device_attributes(ours.device().options().windows_2a)) };
+        sanitized::has_filled(attr);
         Ok(())
     })
 }
@@ -294,6 +296,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
             to.copy_from_nonoverlapping(from, known);
             to.add(known).write_bytes(0, length - known);
         }
+        sanitized::has_filled_bytes(to, length);
         Ok(())
     })
 }
@@ -345,6 +348,7 @@ pub unsafe extern "C" fn ibv_query_gid(
         let raw = gid_at(&ours.device().port().addresses(), index);
         // SAFETY: by the contract of this verb.
         unsafe { *gid = ibv_gid { raw } };
+        sanitized::has_filled(gid);
         Ok(0)
     })
 }
@@ -383,6 +387,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
         let used = ours.device().port().addresses().get(index).is_some();
         // SAFETY: by the contract of this verb.
         unsafe { *kind = c_uint::from(used) };
+        sanitized::has_filled(kind);
         Ok(0)
     })
 }
@@ -427,6 +432,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         }
         // SAFETY: by the contract of this verb.
         unsafe { entry.write(found) };
+        sanitized::has_filled(entry);
         Ok(())
     })
 }
@@ -457,6 +463,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
                 };
                 count += 1;
             }
+            sanitized::has_filled_bytes(entries.cast(), count * size);
             count as isize
         };
         // SAFETY: by the contract of this verb.
@@ -481,6 +488,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
         }
         // SAFETY: by the contract of this verb.
         unsafe { *pkey = PKEY.to_be() };
+        sanitized::has_filled(pkey);
         Ok(0)
     })
 }

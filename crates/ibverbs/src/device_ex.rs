@@ -11,6 +11,7 @@ use transom_system::clock;
 use crate::context::Context;
 use crate::device;
 use crate::entry::errno_of;
+use crate::sanitized;
 
 /// Ticks of the device's clock in a millisecond: a tick is a nanosecond.
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -44,6 +45,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             to.copy_from_nonoverlapping(from, known);
             to.add(known).write_bytes(0, size - known);
         }
+        sanitized::has_filled_bytes(to, size);
         Ok(())
     })
 }
@@ -126,6 +128,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         }
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
             values.raw_clock = timespec { tv_sec: 0, tv_nsec: clock::steady() as i64 };
+            sanitized::has_filled(&raw const values.raw_clock);
         }
         Ok(())
     })

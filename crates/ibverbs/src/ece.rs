@@ -9,6 +9,7 @@ use transom_abi::{ibv_ece, ibv_qp};
 use crate::device::VENDOR_ID;
 use crate::entry::errno_of;
 use crate::qp;
+use crate::sanitized;
 
 /// Tells the options of a queue pair.
 ///
@@ -21,6 +22,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
         // SAFETY: as above.
         unsafe { qp::check_live(qp) }?;
         *ece = ibv_ece { vendor_id: VENDOR_ID, options: 0, comp_mask: 0 };
+        sanitized::has_filled(ece);
         Ok(())
     })
 }

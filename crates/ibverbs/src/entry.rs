@@ -20,9 +20,10 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use transom_system::failure::{Failed, caught, has_failed};
+use transom_system::sanitizers;
 use transom_thread::{set_errno, uncancelled};
 
-use crate::told;
+use crate::{sanitized, told};
 
 /// Runs a verb, unless the device has failed; an error is in `errno` afterwards.
 #[inline]
@@ -39,6 +40,7 @@ pub(crate) fn guarded_always<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<T, c_int>,
 ) -> Result<T, c_int> {
+    let _inside = sanitizers::inside();
     let verb = || {
         #[cfg(test)]
         tests::panic_if_wanted();
@@ -62,6 +64,7 @@ fn refused<T>(name: &'static str, errno: c_int) -> Result<T, c_int> {
 /// Runs what is called seldom enough to be looked after: it cannot be cancelled, and what it is about is noted.
 fn controlled<T>(name: &'static str, verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     told::begin(name);
+    let _watched = sanitized::verb(name);
     uncancelled(verb)
 }
 

@@ -6,6 +6,7 @@ use transom_abi::*;
 
 use crate::context::Context;
 use crate::entry::{effect_always, guarded_always, number_always};
+use crate::sanitized;
 use crate::{cq, qp, srq};
 
 /// Takes the next asynchronous event; blocks if `async_fd` does, else -1 with `EAGAIN`
@@ -32,6 +33,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
             Ok(Some(delivered)) => {
                 // SAFETY: by the contract of this verb.
                 unsafe { event.write(delivered) };
+                sanitized::has_filled(event);
                 return 0;
             }
             // An event of something destroyed meanwhile is nobody's.

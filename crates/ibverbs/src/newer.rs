@@ -7,6 +7,7 @@ use transom_abi::*;
 
 use crate::device::port_of;
 use crate::entry::{errno_of, number_of, pointer_of};
+use crate::sanitized;
 
 /// The speed of a port in units of 100 Mbit/s: its lanes times the speed of each.
 ///
@@ -24,6 +25,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
         // SAFETY: by the contract of this verb.
         let attr = unsafe { port_of(context, port) }?;
         *speed = lanes(attr.active_width) * lane_speed(attr.active_speed);
+        sanitized::has_filled(speed);
         Ok(())
     })
 }

@@ -13,9 +13,10 @@
 
 use transom_abi::{__VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, verbs_context};
 
+use crate::watched::told_or;
 use crate::{
     bind_mw, cq, cq_ex, create_qp, device, device_ex, dm, mw, on_demand, parent_domain, post,
-    post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
+    post_srq_ops, qp, qp_ex, special_mr, srq, td, watched, xrc,
 };
 
 /// What C finds in every context; its descriptors are its own.
@@ -26,11 +27,11 @@ pub(crate) fn operations() -> verbs_context {
             alloc_mw: Some(mw::alloc_mw),
             bind_mw: Some(bind_mw::bind_mw),
             dealloc_mw: Some(mw::dealloc_mw),
-            poll_cq: Some(cq::poll_cq),
+            poll_cq: Some(told_or(cq::poll_cq, watched::poll_cq)),
             req_notify_cq: Some(cq::req_notify_cq),
-            post_srq_recv: Some(srq::post_srq_recv),
-            post_send: Some(post::post_send),
-            post_recv: Some(post::post_recv),
+            post_srq_recv: Some(told_or(srq::post_srq_recv, watched::post_srq_recv)),
+            post_send: Some(told_or(post::post_send, watched::post_send)),
+            post_recv: Some(told_or(post::post_recv, watched::post_recv)),
             ..ibv_context_ops::default()
         },
         cmd_fd: -1,

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
 use crate::event_count::EventCount;
 use crate::object::{Table, trusted};
+use crate::sanitized;
 use crate::wrong::{self, Wrong};
 use crate::{cq, errno, pd, post, xrc};
 
@@ -63,6 +64,7 @@ pub unsafe extern "C" fn ibv_create_srq(
         // SAFETY: as above.
         let created = unsafe { create("ibv_create_srq", &mut extended) };
         init.attr = extended.attr;
+        sanitized::has_filled(&raw const init.attr);
         created
     })
 }
@@ -277,6 +279,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         };
         // SAFETY: as above.
         unsafe { attr.write(now) };
+        sanitized::has_filled(attr);
         Ok(())
     })
 }
@@ -297,6 +300,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
         }
         // SAFETY: as above.
         unsafe { number.write(queue.number()) };
+        sanitized::has_filled(number);
         Ok(())
     })
 }

@@ -14,6 +14,7 @@ use transom_device::qp::Service;
 use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
 use transom_system::failure::has_failed;
+use transom_system::sanitizers::{self, Half};
 
 use crate::batch::Batch;
 use crate::check;
@@ -107,6 +108,10 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             }
             // SAFETY: by the contract of this function.
             let pair = unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?;
+            if sanitizers::are_told() {
+                batch.note(complete as *const () as usize);
+            }
+            sanitizers::posted(Some(pair.number().bits()), Half::Send);
             let refused = |error| post::wrong(error, pair, Some(IBV_WR_SEND), 0, 0);
             let post = || batch.post(pair, refused);
             let posted = match check::on() {

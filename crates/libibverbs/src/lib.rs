@@ -7,6 +7,9 @@
 
 use transom_exports::{jump, symbol};
 
+#[global_allocator]
+static ALLOCATOR: transom_ibverbs::Allocator = transom_ibverbs::Allocator;
+
 /// Run by the loader. This library's Rust is its own.
 extern "C" fn constructor() {
     // A device does not open where this fails, and says why.

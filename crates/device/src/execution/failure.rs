@@ -22,8 +22,7 @@ pub struct Failure {
     pub retry: Retry,
 }
 
-/// Why a work request ends in error: what its requester knows by itself. The host adds what it sees of the other end,
-/// for `transom explain`.
+/// Why a work request ends in error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// No answer came.

@@ -87,6 +87,11 @@ pub trait Process: Shortcuts {
         let _ = to;
         MAX_DATAGRAM
     }
+    /// A segment is about to be carried out here.
+    #[inline]
+    fn carries_out(&self, request: &Request) {
+        let _ = request;
+    }
     /// The answer to a request that has just arrived, if somebody wants it not to be carried out.
     fn injected(&self, request: &Request) -> Option<Injection> {
         let _ = request;

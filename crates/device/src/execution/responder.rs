@@ -222,6 +222,7 @@ impl Responder {
             return self.inject(injection, request, cx);
         }
         self.establish(cx);
+        cx.process.carries_out(request);
         match request.body {
             Body::Send => self.send(request, None, None, source, cx),
             Body::SendImmediate(immediate) => self.send(request, Some(immediate), None, source, cx),

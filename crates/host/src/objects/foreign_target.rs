@@ -18,6 +18,7 @@ use transom_device::qp::{Look, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
 use transom_system::clock;
+use transom_system::sanitizers::{self, Half};
 
 use super::{Adapter, Deferred, SharedReceiveQueue};
 use crate::device::{Device, Limits};
@@ -48,6 +49,8 @@ impl ForeignTargets {
         let Some(target) = self.target(adapter, request.to) else { return Reply::Dropped };
         let mut half = target.half.lock();
         let (responder, effects) = &mut *half;
+        let (to, from) = (request.to.bits(), request.from.bits());
+        let _work = sanitizers::work(to, Half::Receive, from);
         let at = AtForeign::new(adapter, &target);
         let reply = responder.execute(request, source, sink, &mut at.context(effects));
         let (before, behind) = effects.around_answer();
@@ -232,6 +235,10 @@ impl Process for AtForeign<'_> {
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {
         self.named_queue(srq).map(|srq| srq.config().pd.number())
+    }
+
+    fn carries_out(&self, request: &Request) {
+        sanitizers::work_is(request.body.operation(), request.from.bits());
     }
 
     fn injected(&self, request: &Request) -> Option<Injection> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use transom_system::failure::caught;
+use transom_system::sanitizers;
 use transom_system::segment::Wakeup;
 use transom_thread::{cancelled_at_once, uncancelled};
 
@@ -70,6 +71,7 @@ impl Adapter {
     /// failed over it.
     fn arm(&self, wakeup: Wakeup) -> bool {
         let dispatch = Dispatch { adapter: self };
+        let _inside = sanitizers::inside();
         uncancelled(|| caught(|| dispatch.arm(wakeup))).is_ok()
     }
 }

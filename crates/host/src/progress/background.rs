@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_net::udp::Others;
 use transom_net::{Peer, Wire};
-use transom_system::clock;
 use transom_system::failure::caught;
 use transom_system::segment::Wakeup;
+use transom_system::{clock, sanitizers};
 
 use super::{Dispatch, Threads, Worker};
 use crate::device::Device;
@@ -60,6 +60,7 @@ impl Threads {
         let thread = std::thread::Builder::new().name("transom".into()).spawn(move || {
             begins.wait();
             drop(begins);
+            let _inside = sanitizers::inside();
             block_signals();
             wake_in_time();
             let _ = caught(|| background.run(&weak, &device));
@@ -243,6 +244,8 @@ impl Background {
         let lingers = lingers && self.lingering.is_due(Instant::now());
         let lingered = lingers.then(|| linger(&mut fds));
         if lingered != Some(Lingered::Ready) {
+            // The process may end while this waits, and what has begun is to have ended then.
+            let _outside = sanitizers::outside();
             let _ = transom_system::wait::poll(&mut fds, timeout.as_ref());
         }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();

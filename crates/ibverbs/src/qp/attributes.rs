@@ -13,6 +13,7 @@ use super::{QPS, Told};
 use crate::ah;
 use crate::check;
 use crate::entry::errno_of;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// Changes attributes and state (rules G.3); on an error nothing has changed.
@@ -191,9 +192,11 @@ pub unsafe extern "C" fn ibv_query_qp(
         unsafe {
             if let Some(attr) = attr.as_mut() {
                 *attr = to_c(&attributes, draining, created.cap, &told);
+                sanitized::has_filled(attr);
             }
             if let Some(init) = init.as_mut() {
                 *init = created;
+                sanitized::has_filled(init);
             }
             tell_state(qp, attributes.state as ibv_qp_state)
         }

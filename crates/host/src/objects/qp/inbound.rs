@@ -8,6 +8,7 @@ use transom_device::execution::{PlainSend, Reply, Request, Sink, Source};
 use transom_device::qp::{QpNumber, Service};
 use transom_net::{Answer, Peer};
 use transom_system::addresses::ip;
+use transom_system::sanitizers::{self, Half};
 use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::{Operation, Packet};
@@ -69,6 +70,7 @@ impl QueuePair {
     ) -> Reply {
         let mut guard = self.receive.half.lock();
         let half = &mut *guard;
+        let _work = sanitizers::work(self.number.bits(), Half::Receive, request.from.bits());
         let at = self.here();
         let mut cx = at.context(&mut half.effects);
         let reply = half.responder.execute(request, source, sink, &mut cx);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::Access;
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary};
+use transom_system::sanitizers;
 
 use super::explained::Told;
 use super::feeds::Feeds;
@@ -132,6 +133,7 @@ impl QueuePair {
         if !self.device.process().is_inherited() {
             self.close();
             self.summary().leave();
+            sanitizers::forget(self.number.bits());
         }
         self.adapter.queue_pairs.leave(self.number.index());
         let QpConfig { pd, receives, .. } = &self.config;

@@ -16,6 +16,7 @@ use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
 use transom_system::clock;
 use transom_system::registry::Counters;
+use transom_system::sanitizers::{self, Half};
 use transom_wire::grh::Route;
 use transom_wire::packet::DEFAULT_PKEY;
 use transom_wire::packet::Packet;
@@ -98,6 +99,7 @@ impl ReceiveHalf {
         self.may_delay_ack =
             reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
         let before = self.delayed_ack;
+        let _work = sanitizers::work(qp.number.bits(), Half::Receive, self.peer.bits());
         self.send_unsent(qp);
         let mut rest = packets;
         self.room = TURN;
@@ -165,6 +167,7 @@ impl ReceiveHalf {
     /// Goes on with answers that waited for room, or for a packet to leave with.
     pub(super) fn advance(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         self.room = TURN;
+        let _work = sanitizers::work(qp.number.bits(), Half::Receive, self.peer.bits());
         self.send_unsent(qp);
         self.answer(qp, deferred);
         self.say_what_is_due(qp, deferred);

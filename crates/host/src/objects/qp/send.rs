@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 use transom_device::execution::{Context, Effects, Requester};
 use transom_device::qp::QpNumber;
 use transom_device::queue::{PostError, SendRequest, SizeError};
+use transom_system::sanitizers::{self, Half};
 use transom_wire::Psn;
 
 use super::services::At;
@@ -152,6 +153,7 @@ impl QueuePair {
     ) -> T {
         let mut guard = self.send.lock();
         let half = &mut *guard;
+        let _work = sanitizers::work(self.number.bits(), Half::Send, half.peer.bits());
         let requester = &mut half.requester;
         let at = At::new(self, &half.link, half.peer, half.first);
         let mut cx = at.context(&mut half.effects);

@@ -16,7 +16,7 @@ use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpTable};
 use transom_device::queue::{Address, Completion, Receive, Sge};
 use transom_net::{Gather, Scatter, Where};
-use transom_system::clock;
+use transom_system::{clock, sanitizers};
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
@@ -132,6 +132,11 @@ impl Process for At<'_> {
 
     fn datagram_limit(&self, to: &Address) -> u64 {
         self.qp.device.port().datagram_limit(to)
+    }
+
+    #[inline]
+    fn carries_out(&self, request: &Request) {
+        sanitizers::work_is(request.body.operation(), request.from.bits());
     }
 
     #[inline]

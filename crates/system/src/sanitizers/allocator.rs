@@ -1,0 +1,40 @@
+//! Memory of Transom's own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use super::have_written;
+
+/// The system's memory. To the MemorySanitizer, which does not see what Transom writes, all of it is written: programs
+/// read objects that are in it.
+pub struct Allocator;
+
+/// The same memory, as if written.
+fn written(memory: *mut u8, size: usize) -> *mut u8 {
+    if !memory.is_null() {
+        have_written(memory as u64, size as u64);
+    }
+    memory
+}
+
+// SAFETY: it is the system's.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller says.
+        written(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller says.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as the caller says.
+        written(unsafe { System.realloc(memory, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}

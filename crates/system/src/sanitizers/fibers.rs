@@ -1,0 +1,243 @@
+//! What the ThreadSanitizer is told. To it each half of a queue pair is a thread, which touches the program's memory
+//! and is ordered with the program's threads by what they post and poll, and by nothing else.
+//!
+//! What orders is an address that one releases and another acquires:
+//!
+//! | address | released | acquired |
+//! |---|---|---|
+//! | [`Sync::Posted`], of a half | by a post to it | before it touches memory |
+//! | [`Sync::PostedShared`] | by a post to a shared receive queue | by every receive half |
+//! | [`Sync::Done`], of a half | when it has touched memory | by a poll of its completion; by the half of a peer in this process |
+//! | [`Sync::AnyPosted`] | by every post and verb | before a peer's access; by every poll that finds something |
+//! | [`Sync::AnyRemote`] | by a peer's access | by every poll that finds something |
+//! | [`Sync::AnyDone`] | with [`Sync::Done`] | by verbs that end something |
+//!
+//! A peer may have heard in other ways than by a queue pair that it may access memory now, and the program that it has
+//! done so. Of these the sanitizer knows sockets: to it all sockets of a process are one thing, which a write releases
+//! and a read acquires. So an access of a peer's reads and writes nothing at a socket of ours.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr::{null, null_mut};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+use transom_device::operation::Operation;
+
+use super::runtimes::ThreadSanitizer;
+use super::{Access, Half, Work, posts};
+use crate::{descriptor, say};
+
+/// The sanitizer knows some 8,000 threads and fibers in all, and ends the process at one more.
+const MOST: usize = 4000;
+
+/// What orders.
+#[derive(Clone, Copy)]
+enum Sync {
+    Posted(u32, Half),
+    Done(u32, Half),
+    PostedShared,
+    AnyPosted,
+    AnyRemote,
+    AnyDone,
+}
+
+/// Addresses of ours that nothing else uses: four words for each queue pair, and some more.
+static ADDRESSES: LazyLock<usize> = LazyLock::new(|| {
+    // SAFETY: a new mapping; nobody reads or writes it.
+    let room = unsafe {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::mmap(null_mut(), ROOM, libc::PROT_READ, kind, -1, 0)
+    };
+    if room == libc::MAP_FAILED { 0 } else { room as usize }
+});
+const WORD: usize = 8;
+const OTHERS: usize = (u16::MAX as usize + 1) * 4 * WORD;
+const ROOM: usize = OTHERS + 4096;
+
+impl Sync {
+    fn address(self) -> *const c_void {
+        let of = |qp: u32, half, which| {
+            (usize::from(qp as u16) * 4 + which + usize::from(half == Half::Receive)) * WORD
+        };
+        let offset = match self {
+            Self::Posted(qp, half) => of(qp, half, 0),
+            Self::Done(qp, half) => of(qp, half, 2),
+            Self::AnyPosted => OTHERS,
+            Self::AnyRemote => OTHERS + WORD,
+            Self::AnyDone => OTHERS + 2 * WORD,
+            Self::PostedShared => OTHERS + 3 * WORD,
+        };
+        (*ADDRESSES + offset) as *const c_void
+    }
+}
+
+fn acquire(tsan: &ThreadSanitizer, sync: Sync) {
+    // SAFETY: an address of ours, of which it keeps a note.
+    unsafe { (tsan.acquire)(sync.address()) };
+}
+
+fn release(tsan: &ThreadSanitizer, sync: Sync) {
+    // SAFETY: as above.
+    unsafe { (tsan.release)(sync.address()) };
+}
+
+/// The fiber of each half that has touched memory.
+static FIBERS: LazyLock<Mutex<HashMap<(u32, Half), Fiber>>> = LazyLock::new(Mutex::default);
+
+#[derive(Clone, Copy)]
+struct Fiber(*mut c_void);
+
+// SAFETY: the sanitizer lets any thread switch to a fiber, one at a time; a half works on one thread at a time.
+unsafe impl Send for Fiber {}
+
+/// That of a half; `None` if there are too many.
+fn fiber(tsan: &ThreadSanitizer, qp: u32, half: Half) -> Option<Fiber> {
+    let mut fibers = FIBERS.lock();
+    if let Some(fiber) = fibers.get(&(qp, half)) {
+        return Some(*fiber);
+    }
+    if fibers.len() == MOST {
+        return None;
+    }
+    let kind = match half {
+        Half::Send => "SEND",
+        Half::Receive => "RECV",
+    };
+    let name = CString::new(format!("QP {qp:#08x} ({kind})")).ok()?;
+    // SAFETY: the name is copied.
+    let fiber = unsafe {
+        let fiber = (tsan.create_fiber)(0);
+        (tsan.set_fiber_name)(fiber, name.as_ptr());
+        Fiber(fiber)
+    };
+    fibers.insert((qp, half), fiber);
+    if fibers.len() == MOST {
+        say(format_args!(
+            "more than {} queue pairs at work: what further ones do is hidden from ThreadSanitizer",
+            MOST / 2
+        ));
+    }
+    Some(fiber)
+}
+
+/// Does on a fiber what the half at work does to memory of the program.
+pub(super) fn touch(
+    tsan: &ThreadSanitizer,
+    work: &Work,
+    address: u64,
+    length: u64,
+    access: Access,
+) {
+    // A program looks at words for atomics by atomic instructions, which are no race.
+    let atomic = matches!(
+        work.operation,
+        Some(Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite)
+    );
+    let Some(fiber) = fiber(tsan, work.qp, work.half) else { return };
+    let remote = work.is_remote(access);
+    // To a report, whoever posted the request has called what is done for it.
+    let posted = if remote { None } else { posts::find(work.half, address) };
+    let calls = posted.map_or([1 + touch as *const () as usize, 0, 0, 0], |(_, calls)| calls);
+    let outer = || calls[1..].iter().filter(|pc| **pc != 0).rev();
+    let pc = calls[0] as *const c_void;
+    const WITHOUT_ORDER: u32 = 1;
+    // SAFETY: this thread comes back from the fiber before anything else; ranges are noted only.
+    unsafe {
+        let me = (tsan.current_fiber)();
+        (tsan.switch_to_fiber)(fiber.0, WITHOUT_ORDER);
+        acquire(tsan, Sync::Posted(work.qp, work.half));
+        // What the other end has done for this comes before it, also where that is of this process.
+        if work.peer >> 16 == work.qp >> 16 {
+            acquire(tsan, Sync::Posted(work.peer, work.half.other()));
+            acquire(tsan, Sync::Done(work.peer, work.half.other()));
+        }
+        if work.half == Half::Receive {
+            acquire(tsan, Sync::PostedShared);
+        }
+        if remote {
+            acquire(tsan, Sync::AnyPosted);
+            acquire_sockets();
+        }
+        outer().for_each(|pc| (tsan.func_entry)(*pc as *const c_void));
+        match access {
+            _ if atomic => {}
+            Access::Read => (tsan.read_range)(address as *const c_void, length as usize, pc),
+            Access::Write => (tsan.write_range)(address as *const c_void, length as usize, pc),
+        }
+        outer().for_each(|_| (tsan.func_exit)());
+        release(tsan, Sync::Done(work.qp, work.half));
+        release(tsan, Sync::AnyDone);
+        if remote {
+            release(tsan, Sync::AnyRemote);
+            release_sockets();
+        }
+        (tsan.switch_to_fiber)(me, WITHOUT_ORDER);
+    }
+}
+
+/// A post to this half, or to a shared receive queue.
+pub(super) fn posted(tsan: &ThreadSanitizer, qp: Option<u32>, half: Half) {
+    release(tsan, qp.map_or(Sync::PostedShared, |qp| Sync::Posted(qp, half)));
+    released(tsan);
+}
+
+pub(super) fn released(tsan: &ThreadSanitizer) {
+    release(tsan, Sync::AnyPosted);
+}
+
+pub(super) fn acquired_all(tsan: &ThreadSanitizer) {
+    acquire(tsan, Sync::AnyDone);
+}
+
+/// A poll that has found completions: with them comes what any program may have told its peer.
+pub(super) fn polled(tsan: &ThreadSanitizer) {
+    acquire(tsan, Sync::AnyPosted);
+    acquire(tsan, Sync::AnyRemote);
+}
+
+/// One of them.
+pub(super) fn completed(tsan: &ThreadSanitizer, qp: u32, half: Option<Half>) {
+    let halves = half.map_or([Half::Send, Half::Receive], |half| [half; 2]);
+    halves.into_iter().for_each(|half| acquire(tsan, Sync::Done(qp, half)));
+}
+
+/// A queue pair is gone.
+pub(super) fn forget(tsan: &ThreadSanitizer, qp: u32) {
+    let mut fibers = FIBERS.lock();
+    for half in [Half::Send, Half::Receive] {
+        if let Some(fiber) = fibers.remove(&(qp, half)) {
+            // SAFETY: it was made by this, and nobody is on it: the queue pair has ended.
+            unsafe { (tsan.destroy_fiber)(fiber.0) };
+        }
+    }
+}
+
+/// A socket that leads nowhere; -1 if there is none.
+static SOCKET: LazyLock<c_int> = LazyLock::new(|| {
+    // SAFETY: these calls take plain numbers. They are those of the C library, which the sanitizer sees.
+    unsafe {
+        let low = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if low < 0 {
+            return -1;
+        }
+        let free = descriptor::high(OwnedFd::from_raw_fd(low)).into_raw_fd();
+        let again = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let high = libc::dup3(again, free, libc::O_CLOEXEC);
+        libc::close(again);
+        high
+    }
+});
+
+/// What other threads of the program have written to sockets comes before this.
+fn acquire_sockets() {
+    // SAFETY: nothing is read.
+    unsafe { libc::read(*SOCKET, null_mut(), 0) };
+}
+
+/// This comes before what the program reads from sockets.
+fn release_sockets() {
+    // SAFETY: nothing is written. Another file that has the number by now takes no urgent data, or none of no bytes.
+    unsafe { libc::send(*SOCKET, null(), 0, libc::MSG_OOB | libc::MSG_NOSIGNAL) };
+}
