@@ -16,13 +16,24 @@ pub const RDMACM: &[&str] = &["-lrdmacm", "-libverbs", "-lpthread", "-ldl"];
 /// Compiles a program into a folder, with every warning an error. The arguments, libraries among them, come
 /// behind it.
 pub fn compile(scratch: &Scratch, source: &str, output: &str, arguments: &[&str]) -> PathBuf {
+    compile_by(&program("cc", "gcc"), scratch, source, output, arguments)
+}
+
+/// The same by this compiler.
+pub fn compile_by(
+    compiler: &Path,
+    scratch: &Scratch,
+    source: &str,
+    output: &str,
+    arguments: &[&str],
+) -> PathBuf {
     let headers = [("infiniband/verbs.h", "libibverbs-dev"), ("rdma/rdma_cma.h", "librdmacm-dev")];
     for (header, package) in headers {
         let header = Path::new("/usr/include").join(header);
         assert!(header.exists(), "no {}: apt-get install {package}", header.display());
     }
     let binary = scratch.path().join(output);
-    let mut compile = Command::new(program("cc", "gcc"));
+    let mut compile = Command::new(compiler);
     compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
     compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source));
     Running::start(compile.args(arguments)).finish(LIMIT);

@@ -1,0 +1,186 @@
+//! What sanitizers see of the device: `sanitized.c`, compiled with each of them.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
+
+use transom_conformance::c_programs::{compile, compile_by};
+use transom_conformance::processes::{Scratch, is_long};
+use transom_conformance::programs::{Printed, Running, installed, library, program};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
+
+/// What is right.
+const RIGHT: [&str; 6] = [
+    "right_all",
+    "right_what_came",
+    "right_failure",
+    "right_told_by_a_socket",
+    "right_told_by_a_message",
+    "right_threads",
+];
+
+/// The program, compiled with a sanitizer, and what runs it.
+struct Sanitized {
+    _scratch: Scratch,
+    binary: PathBuf,
+    under: Vec<String>,
+}
+
+impl Sanitized {
+    fn by_gcc(kind: &str) -> Self {
+        let scratch = Scratch::new(&format!("sanitized-{kind}"));
+        let option = format!("-fsanitize={kind}");
+        let arguments = [&[option.as_str()], &LIBRARIES[..]].concat();
+        let binary = compile(&scratch, "sanitized.c", "sanitized", &arguments);
+        Self { _scratch: scratch, binary, under: Vec::new() }
+    }
+
+    fn run(&self, case: &str) -> (ExitStatus, Printed) {
+        let binary = self.binary.to_str().expect("a plain path").to_owned();
+        let words = [self.under.clone(), vec![binary, case.to_owned()]].concat();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")));
+        // Stacks of what is freed and allocated are longer than a pipe is deep.
+        command.env("ASAN_OPTIONS", "malloc_context_size=6");
+        Running::start(&mut command).end(LIMIT).unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    /// Each of these cases has a report that says all this.
+    fn reports(&self, cases: &[(&str, &[&str])]) {
+        thread::scope(|scope| {
+            for (case, words) in cases {
+                scope.spawn(move || {
+                    let (status, Printed { output, complaints }) = self.run(case);
+                    assert!(!status.success(), "{case}: {output}{complaints}");
+                    for word in *words {
+                        assert!(complaints.contains(word), "{case}: no {word:?} in {complaints}");
+                    }
+                });
+            }
+        });
+    }
+
+    /// Those that are right have none.
+    fn is_silent(&self) {
+        thread::scope(|scope| {
+            for case in RIGHT {
+                scope.spawn(move || {
+                    let (status, printed) = self.run(case);
+                    let silent = status.success() && printed.complaints.is_empty();
+                    assert!(silent, "{case}: {status} {printed:?}");
+                });
+            }
+        });
+    }
+}
+
+static ADDRESS: LazyLock<Sanitized> = LazyLock::new(|| Sanitized::by_gcc("address"));
+static THREAD: LazyLock<Sanitized> = LazyLock::new(|| Sanitized::by_gcc("thread"));
+/// Only clang has it.
+static MEMORY: LazyLock<Option<Sanitized>> = LazyLock::new(|| {
+    let clang = installed("clang", "clang").inspect_err(|missing| eprintln!("skipped: {missing}"));
+    let scratch = Scratch::new("sanitized-memory");
+    let arguments = [&["-fsanitize=memory"], &LIBRARIES[..]].concat();
+    let binary = compile_by(&clang.ok()?, &scratch, "sanitized.c", "sanitized", &arguments);
+    Some(Sanitized { _scratch: scratch, binary, under: Vec::new() })
+});
+
+/// What our sentence says.
+const NOT_ITS_OWN: &str = "not all are the program's to use";
+const NOT_WRITTEN: &str = "the program has not written all of them";
+
+/// Rules: CHK-80, CHK-81
+#[test]
+fn the_address_sanitizer_sees_memory_that_is_not_the_programs() {
+    ADDRESS.reports(&[
+        (
+            "freed_before_it_came",
+            &[
+                "transom: the receive of queue pair",
+                "(wr_id 3, posted by post_the_receive at sanitized.c:",
+                NOT_ITS_OWN,
+                "heap-use-after-free",
+                "give_back",
+            ],
+        ),
+        ("beyond_the_block", &[NOT_ITS_OWN, "writes 72 bytes", "heap-buffer-overflow"]),
+        (
+            "freed_before_a_write",
+            &["transom: the WRITE of queue pair", NOT_ITS_OWN, "heap-use-after-free", "give_back"],
+        ),
+    ]);
+}
+
+/// Rules: CHK-81, CHK-87
+#[test]
+fn the_address_sanitizer_is_silent_where_all_is_right() {
+    ADDRESS.is_silent();
+}
+
+/// Rules: CHK-82, CHK-83
+#[test]
+fn the_thread_sanitizer_sees_what_nothing_orders() {
+    THREAD.reports(&[
+        ("changed_before_it_completed", &["data race", "in change", "(SEND)'", "post_it"]),
+        ("read_before_it_completed", &["data race", "in change", "(RECV)'", "post_the_receive"]),
+        ("told_by_nothing", &["data race", "look_until_it_is_there", "(RECV)'"]),
+    ]);
+}
+
+/// Rules: CHK-82, CHK-83, CHK-87
+#[test]
+fn the_thread_sanitizer_is_silent_where_all_is_right() {
+    THREAD.is_silent();
+}
+
+/// Rules: CHK-84, CHK-86
+#[test]
+fn the_memory_sanitizer_sees_bytes_that_were_never_written() {
+    let Some(memory) = &*MEMORY else { return };
+    memory.reports(&[
+        (
+            "never_written",
+            &[
+                "transom: the SEND of queue pair",
+                "(wr_id 7, posted by post_it at sanitized.c:",
+                NOT_WRITTEN,
+                "use-of-uninitialized-value",
+            ],
+        ),
+        ("opcode_of_a_failure", &["use-of-uninitialized-value", "opcode_of_a_failure"]),
+    ]);
+}
+
+/// Rules: CHK-85, CHK-87
+#[test]
+fn the_memory_sanitizer_is_silent_where_all_is_right() {
+    if let Some(memory) = &*MEMORY {
+        memory.is_silent();
+    }
+}
+
+/// Rules: CHK-81, CHK-84, CHK-86, CHK-87
+#[test]
+fn memcheck_sees_the_same() {
+    if !is_long() {
+        eprintln!("skipped: it takes seconds; ./test --long runs it");
+        return;
+    }
+    let scratch = Scratch::new("sanitized-plain");
+    let binary = compile(&scratch, "sanitized.c", "sanitized", &LIBRARIES);
+    let valgrind = program("valgrind", "valgrind");
+    let valgrind = valgrind.to_str().expect("a plain path").to_owned();
+    let under = vec![valgrind, "--quiet".to_owned(), "--error-exitcode=9".to_owned()];
+    let memcheck = Sanitized { _scratch: scratch, binary, under };
+    memcheck.reports(&[
+        ("freed_before_it_came", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
+        ("freed_before_a_write", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
+        ("never_written", &[NOT_WRITTEN, "Uninitialised"]),
+        ("opcode_of_a_failure", &["uninitialised value", "opcode_of_a_failure"]),
+    ]);
+    memcheck.is_silent();
+}
