@@ -3,13 +3,16 @@
 //! The unwinder is that of the C++ runtime (libgcc), which Rust's own panics use: it is there, and kept. Addresses
 //! are all that is taken while the program runs.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ffi::{CStr, OsStr, c_int, c_void};
-use std::mem::size_of;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
+use arrayvec::ArrayVec;
 use transom_check::Call;
+use transom_check::call::DEPTH;
 use transom_check::record::Frame;
 
 unsafe extern "C" {
@@ -18,6 +21,7 @@ unsafe extern "C" {
         argument: *mut c_void,
     ) -> c_int;
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    fn _Unwind_GetCFA(context: *mut c_void) -> usize;
 }
 
 /// `_URC_NO_REASON` goes on, and `_URC_END_OF_STACK` ends the walk.
@@ -41,15 +45,74 @@ pub(super) fn thread_only() -> Call {
 }
 
 /// This call: who calls this library, from where.
+///
+/// To walk the stack takes microseconds, and programs post in loops. So a thread keeps its last walks, and one whose
+/// return addresses are all where they were is the answer.
 #[inline(never)]
 pub(super) fn call() -> Call {
+    let here = stack_pointer();
+    let known = |walks: &RefCell<Walks>| {
+        let mut walks = walks.borrow_mut();
+        if let Some(walk) = walks.iter().find(|walk| walk.stands(here)) {
+            return walk.call;
+        }
+        let walk = Walk::now(here);
+        if walk.is_kept {
+            if walks.len() == KEPT {
+                walks.pop_front();
+            }
+            walks.push_back(walk.clone());
+        }
+        walk.call
+    };
+    // A thread that ends has none any more.
+    WALKS.try_with(known).unwrap_or_else(|_| Walk::now(here).call)
+}
+
+/// How many walks a thread keeps.
+const KEPT: usize = 8;
+type Walks = VecDeque<Walk>;
+
+thread_local! {
+    static WALKS: RefCell<Walks> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// A walk up the stack.
+#[derive(Clone)]
+struct Walk {
+    call: Call,
+    /// The stack pointer of [`call`].
+    from: usize,
+    /// Where return addresses are on the stack, the innermost first.
+    places: ArrayVec<(usize, usize), MOST>,
+    /// Each was where the architecture has it.
+    is_kept: bool,
+    own: Range<usize>,
+}
+
+/// Frames of this library, and those that are kept of the program.
+const MOST: usize = DEPTH + 20;
+
+impl Walk {
+    fn now(from: usize) -> Self {
+        let (call, own) = (thread_only(), own_code().clone());
+        let mut walk = Self { call, from, places: ArrayVec::new(), is_kept: true, own };
+        // SAFETY: a function that takes what it is given, a `Walk`.
+        unsafe { _Unwind_Backtrace(Self::each, (&raw mut walk).cast()) };
+        walk
+    }
+
     extern "C" fn each(context: *mut c_void, walk: *mut c_void) -> c_int {
-        // SAFETY: the walk below, which waits for this.
-        let walk = unsafe { &mut *walk.cast::<Walk>() };
+        // SAFETY: the walk of `now`, which waits for this.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
         // SAFETY: the unwinder's own.
-        let address = unsafe { _Unwind_GetIP(context) };
+        let (address, above) = unsafe { (_Unwind_GetIP(context), _Unwind_GetCFA(context)) };
         if address == 0 {
             return ENOUGH;
+        }
+        // The innermost frame is that of `call`, which nothing returns into.
+        if above > walk.from {
+            walk.keep(above.wrapping_sub(size_of::<usize>()), address);
         }
         if walk.call.frames().is_empty() && walk.own.contains(&address) {
             return GO_ON;
@@ -57,15 +120,50 @@ pub(super) fn call() -> Call {
         if walk.call.push(address) { GO_ON } else { ENOUGH }
     }
 
-    let mut walk = Walk { call: thread_only(), own: own_code().clone() };
-    // SAFETY: a function that takes what it is given, a `Walk`.
-    unsafe { _Unwind_Backtrace(each, (&raw mut walk).cast()) };
-    walk.call
+    /// Keeps where a return address is: below the caller's part of the stack, where the `call` instruction of x86-64
+    /// puts it. Elsewhere it may be in a register.
+    fn keep(&mut self, place: usize, address: usize) {
+        let is_there = cfg!(target_arch = "x86_64")
+            && place.is_multiple_of(align_of::<usize>())
+            // SAFETY: the unwinder has just read this part of the stack, or found it in a register's place below.
+            && unsafe { read(place) } == address;
+        self.is_kept &= is_there && self.places.try_push((place, address)).is_ok();
+    }
+
+    /// Whether the stack is as it was at this walk, as seen from here.
+    fn stands(&self, from: usize) -> bool {
+        // Each place is looked at only if the one below it still returns into the same function, whose part of the
+        // stack is therefore there.
+        // SAFETY: as just said.
+        let is_there = |(place, address): &(usize, usize)| unsafe { read(*place) } == *address;
+        self.from == from && self.places.iter().all(is_there)
+    }
 }
 
-struct Walk {
-    call: Call,
-    own: Range<usize>,
+/// A word of the stack.
+///
+/// # Safety
+/// It is aligned, and mapped.
+unsafe fn read(place: usize) -> usize {
+    // SAFETY: by the contract of this function.
+    unsafe { std::ptr::with_exposed_provenance::<usize>(place).read_volatile() }
+}
+
+/// Where the stack of the caller ends.
+#[inline(always)]
+fn stack_pointer() -> usize {
+    let here: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it only reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: it only reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, sp", out(reg) here, options(nomem, nostack, preserves_flags));
+    }
+    here
 }
 
 /// Where this library's code is; nothing where it is part of the program.
@@ -156,5 +254,28 @@ mod tests {
         assert!(call.frames().len() > 2);
         let frame = frame(call.frames()[0]);
         assert_eq!(frame.module, program());
+    }
+
+    #[inline(never)]
+    fn one() -> Call {
+        std::hint::black_box(call())
+    }
+
+    #[inline(never)]
+    fn other() -> Call {
+        std::hint::black_box(call())
+    }
+
+    #[test]
+    fn a_walk_that_is_kept_is_that_of_its_callers() {
+        for _ in 0..3 {
+            let by: Vec<_> = [one, other, one].map(|by| by()).into();
+            assert_eq!(by[0].frames()[1..3], by[2].frames()[1..3]);
+            assert_ne!(by[0].frames()[..3], by[1].frames()[..3]);
+        }
+        let again: Vec<_> = (0..2).map(|_| one()).collect();
+        assert_eq!(again[0], again[1]);
+        let kept = WALKS.with_borrow(VecDeque::len);
+        assert_eq!(kept > 0, cfg!(target_arch = "x86_64"), "{kept}");
     }
 }
