@@ -88,13 +88,20 @@ pub fn folder_of(target: &Path, profile: &str) -> PathBuf {
     target.join(if profile == "dev" { "debug" } else { profile })
 }
 
+/// What is given to others. Always of these packages together, for their dependencies have features that one of them
+/// alone does not ask for: everything would be built twice.
+const PACKAGES: [&str; 6] = [
+    "--package=transom-cli",
+    "--package=transom-libibverbs",
+    "--package=transom-librdmacm",
+    "--package=transom-paths",
+    "--package=transom-rspreload",
+    "--package=transom-malloc",
+];
+
 /// Builds it into a target folder, if it is not up to date.
 pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
-    // Always of these packages together, for their dependencies have features that one of them alone
-    // does not ask for: everything would be built twice.
-    let mut which = vec!["--package", "transom-cli", "--package", "transom-libibverbs"];
-    which.extend(["--package", "transom-librdmacm", "--package", "transom-paths"]);
-    which.extend(["--package", "transom-rspreload", "--package", "transom-malloc"]);
+    let mut which = PACKAGES.to_vec();
     match what {
         Built::Libraries => which.push("--lib"),
         Built::Command => which.extend(["--bin", "transom"]),
@@ -329,5 +336,42 @@ impl Drop for Running {
         // If it has ended and is reaped, both do nothing.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Each package that these arguments of cargo select or need, with its features.
+    fn parts(arguments: &[&str]) -> BTreeSet<String> {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let form = ["tree", "--locked", "--offline", "--prefix=none", "--format={p} {f}"];
+        let mut command = Command::new(cargo);
+        command.args(form).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
+        let done = command.output().expect("cargo");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let lines = String::from_utf8(done.stdout).expect("text");
+        lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    }
+
+    /// A part with other features than in the whole is compiled once more, and so is all that is above it.
+    #[test]
+    fn what_is_built_by_itself_is_built_of_the_parts_of_the_whole() {
+        let whole = parts(&["--workspace"]);
+        let with = |more: &[&'static str]| [&PACKAGES[..], &["--edges=no-dev"], more].concat();
+        let own = concat!("--package=", env!("CARGO_PKG_NAME"));
+        let programs = vec!["--edges=no-dev", own];
+        for built in [with(&[]), with(&["--package=transom"]), with(&[own]), vec![own], programs] {
+            let parts = parts(&built);
+            let others: Vec<_> = parts.difference(&whole).collect();
+            assert!(
+                others.is_empty(),
+                "{built:?}: other features than in the whole, which [workspace.dependencies] in \
+                 Cargo.toml are to ask for: {others:#?}"
+            );
+        }
     }
 }
