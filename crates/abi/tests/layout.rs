@@ -27,85 +27,120 @@ impl Check {
     }
 }
 
+/// A type of C, as Rust has it.
+struct Layout {
+    name: &'static str,
+    /// What C calls it.
+    c: &'static str,
+    size: usize,
+    align: usize,
+    fields: &'static [Field],
+}
+
+/// A field, with the path to it: `.src.addr`.
+struct Field {
+    path: &'static str,
+    /// The path in C, if it is another.
+    c: &'static [&'static str],
+    offset: usize,
+    size: usize,
+}
+
+/// Size and alignment of each type, offset and size of each field.
+fn layout_checks(layouts: &[Layout]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for Layout { name, c, size, align, fields } in layouts {
+        checks.push(Check::size(format!("sizeof {name}"), format!("sizeof({c})"), *size));
+        checks.push(Check::size(format!("alignof {name}"), format!("_Alignof({c})"), *align));
+        for Field { path, c: other, offset, size } in *fields {
+            let in_c = other.first().copied().unwrap_or(&path[1..]);
+            checks.push(Check::size(
+                format!("offsetof {name}{path}"),
+                format!("offsetof({c}, {in_c})"),
+                *offset,
+            ));
+            checks.push(Check::size(
+                format!("sizeof {name}{path}"),
+                format!("sizeof((({c} *)0)->{in_c})"),
+                *size,
+            ));
+        }
+    }
+    checks
+}
+
 /// The size of the field that `_get` points to; it is never called.
-fn field_size<T, F>(_get: fn(&T) -> *const F) -> usize {
+const fn field_size<T, F>(_get: fn(&T) -> *const F) -> usize {
     size_of::<F>()
 }
 
 /// `type = "C type" { fields }`; a field is `path` or `path => "C path"`.
+///
+/// Each type is a constant of its own: as one function, they take the compiler ten times as long.
 macro_rules! layouts {
     ($($name:ident = $c_type:literal { $($($field:ident).+ $(=> $c_field:literal)?),* $(,)? })*) => {
-        use super::{Check, field_size};
-        use std::mem::{align_of, offset_of, size_of};
-
-        /// Names of the types that are checked.
-        pub(super) const TYPES: &[&str] = &[$(stringify!($name)),*];
-
-        /// Size and alignment of each type, offset and size of each field.
-        pub(super) fn checks() -> Vec<Check> {
-            let mut checks = Vec::new();
-            $({
-                type T = transom_abi::$name;
-                let name = stringify!($name);
-                let c = $c_type;
-                checks.push(Check::size(format!("sizeof {name}"), format!("sizeof({c})"), size_of::<T>()));
-                checks.push(Check::size(format!("alignof {name}"), format!("_Alignof({c})"), align_of::<T>()));
-                $({
-                    let path = concat!($(".", stringify!($field)),+);
-                    let c_path = [$($c_field,)? &path[1..]][0];
-                    checks.push(Check::size(
-                        format!("offsetof {name}{path}"),
-                        format!("offsetof({c}, {c_path})"),
-                        offset_of!(T, $($field).+),
-                    ));
-                    checks.push(Check::size(
-                        format!("sizeof {name}{path}"),
-                        format!("sizeof((({c} *)0)->{c_path})"),
-                        field_size(|t: &T| &raw const t.$($field).+),
-                    ));
-                })*
-            })*
-            checks
-        }
+        /// The types that are checked.
+        pub(super) const LAYOUTS: &[super::Layout] = &[$({
+            type T = transom_abi::$name;
+            const FIELDS: &[super::Field] = &[$(super::Field {
+                path: concat!($(".", stringify!($field)),+),
+                c: &[$($c_field)?],
+                offset: std::mem::offset_of!(T, $($field).+),
+                size: super::field_size(|t: &T| &raw const t.$($field).+),
+            }),*];
+            const LAYOUT: super::Layout = super::Layout {
+                name: stringify!($name),
+                c: $c_type,
+                size: size_of::<T>(),
+                align: align_of::<T>(),
+                fields: FIELDS,
+            };
+            LAYOUT
+        }),*];
     };
 }
 
-/// Enums: their size and whether they are signed.
+/// An enum of C: its size, and whether it is signed.
+struct Enum {
+    name: &'static str,
+    size: usize,
+    is_signed: bool,
+}
+
+fn enum_checks(enums: &[Enum]) -> Vec<Check> {
+    let checks = enums.iter().flat_map(|Enum { name, size, is_signed }| {
+        [
+            Check::size(format!("sizeof {name}"), format!("sizeof(enum {name})"), *size),
+            Check::new(
+                format!("{name} is signed"),
+                format!("(enum {name})-1 < 0"),
+                i64::from(*is_signed),
+            ),
+        ]
+    });
+    checks.collect()
+}
+
 macro_rules! enums {
     ($($name:ident),* $(,)?) => {
-        /// Names of the enums that are checked.
-        pub(super) const ENUMS: &[&str] = &[$(stringify!($name)),*];
-
-        /// Size and signedness of each enum.
-        pub(super) fn enum_checks() -> Vec<super::Check> {
-            let mut checks = Vec::new();
-            $({
-                let name = stringify!($name);
-                checks.push(super::Check::size(
-                    format!("sizeof {name}"),
-                    format!("sizeof(enum {name})"),
-                    size_of::<transom_abi::$name>(),
-                ));
-                checks.push(super::Check::new(
-                    format!("{name} is signed"),
-                    format!("(enum {name})-1 < 0"),
-                    i64::from(transom_abi::$name::MIN != 0),
-                ));
-            })*
-            checks
-        }
+        /// The enums that are checked.
+        pub(super) const ENUMS: &[super::Enum] = &[$(super::Enum {
+            name: stringify!($name),
+            size: size_of::<transom_abi::$name>(),
+            is_signed: transom_abi::$name::MIN != 0,
+        }),*];
     };
 }
 
-/// Constants: their value.
+fn constant_checks(constants: &[(&str, i64)]) -> Vec<Check> {
+    constants.iter().map(|(name, value)| Check::new(*name, *name, *value)).collect()
+}
+
 macro_rules! constants {
     ($($name:ident),* $(,)?) => {
-        /// Names of the constants that are checked.
-        pub(super) const CONSTANTS: &[&str] = &[$(stringify!($name)),*];
-
-        /// Value of each constant.
-        pub(super) fn constant_checks() -> Vec<super::Check> {
-            vec![$(super::Check::new(stringify!($name), stringify!($name), transom_abi::$name as i64)),*]
+        /// The constants that are checked, with their values; pointers have none before the program runs.
+        pub(super) fn constants() -> Vec<(&'static str, i64)> {
+            vec![$((stringify!($name), transom_abi::$name as i64)),*]
         }
     };
 }
@@ -155,18 +190,18 @@ fn compare(name: &str, headers: &[&str], checks: &[Check]) -> String {
 
 #[test]
 fn everything_is_as_in_the_header() {
-    let mut checks = structs::checks();
-    checks.extend(constants::enum_checks());
-    checks.extend(constants::constant_checks());
+    let mut checks = layout_checks(structs::LAYOUTS);
+    checks.extend(enum_checks(constants::ENUMS));
+    checks.extend(constant_checks(&constants::constants()));
     let differing = compare("verbs", &["infiniband/verbs.h", "time.h"], &checks);
     assert!(differing.is_empty(), "{differing}");
 }
 
 #[test]
 fn connection_management_is_as_in_the_header() {
-    let mut checks = rdma_cma::checks();
-    checks.extend(rdma_cma::enum_checks());
-    checks.extend(rdma_cma::constant_checks());
+    let mut checks = layout_checks(rdma_cma::LAYOUTS);
+    checks.extend(enum_checks(rdma_cma::ENUMS));
+    checks.extend(constant_checks(&rdma_cma::constants()));
     let differing = compare("rdma_cma", &["rdma/rdma_cma.h", "rdma/rsocket.h"], &checks);
     assert!(differing.is_empty(), "{differing}");
 }
@@ -174,8 +209,8 @@ fn connection_management_is_as_in_the_header() {
 /// By itself, since the library's header has some of the same constants.
 #[test]
 fn the_commands_are_as_in_the_kernels_header() {
-    let mut checks = rdma_user_cm::checks();
-    checks.extend(rdma_user_cm::constant_checks());
+    let mut checks = layout_checks(rdma_user_cm::LAYOUTS);
+    checks.extend(constant_checks(&rdma_user_cm::constants()));
     let differing = compare("rdma_user_cm", &["rdma/rdma_user_cm.h"], &checks);
     assert!(differing.is_empty(), "{differing}");
 }
@@ -186,9 +221,12 @@ fn everything_is_listed() {
     /// Anonymous in C, so they are checked as members of the struct around them, or opaque.
     const EXEMPT: &[&str] =
         &["ibv_wc_imm", "ibv_send_wr_imm", "ibv_send_wr_op", "rdma_addr_src", "rdma_addr_dst"];
-    let types = [structs::TYPES, rdma_cma::TYPES, rdma_user_cm::TYPES].concat();
-    let constants = [constants::CONSTANTS, rdma_cma::CONSTANTS, rdma_user_cm::CONSTANTS].concat();
-    let enums = [constants::ENUMS, rdma_cma::ENUMS].concat();
+    let types = [structs::LAYOUTS, rdma_cma::LAYOUTS, rdma_user_cm::LAYOUTS];
+    let types: Vec<_> = types.into_iter().flatten().map(|layout| layout.name).collect();
+    let constants = [constants::constants(), rdma_cma::constants(), rdma_user_cm::constants()];
+    let constants: Vec<_> = constants.into_iter().flatten().map(|(name, _)| name).collect();
+    let enums = [constants::ENUMS, rdma_cma::ENUMS];
+    let enums: Vec<_> = enums.into_iter().flatten().map(|one| one.name).collect();
 
     let word = |text: &str| -> String {
         text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
