@@ -42,7 +42,7 @@ pub(crate) fn run(
     let runs = if extent.is_long() { 5 } else { 1 };
     // The last of them checks every byte, so it shows most.
     let (families, programs, rounds) = match extent {
-        Extent::Quick => (&[Family::V4][..], &HONEST[2..], 60),
+        Extent::Quick => (&[Family::V4][..], &HONEST[2..], 20),
         _ => (&Family::ALL[..], &HONEST[..], 300),
     };
     across_pairs(&FORM, style, mtus, |pair, report| {
