@@ -32,7 +32,7 @@ bitflags! {
 }
 
 impl Access {
-    /// The rights a peer can hold: what a window or a queue pair may grant.
+    /// The rights that a peer can have: a window or a queue pair may grant them.
     pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
 }
 

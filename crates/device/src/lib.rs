@@ -1,15 +1,15 @@
-//! The adapter itself, without I/O: packets and posted work come in as values; segments, packets,
-//! completions of receives, events and the next deadline come out ([`Effects`](execution::Effects)). No threads,
-//! no sockets, no clock, no unsafe; what it must have at once, memory and the time among it, and what is done at
-//! once, completions of the send queue and notes of refusals, goes by the trait [`Process`](execution::Process).
+//! The adapter itself, without I/O. Packets and posted work come in as values. Segments, packets, completions of
+//! receives, events and the next deadline come out ([`Effects`](execution::Effects)). It has no threads, no sockets, no
+//! clock, no unsafe. The trait [`Process`](execution::Process) gives it what it needs at once, such as memory and the
+//! time, and takes completions of the send queue and notes of refusals.
 //!
 //! | room | holds |
 //! |---|---|
-//! | [`operation`] | the table of operations: what each one needs |
-//! | [`protection`] | the key table, the functions that decide what is allowed, windows and regions |
+//! | [`operation`] | the table of operations and their needs |
+//! | [`protection`] | the key table, the functions that decide whether an access is allowed, windows and regions |
 //! | [`queue`] | completion queues and the rings of posted work |
 //! | [`qp`] | queue pair numbers, states and their table, the summary that others may read |
-//! | [`execution`] | what a request does at its target, and what posting and completing mean at its origin; retries, the send window |
+//! | [`execution`] | the effect of a request at its target, and of posting and completing at its origin; retries, the send window |
 //! | [`transport`] | for links that carry packets: bursts of them, answers, congestion |
 //!
 //! Rule ids in the documentation (`RA-33`, `INV-23`) are those of `spec/rules.md`.

@@ -1,4 +1,4 @@
-//! The table of operations: what each one needs is said here, once, and everything else asks here.
+//! The table of operations. It lists the needs of each operation, once. Everything else asks here.
 
 use transom_wire::packet;
 
@@ -7,7 +7,7 @@ use crate::numbered::numbered;
 use crate::qp::Service;
 
 numbered! {
-    /// What is done with memory, a window or a receive.
+    /// An operation on memory, a window or a receive.
     pub enum Operation {
         /// A peer's SEND.
         Send = 9,
@@ -39,7 +39,7 @@ numbered! {
 }
 
 numbered! {
-    /// What completed, with the values of `enum ibv_wc_opcode`.
+    /// The operation that completed, with the values of `enum ibv_wc_opcode`.
     pub enum Opcode {
         /// Any SEND.
         Send = 0,
@@ -76,22 +76,22 @@ numbered! {
     }
 }
 
-/// What an operation is about, and who asks for it.
+/// The object of an operation, and who asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A peer, by an R_Key, for memory.
     RemoteMemory,
     /// A peer, for a posted receive.
     Receive,
-    /// A peer, for the end of a window's binding.
+    /// A peer, to end a window's binding.
     RemoteWindow,
     /// This process, by an L_Key, for memory to read.
     LocalSource,
     /// This process, by an L_Key, for memory to write.
     LocalDestination,
-    /// This process, for a window and a region to bind.
+    /// This process, to bind a window to a region.
     Binding,
-    /// This process, for the end of a window's binding.
+    /// This process, to end a window's binding.
     LocalWindow,
 }
 
@@ -133,16 +133,16 @@ impl Services {
 pub enum Data {
     /// None.
     None,
-    /// That of local buffers goes to the target.
+    /// Data of local buffers goes to the target.
     Sent,
-    /// That of the target's memory comes into local buffers.
+    /// Data of the target's memory comes into local buffers.
     Fetched,
-    /// What a word of the target's memory was before comes into local buffers.
+    /// The old value of a word of the target's memory comes into local buffers.
     OldValue,
 }
 
-/// Whether an operation takes a posted receive of its target's. What can take one can bring immediate
-/// data, and nothing else can.
+/// Whether an operation takes a posted receive of its target. Operations that can take one can bring immediate data,
+/// and no others can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receive {
     /// It takes none.
@@ -153,7 +153,7 @@ pub enum Receive {
     Always,
 }
 
-/// A right, and the rule that asks for it.
+/// A right, and the rule that requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
     /// Every one of these must be granted (rule RA-31).
@@ -171,7 +171,7 @@ pub struct Word {
     pub length: &'static str,
 }
 
-/// What an operation needs.
+/// The needs of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The operation in words.
@@ -179,13 +179,13 @@ pub struct Needs {
     /// The same for programs and command lines, in lower case; operations that only differ in
     /// their arguments have one.
     pub label: &'static str,
-    /// What it is about, and who asks.
+    /// Its object, and who asks.
     pub subject: Subject,
     /// Which services have it.
     pub services: Services,
-    /// What the key's object must grant; `None` if it names no memory or needs no right.
+    /// The right that the key's object must grant. `None` if the operation names no memory or needs no right.
     pub right: Option<Right>,
-    /// What the target's queue pair must allow its peer (rule RA-06).
+    /// The right that the target's queue pair must grant its peer (rule RA-06).
     pub queue_pair: Access,
     /// It takes one of the target's responder resources until it is answered (rules RA-09, RN-11).
     pub responder_resources: bool,
@@ -195,7 +195,7 @@ pub struct Needs {
     pub data: Data,
     /// Whether it takes a receive, and may have immediate data.
     pub receive: Receive,
-    /// What the completion of a work request for it is called; `None` if it is but a part of others.
+    /// The opcode of the completion of a work request for it. `None` if it is only a part of other operations.
     pub completion: Option<Opcode>,
 }
 
@@ -234,7 +234,7 @@ const FLUSH: Needs = Needs {
 };
 
 impl Operation {
-    /// What it needs. A new operation says all of it here, or does not compile.
+    /// Its needs. A new operation must list all of them here, or it does not compile.
     #[inline(always)]
     pub const fn needs(self) -> Needs {
         match self {
@@ -373,8 +373,7 @@ impl Operation {
         }
     }
 
-    /// Which operation asks by packets of this opcode; `None` for answers. A FLUSH says in its headers
-    /// what it asks for.
+    /// The operation that a packet of this opcode asks for. `None` for answers. A FLUSH names its kind in its headers.
     pub const fn of_packet(opcode: packet::Opcode) -> Option<Self> {
         use packet::Opcode as On;
         Some(match opcode {

@@ -1,8 +1,8 @@
 //! Revocation under a model checker: every interleaving (within a bound on preemptions) of accesses
 //! with binds, invalidations and deregistrations of the same key.
 //!
-//! The granted memory is a cell that the checker watches: an access after the revocation has
-//! returned, or at the same time, is reported as a race with the owner's reuse of the memory.
+//! The granted memory is a cell that the checker watches. An access after the revocation has returned, or at the same
+//! time, is reported as a race with the owner's reuse of the memory.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p transom-device --test loom --release`.
 #![cfg(loom)]
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// What the owner does with memory it has taken back.
+    /// The owner's use of memory it has taken back.
     fn reuse(&self) {
         self.memory.with_mut(|memory| {
             std::hint::black_box(memory);
@@ -269,7 +269,7 @@ fn an_invalidation_never_ends_the_binding_of_another_queue_pair() {
         let owner = {
             let world = world.clone();
             thread::spawn(move || {
-                // Both may try to end the first binding; whoever does, queue pair 0 binds next.
+                // Both may try to end the first binding. Whichever does, queue pair 0 binds next.
                 let ended = world.invalidate(1, world.window).is_ok();
                 (ended, world.bind2(0, world.window).is_ok())
             })

@@ -1,5 +1,5 @@
-//! The functions that decide: whether a queue pair lets its peer attempt something ([`admit`]), an
-//! access ([`decide`]), a bind ([`may_bind`], [`bound_place`]) and the end of one ([`may_invalidate`]).
+//! The functions that decide: whether a queue pair admits a peer's attempt ([`admit`]), an access ([`decide`]), a bind
+//! ([`may_bind`], [`bound_place`]) and its end ([`may_invalidate`]).
 //!
 //! All are pure: who calls sees to it that the object stays as it is while it is used.
 
@@ -14,7 +14,7 @@ pub const MAX_MESSAGE: u64 = 1 << 31;
 /// An access somebody wants to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// What it is for.
+    /// The operation.
     pub operation: Operation,
     /// The key that names the object.
     pub key: Key,
@@ -166,7 +166,7 @@ pub fn may_carry(region: Access, window: WindowType, access: Access) -> Result<(
     Ok(())
 }
 
-/// Decides what of a bind does not depend on its region.
+/// Decides the part of a bind that does not depend on its region.
 pub(super) fn may_bind(
     window: &Snapshot,
     as_type: WindowType,
@@ -245,7 +245,7 @@ pub(super) fn may_invalidate(window: &Snapshot, key: Key, stamp: &Stamp) -> Resu
     }
 }
 
-/// Where `[address, +length)` lies within `[base, +extent)` (rules RA-32 to RA-34, T1-26 to T1-29).
+/// The offset of `[address, +length)` in `[base, +extent)`, if it lies within (rules RA-32 to RA-34, T1-26 to T1-29).
 #[inline(always)]
 fn offset_within(base: u64, extent: u64, address: u64, length: u64) -> Result<u64, Reason> {
     // The last byte may be 2^64 - 1, so the end is not always a u64.
@@ -278,7 +278,7 @@ mod tests {
         Snapshot { byte, state, kind, access, base, length, place: BASE, pd, ..Snapshot::VACANT }
     }
 
-    /// As the rules say it, in numbers that hold every end.
+    /// The same as in the rules, in numbers wide enough for every end.
     /// Rules: RA-32, RA-33, RA-34
     #[test]
     fn a_range_is_within_or_not_up_to_the_last_byte() {
@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    /// Of a region of all addresses, those that no program has are not places in shared memory; nor does a place there
-    /// become an address.
+    /// In a region of all addresses, an address that no program has is not a place in shared memory. Nor does a place
+    /// there become an address.
     /// Rules: MR-33
     #[test]
     fn an_address_is_never_a_place_in_shared_memory() {

@@ -1,9 +1,9 @@
-//! One entry of the key table: what an adapter's memory-key context holds, in 64 bytes of atomics.
+//! One entry of the key table: the content of an adapter's memory-key context, in 64 bytes of atomics.
 
 use crate::Access;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// What a key stands for.
+/// The kind of object that a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -15,25 +15,25 @@ pub enum Kind {
     Window2A = 2,
     /// A window of type 2B: checked against queue pair and protection domain (rule T2-02).
     Window2B = 3,
-    /// A null region: reads give zeros, and what is written is discarded (rule MR-36).
+    /// A null region: reads give zeros, and writes are discarded (rule MR-36).
     Null = 4,
 }
 
 impl Kind {
-    /// Whether it is a memory region, be it one without memory.
+    /// Whether it is a memory region. One without memory counts too.
     pub const fn is_region(self) -> bool {
         matches!(self, Self::Region | Self::Null)
     }
 }
 
-/// Where the bytes of a region or window are.
+/// The place of the bytes of a region or window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// From this address of the process's memory on.
     Memory(u64),
     /// From here on in the process's shared memory, whatever the process has at which address.
     Shared(u64),
-    /// Nowhere: reads give zeros, and what is written is discarded.
+    /// Nowhere: reads give zeros, and writes are discarded.
     Null,
 }
 
@@ -42,7 +42,7 @@ pub enum Place {
 pub const SHARED: u64 = 1 << 63;
 
 impl Place {
-    /// As one number; none for an address that could be taken for a place in shared memory.
+    /// Encodes it as one number. `None` for an address that could be taken for a place in shared memory.
     pub(super) fn pack(self) -> Option<u64> {
         match self {
             Self::Memory(address) => Some(address).filter(|address| address & SHARED == 0),
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// Where the object of an entry is in its life.
+/// The stage of an entry's object in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
@@ -92,7 +92,7 @@ impl Meta {
     pub(super) fn unpack(word: u64) -> Self {
         Self {
             byte: word as u8,
-            // As many bits as there are states, so that it takes no branch.
+            // As many bits as there are states, so that it needs no branch.
             state: match word >> 8 & 3 {
                 1 => State::Free,
                 2 => State::Valid,
@@ -116,11 +116,12 @@ impl Meta {
 #[repr(C, align(64))]
 pub struct KeyEntry {
     pub(super) meta: AtomicU64,
-    /// The first address by which requests name the object: zero if it is zero-based.
+    /// The first address by which requests name the object. Zero if it is zero-based.
     pub(super) base: AtomicU64,
     /// Bytes.
     pub(super) length: AtomicU64,
-    /// Where the first byte lies in the process's memory: an address, or with [`SHARED`] a place in its shared memory.
+    /// The place of its first byte in the process's memory: an address, or with [`SHARED`] a place in its shared
+    /// memory.
     pub(super) place: AtomicU64,
     pub(super) pd: AtomicU32,
     /// A window: the queue pair that bound it.
@@ -144,9 +145,9 @@ pub(super) const CLOSED: u32 = 1 << 31;
 pub struct Snapshot {
     /// The low byte of the valid key.
     pub byte: u8,
-    /// Where in its life the object is.
+    /// The stage of the object in its life.
     pub state: State,
-    /// What the key stands for.
+    /// The kind of object.
     pub kind: Kind,
     /// The rights it grants.
     pub access: Access,
@@ -154,7 +155,8 @@ pub struct Snapshot {
     pub base: u64,
     /// Bytes.
     pub length: u64,
-    /// Where the first byte lies in the process's memory: an address, or with [`SHARED`] a place in its shared memory.
+    /// The place of its first byte in the process's memory: an address, or with [`SHARED`] a place in its shared
+    /// memory.
     pub place: u64,
     /// The protection domain's number.
     pub pd: u32,
@@ -194,7 +196,7 @@ impl KeyEntry {
         self.meta.compare_exchange(old.pack(), new.pack(), SeqCst, Relaxed).is_ok()
     }
 
-    /// Ends a change: what was written before is seen by whoever sees the new state.
+    /// Ends a change: everyone who sees the new state also sees everything written before.
     pub(super) fn publish(&self, meta: Meta) {
         self.meta.store(meta.pack(), SeqCst);
     }

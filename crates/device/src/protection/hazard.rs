@@ -1,10 +1,10 @@
-//! Hazard cells: who is using which key right now.
+//! Hazard cells: which keys are in use right now, and by which process.
 //!
-//! An initiator announces the key it is about to use in a cell of its own, then reads the entry,
-//! copies, and withdraws. Whoever revokes first marks the entry, then waits for the cells that name
-//! it. Both sides are sequentially consistent, so either the initiator sees the mark or the revoker
-//! sees the announcement. A cell whose process has died is cleared by the revoker; the generation in
-//! the cell keeps it from clearing the announcement of a successor in the same slot.
+//! An initiator announces the key it is about to use in a cell of its own, then reads the entry, copies, and withdraws.
+//! A thread that revokes first marks the entry, then waits for the cells that name it. Both sides are sequentially
+//! consistent, so either the initiator sees the mark or the revoker sees the announcement. The revoker clears a cell
+//! whose process has died. The generation in the cell keeps it from clearing the announcement of a successor in the
+//! same slot.
 
 use crate::sync::{AtomicU64, Ordering::*, total_order};
 
@@ -30,8 +30,8 @@ pub struct Announcer {
     pub generation: u32,
 }
 
-/// Which cells an announcement takes. A thread may hold one of each rank and asks for them in this
-/// order only, so threads that wait for a free cell never wait in a circle.
+/// The cells for an announcement. A thread may hold one of each rank, and asks for them in this order only. So threads
+/// that wait for a free cell never wait in a circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
     /// Memory a peer's request names.
@@ -53,7 +53,7 @@ impl Rank {
     }
 }
 
-/// What is being used: a slot of the key table, through a queue pair of the target.
+/// A use: a slot of the key table, through a queue pair of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Slot in the key table, below 2^24.
@@ -95,7 +95,7 @@ fn unpack(cell: u64) -> Option<(u32, Use)> {
     })
 }
 
-/// How a caller waits for somebody else's step; the host's business.
+/// How a caller waits for somebody else's step. The host decides this.
 pub trait Waiter {
     /// Called each time around a waiting loop; `round` counts from zero. Spins first, yields later.
     /// `on` is the process waited for, if it is known.
@@ -108,8 +108,8 @@ pub trait Waiter {
     fn is_gone(&self, process: Announcer) -> bool;
 }
 
-/// The cells of one process that announces, on lines of memory of their own: it alone writes there as long as
-/// it lives, for each access.
+/// The cells of one announcing process, on cache lines of their own: for as long as it lives, only this process writes
+/// there, for each access.
 #[repr(C, align(128))]
 struct Cells([AtomicU64; CELLS]);
 
@@ -131,7 +131,7 @@ impl Default for Hazards {
 }
 
 impl Hazards {
-    /// Lets a process announce here. It clears what a dead predecessor left in its cells.
+    /// Lets a process announce here. It clears the cells of a dead predecessor.
     pub fn attach(&self, announcer: Announcer) {
         let slot = usize::from(announcer.slot) % PROCESSES;
         for cell in &self.cells[slot].0 {
@@ -204,8 +204,8 @@ impl Hazards {
         Some(Announcement { cell })
     }
 
-    /// Waits until no announcement matches. The caller has already marked what it revokes, so no
-    /// new matching use can begin.
+    /// Waits until no announcement matches. The caller has already marked the object that it revokes, so no new
+    /// matching use can begin.
     pub fn drain(&self, matches: impl Fn(Use) -> bool, waiter: &dyn Waiter) {
         total_order();
         for (word, attached) in self.attached.iter().enumerate() {

@@ -52,7 +52,7 @@ mod tests {
     }
 }
 
-/// Where a request points at its target.
+/// The address of a request at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
     /// First address of the whole message, as the object that the key names counts its addresses.

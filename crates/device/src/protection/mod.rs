@@ -6,9 +6,9 @@
 //!  Announcement (hazard cell) ────┘     Attempt ───────┘
 //! ```
 //!
-//! A [`Grant`] is the only way to a place in memory. It holds the announcement of its key, so
-//! whoever revokes the key waits for it: when a bind, invalidate, dealloc or deregister returns, no
-//! access through the old key touches memory any more (rules INV-23, DR-15, MWA-14).
+//! A [`Grant`] is the only way to a place in memory. It holds the announcement of its key, so a thread that revokes the
+//! key waits for it. When a bind, invalidate, dealloc or deregister returns, no access through the old key touches
+//! memory any more (rules INV-23, DR-15, MWA-14).
 
 mod decide;
 mod entry;

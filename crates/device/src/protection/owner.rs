@@ -1,4 +1,4 @@
-//! Who hands out the slots of a key table: its own process only.
+//! Hands out the slots of a key table. Only its own process does so.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub enum Exhausted {
 const REST: usize = 1024;
 
 impl KeyOwner {
-    /// The owner of a table of `capacity` slots, the first `open` of which have memory.
+    /// The owner of a table of `capacity` slots, of which the first `open` have memory.
     pub fn new(capacity: u32, open: u32) -> Self {
         Self { freed: VecDeque::new(), fresh: 0, open, capacity }
     }
@@ -46,8 +46,8 @@ impl KeyOwner {
         self.open = open.min(self.capacity);
     }
 
-    /// Takes a slot and the first key for it. `random` makes the key byte unpredictable; on a slot
-    /// used before it always differs from the last one (rule DR-16).
+    /// Takes a slot and the first key for it. `random` makes the key byte unpredictable. On a slot used before, it
+    /// always differs from the last one (rule DR-16).
     pub fn take(
         &mut self,
         table: &KeyTable<'_>,
@@ -58,7 +58,7 @@ impl KeyOwner {
         let entry = table.entry(slot);
         let last = entry.load().byte;
         let mut key = table.key_of(slot, last.wrapping_add(1).wrapping_add(random % 255));
-        // Zero is no key, and what comes behind it may be the last one.
+        // Zero is no key, and the next byte may be the last key's.
         while key.0 == 0 || key.byte() == last {
             key = key.next();
         }

@@ -5,7 +5,7 @@ use super::{Key, KeyTable, Waiter};
 use crate::Access;
 use crate::sync::Ordering::*;
 
-/// What a region's key grants, and where.
+/// The rights that a region's key grants, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Its protection domain's number.
@@ -25,12 +25,11 @@ pub struct Region {
 #[error("windows are bound to the region")]
 pub struct InUse;
 
-/// Where no process has memory: such is a region at addresses that none can have.
+/// A place where no process has memory. A region there has addresses that no program can have.
 const NO_PLACE: u64 = SHARED - 1;
 
 impl Region {
-    /// A null region: as long as can be, for this side and for WRITEs and READs of peers (rules MR-36,
-    /// MR-45).
+    /// A null region of the greatest length, for this side and for WRITEs and READs of peers (rules MR-36, MR-45).
     pub const fn null(pd: u32) -> Self {
         let access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
         Self { pd, access, base: 0, length: u64::MAX, place: Place::Null }
@@ -55,8 +54,8 @@ impl Region {
         entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access });
     }
 
-    /// Gives the region of `slot` these properties in place of its own. When it returns, no access
-    /// under the old ones is under way. Refused while a window is bound (rule RR-12).
+    /// Gives the region of `slot` these properties in place of its own. When it returns, no access under the old ones
+    /// is under way. Refused while a window is bound (rule RR-12).
     pub fn change(
         &self,
         table: &KeyTable<'_>,

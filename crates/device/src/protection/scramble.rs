@@ -1,10 +1,9 @@
 //! Unpredictable indexes over a dense table.
 //!
-//! Slots are handed out densely, so that a million windows take a million entries and no more. The
-//! index that a peer sees is the slot under a secret permutation of 24 bits: a four-round Feistel
-//! network whose round functions are tables of true random numbers, drawn once per process. Who
-//! knows one key learns nothing useful about the next (ReDMArk, USENIX Security 2021, showed what
-//! predictable keys allow).
+//! Slots are handed out densely, so that a million windows take a million entries and no more. The index that a peer
+//! sees is the slot under a secret permutation of 24 bits: a four-round Feistel network whose round functions are
+//! tables of true random numbers, drawn once per process. If you know one key, you learn nothing useful about the next
+//! (ReDMArk, USENIX Security 2021, showed the danger of predictable keys).
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
@@ -74,8 +73,8 @@ impl Scramble {
     }
 }
 
-/// What slots the last indexes stood for, in one process's view of one permutation: four looks into its
-/// tables, each of which waits for the one before, are a good part of a small access.
+/// The slots of the last indexes, in one process's view of one permutation. Four table look-ups, each of which waits
+/// for the one before, are a good part of a small access.
 pub struct RecentSlots([AtomicU64; REMEMBERED]);
 
 impl Default for RecentSlots {

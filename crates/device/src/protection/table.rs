@@ -59,7 +59,7 @@ impl<'m> KeyTable<'m> {
         &self.entries[slot as usize]
     }
 
-    /// What a key's index names right now, for explanations.
+    /// The object that a key's index names right now, for explanations.
     pub fn look_up(self, key: Key) -> Snapshot {
         self.find(key).map_or(Snapshot::VACANT, |(_, entry)| entry.snapshot())
     }
@@ -69,7 +69,7 @@ impl<'m> KeyTable<'m> {
         self.entries[slot as usize].since.store(now, Relaxed);
     }
 
-    /// What the first slots hold, each with the key that names it now, for explanations.
+    /// The content of the first slots, each with the key that names it now, for explanations.
     pub fn seen(self, most: usize) -> impl Iterator<Item = (Key, Snapshot)> {
         self.slots(most).map(move |(slot, entry)| {
             let object = entry.snapshot();
@@ -95,7 +95,7 @@ impl<'m> KeyTable<'m> {
 
     /// Decides `attempt`. While the grant lives, nobody can take the key away: revoking waits.
     ///
-    /// A part of its callers: each knows the operation, and with it half of what is to be decided.
+    /// Inlined into its callers: each knows the operation, and with it half of the decision.
     #[inline(always)]
     pub fn grant(
         self,
@@ -141,8 +141,8 @@ impl<'m> KeyTable<'m> {
     }
 }
 
-/// A refusal, with the object as it is now: what is read of it for that alone is not read when nothing is
-/// refused. Callers hand over a copy of the attempt, lest it be kept in memory for this.
+/// A refusal, with the object as it is now. Fields that only it needs are not read when nothing is refused. Callers
+/// pass a copy of the attempt, so that the attempt itself need not be kept in memory for this.
 #[cold]
 #[inline(never)]
 fn refusal(reason: Reason, attempt: &Attempt, entry: Option<&KeyEntry>) -> Refusal {
@@ -162,13 +162,13 @@ pub struct Grant<'m> {
 }
 
 impl Grant<'_> {
-    /// Where it begins in the memory of the process whose table granted it: an address, or with [`SHARED`] a place in
-    /// its shared memory; for a [null](Grant::is_null) grant one where nothing is.
+    /// Its first byte in the memory of the process whose table granted it: an address, or with [`SHARED`] a place in
+    /// its shared memory. A [null](Grant::is_null) grant has a place where there is no memory.
     pub fn place(&self) -> u64 {
         self.place
     }
 
-    /// Whether there is no memory: reads give zeros, and what is written is discarded (rules MR-36, MR-45).
+    /// Whether there is no memory: reads give zeros, and writes are discarded (rules MR-36, MR-45).
     #[inline]
     pub fn is_null(&self) -> bool {
         self.place == NOWHERE

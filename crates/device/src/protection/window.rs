@@ -1,8 +1,8 @@
 //! Memory windows: the two state machines of rules B.0, as steps on table entries.
 //!
-//! Each step first takes the window by moving its entry to `Changing` in one exchange, so binds
-//! and invalidations of one window are serialised whatever queue pairs they come from (rule ORD-30),
-//! and of a LOCAL_INV racing a SEND_WITH_INV exactly one succeeds (rule INV-21).
+//! Each step first takes the window by moving its entry to `Changing` in one exchange. So binds and invalidations of
+//! one window are serialised, whatever queue pairs they come from (rule ORD-30). If a LOCAL_INV races a SEND_WITH_INV,
+//! exactly one succeeds (rule INV-21).
 
 mod bind;
 
@@ -66,8 +66,8 @@ fn take(entry: &KeyEntry, window: &Snapshot) -> bool {
     meta.state != State::Changing && entry.exchange(meta, Meta { state: State::Changing, ..meta })
 }
 
-/// Tries a change until it is made: `change` answers false if another change of the same window was in
-/// its way, and looks at everything anew when it is asked again.
+/// Repeats a change until it is made. `change` returns false if another change of the same window was in its way. It
+/// must look at everything again in each call.
 fn until_made<E>(
     waiter: &dyn Waiter,
     mut change: impl FnMut() -> Result<bool, E>,
@@ -176,8 +176,8 @@ pub fn invalidate(
         if !take(entry, &window) {
             return Ok(false);
         }
-        // Between look and exchange another queue pair may have bound it anew with equal rights
-        // and key byte; taken, it stays as it is, so ask again.
+        // Between look and exchange another queue pair may have bound it again with equal rights and key byte. Once
+        // taken, it stays as it is, so check again.
         let taken = Snapshot { state: State::Valid, ..entry.snapshot() };
         if may_invalidate(&taken, key, stamp).is_err() {
             entry.publish(meta_of(&window));
@@ -190,7 +190,7 @@ pub fn invalidate(
     })
 }
 
-/// Gives back what the binding of a type 2 window held.
+/// Releases the objects that the binding of a type 2 window held.
 fn end_binding(table: &KeyTable<'_>, qps: &QpTable<'_>, entry: &KeyEntry) {
     Region::release(table, entry.parent.load(Relaxed));
     if let Some(owner) = qps.summary(entry.qp.load(Relaxed) as u16) {

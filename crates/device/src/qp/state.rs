@@ -47,7 +47,7 @@ impl QpState {
     }
 }
 
-/// Transport services; of XRC, each end is a kind of queue pair of its own.
+/// Transport services. Each end of XRC is a kind of queue pair of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Service {
@@ -87,7 +87,7 @@ impl Service {
         })
     }
 
-    /// Whether what is sent is acknowledged.
+    /// Whether messages are acknowledged.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::XrcInitiator | Self::XrcTarget)
     }
@@ -162,7 +162,7 @@ bitflags! {
     }
 }
 
-/// What a transition needs and allows beside the state.
+/// The attributes that a transition needs and allows, beside the state.
 struct Row {
     from: QpState,
     to: QpState,
@@ -270,7 +270,7 @@ const XRC_TARGET: &[Row] = &[
     row(Sqd, Sqd, Mask::empty(), SQD_OPTIONAL_XRC_TARGET),
 ];
 
-/// What a modify may set, in plain values. Everything has been range-checked on the way in.
+/// The attributes of a modify, in plain values. All have been range-checked on the way in.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
     /// The state asked for.

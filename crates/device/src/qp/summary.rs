@@ -1,4 +1,4 @@
-//! What an initiator must know of a target queue pair, in its segment beside the key table.
+//! The state of a target queue pair that an initiator must know. It lies in the target's segment beside the key table.
 
 use transom_wire::{Psn, RnrTimer};
 
@@ -6,7 +6,7 @@ use super::{QpNumber, QpState, Service};
 use crate::Access;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Whether and what a queue pair lets in, read in one load.
+/// Whether a queue pair admits requests, and which, read in one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
     /// The state of the queue pair.
@@ -29,8 +29,8 @@ const FLUSH_BITS: u32 = (Access::FLUSH_GLOBAL.bits() | Access::FLUSH_PERSISTENT.
 /// The bit of a gate's word that says that there is a queue pair.
 const HERE: u64 = 1 << 15;
 
-/// The bits of a gate's word that say which life of the queue pair it is: how often it has gone to RESET, as far as
-/// they count. They lie above the state.
+/// The bits of a gate's word that count the lives of the queue pair: how often it has gone to RESET, as far as they
+/// count. They lie above the state.
 const LIFE: u64 = 31 << 3;
 
 impl Gate {
@@ -48,7 +48,7 @@ impl Gate {
     fn unpack(word: u64) -> Self {
         Self {
             state: QpState::from_code(word as u8 & 7),
-            // Anything else was not written by us; UD has the fewest ways in.
+            // We did not write any other value. UD admits the least.
             service: Service::from_code((word >> 8) as u8 & 0xf).unwrap_or(Service::Ud),
             access: Access::from_bits_retain(
                 (word >> 16) as u32 & 0xff | ((word >> 12) as u32 & FLUSH_BITS) << 8,
@@ -65,7 +65,7 @@ impl Gate {
     }
 }
 
-/// To whom a queue pair listens.
+/// The peer that a queue pair accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peering {
     /// The queue pair at the other end.
@@ -113,13 +113,13 @@ pub struct Look {
 }
 
 impl Look {
-    /// Whether and what the queue pair lets in.
+    /// Whether the queue pair admits requests, and which.
     #[inline]
     pub fn gate(&self) -> Gate {
         Gate::unpack(self.gate)
     }
 
-    /// To whom it listens.
+    /// The peer that it accepts.
     #[inline]
     pub fn peering(&self) -> Peering {
         Peering::unpack(self.peering)
@@ -142,7 +142,7 @@ pub enum Presence {
     Here,
 }
 
-/// One queue pair, as other processes of the user see it. All zeros is no queue pair.
+/// One queue pair, as other processes of the user see it. All zeros means no queue pair.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct QpSummary {
@@ -150,9 +150,9 @@ pub struct QpSummary {
     peering: AtomicU64,
     /// Type 2 windows bound through it (rules T2-04, T2-06).
     windows: AtomicU32,
-    /// The receiving end of XRC: the PSN of the message that comes next, and above it the code of its
-    /// RNR timer and some bits of the life. The shared receive queue that a message names may be another
-    /// process's, which then carries it out, so what comes next is known to all.
+    /// The receiving end of XRC: the PSN of the next message, above it the code of its RNR timer and some bits of the
+    /// life. A message may name a shared receive queue of another process, which then carries it out. So all of them
+    /// must know the next PSN.
     reception: AtomicU32,
     /// The receiving end of XRC: the file of its domain; zero is a domain without one.
     domain: [AtomicU64; 2],
@@ -163,7 +163,7 @@ pub struct QpSummary {
 }
 
 impl QpSummary {
-    /// Whether and what it lets in.
+    /// Whether it admits requests, and which.
     #[inline]
     pub fn gate(&self) -> Gate {
         Gate::unpack(self.gate.load(SeqCst))
@@ -186,7 +186,7 @@ impl QpSummary {
         let _ = self.gate.fetch_update(SeqCst, SeqCst, open);
     }
 
-    /// There is no queue pair any more: whoever looks sees one in error.
+    /// The queue pair does not exist any more: everyone who looks sees one in error.
     pub fn leave(&self) {
         let gone = |word| Some(word & LIFE | QpState::Error as u64);
         let _ = self.gate.fetch_update(SeqCst, SeqCst, gone);
@@ -219,8 +219,8 @@ impl QpSummary {
         self.gate.fetch_update(SeqCst, SeqCst, falls).is_ok()
     }
 
-    /// Whether it has not begun anew since it was looked at, so that all that was read of it since then is of
-    /// one connection.
+    /// Whether it is still in the same life as at `look`, so that everything read of it since then belongs to one
+    /// connection.
     pub fn is_still(&self, look: &Look) -> bool {
         look.is_of_life(self.gate.load(SeqCst)) && self.is_peering_of(look)
     }
@@ -229,7 +229,7 @@ impl QpSummary {
         (self.peering.load(SeqCst) ^ look.peering) & !ESTABLISHED == 0
     }
 
-    /// To whom it listens.
+    /// The peer that it accepts.
     #[inline]
     pub fn peering(&self) -> Peering {
         Peering::unpack(self.peering.load(Acquire))
@@ -241,21 +241,20 @@ impl QpSummary {
         Look { gate: self.gate.load(SeqCst), peering: self.peering.load(SeqCst) }
     }
 
-    /// Sets to whom it listens.
+    /// Sets the peer that it accepts.
     pub fn set_peering(&self, peering: Peering) {
         self.peering.store(peering.pack(), SeqCst);
     }
 
-    /// The first request of this peer has been seen (rule RA-05); true if nobody has said so before. It is said
-    /// of this peer alone: the receiving end of XRC may listen to another by now, for the process of a shared
-    /// receive queue sees requests too, and has no lock of it.
+    /// The first request of this peer has been seen (rule RA-05). True if nobody has reported it before. The report is
+    /// about this peer alone. The receiving end of XRC may accept another one by now, because the process of a shared
+    /// receive queue sees requests too, and does not have its lock.
     pub fn establish(&self, peering: Peering) -> bool {
         let [unseen, seen] = [false, true].map(|established| Peering { established, ..peering });
         self.peering.compare_exchange(unseen.pack(), seen.pack(), SeqCst, Relaxed).is_ok()
     }
 
-    /// The PSN of the next message of an XRC connection, and what its sender is told to wait when no
-    /// receive is posted.
+    /// The PSN of the next message of an XRC connection, and how long its sender must wait when no receive is posted.
     pub fn reception(&self) -> (Psn, RnrTimer) {
         reception_in(self.reception.load(Acquire))
     }
@@ -266,9 +265,9 @@ impl QpSummary {
         self.reception.store(reception_word(next, timer) | life, Release);
     }
 
-    /// The message of this number has been carried out: the next may come, if that is the one which
-    /// was to come. The queue pair may have begun anew meanwhile, in another process: then it is a message of the
-    /// connection that was looked at.
+    /// The message of this number has been carried out. The next one may come, if this was the expected one. The queue
+    /// pair may have begun a new life in another process meanwhile; then the message belongs to the connection that was
+    /// looked at.
     pub fn count_message(&self, done: Psn, of: Option<&Look>) {
         let counted = |word| {
             let (next, timer) = reception_in(word);
@@ -363,7 +362,7 @@ fn reception_life(gate: u64) -> u32 {
     (life as u32) << RECEPTION_LIFE.trailing_zeros()
 }
 
-/// What the word of [`QpSummary::reception`] says.
+/// Decodes the word of [`QpSummary::reception`].
 fn reception_in(word: u32) -> (Psn, RnrTimer) {
     let timer = RnrTimer::new((word >> 24) as u8 & 31).expect("five bits are a timer code");
     (Psn::new(word), timer)
@@ -414,7 +413,7 @@ impl<'m> QpTable<'m> {
 mod tests {
     use super::*;
 
-    /// What another process has seen of a connection is not said of the next one.
+    /// A request that another process has seen on one connection is not reported for the next one.
     /// Rules: RA-05
     #[test]
     fn the_first_request_is_seen_once_and_of_its_own_peer() {
@@ -444,7 +443,7 @@ mod tests {
         }
     }
 
-    /// What another process decides of a connection does not fall on the next one, be it with the same peer.
+    /// A decision of another process about one connection does not affect the next one, even with the same peer.
     /// Rules: RA-43
     #[test]
     fn a_queue_pair_falls_of_its_own_connection() {
@@ -477,7 +476,7 @@ mod tests {
         assert_eq!(summary.reception(), (Psn::new(2), timer));
         assert!(!summary.is_still(&old) && !summary.fall_of(&old, QpState::Error));
         assert_eq!(summary.gate(), gate(QpState::Rts));
-        // What tells lives apart comes round.
+        // The count of lives wraps around.
         for first in 0..100 {
             connect(first + 2);
             assert!(!summary.fall_of(&old, QpState::Error));
@@ -489,7 +488,7 @@ mod tests {
         assert!(!summary.fall_of(&new, QpState::Error));
     }
 
-    /// Whoever changes the state looks at it first, and another process may have it fall in between.
+    /// A thread that changes the state looks at it first, and another process may bring it into error in between.
     /// Rules: RA-43
     #[test]
     fn a_queue_pair_that_has_fallen_is_not_opened_again() {

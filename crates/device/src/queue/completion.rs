@@ -74,7 +74,7 @@ pub struct Completion {
     pub wr_id: u64,
     /// How it ended.
     pub status: Status,
-    /// What it was; set on errors too.
+    /// The operation. It is set on errors too.
     pub opcode: Opcode,
     /// The code of the [`Reason`](crate::protection::Reason), zero if none.
     pub vendor_error: u8,
@@ -97,7 +97,7 @@ pub struct Completion {
     /// The places of its work queue that are free once it is polled: its own, and those of work before it that
     /// has no completion.
     pub places: u32,
-    /// What has added it to its queue.
+    /// The work queue that added it.
     pub feeder: Feeder,
 }
 
@@ -105,7 +105,7 @@ pub struct Completion {
 const _: () = assert!(size_of::<Completion>() == 56);
 
 impl Completion {
-    /// A completion in which nothing but what is given is valid.
+    /// A completion in which only the given fields are valid.
     pub fn new(wr_id: u64, status: Status, opcode: Opcode, qp: u32) -> Self {
         Self {
             wr_id,
@@ -130,7 +130,7 @@ impl Completion {
 mod tests {
     use super::*;
 
-    /// A number for every status; whoever adds one decides here whether it may be.
+    /// A number for every status. If you add one, decide here whether it may occur.
     fn number(status: Status) -> u32 {
         match status {
             Status::Success => 0,
@@ -150,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Statuses of reliable datagrams, of a rendezvous left to software, of failures of hardware and
-    /// without a name, have no value here, so no completion can have them.
+    /// Statuses of reliable datagrams, of a rendezvous left to software, of hardware failures and of unnamed failures
+    /// have no value here, so no completion can have them.
     /// Rules: WC-03, WC-14, WC-15, WC-16, WC-17, WC-18, WC-19, WC-20, WC-21, WC-23
     #[test]
     fn statuses_that_never_occur_have_no_value() {

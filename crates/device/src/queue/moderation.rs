@@ -12,17 +12,17 @@ pub struct Moderation {
     pub period: u64,
 }
 
-/// What becomes of an event that was asked for.
+/// The fate of an event that was asked for.
 pub(super) enum Fate {
     /// It is raised now.
     Raised,
     /// It is held back.
     Held,
-    /// It is held back, and [`HeldBack::end_period`] is to be called at this time.
+    /// It is held back. Call [`HeldBack::end_period`] at this time.
     HeldUntil(u64),
 }
 
-/// The event that was asked for, as far as it is held back.
+/// The requested event, while it is held back.
 #[derive(Default)]
 pub(super) struct HeldBack {
     pub(super) moderation: Moderation,
@@ -50,7 +50,7 @@ impl HeldBack {
         if first {
             self.deadline = now + self.moderation.period;
         }
-        // One call at a time: it finds a later deadline by itself, but comes too late for an earlier one.
+        // One call at a time. The call finds a later deadline by itself, but comes too late for an earlier one.
         if self.call.is_some_and(|call| call <= self.deadline) {
             return Fate::Held;
         }

@@ -1,4 +1,4 @@
-//! What a send work request does, here or at its target.
+//! The operation of a send work request, here or at its target.
 
 use bitflags::bitflags;
 
@@ -6,18 +6,18 @@ use crate::operation::{Data, Operation, Receive};
 use crate::protection::{Bind, Key, RemoteAddress};
 
 bitflags! {
-    /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
+    /// The guarantee of a FLUSH, with the values of `enum ibv_placement_type`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Placement: u8 {
-        /// What was written can be seen by all.
+        /// Everyone can see the written data.
         const GLOBAL = 1;
-        /// What was written survives a loss of power.
+        /// The written data survives a loss of power.
         const PERSISTENT = 2;
     }
 }
 
 impl Placement {
-    /// The operations that a FLUSH to it is: each needs a right of its own.
+    /// The operations of a FLUSH with this placement. Each needs a right of its own.
     pub fn operations(self) -> impl Iterator<Item = Operation> {
         let persistent = self.contains(Self::PERSISTENT).then_some(Operation::FlushPersistent);
         let global = self.contains(Self::GLOBAL) || persistent.is_none();
@@ -25,7 +25,7 @@ impl Placement {
     }
 }
 
-/// What a send work request does.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
     /// It sends a message.
@@ -48,7 +48,7 @@ impl SendOp {
     }
 }
 
-/// What a message does at its target.
+/// The operation of a message at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// SEND.
@@ -100,7 +100,7 @@ pub enum Body {
         /// R_Key.
         key: Key,
     },
-    /// FLUSH: waits until what was written to a remote range can be seen there.
+    /// FLUSH: waits until data written to a remote range can be seen there.
     Flush {
         /// First remote address.
         address: u64,
@@ -108,7 +108,7 @@ pub enum Body {
         key: Key,
         /// Bytes; ignored if `whole` says the whole region.
         length: u32,
-        /// What is asked for.
+        /// The guarantee asked for.
         placement: Placement,
         /// The whole region or window, whatever the range.
         whole: bool,
@@ -135,7 +135,7 @@ impl Body {
         }
     }
 
-    /// Where it points at its target, if it names memory.
+    /// Its address at its target, if it names memory.
     pub const fn remote(&self) -> Option<RemoteAddress> {
         match *self {
             Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => None,
@@ -148,7 +148,7 @@ impl Body {
         }
     }
 
-    /// What a fetch-and-add or a compare-and-swap makes of the word that it finds (rules AT-05, AT-06).
+    /// The new value that a fetch-and-add or a compare-and-swap makes of the word (rules AT-05, AT-06).
     pub const fn updated(&self, old: u64) -> u64 {
         match *self {
             Self::FetchAdd { add, .. } => old.wrapping_add(add),
@@ -164,8 +164,8 @@ impl Body {
         }
     }
 
-    /// What its target is asked for, with the range and the key that it names; a FLUSH to
-    /// persistence may ask for [more](Placement::operations).
+    /// The operation that its target must allow, with the range and the key that it names. A FLUSH to persistence may
+    /// ask for [more](Placement::operations).
     pub const fn operation(&self) -> Operation {
         match self {
             Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => Operation::Send,
@@ -181,14 +181,14 @@ impl Body {
         }
     }
 
-    /// Whether it takes one of the target's READ resources until it is answered, and a fence waits
-    /// for it (rules ORD-10, RN-11).
+    /// Whether it takes one of the target's READ resources until it is answered, so that a fence waits for it (rules
+    /// ORD-10, RN-11).
     pub const fn uses_read_resources(&self) -> bool {
         self.operation().needs().responder_resources
     }
 }
 
-/// What is done to a window of this process, and sends nothing.
+/// An operation on a window of this process. It sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalOp {
     /// Bind of a type 1 window; length zero unbinds.

@@ -1,11 +1,11 @@
-//! Places of a work queue. A work request has its place from the post on until its completion has been polled,
-//! or that of a later one of the same send queue (rules ORD-06, PS-12, SQ-10): a program that posts until the
-//! queue is full, and polls then, has no more completions than places.
+//! Places of a work queue. A work request has its place from the post until the program has polled its completion, or
+//! that of a later one of the same send queue (rules ORD-06, PS-12, SQ-10). So a program that posts until the queue is
+//! full, and then polls, never has more completions than places.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// The places of a work queue, as whoever posts to it counts them.
+/// The places of a work queue, as its posting thread counts them.
 #[derive(Debug)]
 pub struct Places {
     size: usize,
@@ -56,7 +56,7 @@ impl Places {
             let used = places.taken.wrapping_sub(places.seen) as usize;
             used.checked_add(count).is_some_and(|all| all <= places.size)
         };
-        // Who polls may do so on another processor: its count is asked for only if it matters.
+        // The polling thread may run on another processor. Its count is read only if it matters.
         has_room(self) || {
             self.seen = self.returned.count.load(Relaxed);
             has_room(self)
@@ -69,7 +69,7 @@ impl Places {
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// The oldest work has ended: how many places its completion gives back, zero if it has none.
+    /// The oldest work has ended. Returns how many places its completion gives back, zero if it has none.
     #[inline]
     pub fn end(&mut self, has_completion: bool) -> u32 {
         self.unreported += 1;

@@ -29,7 +29,7 @@ pub struct ReceiveQueue {
     limit: usize,
 }
 
-/// What [`ReceiveQueue::take`] found.
+/// The result of [`ReceiveQueue::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// The oldest receive, which is out of the queue now.
@@ -38,7 +38,7 @@ pub enum Take {
     Empty,
     /// The oldest receive has less room than was asked for, and stays.
     TooSmall {
-        /// What it has.
+        /// The room that it has.
         room: u64,
     },
 }
@@ -58,7 +58,7 @@ impl ReceiveQueue {
         Ok(Self { ring: WorkRing::new(places.size(), max_sge, 0)?, places, limit: 0 })
     }
 
-    /// Where polls give back the places of its receives.
+    /// Polls give back the places of its receives here.
     pub fn returned(&self) -> &Arc<Returned> {
         self.places.returned()
     }
@@ -193,21 +193,21 @@ pub struct Receive {
     pub pd: u32,
     /// The shared queue it came from, by number, if its completion goes where that queue says (XRC).
     pub srq: Option<u32>,
-    /// What it is in tag matching.
+    /// Its role in tag matching.
     pub part: TagPart,
     /// Its scatter/gather entries.
     pub sges: Vec<Sge>,
 }
 
-/// What a receive is in tag matching.
+/// The role of a receive in tag matching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagPart {
     /// Nothing: its queue matches no tags.
     #[default]
     None,
-    /// One for a message without a tag.
+    /// It received a message without a tag.
     NoTag,
-    /// One for a message whose tag no tagged buffer waits for.
+    /// It received a message whose tag no tagged buffer waits for.
     Unexpected {
         /// New tagged buffers wait until software has caught up.
         sync_required: bool,

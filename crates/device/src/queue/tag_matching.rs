@@ -1,10 +1,9 @@
 //! The tagged buffers of a shared receive queue, waiting for messages with their tag
 //! (`ibv_post_srq_ops(3)`).
 //!
-//! Software handles the messages that no buffer waited for, and may add a buffer for one that is
-//! already on its way to it. So once a message was unexpected, buffers added later match nothing
-//! until software has reported as many unexpected messages as there were; else a later message
-//! would overtake an earlier one.
+//! Software handles the messages that no buffer waited for, and may add a buffer for a message that is already on its
+//! way to software. So once a message was unexpected, buffers added later match nothing until software has reported as
+//! many unexpected messages as there were. Otherwise a later message would overtake an earlier one.
 
 use std::collections::VecDeque;
 
@@ -16,10 +15,10 @@ use super::{
 /// Scatter/gather entries of a tagged buffer.
 pub const TAG_MAX_SGE: usize = 4;
 
-/// What stands for the queue pair of a list operation: it has none, and no queue pair this number.
+/// The queue pair number of list operations: they have no queue pair, and no queue pair has this number.
 const NO_QUEUE_PAIR: u32 = 0xff_ffff;
 
-/// What a list operation does.
+/// A list operation.
 #[derive(Clone, Copy, Debug)]
 pub enum TagChange<'a> {
     /// Adds a buffer for a message whose tag, under `mask`, is `tag`.
@@ -48,23 +47,23 @@ pub struct TagRequest<'a> {
     pub signaled: bool,
     /// How many unexpected messages software has handled, if it reports that.
     pub unexpected: Option<u32>,
-    /// What to do.
+    /// The change.
     pub change: TagChange<'a>,
 }
 
-/// What came of a list operation.
+/// The result of a list operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagDone {
     /// The handle of a buffer that was added.
     pub handle: Option<u32>,
-    /// What is to be reported.
+    /// The completion to report.
     pub completion: Option<Completion>,
 }
 
 /// A tagged buffer.
 #[derive(Clone, Copy, Default)]
 struct Tagged {
-    /// What software calls it: its slot, and how often the slot was used before.
+    /// The handle for software: its slot, and how often the slot was used before.
     handle: u32,
     receive: u64,
     tag: u64,
@@ -108,7 +107,7 @@ impl TagList {
         })
     }
 
-    /// Carries out a list operation. What is refused has changed nothing.
+    /// Carries out a list operation. A refused one has changed nothing.
     pub fn apply(&mut self, request: &TagRequest<'_>) -> Result<TagDone, PostError> {
         if let TagChange::Add { sges, .. } = request.change {
             if sges.len() > TAG_MAX_SGE {
@@ -186,7 +185,7 @@ impl TagList {
         Some(handle)
     }
 
-    /// Removes a buffer; false if it is not there, be it that a message has taken it.
+    /// Removes a buffer. False if it is not there, for example because a message has taken it.
     fn remove(&mut self, handle: u32) -> bool {
         let is_it = |place: &u16| {
             *place == slot(handle) && self.slots[usize::from(*place)].handle == handle

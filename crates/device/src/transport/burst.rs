@@ -18,8 +18,8 @@ pub struct BurstPacket {
     pub payload: Range<usize>,
 }
 
-/// Of packets of which so many are made, how many are next that are as the last one is: neither the first of a
-/// message, if it `begins` here, nor the last of all, which may be shorter and ask for something.
+/// Of so many packets of which `made` are made, how many of the next ones are like the last one. The first of a
+/// message, if it `begins` here, is not. Nor is the last of all, which may be shorter and ask for an acknowledgement.
 pub(super) fn middle_left(begins: bool, made: u32, count: u32) -> u32 {
     let is_last_made_in_the_middle = made > u32::from(begins);
     if is_last_made_in_the_middle { (count - made).saturating_sub(1) } else { 0 }
@@ -60,7 +60,7 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// What the packet does that carries these bytes of the message.
+    /// The operation of the packet that carries these bytes of the message.
     fn operation(&self, begins: bool, ends: bool) -> Operation {
         let Request { offset, length, total, .. } = *self.request;
         match self.request.body {

@@ -1,10 +1,10 @@
-//! Transport: what a link that carries packets needs over [`execution`](crate::execution).
+//! Transport: the part of [`execution`](crate::execution) that only links with packets need.
 //!
-//! A segment of a request is a [`burst`] of packets; packets that come together are a segment again, and
-//! a message a sequence of them, each checked anew. [`responder`] takes requests in packets, `requester`
-//! answers, and [`congestion`] tells senders of marked ones. The numbers of what is under way, and the
-//! window that it has to keep to, are the [`Requester`](crate::execution::Requester)'s: it reckons them from
-//! how far each work request has come, so that they cannot say otherwise than the work requests.
+//! A segment of a request becomes a [`burst`] of packets. Packets that come together become a segment again, and a
+//! message is a sequence of them, each checked again. [`responder`] takes requests in packets, `requester` answers, and
+//! [`congestion`] tells senders of marked ones. The [`Requester`](crate::execution::Requester) has the numbers of the
+//! packets on their way, and their window. It computes them from the progress of each work request, so the two cannot
+//! disagree.
 
 pub mod burst;
 pub mod congestion;

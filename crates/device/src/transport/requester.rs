@@ -1,5 +1,5 @@
-//! Answers that come as packets (rules PSN-20 to PSN-32): which of them count, and what for. What
-//! they do to a work request is the [`Requester`]'s.
+//! Answers that come as packets (rules PSN-20 to PSN-32): which of them count, and for what. Their effect on a work
+//! request is the [`Requester`]'s.
 
 use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
@@ -12,8 +12,8 @@ use crate::protection::Grant;
 use crate::queue::Status;
 
 impl Requester {
-    /// Takes packets for this queue pair in the order in which they came, those that are no answers
-    /// included; [`Requester::next_segment`] then gives what they make room for.
+    /// Takes packets for this queue pair in the order in which they came, including packets that are no answers.
+    /// [`Requester::next_segment`] then gives the segments for which they make room.
     pub fn on_packets<P: Process>(&mut self, packets: &[Packet<'_>], cx: &mut Context<'_, P>) {
         let Some(mtu) = self.connection.link.mtu.filter(|_| self.service().is_reliable()) else {
             return;
@@ -79,8 +79,8 @@ impl Requester {
             }
             // Everything before it has arrived.
             _ if !self.reaches(psn, mtu, cx) => {}
-            // What was sent before the last retry may have been refused as often as it was sent, and
-            // is on its way again or will be.
+            // Packets sent before the last retry may have been refused as often as they were sent. They are on their
+            // way again or will be.
             Some(Syndrome::RnrNak(_) | Syndrome::Nak(_)) if !self.is_in_flight(mtu) => {}
             Some(Syndrome::RnrNak(timer)) => {
                 let verdict = self.retry.not_ready(cx.process.now(), timer);
@@ -151,8 +151,8 @@ impl Requester {
         count
     }
 
-    /// Takes everything before this number, which is awaited, as acknowledged. True if that makes it
-    /// the oldest one; else an earlier request still waits for its own answer.
+    /// Takes everything before this number, which is awaited, as acknowledged. True if that makes it the oldest one.
+    /// Otherwise an earlier request still waits for its own answer.
     fn reaches<P: Process>(&mut self, psn: Psn, mtu: u64, cx: &mut Context<'_, P>) -> bool {
         if !self.acknowledge(psn, mtu, cx) {
             self.note_missed(psn, mtu, cx);
@@ -174,9 +174,9 @@ impl Requester {
         within || self.reaches(psn, mtu, cx)
     }
 
-    /// Takes everything before `end` as acknowledged (rule PSN-21). False if something there waits
-    /// for data, which an acknowledgement does not bring: even if it names that very number, for to
-    /// a repeated request a target answers how far it has come.
+    /// Takes everything before `end` as acknowledged (rule PSN-21). False if something there waits for data, which an
+    /// acknowledgement does not bring. This holds even if it names that very number: a target answers a repeated
+    /// request with how far it has come.
     fn acknowledge<P: Process>(&mut self, end: Psn, mtu: u64, cx: &mut Context<'_, P>) -> bool {
         while !self.is_empty() && end.compare(self.oldest(mtu)).is_gt() {
             let head = *self.head();
@@ -204,8 +204,8 @@ fn is_flushed(wqe: &SendWqe, packet: &Packet<'_>) -> bool {
     waits && acknowledged && packet.payload.is_empty()
 }
 
-/// Whether the packet brings what is next of a READ, from `offset` on (rule PSN-30). Where it was
-/// asked for again, an answer may begin anew; where a request ends, its answer does.
+/// Whether the packet brings the next part of a READ, from `offset` on (rule PSN-30). An answer may begin again where
+/// the data was asked for again, and it ends where a request ends.
 fn continues(packet: &Packet<'_>, wqe: &SendWqe, offset: u64, mtu: u64, unit: u64) -> bool {
     let (begins, ends, aeth) = match packet.operation {
         Opcode::ReadResponseFirst(aeth) => (true, false, Some(aeth)),

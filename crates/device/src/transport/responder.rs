@@ -1,14 +1,13 @@
 //! The responder of a link that carries packets: stands between the packets and the
 //! [`Responder`], which carries out segments.
 //!
-//! It puts packets in order and in messages, merges what came together into segments, and answers:
-//! acknowledgements, READ responses, NAKs. What has been carried out is carried out once: of an
-//! atomic that comes again the kept result is sent again, a SEND or WRITE is acknowledged again.
+//! It puts packets in order and into messages, merges packets that came together into segments, and answers:
+//! acknowledgements, READ responses, NAKs. Nothing is carried out twice. For a repeated atomic the kept result is sent
+//! again; a repeated SEND or WRITE is acknowledged again.
 //!
-//! READs are checked when they come; their data goes out as the link has room, before anything that
-//! comes later is carried out if there is room enough (rule ORD-09). If not, later SENDs, WRITEs and atomics are
-//! carried out meanwhile (rule ORD-08), and their answers wait; one that invalidates a key waits
-//! itself (rule ORD-19).
+//! READs are checked when they come. Their data goes out as the link has room, before later requests are carried out if
+//! there is room enough (rule ORD-09). If not, later SENDs, WRITEs and atomics are carried out meanwhile (rule ORD-08),
+//! and their answers wait. A request that invalidates a key waits itself (rule ORD-19).
 
 mod answer;
 mod carry_out;
@@ -29,13 +28,13 @@ use crate::protection::Grant;
 use crate::qp::{QpSummary, Service};
 use crate::queue::SizeError;
 
-/// What of a partition key both ends share: all but the bit that says full member (rule PK-14).
+/// The part of a partition key that both ends share: all but the bit for full members (rule PK-14).
 const MEMBERS: u16 = 0x7fff;
 
 /// The responder's half of what packets need, beside the [`Responder`].
 pub struct PacketResponder {
     service: Service,
-    /// What the link takes.
+    /// How much the link takes.
     pub link: Segmentation,
     /// The extended PSN of the packet that comes next in the stream of all requests: a packet sequence
     /// number that does not wrap. Its low 24 bits are the PSN.
@@ -49,10 +48,10 @@ pub struct PacketResponder {
     resources: ResponderResources,
     /// The packet up to which an acknowledgement is due.
     due: Option<u64>,
-    /// The last packet that was dropped though it was in the future: it is to be sent again.
+    /// The last packet that was dropped because it came too early. It has to be sent again.
     lost: Option<u64>,
-    /// The packet that comes next was turned down for want of a receive, and its origin is told when
-    /// what is pending has gone out.
+    /// The next packet was turned down because there was no receive. Its origin is told when the pending answers have
+    /// gone out.
     not_ready: Option<RnrTimer>,
     /// The origin has been told to go back: nothing more is said until it does (rule PSN-11).
     silent: bool,
@@ -147,7 +146,7 @@ impl PacketResponder {
             && summary.gate().receives()
     }
 
-    /// The extended PSN of a packet: the one with its number that is closest to what is expected.
+    /// The extended PSN of a packet: the one with its number that is closest to the expected one.
     fn extend(&self, psn: Psn) -> u64 {
         let ahead = u64::from(psn.value()).wrapping_sub(self.expected_psn) & 0xff_ffff;
         if ahead < 1 << 23 {
@@ -167,8 +166,7 @@ impl PacketResponder {
     ) -> usize {
         let packet = &packets[0];
         let extended_psn = self.extend(packet.psn);
-        // What would have come before the first has never come: its sender counts otherwise
-        // (rule PSN-02).
+        // Nothing came before the first, so its sender counts in another way (rule PSN-02).
         if extended_psn < self.first {
             self.note_other_psn(packet, cx);
             return 1;

@@ -20,18 +20,18 @@ pub struct ResponseBurst {
     pub begins: bool,
     /// The last of them ends it.
     pub ends: bool,
-    /// Messages completed, for the AETHs (rule PSN-20).
+    /// How many messages have completed, for the AETHs (rule PSN-20).
     pub msn: u32,
 }
 
-/// What [`PacketResponder::next_answer`](super::responder::PacketResponder::next_answer) has found.
+/// The result of [`PacketResponder::next_answer`](super::responder::PacketResponder::next_answer).
 #[derive(Clone, Copy, Debug)]
 pub enum NextAnswer {
     /// No answer is pending, or there is no room for it.
     Nothing,
     /// A packet without data is among the effects.
     Packet,
-    /// A burst of READ data, for the caller to fetch and to send.
+    /// A burst of READ data. The caller has to fetch and send it.
     Data(ReadAnswer),
 }
 
@@ -47,8 +47,8 @@ pub struct ReadAnswer {
 }
 
 impl ReadAnswer {
-    /// Copies the data to the sink, after the rest of the READ has been checked anew. It is to be sent if
-    /// the answer is [`Reply::Data`].
+    /// Copies the data to the sink, after checking the rest of the READ again. Send it if the answer is
+    /// [`Reply::Data`].
     pub fn fetch<P: Process>(
         &self,
         responder: &mut Responder,

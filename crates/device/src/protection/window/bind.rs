@@ -1,5 +1,4 @@
-//! A bind as posted: how the window and region that it names are found, and what it leaves in the
-//! window's entry.
+//! A posted bind: how its window and region are found, and the new content of the window's entry.
 
 use crate::Access;
 use crate::protection::decide::{Bind, Stamp, WindowType, bound_place, may_bind};
@@ -36,7 +35,7 @@ impl Bind {
         let window = entry.snapshot();
         match may_bind(&window, as_type, self, stamp) {
             Ok(()) => Ok((slot, entry, window)),
-            // What the index names is no window, so nothing is told of it.
+            // The index names no window, so the refusal describes none.
             Err(Reason::UnknownIndex) => Err(unknown()),
             Err(reason) => Err(self.refuse(stamp, reason, window)),
         }
@@ -55,7 +54,7 @@ impl Bind {
         if !Region::hold(table, slot) {
             return Err(self.refuse(stamp, Reason::UnknownIndex, table.entry(slot).snapshot()));
         }
-        // Held, the region cannot be changed or ended, so what is read now stays.
+        // The region is held, so it cannot be changed or ended, and the values read now stay.
         let region = table.entry(slot).snapshot();
         bound_place(&region, as_type, self, stamp).map(|place| (slot, place)).map_err(|reason| {
             Region::release(table, slot);

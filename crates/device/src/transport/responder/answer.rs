@@ -15,14 +15,14 @@ use crate::transport::{NextAnswer, ReadAnswer, ResponseBurst};
 const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 0x1f };
 
 impl PacketResponder {
-    /// Sends what is due after the answers that [`PacketResponder::next_answer`] has had, if none of them
-    /// waits: the acknowledgement of what has come last, or the word that something is missing.
+    /// Sends everything that is due after the answers of [`PacketResponder::next_answer`], if none of them waits: the
+    /// acknowledgement of the last packet, or the NAK about a missing one.
     pub fn acknowledge<P>(&mut self, cx: &mut Context<'_, P>) {
         if let Some(extended_psn) = self.due
             && !self.resources.has_pending_before(extended_psn)
         {
             self.due = None;
-            // As far as no answer of another kind lies between (rule PSN-23).
+            // Up to the next answer of another kind (rule PSN-23).
             let end = self.resources.end_from(extended_psn, self.expected_psn);
             cx.effects.respond(self.acknowledgement(end, self.msn, cx));
         }
@@ -43,9 +43,9 @@ impl PacketResponder {
         }
     }
 
-    /// The oldest answer to a READ, an atomic or another like them that is pending, if the link has room for it: so
-    /// many packets. Of a READ it is a burst of data, of which the caller says by [`PacketResponder::sent`] what
-    /// became. Then it asks again.
+    /// The oldest pending answer to a READ, an atomic or a similar request, if the link has room for so many packets.
+    /// For a READ it is a burst of data; the caller reports the result with [`PacketResponder::sent`]. Then it asks
+    /// again.
     pub fn next_answer<P>(&mut self, room: usize, cx: &mut Context<'_, P>) -> NextAnswer {
         let oldest = self.resources.oldest_pending().copied();
         let Some(resource) = oldest.filter(|_| room > 0) else { return NextAnswer::Nothing };
@@ -93,9 +93,9 @@ impl PacketResponder {
         ReadAnswer { burst, request, again: resource.answered }
     }
 
-    /// What became of the part of an answer that [`PacketResponder::next_answer`] has handed out: what
-    /// [`ReadAnswer::fetch`] answered, or [`Reply::Silence`] if there was no room for all of it. Whether
-    /// it may be asked for another.
+    /// The result for the part of an answer that [`PacketResponder::next_answer`] has handed out: the reply of
+    /// [`ReadAnswer::fetch`], or [`Reply::Silence`] if there was no room for all of it. Returns whether the caller may
+    /// ask for another.
     pub fn sent<P: Process>(
         &mut self,
         answer: &ReadAnswer,
@@ -105,7 +105,7 @@ impl PacketResponder {
         let Some(resource) = self.resources.oldest_pending().copied() else { return false };
         match reply {
             Reply::Data { .. } => {}
-            // Whoever has the data already ignores the NAK.
+            // A requester that has the data already ignores the NAK.
             Reply::Nak { code, .. } if answer.again => {
                 let at = resource.at + u64::from(resource.range.next);
                 self.answer_refused(at, code, cx);

@@ -1,4 +1,4 @@
-//! Carrying out the next packets in order, and turning down what may not be.
+//! Carries out the next packets in order, and turns down those that are not allowed.
 
 use transom_wire::NakCode;
 use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
@@ -207,7 +207,7 @@ impl PacketResponder {
         if self.resources.has_pending() && reason != Reason::NoReadResources {
             return self.hold_back();
         }
-        // What means nothing is judged like what may mean anything: a SEND (rule OP-33).
+        // A packet with an undefined opcode is judged like one that may mean anything: a SEND (rule OP-33).
         let asked = packet.operation.opcode().and_then(Operation::of_packet);
         let operation = asked.unwrap_or(Operation::Send);
         let body = match packet.operation {
@@ -227,7 +227,7 @@ impl PacketResponder {
     /// The next packet has not been carried out.
     fn turn_down<P>(&mut self, reply: Reply, cx: &mut Context<'_, P>) {
         match reply {
-            // The origin would take it for the loss of what it still waits for.
+            // The origin would take it for the loss of an answer that it still waits for.
             Reply::NotReady(timer) if self.resources.has_pending() => {
                 self.not_ready = Some(timer);
                 self.hold_back();
@@ -238,8 +238,8 @@ impl PacketResponder {
         }
     }
 
-    /// Whether a request is to wait until what is pending has gone out: it takes a key away that READs
-    /// before it still use (rule ORD-19), or its refusal would take their answers along.
+    /// Whether a request has to wait until the pending answers have gone out: it takes away a key that READs before it
+    /// still use (rule ORD-19), or its refusal would drop their answers.
     fn waits<P: Process>(
         &self,
         responder: &mut Responder,
@@ -251,7 +251,7 @@ impl PacketResponder {
                 || responder.would_refuse(request, cx))
     }
 
-    /// The next packet is to come again, when what is pending has gone out.
+    /// The next packet has to come again, when the pending answers have gone out.
     fn hold_back(&mut self) {
         self.lost = self.lost.max(Some(self.expected_psn));
     }

@@ -1,5 +1,5 @@
-//! The READs, atomics and others like them that a responder has carried out lately: which of them
-//! are still to be answered, and what it takes to answer them again (rules PSN-13 to PSN-16, AT-10).
+//! The READs, atomics and similar requests that a responder has carried out recently: which of them still have to be
+//! answered, and the data to answer them again (rules PSN-13 to PSN-16, AT-10).
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::operation::{Data, Operation};
 use crate::protection::RemoteAddress;
 use crate::queue::SizeError;
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The data of a READ, fetched when it is sent.
@@ -19,7 +19,7 @@ pub(super) enum Answer {
         /// Bytes.
         length: u64,
     },
-    /// What an atomic found.
+    /// The old value of an atomic.
     Old(u64),
     /// Nothing but that it is done: ATOMIC WRITE and FLUSH.
     Done,
@@ -46,7 +46,7 @@ pub(super) struct Resource {
     /// XRC: the shared receive queue that it named.
     pub(super) srq: u32,
     pub(super) answer: Answer,
-    /// What of a READ's answer is to go out.
+    /// The part of a READ's answer that has to go out.
     pub(super) range: Range,
     /// An answer is to go out.
     pub(super) pending: bool,
@@ -67,8 +67,8 @@ impl Resource {
         self.at + u64::from(self.packets)
     }
 
-    /// What of this READ another one that comes as packet number `at` asks for again: all of it, or
-    /// the part that its number says.
+    /// The part of this READ that another one, packet number `at`, asks for again: all of it, or the part that its
+    /// number says.
     fn again(&self, at: u64, reth: &Reth, mtu: u64) -> Option<Range> {
         let Answer::Data { from, length } = self.answer else { return None };
         let first = u32::try_from(at.checked_sub(self.at)?).ok()?;
@@ -176,8 +176,8 @@ impl ResponderResources {
         self.pending = 0;
     }
 
-    /// How far an acknowledgement of `extended_psn` may go without taking in one of them; `expected` is what
-    /// comes next. Before the oldest there may have been others.
+    /// How far an acknowledgement of `extended_psn` may go without covering one of them. `expected` is the next number.
+    /// There may have been others before the oldest.
     pub(super) fn end_from(&self, extended_psn: u64, expected: u64) -> u64 {
         let after = self.ring.iter().rev().take_while(|resource| resource.at > extended_psn);
         let (count, next) =
@@ -195,8 +195,8 @@ impl ResponderResources {
             .any(|resource| resource.at <= extended_psn)
     }
 
-    /// Owes the answer to a request that has come again, if it is one of these. What of it is still
-    /// to come anyway is not sent twice.
+    /// Schedules the answer to a repeated request, if it is one of these. The part that is still to come anyway is not
+    /// sent twice.
     pub(super) fn answer_again(&mut self, at: u64, operation: &packet::Operation, mtu: u64) {
         let holds = |resource: &&mut Resource| (resource.at..resource.end()).contains(&at);
         let Some(resource) = self.ring.iter_mut().find(holds) else { return };

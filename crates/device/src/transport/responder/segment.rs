@@ -27,7 +27,7 @@ impl Message {
     }
 }
 
-/// What a packet is in its message.
+/// The position of a packet in its message.
 struct Part {
     begins: bool,
     ends: bool,
@@ -123,7 +123,7 @@ pub(super) struct Segment {
     pub(super) ends: bool,
     /// How many packets.
     pub(super) packets: u32,
-    /// What the message does, as far as these packets say.
+    /// The operation of the message, as far as these packets tell.
     pub(super) body: Body,
     /// Raise a solicited event.
     pub(super) solicited: bool,
@@ -152,8 +152,8 @@ impl Segment {
             asked: first.ack_request,
         };
         for packet in packets.iter().take(MAX_PACKETS).skip(1) {
-            // What takes a receive at its end only is judged alone: if there is none, what came
-            // before it has been written (rule RA-12).
+            // A message that takes a receive only at its end is judged alone there: if there is none, the part before
+            // it has been written (rule RA-12).
             let alone = matches!(packet.operation, Operation::WriteLast { immediate: Some(_) });
             let next = packet.psn == first.psn.plus(segment.packets);
             if segment.ends || alone || !next || !admits(packet) {
@@ -179,7 +179,7 @@ impl Segment {
     }
 }
 
-/// What a message does, as its packet says.
+/// The operation of a message, by its packet.
 pub(super) fn body(message: &Message, operation: &Operation) -> Body {
     if let Some(reth) = message.write {
         let immediate = match *operation {

@@ -9,15 +9,14 @@ use crate::execution::{Context, Process, Reply, Request, Responder};
 use crate::qp::QpNumber;
 use crate::queue::{Address, Body, Datagram, Remote};
 
-/// By how many packets one may be late: more than a network holds back. A sender that begins anew,
-/// with a number below the one expected, is not heard for as many.
+/// By how many packets one may be late: more than a network holds back. A sender that restarts with a number below the
+/// expected one is ignored for as many.
 const LATE: u64 = 1024;
 
 impl PacketResponder {
-    /// Takes the first of these packets of an unreliable connection, and what of its message comes
-    /// behind it; answers how many. What is lost takes the rest of its message with it
-    /// (rules UC-01, OP-31); what comes late is lost. A message whose number lies far behind is not late:
-    /// its sender counts anew.
+    /// Takes the first of these packets of an unreliable connection, and the following ones of its message. Returns how
+    /// many. A lost packet takes the rest of its message with it (rules UC-01, OP-31), and a late packet counts as
+    /// lost. A message whose number lies far behind is not late: its sender counts from a new start.
     pub(super) fn receive_unreliable<P: Process>(
         &mut self,
         responder: &mut Responder,
