@@ -1,4 +1,4 @@
-//! What completion counters count (rules G.9).
+//! The operations that completion counters count (rules G.9).
 
 use bitflags::bitflags;
 
@@ -27,11 +27,11 @@ bitflags! {
 }
 
 impl Counted {
-    /// What only the other end posts.
+    /// Operations that only the other end posts.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
 
-    /// What there is to count on a queue pair. The receiving end of XRC has nothing: its messages are
-    /// carried out by whichever process has the shared receive queue that each names.
+    /// The operations that a queue pair can count. The receiving end of XRC has none: its messages are carried out by
+    /// the process that has the shared receive queue they name.
     pub fn of(service: Service) -> Self {
         match service {
             Service::Rc => Self::all(),
@@ -42,7 +42,7 @@ impl Counted {
         }
     }
 
-    /// What a work request counts as (rule CC-13).
+    /// The operation that a work request counts as (rule CC-13).
     #[inline]
     pub(super) fn of_posted(op: &SendOp) -> Option<Self> {
         match op.operation()? {
@@ -62,7 +62,7 @@ impl Counted {
         }
     }
 
-    /// What an operation of the peer's counts as, unless it is counted with the receive it takes.
+    /// The operation that a peer's request counts as, unless it is counted with the receive it takes.
     pub(super) fn of_peer(operation: Operation) -> Option<Self> {
         match operation {
             Operation::Write => Some(Self::REMOTE_WRITE),

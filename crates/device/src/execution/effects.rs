@@ -1,4 +1,5 @@
-//! What a queue pair wants done, as values: it calls nobody, so it knows nothing of its caller's locks.
+//! The effects that a queue pair asks for, as values. It calls nobody, so it needs to know nothing of its caller's
+//! locks.
 
 use transom_wire::packet::Packet;
 
@@ -8,9 +9,9 @@ use crate::queue::{Completion, SizeError, room_for};
 /// One thing to be done.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// A completion is to be seen in the completion queue of the receive queue.
+    /// A completion appears in the completion queue of the receive queue.
     Complete {
-        /// What is seen.
+        /// The completion.
         completion: Completion,
         /// It was solicited.
         solicited: bool,
@@ -19,7 +20,7 @@ pub enum Effect {
     CompleteShared {
         /// The number of the shared queue.
         srq: u32,
-        /// What is seen.
+        /// The completion.
         completion: Completion,
         /// It was solicited.
         solicited: bool,
@@ -27,61 +28,60 @@ pub enum Effect {
     /// A message that was noted as unexpected, by [`Process::take_shared`](super::Process::take_shared),
     /// has failed.
     ForgetUnexpected,
-    /// A receive that was taken from a shared queue, the one that the queue pair was created with or, for XRC,
-    /// the one of this number, ends without a completion.
+    /// A receive that was taken from a shared queue ends without a completion. The queue is the one that the queue pair
+    /// was created with or, for XRC, the one of this number.
     GiveUpShared {
         /// The number of the shared queue.
         srq: Option<u32>,
     },
     /// An asynchronous event is raised.
     Event(QpEvent),
-    /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. Where there
-    /// is no room for it, it leaves later, before those that come after it.
+    /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. If there is no
+    /// room for it, it leaves later, before those that come after it.
     Respond(Packet<'static>),
-    /// The queue pair fell into error from this side: the queue of the other is to be flushed.
+    /// The queue pair fell into error from this side, so the other side's queue has to be flushed.
     FlushOther(QueueSide),
-    /// A rendezvous waits in [`Responder::next_rendezvous`](super::Responder::next_rendezvous), or there is
-    /// room for another in [`Requester::rendezvous`](super::Requester::rendezvous): they are to be brought
-    /// together, for which both must be free.
+    /// A rendezvous waits in [`Responder::next_rendezvous`](super::Responder::next_rendezvous), or there is room for
+    /// another in [`Requester::rendezvous`](super::Requester::rendezvous). The caller has to bring them together when
+    /// both are free.
     Rendezvous,
 }
 
 impl Effect {
-    /// Whether a completion is to be seen.
+    /// Whether it makes a completion appear.
     fn completes(&self) -> bool {
         matches!(self, Self::Complete { .. } | Self::CompleteShared { .. })
     }
 }
 
-/// Most that a call brings about beside what ends: three events (the first request, a refused one, the last
-/// receive), an answer, an unexpected message to be forgotten, work for the other half. An idle queue pair has
-/// room for it too.
+/// The most effects of a call beside those for what ends: three events (the first request, a refused one, the last
+/// receive), an answer, an unexpected message to forget, work for the other half. An idle queue pair has room for them
+/// too.
 const BESIDE: usize = 6;
 
-/// What is to be done, in order: completions of receives are seen in the order in which they come here,
-/// and an answer leaves before the completion behind it. So whoever calls the device does it all before
-/// anybody else may call the same half, but for [`Effect::FlushOther`] and [`Effect::Rendezvous`], which
-/// need the other half.
+/// The effects in order: completions of receives appear in the order in which they come here, and an answer leaves
+/// before the completion behind it. So the caller of the device carries all of them out before anybody else may call
+/// the same half. The exceptions are [`Effect::FlushOther`] and [`Effect::Rendezvous`], which need the other half.
 ///
-/// The buffer is kept from call to call and has room for whatever a call may bring about, be it the end of
-/// all receives that are posted: no call takes memory.
+/// The buffer is kept from call to call. It has room for everything that one call may bring about, even the end of all
+/// posted receives, so no call takes memory.
 #[derive(Debug, Default)]
 pub struct Effects(Vec<Effect>);
 
 impl Effects {
-    /// A buffer for a half of which one call ends receives with `most` effects, and for what comes beside.
+    /// A buffer for a half of which one call may end receives with `most` effects, and for the effects beside them.
     pub(super) fn with_room_for(most: usize) -> Result<Self, SizeError> {
         room_for(most.checked_add(BESIDE).ok_or(SizeError::NoMemory)?).map(Self)
     }
 
-    /// What is to be done, in order.
+    /// The effects, in order.
     #[inline]
     pub fn all(&self) -> &[Effect] {
         &self.0
     }
 
-    /// What is to be done before an answer that the call returned leaves, and what behind it: a completion,
-    /// for then the program may end.
+    /// The effects to carry out before an answer that the call returned leaves, and those after it. A completion comes
+    /// after it, because then the program may end.
     pub fn around_answer(&self) -> (&[Effect], &[Effect]) {
         let first = self.0.iter().position(Effect::completes).unwrap_or(self.0.len());
         self.0.split_at(first)

@@ -1,4 +1,4 @@
-//! Work that comes to nothing though no access is refused here: what is known of it, for whoever asks why.
+//! Work that comes to nothing though no access is refused here, with everything known about it, to explain it.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::queue::{Opcode, Status};
 pub struct Failure {
     /// The consumer's number of the work request.
     pub wr_id: u64,
-    /// What it was.
+    /// The operation.
     pub opcode: Opcode,
     /// How it ends.
     pub status: Status,
@@ -33,9 +33,9 @@ pub enum Why {
     NotReady,
     /// The answer does not fit the request.
     BadResponse,
-    /// The peer has refused it, for the reason of this code; zero where its answer has no room for one.
+    /// The peer has refused it with this code. Zero if its answer has no room for one.
     Refused(u8),
-    /// It does not fit its queue pair, for this reason, which has a value and a limit.
+    /// It does not fit its queue pair. The reason has a value and a limit.
     Unfit(Reason, u64, u64),
 }
 
@@ -77,9 +77,9 @@ pub enum Unheard {
     NoReceive,
     /// The receive is too small for the datagram and the 40 bytes of the header before it.
     TooSmall {
-        /// What it needs.
+        /// The room that it needs.
         needed: u64,
-        /// What there is.
+        /// The room that there is.
         room: u64,
     },
     /// No queue pair has the number.

@@ -1,4 +1,4 @@
-//! What a requester and its link say to each other.
+//! The interface between a requester and its link.
 
 use super::Reply;
 use super::one_sided::CHUNK;
@@ -21,7 +21,7 @@ pub enum OneSided<'a> {
     Write {
         /// The peer's memory.
         to: RemoteAddress,
-        /// What is written.
+        /// The data to write.
         data: Payload<'a>,
     },
     /// RDMA READ.
@@ -43,7 +43,7 @@ pub enum OneSided<'a> {
 }
 
 impl<'a> OneSided<'a> {
-    /// What a message of this length does, if the direct way takes it.
+    /// The operation of a message of this length, if the direct path can take it.
     pub(super) fn of(body: &'a Body, payload: Payload<'a>, length: u64) -> Option<Self> {
         Some(match (body, payload) {
             (&Body::Write { address, key, immediate: None }, data) => {
@@ -61,7 +61,7 @@ impl<'a> OneSided<'a> {
     }
 }
 
-/// What became of a one-sided operation on the direct way.
+/// The result of a one-sided operation on the direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direct {
     /// Carried out.
@@ -72,18 +72,17 @@ pub enum Direct {
     Near(Refusal),
 }
 
-/// What a link takes as one segment.
+/// How much a link takes as one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// The path MTU in bytes, if the link carries packets: messages are numbered by them then, else
-    /// one by one.
+    /// The path MTU in bytes, if the link carries packets. Then messages are numbered by packets, else one by one.
     pub mtu: Option<u64>,
-    /// What is no longer than this goes as a whole.
+    /// Messages up to this length go as a whole.
     pub whole: u64,
     /// How much of anything longer goes at once; a multiple of the path MTU, if there is one.
     pub part: u64,
-    /// What is no longer than this is copied as it is handed over, and before any of it is sent: whether its
-    /// buffers may be read need not be asked before.
+    /// Messages up to this length are copied as they are handed over, before any of it is sent. So their buffers need
+    /// not be checked before.
     pub copied: u64,
 }
 
@@ -101,13 +100,13 @@ impl Segmentation {
 }
 
 impl Default for Segmentation {
-    /// That of a link within a process.
+    /// The segmentation of a link within a process.
     fn default() -> Self {
         Self::of_messages(CHUNK)
     }
 }
 
-/// What became of a segment handed to the link.
+/// The result of handing a segment to the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// On its way; a reply will come.

@@ -37,14 +37,14 @@ impl<P: Process> Source for Bytes<'_, P> {
     }
 }
 
-/// A scatter/gather list and what is needed to check it.
+/// A scatter/gather list with everything needed to check it.
 #[derive(Clone, Copy)]
 pub struct LocalBuffers<'a> {
     /// The entries, in order; empty ones are skipped unexamined (rules LA-15, LA-25).
     pub sges: &'a [Sge],
     /// The process's own key table.
     pub keys: KeyTable<'a>,
-    /// As whom this process announces.
+    /// The name under which this process announces.
     pub announcer: Announcer,
     /// How to wait.
     pub waiter: &'a dyn Waiter,
@@ -85,16 +85,16 @@ impl<'a> LocalBuffers<'a> {
         self.grant_first(operation, sge, u64::from(sge.length))
     }
 
-    /// Grants the first bytes of a buffer, of which there are as many, under the same conditions.
+    /// Grants the first bytes of a buffer, as many as there are, under the same conditions.
     #[inline(always)]
     pub fn grant_first(self, operation: Operation, sge: &Sge, length: u64) -> Option<Grant<'a>> {
         let grant = self.grant(self.attempt(operation, sge, 0, length)).ok();
         grant.filter(|grant| !grant.is_null())
     }
 
-    /// Grants, one after the other, the parts of the entries that make up `length` bytes from
-    /// `offset` on, and hands each to `copy` with its place in that range. Bytes past the last
-    /// entry are not handed out; the caller has compared lengths.
+    /// Grants the parts of the entries that make up `length` bytes from `offset` on, one after the other. Hands each to
+    /// `copy` with its place in that range. Bytes past the last entry are not handed out: the caller has compared
+    /// lengths.
     #[inline]
     pub fn each(
         self,
@@ -135,7 +135,7 @@ impl<'a> LocalBuffers<'a> {
     #[inline]
     fn attempt(self, operation: Operation, sge: &Sge, skip: u64, length: u64) -> Attempt {
         let (address, wrapped) = sge.address.overflowing_add(skip);
-        // An address beyond 2^64 must not come back at the bottom: ask for what is refused.
+        // An address beyond 2^64 must not wrap to the bottom, so ask for a length that is refused.
         let length = if wrapped { u64::MAX } else { length };
         Attempt { operation, key: Key(sge.key), address, length, qp: self.qp, pd: self.pd }
     }

@@ -1,5 +1,4 @@
-//! Execution: what a request does at its target, and what posting and completing mean at its
-//! origin. Every link ends here.
+//! Execution: the effect of a request at its target, and of posting and completing at its origin. Every link ends here.
 //!
 //! ```text
 //!   post ─► Requester ──Request (a segment)──► link ──► Responder ─► memory, receive, completion
@@ -9,15 +8,13 @@
 //!   Requester ──one_sided──► the target's memory, if its key table and queue pair allow it
 //! ```
 //!
-//! [`one_sided`] is both the responder's way to carry out WRITE and READ and the initiator's direct
-//! way, one of the [`Shortcuts`]; whatever it declines there goes to the responder as a message, which decides by
-//! itself.
-//! Neither calls anybody but for memory and for what is told of the send queue ([`Process`]): what else is to be
-//! done comes out as values ([`Effects`]), and the next segment when it is asked for
-//! ([`Requester::next_segment`]).
-//! [`retry`] counts and times retries, for every link. Where a link carries packets, the requester
-//! numbers them and keeps to a window; how they look, and which answers count, is for
-//! [`transport`](crate::transport), which stands over this.
+//! [`one_sided`] carries out WRITE and READ, both for the responder and for the initiator's direct path, one of the
+//! [`Shortcuts`]. If it declines a request there, the request goes to the responder as a message, and the responder
+//! decides. Neither calls anybody except for memory and for notes about the send queue ([`Process`]). Everything else
+//! comes out as values ([`Effects`]), and the next segment comes when the caller asks for it
+//! ([`Requester::next_segment`]). [`retry`] counts and times retries, for every link. On a link that carries packets,
+//! the requester numbers them and keeps to a window. [`transport`](crate::transport), a layer above, decides their form
+//! and which answers count.
 
 mod copy;
 mod counted;

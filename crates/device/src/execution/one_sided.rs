@@ -1,5 +1,5 @@
-//! WRITE and READ at their target, by whoever may reach its memory: the responder itself, or the
-//! initiator directly.
+//! WRITE and READ at their target. The responder itself carries them out, or an initiator that can reach the memory
+//! directly.
 
 use transom_wire::Psn;
 
@@ -12,7 +12,7 @@ use crate::qp::{Gate, Look, QpNumber, QpState, QpSummary, Service, SrqSummary};
 /// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
 pub const CHUNK: u64 = 256 << 10;
 
-/// Who goes around the responder.
+/// An initiator that bypasses the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Initiator {
     /// Its queue pair.
@@ -28,13 +28,13 @@ pub struct Initiator {
 pub enum KeyDomain<'m> {
     /// The queue pair's.
     QueuePair,
-    /// That of the shared receive queue that an XRC message names. It is one of the target's process.
+    /// The summary of the shared receive queue that an XRC message names. The queue belongs to the target's process.
     Shared(&'m SrqSummary),
     /// The responder knows it.
     Known(u32),
 }
 
-/// The target of a one-sided operation: its keys, its queue pair, and who is asking.
+/// The target of a one-sided operation: its keys, its queue pair, and the caller.
 #[derive(Clone, Copy)]
 pub struct Target<'m> {
     /// The target process's key table.
@@ -43,11 +43,11 @@ pub struct Target<'m> {
     pub summary: &'m QpSummary,
     /// The target queue pair's number.
     pub number: QpNumber,
-    /// As whom the caller announces to the target.
+    /// The name under which the caller announces to the target.
     pub announcer: Announcer,
     /// How to wait.
     pub waiter: &'m dyn Waiter,
-    /// Who goes around the responder; `None` is the responder itself, which has looked already.
+    /// The initiator that bypasses the responder. `None` for the responder itself, which has checked already.
     pub initiator: Option<Initiator>,
     /// The protection domain that keys are checked against.
     pub domain: KeyDomain<'m>,
@@ -79,8 +79,7 @@ impl Admission {
         (listens && gate.receives()).then_some(Self { look, gate })
     }
 
-    /// What is kept for the next time. Apart from what most operations need, lest that be kept in memory for
-    /// this.
+    /// Keeps this for the next time. It is a function of its own, so that most operations need not put it in memory.
     #[cold]
     #[inline(never)]
     fn renew(kept: &mut Option<Self>, summary: &QpSummary, initiator: Option<Initiator>) {
@@ -248,9 +247,9 @@ impl<'m> Target<'m> {
             Ok(grant) => grant,
             Err(refusal) => return Some(Err(Stop::Refused(refusal))),
         };
-        // The announcement names the queue pair too: if it was open, and to this peer, after the
-        // announcement, whoever changes that waits for this copy. A shared receive queue may end
-        // meanwhile: that it was there after the announcement is what a responder knows of it too.
+        // The announcement names the queue pair too. If that was open, and to this peer, after the announcement, a
+        // thread that changes it waits for this copy. A shared receive queue may end meanwhile: a responder too knows
+        // only that it was there after the announcement.
         if self.summary.look() != *look || self.pd(gate) != Some(pd) {
             return None;
         }
@@ -262,7 +261,7 @@ impl<'m> Target<'m> {
         })
     }
 
-    /// What the queue pair itself allows, before any key.
+    /// Checks the queue pair itself, before any key.
     #[inline]
     fn admit(self, gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Stop> {
         admit(gate, attempt, total)

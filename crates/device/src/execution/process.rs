@@ -1,5 +1,5 @@
-//! What a queue pair at work has around it: the process that it belongs to, for what must be done or known at
-//! once, and a buffer for everything else.
+//! The surroundings of a queue pair at work: its process, for everything that must be done or known at once, and a
+//! buffer for everything else.
 
 use super::{
     Counted, Effects, Failure, Injection, MAX_DATAGRAM, QueueSide, Request, Shortcuts, Unheard,
@@ -13,23 +13,23 @@ use crate::queue::{Address, Completion, Receive, Take};
 #[error("the memory cannot be reached any more")]
 pub struct MemoryGone;
 
-/// What taking from a shared receive queue found.
+/// The result of taking a receive from a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeShared {
-    /// What the queue said.
+    /// The queue's answer.
     Found(Take),
     /// There is no such shared queue for this queue pair.
     Unknown,
 }
 
-/// What a queue pair must have of its process at once, for the next step depends on it. What it may have done at once,
-/// for speed, is among the [`Shortcuts`]; everything else it says by [`Effects`].
+/// The services of its process that a queue pair needs at once, because its next step depends on them. [`Shortcuts`]
+/// are for speed. Everything else goes by [`Effects`].
 pub trait Process: Shortcuts {
     /// Its key table.
     fn keys(&self) -> KeyTable<'_>;
     /// Its queue pairs.
     fn qps(&self) -> QpTable<'_>;
-    /// As whom it announces.
+    /// The name under which it announces.
     fn announcer(&self) -> Announcer;
     /// How to wait.
     fn waiter(&self) -> &dyn Waiter;
@@ -43,9 +43,8 @@ pub trait Process: Shortcuts {
     /// atomics of this device; answers the old value (rule AT-09).
     fn atomic(&self, at: &Grant<'_>, update: &mut dyn FnMut(u64) -> u64)
     -> Result<u64, MemoryGone>;
-    /// Takes a receive for a message from the shared queue that the queue pair was created with, or,
-    /// for XRC, from the one of its domain that the message names by `srq`. `tag` is the tag that a
-    /// queue with tag matching matches.
+    /// Takes a receive for a message from the shared queue that the queue pair was created with. For XRC, from the
+    /// queue of its domain that the message names by `srq`. `tag` is the tag to match, if the queue matches tags.
     fn take_shared(
         &self,
         srq: Option<u32>,
@@ -53,8 +52,8 @@ pub trait Process: Shortcuts {
         least: u64,
         receive: &mut Receive,
     ) -> TakeShared;
-    /// Where another process has the queue pair, which is the receiving end of XRC: what was seen of it before the
-    /// call. It may be connected anew meanwhile, and what is decided here is of the connection that it had.
+    /// The state of the queue pair before the call, if another process has it; then it is the receiving end of XRC. It
+    /// may be connected again meanwhile. Decisions here are about the connection that it had.
     fn connection(&self) -> Option<&Look> {
         None
     }
@@ -63,7 +62,7 @@ pub trait Process: Shortcuts {
     /// A work request of the send queue has ended: its completion is seen. That of a receive is among the
     /// [`Effects`], for an answer leaves before it.
     fn complete(&self, completion: &Completion);
-    /// Something is refused: it is noted for whoever asks why, before a completion or an answer says so.
+    /// Something is refused. This notes the reason, before a completion or an answer tells of it.
     fn note_refusal(&self, refusal: &Refusal);
     /// A work request of the send queue ends in error though nothing is refused here: the same for that.
     fn note_failure(&self, failure: &Failure) {
@@ -77,8 +76,8 @@ pub trait Process: Shortcuts {
     fn note_unheard(&self, from: QpNumber, why: Unheard) {
         let _ = (from, why);
     }
-    /// An operation has ended that completion counters may count: well, with so many bytes, or with `None` in
-    /// error. A completion that it has comes after that.
+    /// An operation has ended that completion counters may count: well, with so many bytes, or in error, with `None`.
+    /// Its completion, if any, comes after this call.
     fn count(&self, operation: Counted, bytes: Option<u64>) {
         let _ = (operation, bytes);
     }
@@ -107,6 +106,6 @@ pub struct Context<'a, P> {
     pub number: QpNumber,
     /// Its summary.
     pub summary: &'a QpSummary,
-    /// What its caller is to do.
+    /// The effects for its caller.
     pub effects: &'a mut Effects,
 }

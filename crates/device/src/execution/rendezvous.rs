@@ -1,6 +1,6 @@
-//! Rendezvous of a queue pair whose shared receive queue matches tags: a request has matched a
-//! tagged buffer, so the device itself reads the data from the sender and tells it when that is
-//! done. Both go through the queue pair's own send queue, in room beside the program's.
+//! Rendezvous of a queue pair whose shared receive queue matches tags. A request has matched a tagged buffer, so the
+//! device itself reads the data from the sender, and tells the sender when it is done. Both go through the queue pair's
+//! own send queue, in room beside the program's.
 
 use transom_wire::tmh::TagHeader;
 
@@ -11,7 +11,7 @@ use crate::queue::{Sge, TAG_MAX_SGE};
 /// that finds no room is answered "not ready".
 pub(super) const MAX_RENDEZVOUS: usize = 16;
 
-/// A rendezvous that is to be carried out.
+/// A rendezvous to carry out.
 #[derive(Clone, Copy, Debug)]
 pub struct Rendezvous {
     /// The consumer's number of the tagged buffer.

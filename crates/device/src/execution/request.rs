@@ -16,20 +16,20 @@ pub struct Request {
     pub service: Service,
     /// The shared receive queue it is for (XRC), or its address (UD).
     pub remote: Remote,
-    /// Its number, which counts from the sender's `sq_psn`: that of the message, or on a link that
-    /// carries packets that of the segment's first packet. There a segment of a READ is a request of
-    /// its own, for its part of the range.
+    /// Its number, counted from the sender's `sq_psn`. On a link without packets it is that of the message. On a link
+    /// with packets it is that of the segment's first packet, and there a segment of a READ is a request of its own,
+    /// for its part of the range.
     pub message: Psn,
     /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.
     pub attempt: u64,
-    /// What the message does.
+    /// The operation of the message.
     pub body: Body,
-    /// Where in the message this segment begins.
+    /// The offset of this segment in the message.
     pub offset: u64,
     /// Bytes of this segment.
     pub length: u64,
-    /// Bytes of the whole message; [`Request::OPEN`] for a SEND of which more is to come, on a link
-    /// that does not say how much.
+    /// Bytes of the whole message. [`Request::OPEN`] for a SEND that has more to come, on a link that does not tell how
+    /// much.
     pub total: u64,
     /// Raise a solicited event when it is received.
     pub solicited: bool,
@@ -39,7 +39,7 @@ impl Request {
     /// The length of a message whose end has not come yet.
     pub const OPEN: u64 = u64::MAX;
 
-    /// Bytes of the whole message, as far as they are known.
+    /// Bytes of the whole message, as far as known.
     pub fn known(&self) -> u64 {
         if self.total == Self::OPEN { self.offset.saturating_add(self.length) } else { self.total }
     }
@@ -118,7 +118,7 @@ impl Part {
     }
 }
 
-/// What a target answers to a segment.
+/// A target's answer to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Nothing yet, or nothing ever (UC).
@@ -136,7 +136,7 @@ pub enum Reply {
     NotReady(RnrTimer),
     /// Refused; the target is in error.
     Nak {
-        /// What a packet would say.
+        /// The code in a packet.
         code: NakCode,
         /// Why, where the link can carry it: the code of a [`Reason`](crate::protection::Reason),
         /// zero if it cannot.

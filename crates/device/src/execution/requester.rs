@@ -30,7 +30,7 @@ use flight::Flight;
 use rendezvous::RendezvousWork;
 use wqe::{Part, Progress, opcode};
 
-/// What a send queue was created for.
+/// The limits that a send queue was created with.
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterLimits {
     /// Work requests.
@@ -43,43 +43,43 @@ pub struct RequesterLimits {
     pub signal_all: bool,
 }
 
-/// The send queue: what is posted, what is on its way, and when to try again.
+/// The send queue: posted requests, requests on their way, and the time of the next attempt.
 pub struct Requester {
     service: Service,
     limits: RequesterLimits,
-    /// What is posted, and what rendezvous add.
+    /// The posted requests, and those that rendezvous add.
     ring: WorkRing<SendWqe>,
-    /// The places of what the program has posted.
+    /// The places of the program's requests.
     places: Places,
     /// Whom each reaches, if the service leaves that to each (UD, XRC): beside the ring, so that
     /// the work requests of others stay small. A power of two of them, or none.
     remotes: Box<[Remote]>,
     rendezvous: RendezvousWork,
     under_way: UnderWay,
-    /// What only a link that carries packets needs.
+    /// State that only a link with packets needs.
     flight: Flight,
     /// Where it sends to.
     pub connection: Connection,
-    /// What the queue pair there let in last on the direct way; none since it was connected.
+    /// The queue pair's last admission on the direct path. `None` since it was connected.
     admission: Option<Admission>,
     /// Retry counters.
     pub retry: Retry,
     pause: Pause,
 }
 
-/// How far what is posted has been handed to the link.
+/// How much of the posted work has been handed to the link.
 #[derive(Default)]
 struct UnderWay {
     /// Position of the first work request that is not fully handed to the link.
     next: u64,
-    /// Work requests before this position have been started, be it that they go out again.
+    /// Work requests before this position have been started, even if they go out again.
     begun: u64,
     /// The number the next message gets.
     next_psn: Psn,
     attempt: u64,
     /// XRC: the process of the shared receive queues that messages under way are for.
     route: u8,
-    /// How many of the target's READ resources are taken by what is on its way.
+    /// How many of the target's READ resources the requests on their way take.
     reading: u32,
     /// The oldest message takes its data along, which the target could not take from its buffers.
     takes_data_along: bool,
@@ -87,26 +87,26 @@ struct UnderWay {
     drain_notice: bool,
 }
 
-/// Where a requester sends to, and how much at once.
+/// The destination of a requester, and how much it sends at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
     /// The queue pair at the other end.
     pub peer: QpNumber,
-    /// What the link takes.
+    /// How much the link takes at once.
     pub link: Segmentation,
     /// `max_rd_atomic`.
     pub max_rd_atomic: u8,
     /// The Q_Key that stands in for one with its top bit set (rule UD-06).
     pub qkey: u32,
-    /// Most bytes on their way over a link that carries packets, from the next
-    /// [`Requester::start`] on: what the buffers on the way take, at either end.
+    /// The most bytes on their way over a link with packets, from the next [`Requester::start`] on: as much as the
+    /// buffers at both ends hold.
     pub window_limit: u64,
-    /// How many bytes may be on their way in packets now, as far as other queue pairs go: what those of
+    /// How many bytes may be on their way in packets now, in view of the other queue pairs: everything that those of
     /// one device send together must find room at the other end.
     pub window_share: u64,
 }
 
-/// What keeps a requester from going on.
+/// Why a requester cannot go on.
 #[derive(Default)]
 struct Pause {
     not_before: Option<u64>,
@@ -133,7 +133,7 @@ impl Requester {
         Self::with_ring(service, limits, ring)
     }
 
-    /// What of the ring is beyond the limits is for rendezvous.
+    /// The part of the ring beyond the limits is for rendezvous.
     fn with_ring(
         service: Service,
         limits: &RequesterLimits,
@@ -164,7 +164,7 @@ impl Requester {
         })
     }
 
-    /// Where polls give back the places of its work.
+    /// Polls give back the places of its work here.
     pub fn returned(&self) -> &Arc<Returned> {
         self.places.returned()
     }
@@ -174,7 +174,7 @@ impl Requester {
         Effects::with_room_for(self.rendezvous.most_effects())
     }
 
-    /// Has it send to this queue pair, by a link that takes so much.
+    /// Makes it send to this queue pair, by a link that takes so much at once.
     pub fn lead(&mut self, link: Segmentation, peer: QpNumber) {
         (self.connection.link, self.connection.peer) = (link, peer);
         self.admission = None;
@@ -204,7 +204,7 @@ impl Requester {
 
     /// When to call [`Requester::check_timeout`] and [`Requester::next_segment`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
-        // What was to go out again may have been answered meanwhile.
+        // Requests that were to go out again may have been answered meanwhile.
         let waits = self.under_way.next != self.ring.tail();
         match (self.pause.not_before.filter(|_| waits), self.flight.alarm()) {
             (Some(time), Some(alarm)) => Some(time.min(alarm)),
@@ -225,8 +225,7 @@ impl Requester {
                 && self.ring.at(self.under_way.next).progress != Progress::Waiting)
     }
 
-    /// Whether the link may leave the data of a long message in its buffers, for the target to take it from
-    /// there.
+    /// Whether the link may leave the data of a long message in its buffers, for the target to copy it from there.
     pub fn leaves_data(&self) -> bool {
         !self.under_way.takes_data_along
     }
@@ -334,7 +333,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Adds a work request to the ring, which has room for it.
+    /// Adds a work request to the ring. The ring has room for it.
     #[inline]
     fn push(
         &mut self,
@@ -360,8 +359,8 @@ impl Requester {
         self.places.take();
     }
 
-    /// Hands a SEND to the link as it is posted, if it is plain and nothing waits before it: what
-    /// [`Requester::next_segment`] and [`Requester::sent`] come to then. False if it is to be enqueued.
+    /// Hands a SEND to the link as it is posted, if it is plain and nothing waits before it. The result is that of
+    /// [`Requester::next_segment`] and [`Requester::sent`]. False if the SEND has to be enqueued.
     #[inline]
     fn send_at_once<P: Process>(
         &mut self,
@@ -376,7 +375,7 @@ impl Requester {
         };
         let Connection { link, peer, .. } = self.connection;
         let next = self.under_way.next == self.ring.tail() && self.places.has_room_for(1);
-        // What is as short is a segment of its own, and checked as it is copied.
+        // Such a short message is one segment, and is checked as it is copied.
         let plain = self.service == Service::Rc
             && link.mtu.is_none()
             && (1..=link.copied).contains(&length)
@@ -419,8 +418,8 @@ impl Requester {
         self.remotes.get(position as usize & mask).copied().unwrap_or_default()
     }
 
-    /// Whether a request is of a kind that may be posted here at all (rules INV-43, INV-44, T2-11,
-    /// INV-19); and it says whom it reaches exactly if its service leaves that open.
+    /// Whether a request is of a kind that may be posted here at all (rules INV-43, INV-44, T2-11, INV-19). It must
+    /// name its recipient exactly if its service leaves that open.
     #[inline]
     fn takes(&self, request: &SendRequest<'_>) -> bool {
         let invalidates = matches!(request.op, SendOp::Message(Body::SendInvalidate(_)));
@@ -439,8 +438,8 @@ impl Requester {
         }
     }
 
-    /// Whether `count` work requests can be posted one after the other. What else a post may refuse
-    /// lies in the request itself, and whoever builds a batch has looked there.
+    /// Whether `count` work requests can be posted one after the other. All other reasons to refuse a post lie in the
+    /// request itself, and the builder of a batch has checked them.
     pub fn check_room(&mut self, count: usize, summary: &QpSummary) -> Result<(), PostError> {
         if matches!(summary.gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::WrongState);
@@ -448,8 +447,8 @@ impl Requester {
         if self.places.has_room_for(count) { Ok(()) } else { Err(PostError::Full) }
     }
 
-    /// Carries out a request on the direct way without a stop in the ring, if there is nothing before it.
-    /// What is declined is tried again from the ring.
+    /// Carries out a request on the direct path without putting it into the ring, if nothing is before it. If the path
+    /// declines it, it is tried again from the ring.
     #[inline]
     fn carry_out<P: Process>(
         &mut self,
@@ -458,7 +457,7 @@ impl Requester {
         cx: &mut Context<'_, P>,
     ) -> Direct {
         let SendOp::Message(body) = &request.op else { return Direct::Declined };
-        // What names no memory goes by a message.
+        // A request that names no memory goes as a message.
         if body.remote().is_none() {
             return Direct::Declined;
         }
@@ -476,7 +475,7 @@ impl Requester {
         }
         if !cx.process.try_at_once(&mut self.admission, body, &request.remote, payload, length) {
             if request.inline.is_some() {
-                // What is tried piece by piece could be written over: it is tried from the ring's copy.
+                // A request tried piece by piece could be written over meanwhile. It is tried from the ring's copy.
                 return Direct::Declined;
             }
             let outcome = self.try_direct(cx, body, &request.remote, payload, length);
@@ -524,16 +523,17 @@ impl Requester {
         self.ring.tail() - self.under_way.next
     }
 
-    /// Has what has been unanswered for too long go out again: before the next segments are asked for.
+    /// Makes requests that have been unanswered for too long go out again. Call it before you ask for the next
+    /// segments.
     pub fn check_timeout<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         if self.flight.alarm().is_some() {
             self.look_at_clock(cx);
         }
     }
 
-    /// The next segment for the link, if there is one that may go now. What needs no link and comes before
-    /// it is carried out. The caller hands the segment and its [`Requester::payload`] to the link, and
-    /// says by [`Requester::sent`] what became of it, before it does anything else here.
+    /// The next segment for the link, if one may go now. Requests before it that need no link are carried out. The
+    /// caller hands the segment and its [`Requester::payload`] to the link, and reports the result with
+    /// [`Requester::sent`], before it calls anything else here.
     pub fn next_segment<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Option<Request> {
         while self.under_way.next != self.ring.tail() {
             match self.step(cx) {
@@ -583,7 +583,7 @@ impl Requester {
     }
 }
 
-/// What a look at the next work request brings.
+/// The result of a look at the next work request.
 enum Step {
     /// It is carried out.
     Done,

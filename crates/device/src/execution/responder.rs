@@ -1,6 +1,5 @@
-//! The responder: carries out what arrives, in order, and answers. Messages that take a receive are
-//! in [`receive`], what tag matching makes of them in [`tag_matching`]; what only links that carry
-//! packets need is in [`packets`].
+//! The responder: carries out arriving requests in order, and answers. Messages that take a receive are in [`receive`],
+//! tag matching is in [`tag_matching`], and the parts for links with packets are in [`packets`].
 
 mod packets;
 mod receive;
@@ -26,7 +25,7 @@ use crate::queue::{
     Body, Flags, Opcode, Receive, ReceiveQueue, Remote, Returned, SizeError, Status,
 };
 
-/// Where the receives of a queue pair come from.
+/// The source of a queue pair's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receives {
     /// From a queue of its own.
@@ -47,22 +46,22 @@ pub enum Receives {
     Nowhere,
 }
 
-/// The receiving half of a queue pair, and what it is in the middle of.
+/// The receiving half of a queue pair, and the message that it is in the middle of.
 pub struct Responder {
     service: Service,
     receives: Receives,
     queue: Option<ReceiveQueue>,
     message: MessageUnderWay,
-    /// What tag matching needs.
+    /// The state of tag matching.
     matching: Option<Box<TagMatching>>,
     /// The program knows that no more is taken from the shared queue.
     told_last: bool,
-    /// What the user wants done with the request that comes next, once that has been asked.
+    /// The injected answer to the next request, once that has been asked for.
     wanted: Option<Option<Injection>>,
-    /// The number of the message that comes next. Of XRC it stands in the summary, for another process may
-    /// have carried out the one before; here is what it was when this end last looked.
+    /// The number of the next message. For XRC the summary has it, because another process may have carried out the one
+    /// before; this is its value when this end last looked.
     expected_psn: Psn,
-    /// What a requester is told to wait when no receive is posted.
+    /// How long a requester must wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
     /// The Q_Key that datagrams must bring (rule UD-05).
     pub qkey: u32,
@@ -115,7 +114,7 @@ impl Responder {
         })
     }
 
-    /// Where polls give back the places of its own receive queue.
+    /// Polls give back the places of its own receive queue here.
     pub fn returned(&self) -> Option<&Arc<Returned>> {
         self.queue.as_ref().map(ReceiveQueue::returned)
     }
@@ -152,7 +151,7 @@ impl Responder {
         self.message.progress = 0;
     }
 
-    /// Has origins told to wait this long where no receive is posted (rule RN-01).
+    /// Sets how long origins must wait when no receive is posted (rule RN-01).
     pub fn set_min_rnr_timer(&mut self, timer: RnrTimer, summary: &QpSummary) {
         self.min_rnr_timer = timer;
         summary.change_reception(|next, _| (next, timer));
@@ -175,9 +174,9 @@ impl Responder {
         self.message.progress = 0;
     }
 
-    /// Carries out one segment if it is the next in order (rules RA-01, PSN-02); anything else is as if a
-    /// network had lost it. `source` holds the segment's bytes, `sink` takes those of a READ. The answer
-    /// goes out among the effects ([`Effects::around_answer`]).
+    /// Carries out one segment if it is the next in order (rules RA-01, PSN-02). Any other segment counts as lost in a
+    /// network. `source` holds the segment's bytes, `sink` takes those of a READ. The answer goes out among the effects
+    /// ([`Effects::around_answer`]).
     pub fn execute<P: Process>(
         &mut self,
         request: &Request,
@@ -186,7 +185,7 @@ impl Responder {
         cx: &mut Context<'_, P>,
     ) -> Reply {
         let next = self.is_for_here(request, cx.summary) && self.is_next(request, cx.summary);
-        // What was looked at one by one must be of one connection.
+        // The values that were read one by one must belong to one connection.
         if next && cx.process.connection().is_none_or(|look| cx.summary.is_still(look)) {
             self.carry_out(request, source, sink, cx)
         } else {
@@ -245,8 +244,8 @@ impl Responder {
         }
     }
 
-    /// What the user wants done with a request. It is asked once for each, when its first segment
-    /// comes, for there are rules that count.
+    /// The injected answer to a request. It is asked for once for each request, when its first segment comes, because
+    /// some rules count.
     fn wanted<P: Process>(
         &mut self,
         request: &Request,
@@ -464,7 +463,7 @@ impl Responder {
         let keys = cx.process.keys();
         let grant = keys.grant(attempt, cx.process.announcer(), cx.process.waiter())?;
         if grant.is_null() {
-            // There is no word. What is written is discarded, and nobody may ask what it was (rule MR-45).
+            // There is no word. A write is discarded, and nobody may ask for the old value (rule MR-45).
             return Ok(0);
         }
         cx.process.atomic(&grant, &mut update).map_err(|super::MemoryGone| Refusal {
@@ -474,8 +473,8 @@ impl Responder {
         })
     }
 
-    /// Whether a FLUSH of a range, or of the whole region, is allowed. That is all there is to it:
-    /// every write before it has been carried out by the kernel, where all can see it.
+    /// Whether a FLUSH of a range, or of the whole region, is allowed. The check is all there is to do: the kernel has
+    /// carried out every write before it, where all can see it.
     fn check_flush<P: Process>(
         &self,
         request: &Request,

@@ -2,7 +2,7 @@
 
 use transom_wire::RnrTimer;
 
-/// What to do about a request that got no answer, or "receiver not ready".
+/// How to react to a request that got no answer, or "receiver not ready".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send again at this time.
@@ -30,9 +30,9 @@ pub struct Retry {
     silences: u8,
 }
 
-/// Every wait in vain makes the next one twice as long, so often: up to four times the timeout, which is as long as
-/// the specification lets an adapter wait. What is lost is noticed soon, and a peer whose machine is busy, or not
-/// ready yet, has more time than one timeout for each retry.
+/// Every wait in vain doubles the next one, at most so often: up to four times the timeout, as long as the
+/// specification lets an adapter wait. So a loss is noticed soon, and a peer that is busy, or not ready yet, gets more
+/// time than one timeout for each retry.
 const DOUBLINGS: u8 = 2;
 
 impl Retry {
@@ -76,9 +76,8 @@ impl Retry {
         Verdict::At(now)
     }
 
-    /// The receiver was not ready (rules RN-02, RN-03). It is there, and the request came to it, so
-    /// what was lost before does not count any more: else some losses would end a wait that may
-    /// last for ever (rule RN-04).
+    /// The receiver was not ready (rules RN-02, RN-03). It is there, and the request came to it, so earlier losses do
+    /// not count any more. Otherwise some losses would end a wait that may last for ever (rule RN-04).
     pub fn not_ready(&mut self, now: u64, timer: RnrTimer) -> Verdict {
         (self.timeouts, self.silences) = (0, 0);
         if self.rnr_count < 7 {

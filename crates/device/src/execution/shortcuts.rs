@@ -1,17 +1,17 @@
-//! Shortcuts: what a process carries out as it is posted, for speed alone.
+//! Shortcuts: requests that a process carries out as they are posted, for speed alone.
 
 use super::one_sided::Admission;
 use super::{Direct, OneSided, Payload, PlainSend};
 use crate::queue::{Body, Remote};
 
-/// Ways past the ring and the responder. A process may decline each, and needs none: what it declines goes the long
-/// way, as segments to the responder ([`Requester::next_segment`](super::Requester::next_segment)), and comes to the
-/// same.
+/// Ways around the ring and the responder. A process may decline each, and needs none. A declined request goes the long
+/// way, as segments to the responder ([`Requester::next_segment`](super::Requester::next_segment)), with the same
+/// result.
 pub trait Shortcuts {
-    /// Carries out a WRITE, READ or atomic on the direct way if it is plain: one buffer or inline data, no more
-    /// than a chunk, and all is allowed. True if it is done. Else [`Shortcuts::carry_out_direct`] decides anew, and says
-    /// why: part of a WRITE or READ may have been done, of an atomic nothing. `kept` is what the target answered
-    /// before, if anything since the queue pair was connected.
+    /// Carries out a WRITE, READ or atomic on the direct path if it is plain: one buffer or inline data, no more than a
+    /// chunk, and everything is allowed. True if it is done. Otherwise [`Shortcuts::carry_out_direct`] decides again,
+    /// and tells why. Part of a WRITE or READ may have been done, but nothing of an atomic. `kept` is the target's
+    /// previous answer, if there was one since the queue pair was connected.
     fn try_at_once(
         &self,
         kept: &mut Option<Admission>,
@@ -32,8 +32,8 @@ pub trait Shortcuts {
         Direct::Declined
     }
 
-    /// Hands a SEND to the link, with its data: one buffer or inline data. False if that cannot be done just
-    /// so, be it that there is no room or that the data may not be read: the long way says which.
+    /// Hands a SEND to the link, with its data: one buffer or inline data. False if that is impossible, because there
+    /// is no room or because the data may not be read; the long way tells which.
     fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
         let _ = (send, data);
         false

@@ -114,7 +114,7 @@ numbered! {
 }
 
 impl Reason {
-    /// What a responder answers to a remote access refused for this reason (rules E.3).
+    /// A responder's answer to a remote access refused for this reason (rules E.3).
     pub const fn nak(self) -> NakCode {
         match self {
             Self::Misaligned
@@ -153,7 +153,7 @@ impl Reason {
         }
     }
 
-    /// The rule that refuses, for this operation.
+    /// The rule that refuses this operation.
     pub const fn rule(self, operation: Operation) -> &'static str {
         use Subject::*;
         let needs = operation.needs();
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(Reason::from_code(200), None);
     }
 
-    /// What a FLUSH or an ATOMIC WRITE lacks is named by the rule that asks for it, and that of a
-    /// READ's local buffer (LA-04) by nothing else.
+    /// If a FLUSH or an ATOMIC WRITE lacks a right, the rule that requires the right is named. Rule LA-04 is named only
+    /// for a READ's local buffer.
     /// Rules: AT-15, AT-16, AT-17, FL-01, FL-02
     #[test]
     fn a_right_that_is_missing_has_the_rule_that_asks_for_it() {

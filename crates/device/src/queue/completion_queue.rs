@@ -1,4 +1,4 @@
-//! Completion queues: what waits in them, and when the consumer is told (rules G.5, G.6).
+//! Completion queues: the waiting completions, and when the consumer is told (rules G.5, G.6).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::moderation::{Fate, HeldBack};
 use super::{Completion, Feeder, Flags, Moderation, Returned, SizeError, Status, room_for};
 
-/// What raises an event at the next completion.
+/// The kind of completion that raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Notify {
     /// Nothing.
@@ -17,7 +17,7 @@ pub enum Notify {
     Any,
 }
 
-/// What the host has to do after a change.
+/// The host's work after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// The consumer asked to be told: raise the event now.
@@ -28,7 +28,7 @@ pub struct Pending {
     pub period_ends: Option<u64>,
 }
 
-/// What a completion queue does beyond the usual (`ibv_create_cq_ex(3)`).
+/// The options of a completion queue beyond the defaults (`ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompletionOptions {
     /// Each completion keeps the time when it was added.
@@ -40,7 +40,7 @@ pub struct CompletionOptions {
 /// A completion queue.
 pub struct CompletionQueue {
     waiting: VecDeque<Completion>,
-    /// Where the places of each feeder come back to, and the names that are free.
+    /// The places of each feeder come back here. Free names are `None`.
     feeders: Vec<Option<Arc<Returned>>>,
     unused: Vec<Feeder>,
     /// How many of them a consumer that asked for solicited ones wants to be told of.
@@ -76,7 +76,7 @@ impl CompletionQueue {
         self.capacity
     }
 
-    /// Has a work queue complete here, whose places come back to `returned`.
+    /// Makes a work queue complete here. Its places come back to `returned`.
     pub fn attach(&mut self, returned: &Arc<Returned>) -> Result<Feeder, SizeError> {
         let returned = Some(returned.clone());
         if let Some(feeder) = self.unused.pop() {
@@ -92,8 +92,7 @@ impl CompletionQueue {
         Ok(feeder)
     }
 
-    /// A work queue that has been attached completes here no more, and what it has completed is dropped
-    /// (rule ORD-29).
+    /// An attached work queue no longer completes here, and its completions are dropped (rule ORD-29).
     pub fn detach(&mut self, feeder: Feeder) {
         self.forget(feeder);
         let place = self.feeders.get_mut(feeder.0 as usize);
@@ -118,8 +117,8 @@ impl CompletionQueue {
         self.options.timestamps || (self.is_moderated() && self.notify != Notify::No)
     }
 
-    /// Adds a completion if there is room and nothing else to be done for it, as is so while the
-    /// consumer polls; false leaves it to [`CompletionQueue::push`].
+    /// Adds a completion if there is room and nothing else to do for it. This is the case while the consumer polls.
+    /// False leaves it to [`CompletionQueue::push`].
     #[inline]
     pub fn push_quietly(
         &mut self,
@@ -150,7 +149,7 @@ impl CompletionQueue {
         urgent
     }
 
-    /// Adds a completion. `solicited` is what the message said (rules CQ-06 to CQ-10).
+    /// Adds a completion. `solicited` is the message's flag (rules CQ-06 to CQ-10).
     pub fn push(&mut self, feeder: Feeder, completion: Completion, solicited: bool) -> Pending {
         if self.waiting.len() == self.capacity {
             if !self.options.ignore_overrun {
@@ -230,10 +229,10 @@ impl CompletionQueue {
         self.waiting.is_empty()
     }
 
-    /// Asks for an event; asking again never asks for less (rules CQ-08, CQ-09). Completions that the
-    /// consumer has not taken yet count as if they came now (rule CQ-10): it may ask without having
-    /// looked. Not so those of which the last event told, as long as it has taken none since: it asks
-    /// before it looks, and would find nothing at the second event.
+    /// Asks for an event. Asking again never asks for less (rules CQ-08, CQ-09). Completions that the consumer has not
+    /// taken yet count as if they came now (rule CQ-10), because it may ask without having looked. The exception are
+    /// those that the last event reported, if the consumer has taken none since: it asks before it looks, and would
+    /// find nothing at the second event.
     pub fn arm(&mut self, notify: Notify, now: u64) -> Pending {
         self.notify = self.notify.max(notify);
         let there = match self.notify {
@@ -247,7 +246,7 @@ impl CompletionQueue {
         }
     }
 
-    /// The device has failed: whoever asked for an event has it, and finds that out when it polls.
+    /// The device has failed: everyone who asked for an event gets it, and finds the failure when polling.
     pub fn fail(&mut self) -> Pending {
         match self.notify {
             Notify::No => Pending::default(),

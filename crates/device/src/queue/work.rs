@@ -97,7 +97,7 @@ impl Remote {
 pub struct SendRequest<'a> {
     /// The consumer's number.
     pub wr_id: u64,
-    /// What it does.
+    /// The operation.
     pub op: SendOp,
     /// How.
     pub flags: SendFlags,
@@ -141,15 +141,14 @@ pub enum PostError {
     WrongService,
 }
 
-/// What a ring of work holds.
+/// The elements of a ring of work.
 pub trait Work: Sized + 'static {
-    /// What is read where nothing has been posted yet.
+    /// The value read where nothing has been posted yet.
     fn blank() -> &'static Self;
 }
 
-/// A ring of work of fixed size. Positions count up for ever; an element lives at its position
-/// modulo the ring's length, a power of two that the size fits in, with room for its entries and
-/// inline bytes beside it.
+/// A ring of work of fixed size. Positions count up for ever. An element lies at its position modulo the ring's length,
+/// which is a power of two no smaller than the size. Room for its entries and inline bytes lies beside it.
 pub struct WorkRing<T> {
     /// As long as the most elements there have been, and never longer than the room taken at first.
     elements: Vec<T>,

@@ -38,8 +38,8 @@ impl Requester {
         }
     }
 
-    /// Takes a reply. Replies come in the order of the requests; one to an abandoned attempt is
-    /// ignored (rule PSN-24). `data` brings what a READ or atomic returned, if it is not placed yet.
+    /// Takes a reply. Replies come in the order of the requests. A reply to an abandoned attempt is ignored (rule
+    /// PSN-24). `data` has the result of a READ or atomic, if it is not in place yet.
     pub fn on_reply<P: Process>(
         &mut self,
         message: Psn,
@@ -74,8 +74,8 @@ impl Requester {
         }
     }
 
-    /// The other end is gone: whatever is under way is lost. Of packets nobody knows; they have their
-    /// time. Nobody answers a message of an unreliable service: it goes on, to nobody (rule UC-02).
+    /// The other end is gone: everything on its way is lost. This is not known of packets; they have their timeout.
+    /// Nobody answers a message of an unreliable service: it goes on, to nobody (rule UC-02).
     pub fn on_silence<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let awaited = self.service.is_reliable() && self.is_under_way();
         if awaited && self.connection.link.mtu.is_none() {
@@ -159,9 +159,9 @@ impl Requester {
         false
     }
 
-    /// The target could not take the data of the oldest message from its buffers. The message goes again and
-    /// takes its data along: then it shows here whether the buffers may still be read, and memory that
-    /// only this process can read, as some devices have it, is sent too.
+    /// The target could not take the data of the oldest message from its buffers. The message goes again with its data.
+    /// This shows whether the buffers can still be read, and it also sends memory that only this process can read, as
+    /// with some devices.
     fn take_data_along<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         if core::mem::replace(&mut self.under_way.takes_data_along, true) {
             let why = Why::Unfit(Reason::MemoryGone, 0, 0);
@@ -186,8 +186,8 @@ impl Requester {
         }
     }
 
-    /// Goes back to the oldest unanswered message and sends it again when `verdict` says. Of one that
-    /// went as packets, what was acknowledged or came does not go again (rule PSN-25).
+    /// Goes back to the oldest unanswered message, and sends it again when `verdict` says. Of a message in packets, the
+    /// parts that were acknowledged or that came do not go again (rule PSN-25).
     pub(crate) fn again<P: Process>(
         &mut self,
         verdict: Verdict,

@@ -1,8 +1,8 @@
-//! What is on its way over a link that carries packets: numbered, within a window, and for how long.
+//! The traffic on its way over a link with packets: numbered, within a window, and timed.
 //!
-//! Numbers are not kept beside the work requests: the oldest one unacknowledged is that of the head
-//! plus what has been acknowledged of it, and the next to be sent that of the work request at `next`
-//! plus what has been sent of it.
+//! Numbers are not kept beside the work requests. The oldest unacknowledged number is the head's number plus the part
+//! of it that has been acknowledged. The next number to send is that of the work request at `next` plus the part of it
+//! that has been sent.
 
 use transom_wire::Psn;
 
@@ -20,19 +20,19 @@ const LEAST_SHARE: u64 = 8;
 /// being changed may say so for a moment.
 const DESERTED: u64 = 200_000_000;
 
-/// What a link that carries packets adds to a requester. Nothing in it changes on others.
+/// The state that a link with packets adds to a requester. On other links nothing in it changes.
 pub(super) struct Flight {
     pub(super) window: SendWindow,
-    /// One beyond the last number ever sent: what has gone out may be acknowledged even if it is to
-    /// go out again.
+    /// One past the last number ever sent. Packets that have gone out may be acknowledged, even if they are to go out
+    /// again.
     pub(super) end: Psn,
-    /// Since when nothing has been heard of what is on its way.
+    /// Since when nothing has been heard about the packets on their way.
     silent_since: Option<u64>,
     /// When to look whether that has been too long: then or before. It is not moved with each
     /// answer, so that a host need not set its timer each time.
     alarm: Option<u64>,
-    /// The number from which things went out again because its answer was missing, and one beyond the
-    /// last that had gone out then: answers to what lies between say the same again.
+    /// Packets went out again from the first number, because its answer was missing. The second is one past the last
+    /// that had gone out then. Answers to packets in between say the same again.
     missed: Option<(Psn, Psn)>,
     /// Something has come from the other end.
     heard: bool,
@@ -121,7 +121,7 @@ impl Requester {
         }
     }
 
-    /// One beyond the last number ever sent.
+    /// One past the last number ever sent.
     pub(crate) fn sent_until(&self) -> Psn {
         self.flight.end
     }
@@ -174,8 +174,8 @@ impl Requester {
         if sent <= answered { 0 } else { (sent.div_ceil(unit) - answered / unit) as u32 }
     }
 
-    /// How long the next segment of a message is of which `sent` bytes are on their way; `None` if it
-    /// must wait for answers.
+    /// The length of the next segment of a message of which `sent` bytes are on their way. `None` if it must wait for
+    /// answers.
     pub(super) fn segment_length(&self, wqe: &SendWqe, body: Body, sent: u64) -> Option<u64> {
         let rest = wqe.length - sent;
         let Some(mtu) = self.connection.link.mtu else {
@@ -210,7 +210,7 @@ impl Requester {
         }
     }
 
-    /// Counts what has been acknowledged since `before` was the oldest number.
+    /// Counts the acknowledgements since `before` was the oldest number.
     pub(crate) fn note_progress<P: Process>(
         &mut self,
         before: Psn,
@@ -223,7 +223,7 @@ impl Requester {
         }
         self.flight.window.acknowledged(u64::from(acknowledged) * mtu);
         self.flight.silent_since = self.is_in_flight(mtu).then(|| cx.process.now());
-        // What had grown long is short again.
+        // A timeout that had grown is short again.
         let due = self.flight.silent_since.zip(self.retry.wait()).map(|(since, it)| since + it);
         let sooner = |alarm: u64| due.map_or(alarm, |due| alarm.min(due));
         self.flight.alarm = self.flight.alarm.map(sooner);
@@ -234,9 +234,8 @@ impl Requester {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
     }
 
-    /// An answer to this later number has come without that of the oldest request (rule PSN-23). The
-    /// answers behind it say the same, so it counts once; that to what has first gone out since then
-    /// says that the oldest is lost again.
+    /// An answer to this later number has come without that of the oldest request (rule PSN-23). The answers behind it
+    /// say the same, so it counts once. An answer to a packet first sent since then says that the oldest is lost again.
     pub(crate) fn note_missed<P: Process>(
         &mut self,
         later: Psn,
@@ -251,7 +250,7 @@ impl Requester {
         }
     }
 
-    /// Has the timeout be this from now on, of what is under way too (rule RN-06).
+    /// Sets the timeout from now on, also for packets on their way (rule RN-06).
     pub fn set_timeout(&mut self, timeout: u8) {
         self.retry.timeout = timeout;
         let since = self.flight.silent_since;
@@ -298,10 +297,10 @@ impl Requester {
         link.is_some_and(|mtu| self.is_in_flight(mtu) && self.awaits(psn, mtu))
     }
 
-    /// Nobody is at the other end who could answer (rule RN-20). If something has come from there before, the
-    /// queue pair there has ended with its process, and never comes again: what is under way is asked once
-    /// more, and fails if that is said again. Otherwise its process may not have brought it up yet, which
-    /// has the time that the program has asked for; and one that waits for ever does.
+    /// Nobody at the other end could answer (rule RN-20). If something has come from there before, that queue pair has
+    /// ended with its process, and never comes again: the requests on their way are sent once more, and fail if that is
+    /// reported again. Otherwise its process may not have made it yet. It gets the time that the program has asked for;
+    /// without a limit, it gets all time.
     pub fn on_nobody_there<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let link = self.connection.link.mtu.filter(|_| self.service.is_reliable());
         let waits = link.is_some_and(|mtu| self.is_in_flight(mtu));
@@ -328,7 +327,7 @@ impl Requester {
         self.again(verdict, Why::Unanswered, cx);
     }
 
-    /// Sends again what has been unanswered for too long (rules RN-06, RN-07).
+    /// Sends again requests that have been unanswered for too long (rules RN-06, RN-07).
     #[inline(never)]
     pub(super) fn look_at_clock<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let Some(mtu) = self.connection.link.mtu else {
@@ -338,7 +337,7 @@ impl Requester {
         };
         let now = cx.process.now();
         if self.flight.ask_again.is_some_and(|time| now >= time) {
-            // What comes of it does not count: nobody has lost anything.
+            // This attempt does not count: nobody has lost anything.
             return self.again(Verdict::At(now), Why::Unanswered, cx);
         }
         if self.flight.is_overdue(&self.retry, now) {

@@ -4,23 +4,23 @@ use transom_wire::Psn;
 
 /// Bytes that the window begins with.
 const INITIAL: u64 = 256 * 1024;
-/// What a window that was acknowledged in full grows by, and the least that is left of it: a burst.
+/// By how much a window that was acknowledged in full grows, and the least that remains of it: a burst.
 const STEP: u64 = 64 * 1024;
 /// Most bytes that one request of a READ asks for.
 const MAX_READ: u64 = 256 * 1024;
 /// Most numbers under way (rule PSN-07).
 const MAX_NUMBERS: u64 = (1 << 23) - 1;
 
-/// How much may be on its way, counted in packets of full size: what has been sent, and what READs
-/// will bring. It grows by a burst with each window that is acknowledged, and halves with each in
-/// which something is lost or congestion is told of.
+/// How much may be on its way, counted in packets of full size: packets sent, and packets that READs will bring. It
+/// grows by a burst with each window that is acknowledged. It halves with each window in which something is lost or
+/// congestion is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendWindow {
     size: u64,
     limit: u64,
     /// Bytes acknowledged since it last grew.
     gained: u64,
-    /// It does not shrink again for what was sent before this number.
+    /// It does not shrink again for packets sent before this number.
     shrunk: Option<Psn>,
 }
 

@@ -1,6 +1,6 @@
-//! Rendezvous in the send queue: a READ of the data, then a SEND that tells its sender. They take no
-//! room from the program and complete once, to the receiving side, with the SEND: when that is
-//! acknowledged the sender has been told, so the program may end as soon as it sees the completion.
+//! Rendezvous in the send queue: a READ of the data, then a SEND that tells the sender. They take no room from the
+//! program, and complete once, on the receiving side, with the SEND. Its acknowledgement means that the sender has been
+//! told, so the program may end as soon as it sees the completion.
 
 use transom_wire::Psn;
 use transom_wire::tmh::{TMH_BYTES, TagHeader, TagOperation};
@@ -19,13 +19,13 @@ pub(super) const ROOM: usize = WORK * MAX_RENDEZVOUS;
 /// Inline bytes that they need.
 pub(super) const INLINE: usize = TMH_BYTES;
 
-/// What rendezvous have of a send queue.
+/// The rendezvous work of a send queue.
 pub(super) struct RendezvousWork {
     /// Room in the ring that is for them only.
     room: usize,
     /// How much of the ring is theirs now.
     pub(super) work: usize,
-    /// What is to be said of the one whose READ has ended.
+    /// The message about the rendezvous whose READ has ended.
     ended_read: Option<EndedRead>,
 }
 
@@ -35,7 +35,7 @@ impl RendezvousWork {
         Self { room, work: 0, ended_read: None }
     }
 
-    /// Effects of all that may end at once: as many as their work requests, for each completes a receive and
+    /// The effects of all that may end at once: as many as their work requests, because each completes a receive and
     /// makes room for another.
     pub(super) fn most_effects(&self) -> usize {
         self.room
@@ -94,8 +94,8 @@ impl Requester {
         }
     }
 
-    /// Ends the half of a rendezvous that is the head. How the READ ended is told by the SEND, which
-    /// ends next: done, flushed because the READ failed, or failed by itself.
+    /// Ends the half of a rendezvous that is at the head. The SEND ends next, and tells how the READ ended: done,
+    /// flushed because the READ failed, or failed by itself.
     pub(super) fn end_rendezvous<P: Process>(
         &mut self,
         cx: &mut Context<'_, P>,

@@ -1,4 +1,4 @@
-//! Starting: what a work request needs before it may begin, and its way to the link.
+//! Starting: the conditions for a work request to begin, and its way to the link.
 
 use super::super::{
     Context, Direct, MAX_MESSAGE, OneSided, Payload, Process, Reply, Request, Sent, Why, one_sided,
@@ -17,7 +17,7 @@ use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
 const SHORTEST_MTU: u64 = 256;
 
 impl Requester {
-    /// Whether what is under way lets the work request begin.
+    /// Whether the requests on their way let the work request begin.
     pub(super) fn may_start(&self, wqe: &SendWqe) -> bool {
         let first = self.under_way.next == self.ring.head();
         let fenced = wqe.flags.contains(SendFlags::FENCE) && self.service.is_reliable();
@@ -131,7 +131,7 @@ impl Requester {
         self.segment(cx, body).map_or(Step::Waits, Step::Send)
     }
 
-    /// What is wrong with a message before any key is looked at.
+    /// The error in a message, before any key is checked.
     fn malformed<P: Process>(
         &self,
         cx: &mut Context<'_, P>,
@@ -171,7 +171,7 @@ impl Requester {
         (wqe.length != wanted).then_some((long, why))
     }
 
-    /// The direct way, for a WRITE, READ or atomic with nothing older under way that is not done at once.
+    /// The direct path, for a WRITE, READ or atomic with nothing older on its way that is not done at once.
     #[inline(never)]
     pub(super) fn try_direct<P: Process>(
         &self,
@@ -192,8 +192,8 @@ impl Requester {
         cx.process.carry_out_direct(operation, remote.srq(), length)
     }
 
-    /// The local data of the work request of which [`Requester::next_segment`] has handed out a segment:
-    /// of a READ or atomic it is where the data goes if the link carries it out at once.
+    /// The local data of the work request of which [`Requester::next_segment`] has handed out a segment. For a READ or
+    /// atomic, it is the destination of the data, if the link carries it out at once.
     pub fn payload(&self) -> Payload<'_> {
         let wqe = self.ring.at(self.under_way.next);
         if wqe.flags.contains(SendFlags::INLINE) {
@@ -203,8 +203,8 @@ impl Requester {
         }
     }
 
-    /// Checks what a SEND or WRITE will gather (rule LA-19), unless the link does as it takes it. READs and
-    /// atomics are judged when their data is stored (rules LA-08, LA-20).
+    /// Checks the buffers of a SEND or WRITE (rule LA-19), unless the link checks them as it takes the data. READs and
+    /// atomics are checked when their data is stored (rules LA-08, LA-20).
     fn check_gather<P: Process>(
         &self,
         cx: &mut Context<'_, P>,

@@ -62,12 +62,12 @@ impl SendWqe {
         self.op.operation().is_some_and(|operation| operation.needs().responder_resources)
     }
 
-    /// What data it sends, or its answer brings.
+    /// The data that it sends, or that its answer brings.
     pub(crate) fn data(&self) -> Data {
         self.op.operation().map_or(Data::None, |operation| operation.needs().data)
     }
 
-    /// How many bytes of it have come or are acknowledged, once it has been started.
+    /// How many of its bytes have come or are acknowledged, once it has been started.
     pub(crate) fn answered(&self) -> Option<u64> {
         match self.progress {
             Progress::Started { answered, .. } => Some(answered),
@@ -81,7 +81,7 @@ impl SendWqe {
     }
 }
 
-/// What its completion is called. What the service does not have completes in error, as a SEND would.
+/// The opcode of its completion. An operation that the service does not have completes in error, as a SEND would.
 #[inline]
 pub(super) fn opcode(op: &SendOp) -> Opcode {
     op.operation().and_then(|operation| operation.needs().completion).unwrap_or(Opcode::Send)

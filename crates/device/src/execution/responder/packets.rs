@@ -1,5 +1,5 @@
-//! What links that carry packets ask of a responder beside carrying out segments: READs whose data
-//! goes out bit by bit, while later requests are carried out, and packets that are wrong themselves.
+//! The services of a responder for links with packets, beside carrying out segments: READs whose data goes out bit by
+//! bit while later requests are carried out, and packets that are wrong themselves.
 
 use super::super::one_sided::Stop;
 use super::super::{Context, Process, Reply, Request, Sink};
@@ -8,8 +8,8 @@ use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
 use crate::queue::{Body, Status};
 
 impl Responder {
-    /// Takes a READ, all of which is checked; [`Responder::fetch`] gets its data later. The answer is
-    /// [`Reply::Ack`] if it may go on.
+    /// Takes a READ after checking all of it. [`Responder::fetch`] gets its data later. The answer is [`Reply::Ack`] if
+    /// it may go on.
     pub(crate) fn accept_read<P: Process>(
         &mut self,
         request: &Request,
@@ -30,8 +30,8 @@ impl Responder {
         }
     }
 
-    /// Whether a request would be refused if it were carried out now. It takes the receive that the
-    /// request is to have, and touches nothing else.
+    /// Whether a request would be refused if it were carried out now. It takes the request's receive, and touches
+    /// nothing else.
     pub(crate) fn would_refuse<P: Process>(
         &mut self,
         request: &Request,
@@ -56,7 +56,7 @@ impl Responder {
         }
     }
 
-    /// Whether what a request asks is allowed now, for all of its bytes; touches nothing.
+    /// Whether a request is allowed now, for all of its bytes. Touches nothing.
     pub(super) fn check<P: Process>(
         &self,
         request: &Request,
@@ -67,8 +67,7 @@ impl Responder {
         target.check(request.body.operation(), at, request.total)
     }
 
-    /// Copies part of a READ's data to the sink, after the rest of it has been checked anew
-    /// (rules INV-24, PSN-13).
+    /// Copies part of a READ's data to the sink, after checking the rest of it again (rules INV-24, PSN-13).
     pub(crate) fn fetch<P: Process>(
         &mut self,
         request: &Request,
@@ -78,9 +77,9 @@ impl Responder {
         self.try_fetch(request, sink, cx).unwrap_or_else(|refusal| self.refuse(&refusal, cx))
     }
 
-    /// The same for a READ that comes again. Its origin may have the data and need it no more, and what
-    /// the network or a late clock repeats is no reason to end a connection: a refusal leaves the
-    /// queue pair as it is (rule PSN-13). The READ has been counted (rule CC-11).
+    /// The same for a repeated READ. Its origin may have the data already, and a repeat by the network or a late clock
+    /// is no reason to end a connection. So a refusal leaves the queue pair as it is (rule PSN-13). The READ has been
+    /// counted (rule CC-11).
     pub(crate) fn fetch_again<P: Process>(
         &mut self,
         request: &Request,

@@ -79,13 +79,13 @@ impl Responder {
         }
     }
 
-    /// Forgets the receive of the message under way if it came from this shared queue, which is gone.
+    /// Forgets the receive of the message under way if it came from this shared queue, because the queue is gone.
     pub fn forget_shared(&mut self, srq: u32) {
         self.message.has_taken &= self.message.taken.srq != Some(srq);
     }
 
-    /// Sees to it that a receive with room for `least` bytes is taken for the message, the one that
-    /// waits for its tag if it has a tag.
+    /// Takes a receive with room for `least` bytes for the message, if none is taken yet. If the message has a tag, it
+    /// is the receive that waits for the tag.
     pub(super) fn take<P: Process>(
         &mut self,
         request: &Request,
@@ -153,7 +153,7 @@ impl Responder {
                 cx.process.note_unheard(request.from, Unheard::NoReceive);
                 Reply::Dropped
             }
-            // Only datagrams ask for room; one that finds none is gone.
+            // Only datagrams ask for room. A datagram that finds none is lost.
             NoReceive::TooSmall { room } => {
                 let needed = GRH_BYTES as u64 + request.total;
                 cx.process.note_unheard(request.from, Unheard::TooSmall { needed, room });
@@ -162,10 +162,10 @@ impl Responder {
         }
     }
 
-    /// Carries out a SEND if it is plain here too: the next in order, for a receive of one buffer that it
-    /// fits, with everything allowed. The completion of its receive, which is due behind the acknowledgement;
-    /// `None` if nothing has happened but that some of its bytes may be in the receive, and
-    /// [`Responder::execute`] is to decide. The caller knows that nobody injects.
+    /// Carries out a SEND if it is plain here too: the next in order, for a receive of one buffer that it fits, with
+    /// everything allowed. Returns the completion of its receive, which is due after the acknowledgement. `None` if
+    /// nothing has happened, except that some of its bytes may be in the receive; then [`Responder::execute`] has to
+    /// decide. The caller knows that nobody injects.
     #[inline]
     pub fn receive_at_once<P: Process>(
         &mut self,
@@ -316,7 +316,7 @@ impl Responder {
     ) -> Result<(), Misplaced> {
         let buffers = self.buffers(cx);
         let mut origin_failed = false;
-        // What of this segment is skipped.
+        // The part of this segment that is skipped.
         let skipped = skip.saturating_sub(request.offset).min(request.length);
         let length = request.length - skipped;
         let offset = front + (request.offset + skipped).saturating_sub(skip);
@@ -483,7 +483,7 @@ pub(super) enum NoReceive {
     NotReady,
     /// The oldest is too small for the datagram.
     TooSmall {
-        /// What it has room for.
+        /// The room that it has.
         room: u64,
     },
     /// The message names a shared queue that is not there.

@@ -1,8 +1,8 @@
-//! Messages to a shared receive queue with tag matching (`ibv_post_srq_ops(3)`): what their headers
-//! say, and what of them goes into a tagged buffer.
+//! Messages to a shared receive queue with tag matching (`ibv_post_srq_ops(3)`): their headers, and the part of them
+//! that goes into a tagged buffer.
 //!
-//! A message that is too short for the header of its kind, or of an unknown kind, is one without a
-//! tag: software sees it whole. So is the end of a rendezvous, which software waits for.
+//! A message that is too short for the header of its kind, or of an unknown kind, counts as one without a tag: software
+//! gets all of it. So does the end of a rendezvous, which software waits for.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use super::Responder;
 use crate::protection::Key;
 use crate::queue::{Completion, Flags, Opcode, Status, TagPart};
 
-/// What a message says of itself.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     /// Nothing that a tag is matched with.
@@ -25,9 +25,9 @@ enum Message {
     Rendezvous(TagHeader, RendezvousHeader),
 }
 
-/// What a responder has beside, if tags are matched for it.
+/// The additional state of a responder that matches tags.
 pub(super) struct TagMatching {
-    /// What the message under way says.
+    /// The header of the message under way.
     message: Message,
     /// The rendezvous to be started, oldest first.
     waiting: VecDeque<Rendezvous>,
@@ -42,7 +42,7 @@ impl TagMatching {
         self.waiting.clear();
     }
 
-    /// Reads what a message that begins with this segment says.
+    /// Reads the header of a message that begins with this segment.
     fn look(&mut self, request: &Request, source: &mut dyn Source) -> Result<(), CopyError> {
         self.message = Message::NoTag;
         let mut tmh = [0; TMH_BYTES];
@@ -84,8 +84,7 @@ pub(super) struct Extent {
 }
 
 impl Responder {
-    /// The tag that a message which is about to take a receive asks for; none if it has none, or
-    /// tags are not matched here.
+    /// The tag of a message that is about to take a receive. `None` if it has none, or if tags are not matched here.
     pub(super) fn read_tag(
         &mut self,
         request: &Request,
@@ -107,16 +106,15 @@ impl Responder {
         })
     }
 
-    /// What the message that has taken a receive asks of a tagged buffer.
+    /// The request of a message that has taken a receive to a tagged buffer.
     fn matched(&self) -> Option<Message> {
         let matching =
             self.matching.as_ref().filter(|_| self.message.taken.part == TagPart::Matched);
         matching.map(|matching| matching.message)
     }
 
-    /// How a message of `total` bytes goes into the receive it has taken: headers do not go into a
-    /// tagged buffer, and of a rendezvous request nothing does. Nobody warrants that a message that
-    /// comes again has the length it had.
+    /// How a message of `total` bytes goes into the receive it has taken: headers do not go into a tagged buffer, and
+    /// nothing of a rendezvous request does. A repeated message need not have its old length.
     pub(super) fn extent(&self, total: u64) -> Extent {
         match self.matched() {
             Some(Message::Eager(_)) => {
@@ -130,7 +128,7 @@ impl Responder {
         }
     }
 
-    /// What the completion of a SEND that has taken a receive is called.
+    /// The opcode of the completion of a SEND that has taken a receive.
     pub(super) fn receive_opcode(&self) -> Opcode {
         match self.message.taken.part {
             TagPart::None => Opcode::Receive,
@@ -139,7 +137,7 @@ impl Responder {
         }
     }
 
-    /// Says in a completion what the message and its receive have to do with tags.
+    /// Describes in a completion how the message and its receive relate to tags.
     pub(super) fn describe(&self, completion: &mut Completion) {
         match (self.message.taken.part, self.matched()) {
             (TagPart::Unexpected { sync_required: true }, _) => {
@@ -157,8 +155,8 @@ impl Responder {
         }
     }
 
-    /// A rendezvous request is done: its data is to be read into the tagged buffer it took. That is for
-    /// the send queue, to which the caller brings it.
+    /// A rendezvous request is done: its data has to be read into the tagged buffer it took. The caller brings it to
+    /// the send queue for that.
     pub(super) fn prepare_rendezvous<P>(&mut self, solicited: bool, cx: &mut Context<'_, P>) {
         let Some(Message::Rendezvous(header, remote)) = self.matched() else { return };
         let Some(matching) = &mut self.matching else { return };

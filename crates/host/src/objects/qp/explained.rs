@@ -1,4 +1,4 @@
-//! What a queue pair notes for `transom explain` beside refusals: work that came to nothing, with what can be seen of
+//! Notes of a queue pair for `transom explain`, beside refusals: work that came to nothing, and the visible state of
 //! the other end.
 
 use std::net::IpAddr;
@@ -15,21 +15,21 @@ use super::services::At;
 use crate::objects::Link;
 use crate::objects::seldom::Seldom;
 
-/// What has been noted, so that it is not noted again and again.
+/// The notes that were made, so that none is repeated again and again.
 #[derive(Default)]
 pub(super) struct Told {
-    /// That sends were flushed, and receives, in this life of the queue pair.
+    /// Whether it was noted that sends, and that receives, were flushed in this life of the queue pair.
     flushed: [AtomicBool; 2],
-    /// It is in error because the program wanted that.
+    /// The program itself moved it to ERR.
     by_program: AtomicBool,
-    /// That the send queue was full, and the receive queue, in this life of the queue pair.
+    /// Whether it was noted that the send queue, and that the receive queue, was full in this life of the queue pair.
     full: [AtomicBool; 2],
     /// Messages that were dropped, by why.
     unheard: [Seldom; Unheard::KINDS],
 }
 
 impl Told {
-    /// The program moves the queue pair to ERR; whether it was not there yet.
+    /// The program moves the queue pair to ERR. Notes whether it was in another state before.
     pub(super) fn moved_by_program(&self, was_elsewhere: bool) {
         if was_elsewhere {
             self.by_program.store(true, Relaxed);
@@ -56,8 +56,8 @@ impl QueuePair {
         self.note(0, None, Fate::Flushed { count, by_program, receives });
     }
 
-    /// Of a queue that has no room: how many places there are in all, and how many hold work that is not carried out
-    /// yet. It is told once, for a program may post until there is no room, again and again.
+    /// For a queue that has no room: how many places it has, and how many of them hold work that is not carried out
+    /// yet. It answers once, because a program may post until there is no room, again and again.
     #[cold]
     pub fn why_full(&self, side: QueueSide) -> Option<(usize, usize)> {
         let receives = side == QueueSide::Receive;
@@ -80,14 +80,14 @@ impl QueuePair {
         self.send.lock().requester.occupancy().1
     }
 
-    /// Notes that a message was dropped, but not all of many.
+    /// Notes that a message was dropped. Of many, only some are noted.
     #[cold]
     pub(super) fn note_unheard(&self, from: QpNumber, why: Unheard) {
         self.note_dropped(from.bits(), why);
     }
 
-    /// Notes that packets are dropped which came from an address that it is not connected to, likewise, or that are of
-    /// another service.
+    /// Notes that packets were dropped because they came from an address that it is not connected to, or because they
+    /// are of another service. Of many, only some are noted.
     #[cold]
     pub(crate) fn note_dropped(&self, from: u32, why: Unheard) {
         if self.told.unheard.get(usize::from(why.kind())).is_some_and(Seldom::is_due) {
@@ -95,7 +95,8 @@ impl QueuePair {
         }
     }
 
-    /// Notes that packets are dropped which are not of its service, or before it is connected by packets.
+    /// Notes that packets were dropped because they are not of its service, or because it is not connected by packets
+    /// yet.
     #[cold]
     pub(crate) fn note_strange(&self) {
         let gate = self.summary().gate();
@@ -119,7 +120,7 @@ impl At<'_> {
     pub(super) fn note_failed(&self, failure: &Failure) {
         let &Failure { wr_id, opcode, status, why, retry } = failure;
         let fate = match why {
-            // The peer has noted the reason where this is told of too.
+            // The peer has noted the reason, and `transom explain` shows that too.
             Why::Refused(1..) => return,
             Why::Refused(0) => Fate::RefusedThere,
             Why::Unanswered | Why::Deserted => Fate::Unanswered {
@@ -142,7 +143,7 @@ impl At<'_> {
         self.qp.note(peer, Some(Work { wr_id, opcode, status }), fate);
     }
 
-    /// What can be seen of the queue pair at the other end, which has not answered.
+    /// The visible state of the queue pair at the other end, which has not answered.
     fn found(&self) -> Found {
         let summary = match self.link {
             Link::None => return Found::NoProcess,
@@ -178,7 +179,7 @@ impl At<'_> {
         }
     }
 
-    /// What the queue pair at the other end shows, if that is on this host.
+    /// The summary of the queue pair at the other end, if it is on this host.
     fn peer_summary(&self) -> Option<&QpSummary> {
         let index = self.peer.index();
         match self.link {
