@@ -1,4 +1,4 @@
-//! What an acknowledgement says: the AETH syndrome (rules H.3) and the RNR timer (rule RN-16).
+//! The content of an acknowledgement: the AETH syndrome (rules H.3) and the RNR timer (rule RN-16).
 
 /// The code of a negative acknowledgement that ends the connection, or asks for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,9 +8,8 @@
 //! | [`reason`] | why a request was refused |
 //! | [`message`] | the messages, field by field |
 //!
-//! [`Mad`] is a message with the header it travels in: [`Mad::parse`] reads one, [`Mad::write`] writes
-//! one. What a message's type cannot hold is not read; reserved bits are ignored when read, and zero
-//! when written.
+//! [`Mad`] is a message with its header: [`Mad::parse`] reads one, [`Mad::write`] writes one. A message that its type
+//! cannot hold is refused. Reserved bits are ignored when read, and zero when written.
 //!
 //! | reserved | where |
 //! |---|---|
@@ -43,7 +42,7 @@ use body::Body;
 pub const MAD_BYTES: usize = HEADER_BYTES + MESSAGE_BYTES;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 24;
-/// Where in it the attribute stands that says which message it is.
+/// The offset of the attribute that names the message.
 pub const ATTRIBUTE_AT: usize = 16;
 /// Bytes of the message in it.
 const MESSAGE_BYTES: usize = 232;

@@ -47,7 +47,7 @@ enum Addresses {
     V6 { source: Ipv6Addr, destination: Ipv6Addr },
 }
 
-/// What a packet's ICRC says.
+/// The result of checking a packet's ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All 32 bits are right.
@@ -73,7 +73,7 @@ impl Path {
 
     /// The ICRC of a packet, given from its BTH to its pad, as it stands behind it.
     ///
-    /// `identification` is what the IPv4 header will have; IPv6 has none.
+    /// `identification` is that of the IPv4 header. IPv6 has none.
     ///
     /// # Panics
     ///

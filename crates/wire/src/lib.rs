@@ -1,4 +1,4 @@
-//! RoCEv2 values: what crosses a link, as types that cannot hold what the specification forbids.
+//! RoCEv2 values: the content of packets, as types that cannot hold anything that the specification forbids.
 //!
 //! | module | holds |
 //! |---|---|

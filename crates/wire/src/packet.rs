@@ -1,8 +1,8 @@
 //! RoCEv2 packets: what follows the UDP header (rules H.1, H.2).
 //!
-//! [`Packet`] is the representation: it holds what a packet says and cannot hold what no packet may
-//! say. [`Packet::parse`] reads one, [`Packet::write`] writes one. The ICRC that ends each packet is
-//! in [`icrc`](crate::icrc), for it covers the IP and UDP headers too.
+//! [`Packet`] holds the content of a packet, and cannot hold anything that no packet may contain. [`Packet::parse`]
+//! reads one, [`Packet::write`] writes one. The ICRC at the end of each packet is in [`icrc`](crate::icrc), because it
+//! covers the IP and UDP headers too.
 //!
 //! A payload that is gathered into a buffer gets its headers into a gap before it:
 //!
@@ -162,13 +162,13 @@ pub struct Aeth {
 }
 
 impl Aeth {
-    /// What the byte means; `None` if it is reserved (rule PSN-32).
+    /// The meaning of the byte. `None` if it is reserved (rule PSN-32).
     pub const fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_byte(self.byte)
     }
 }
 
-/// What ends a SEND.
+/// The header at the end of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Nothing more.

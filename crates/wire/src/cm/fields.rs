@@ -1,4 +1,4 @@
-//! What messages are made of.
+//! The parts that messages are made of.
 
 use core::fmt;
 

@@ -29,7 +29,7 @@ pub enum Message {
     Req(Req),
     /// Asks for more time.
     Mra(Mra),
-    /// Refuses, or ends what was not a connection yet.
+    /// Refuses, or ends a connection that was not complete yet.
     Rej(Rej),
     /// Answers a REQ.
     Rep(Rep),
@@ -167,12 +167,12 @@ fn information(length: u32, room: [u8; Information::MAX]) -> Result<Information,
 /// For which end a message is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
-    /// Whoever serves this.
+    /// The server of this service.
     Service(ServiceId),
-    /// Whoever calls the connection or request so.
+    /// The end that calls the connection or request by this id.
     Id(CommId),
-    /// Whoever has a connection that the end with this node GUID calls so: its sender has not learned
-    /// the receiver's id (rule CM-27).
+    /// The end whose connection the end with this node GUID calls by this id: the sender has not learned the receiver's
+    /// id (rule CM-27).
     Peer(u64, CommId),
 }
 

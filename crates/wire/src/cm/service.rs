@@ -1,4 +1,4 @@
-//! What a request is for, and the IP addresses it is about (rules CM-06, CM-07).
+//! The service that a request asks for, and the IP addresses it is about (rules CM-06, CM-07).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -8,11 +8,11 @@ use crate::cm::fields::{Bits, CommId, TimeCode};
 /// MRA: the receiver of a message needs more time to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mra {
-    /// What the sender calls the connection.
+    /// The sender's id of the connection.
     pub local_id: CommId,
-    /// What the receiver calls it.
+    /// The receiver's id of the connection.
     pub remote_id: CommId,
-    /// What is not answered yet.
+    /// The message that is not answered yet.
     pub answered: Answered,
     /// How long that may take.
     pub service_timeout: TimeCode,
@@ -20,7 +20,7 @@ pub struct Mra {
     pub private_data: [u8; Self::PRIVATE],
 }
 
-/// What an MRA is about.
+/// The message that an MRA is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of the messages")]
 pub enum Answered {

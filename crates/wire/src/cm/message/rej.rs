@@ -9,11 +9,11 @@ use crate::cm::reason::RejectReason;
 /// REJ: no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rej {
-    /// What the sender calls the connection; zero if it has no name for it.
+    /// The sender's id of the connection. Zero if it has none.
     pub local_id: CommId,
-    /// What the receiver calls it; zero if that is not known.
+    /// The receiver's id of the connection. Zero if that is unknown.
     pub remote_id: CommId,
-    /// What is refused.
+    /// The message that is refused.
     pub rejected: Rejected,
     /// Why.
     pub reason: RejectReason,
@@ -23,7 +23,7 @@ pub struct Rej {
     pub private_data: [u8; Self::PRIVATE],
 }
 
-/// What a REJ refuses.
+/// The message that a REJ refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of the messages")]
 pub enum Rejected {

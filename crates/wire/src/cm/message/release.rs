@@ -8,9 +8,9 @@ use crate::cm::fields::{CommId, Qpn};
 /// DREQ: the connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dreq {
-    /// What the sender calls the connection.
+    /// The sender's id of the connection.
     pub local_id: CommId,
-    /// What the receiver calls it.
+    /// The receiver's id of the connection.
     pub remote_id: CommId,
     /// The receiver's queue pair.
     pub remote_qpn: Qpn,
@@ -21,9 +21,9 @@ pub struct Dreq {
 /// DREP: it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drep {
-    /// What the sender calls the connection.
+    /// The sender's id of the connection.
     pub local_id: CommId,
-    /// What the receiver calls it.
+    /// The receiver's id of the connection.
     pub remote_id: CommId,
     /// Private data.
     pub private_data: [u8; Self::PRIVATE],

@@ -9,9 +9,9 @@ use crate::cm::fields::{Bits, CommId, Qpn, TimeCode};
 /// REP, the answer to a REQ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rep {
-    /// What the sender calls the connection.
+    /// The sender's id of the connection.
     pub local_id: CommId,
-    /// What the receiver calls it.
+    /// The receiver's id of the connection.
     pub remote_id: CommId,
     /// What the sender's adapter agrees to beside.
     pub ece: Ece,
@@ -46,9 +46,9 @@ pub struct Rep {
 /// RTU: the sender of a REQ has the REP, and is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rtu {
-    /// What the sender calls the connection.
+    /// The sender's id of the connection.
     pub local_id: CommId,
-    /// What the receiver calls it.
+    /// The receiver's id of the connection.
     pub remote_id: CommId,
     /// Private data.
     pub private_data: [u8; Self::PRIVATE],
