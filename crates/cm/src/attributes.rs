@@ -1,4 +1,4 @@
-//! What a queue pair is to be set to, as plain values (rule CM-34).
+//! The attributes to set a queue pair to, as plain values (rule CM-34).
 
 use transom_wire::Psn;
 use transom_wire::cm::{Bits, PathMtu, Qpn, TimeCode};
@@ -21,7 +21,7 @@ pub enum QpState {
     ReadyToSend,
 }
 
-/// What a peer may do.
+/// The rights of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the access flags")]
 pub struct Access {
@@ -79,12 +79,12 @@ pub enum Attributes {
         psn: Psn,
         /// TIMEOUT, for those that have it.
         timeout: Option<TimeCode>,
-        /// What a queue pair that sends reliably has besides.
+        /// Additional attributes of a queue pair that sends reliably.
         retries: Option<Retries>,
     },
 }
 
-/// What a queue pair that sends reliably has besides.
+/// Additional attributes of a queue pair that sends reliably.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
     /// RETRY_CNT.

@@ -31,7 +31,7 @@ use early::Early;
 #[derive(Debug)]
 pub struct Engine {
     ids: BTreeMap<CommId, Entry>,
-    /// Who listens, by service.
+    /// The listeners, by service.
     listeners: BTreeMap<ServiceId, Vec<CommId>>,
     /// How many connections of listeners, there or gone, are at each port.
     served: BTreeMap<u16, usize>,
@@ -225,7 +225,7 @@ impl Engine {
         due
     }
 
-    /// Whether there is such an id. Events of one that is gone are to be dropped.
+    /// Whether there is such an id. Drop the events of an id that is gone.
     pub fn has(&self, id: CommId) -> bool {
         self.ids.contains_key(&id)
     }
@@ -258,7 +258,7 @@ impl Engine {
         self.ids.get(&id)?.destination
     }
 
-    /// What an id is for.
+    /// The service of an id.
     pub fn service(&self, id: CommId) -> Option<Service> {
         Some(self.ids.get(&id)?.service)
     }

@@ -1,4 +1,4 @@
-//! What happens to an id (rules CM-32, CM-33).
+//! The events of an id (rules CM-32, CM-33).
 
 use std::net::IpAddr;
 

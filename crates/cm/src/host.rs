@@ -1,4 +1,4 @@
-//! What the engine asks of the host: who has which port, and which way leads where.
+//! The engine's questions to the host: which process has a port, and which route leads to an address.
 //!
 //! The ports of a network namespace are shared by its processes, so their registry is the host's
 //! ([`Host`]). What may be shared is decided here, in [`Claim::conflict`]. [`Ports`] is a host whose
@@ -82,7 +82,7 @@ impl Claim {
     }
 }
 
-/// The host, as far as the engine needs it.
+/// The part of the host that the engine needs.
 pub trait Host {
     /// Gives an id a port, and tells which (rules CM-36, CM-37). Refused if the address is none of this
     /// host's ([`Refused::NotAvailable`]) or of no device ([`Refused::NoDevice`]).

@@ -1,9 +1,8 @@
 //! The connection manager, without I/O, threads or a clock.
 //!
-//! An [`Engine`] has the connection ids of one process. Calls of programs, messages and the time go in;
-//! messages, events and the next deadline come out. Whoever runs it carries messages, waits for the
-//! deadline, hands events to programs, and changes the states of queue pairs by the
-//! [`attributes`] that it tells.
+//! An [`Engine`] has the connection ids of one process. Calls of programs, messages and the time go in; messages,
+//! events and the next deadline come out. Its caller carries messages, waits for the deadline, hands events to
+//! programs, and changes the states of queue pairs by the [`attributes`] that the engine gives.
 //!
 //! ```
 //! use transom_cm::{Arrival, Config, Engine, Ports, Service};

@@ -1,4 +1,4 @@
-//! What an id is for, and what can be set for it (rule CM-38).
+//! The service of an id, and its options (rule CM-38).
 
 use transom_wire::cm::{PortSpace, TimeCode};
 

@@ -1,5 +1,5 @@
-//! Numbers that nobody is to foresee, for whoever knows a connection's can send what seems to be of it: PSNs,
-//! and communication ids.
+//! Numbers that nobody may foresee: PSNs and communication ids. If you know those of a connection, you can send
+//! messages that seem to belong to it.
 //!
 //! They come of a secret by SipHash 2-4: however many of them are known, the next one is not.
 

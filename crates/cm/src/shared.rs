@@ -1,5 +1,5 @@
-//! What all ids of an engine have in common: the tables by which messages find them, their timers, and
-//! what goes out.
+//! The state that all ids of an engine share: the tables by which messages find them, their timers, and the outgoing
+//! messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What programs do about a connection.
+//! Calls of programs about a connection.
 
 use transom_wire::cm::{
     Bits, Ece, Information, Mad, Message, Qpn, RejectReason, Rejected, Rep, Transport,
@@ -124,8 +124,8 @@ impl Connection {
         }
     }
 
-    /// The id is destroyed (rule CM-28). A DREQ is sent again until it is confirmed, without the
-    /// program's waiting for that, so that one that is lost does not leave the peer connected with nobody.
+    /// The id is destroyed (rule CM-28). A DREQ is repeated until it is confirmed, and the program does not wait for
+    /// that. So a lost DREQ does not leave the peer connected to nobody.
     pub(crate) fn destroy(&mut self, now: u64, shared: &mut Shared) {
         let rejected = match std::mem::replace(&mut self.state, State::Over) {
             State::RequestSent(_) => {

@@ -1,4 +1,4 @@
-//! What the peer says about a connection, and what is done when it says nothing.
+//! Messages of the peer about a connection, and the reaction to its silence.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::retransmission::{InVain, Unanswered};
 use crate::shared::{Node, Shared};
 use crate::timing::{MILLISECOND, ack_timeout};
 
-/// What became of a message for a connection.
+/// The result of a message for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Taken,

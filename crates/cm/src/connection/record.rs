@@ -1,4 +1,4 @@
-//! What other processes keep of a connection, should its own die.
+//! The record of a connection that other processes keep, in case its own process dies.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,13 @@ use crate::attributes::{AddressVector, HOP_LIMIT};
 use crate::cause::Cause;
 use crate::shared::Transmit;
 
-/// What is left of a connection whose process has died, for whoever notices to tell the peer, which would
-/// wait for ever otherwise. A host keeps these where other processes find them, and takes them away when
-/// an id is destroyed.
+/// The record of a connection whose process has died. A process that notices tells the peer, which would wait for ever
+/// otherwise. A host keeps records where other processes find them, and removes them when an id is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What the dead end called the connection.
+    /// The dead end's id of the connection.
     pub id: CommId,
-    /// What the peer calls it.
+    /// The peer's id of it.
     pub peer_id: CommId,
     /// The peer's queue pair.
     pub peer_qpn: Qpn,

@@ -1,8 +1,8 @@
 //! The requests that wait at a listener for its program to fetch them, as many as there is room for (rule
 //! CM-22).
 //!
-//! Where there is no room left, peers get equal shares of it: whoever sends many requests does not keep
-//! others out (rule CM-60).
+//! If there is no room left, peers get equal shares of it: a peer that sends many requests does not keep others out
+//! (rule CM-60).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! Requests for a port that an id has, but does not listen at yet.
 //!
-//! Programs tell their peers a port before they listen there, or let the listener of one connection go before
-//! they make that of the next: over a network the request takes longer than these calls do. Within a host it may
-//! come first. So it waits a little for its listener (rule CM-56).
+//! Programs tell their peers a port before they listen there, or close the listener of one connection before they make
+//! that of the next. Over a network the request takes longer than these calls. Within a host it may come first. So it
+//! waits a little for its listener (rule CM-56).
 
 use transom_wire::cm::{Mad, Message, Rej, ServiceId};
 

@@ -1,4 +1,4 @@
-//! Messages that have come to nobody (rule CM-70).
+//! Messages that reached nobody (rule CM-70).
 
 use std::net::IpAddr;
 
