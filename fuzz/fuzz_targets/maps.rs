@@ -1,4 +1,3 @@
-//! A line of `/proc/self/maps`, which has file names in it.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|line: &[u8]| transom_system::fuzzing::maps_line(line));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| transom_inputs::maps(bytes));

@@ -1,4 +1,3 @@
-//! What the kernel answers about interfaces and addresses.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|part: &[u8]| transom_system::fuzzing::netlink_answer(part));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| transom_inputs::netlink(bytes));

@@ -1,5 +1,5 @@
-//! Reading of data that other processes and the kernel write, for the fuzz targets. Only in builds with `--cfg
-//! fuzzing`.
+//! Reading of data that other processes and the kernel write, for `transom-inputs`. Only in builds with debug
+//! assertions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

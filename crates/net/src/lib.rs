@@ -23,7 +23,8 @@
 mod copy;
 mod device_port;
 pub mod faults;
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
+#[doc(hidden)]
 pub mod fuzzing;
 pub mod management;
 mod message;

@@ -46,7 +46,7 @@ use transom_wire::cm::ServiceId;
 
 pub use self::arrivals::{Arrivals, Datagrams};
 use self::forward::Forward;
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
 pub(crate) use self::forward::{head, parse};
 pub use self::guest::{Announcement, listening_guest};
 use self::guest::{Door, Host};
@@ -55,7 +55,7 @@ pub use self::others::Others;
 pub use self::sending::SendError;
 pub(crate) use self::sending::Sending;
 pub use self::socket::ROOM;
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;
 use self::undelivered::Notice;

@@ -8,7 +8,8 @@ mod datagram_protocol;
 mod destination;
 mod flow;
 mod fork;
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
+#[doc(hidden)]
 pub mod fuzzing;
 mod iovec;
 mod listener;

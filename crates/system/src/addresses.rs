@@ -17,7 +17,7 @@ use transom_device::queue;
 use transom_wire::grh::{map_ipv4, mapped_ipv4};
 
 pub use self::multicast::{GroupGid, is_multicast, leaves_host};
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
 pub(crate) use self::netlink::fuzz as fuzz_netlink;
 use self::netlink::{Hardware, Interface, Watch};
 pub use self::reachable::{Unreachable, check_reachable};

@@ -36,7 +36,8 @@ pub mod environment;
 pub mod failure;
 pub mod file_limit;
 pub mod fork;
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
+#[doc(hidden)]
 pub mod fuzzing;
 mod guid;
 mod handlers;

@@ -44,7 +44,7 @@ pub fn page_size() -> u64 {
 }
 
 /// As the fuzz targets reach it.
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
 pub(crate) fn parse_maps_line(line: &[u8]) {
     maps::Line::parse(line);
 }

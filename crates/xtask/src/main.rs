@@ -36,12 +36,11 @@ enum Task {
     Simulate(Rest),
     /// Fuzz every parser of bytes from outside, and a device
     ///
-    /// Runs each target on one core, as many at once as there are cores, and stops at the first input that breaks
-    /// one. Without SECONDS each runs for 3 s and makes the same random choices each time: that shows whether a
-    /// change broke something. With SECONDS it looks for inputs that nobody has found yet.
+    /// Looks for inputs that nobody has found yet. Runs each target on one core, as many at once as there are cores,
+    /// and stops at the first input that breaks one.
     Fuzz {
         /// How long each target runs, in seconds
-        seconds: Option<NonZeroU32>,
+        seconds: NonZeroU32,
         /// Which targets, by their files in fuzz/fuzz_targets; all if absent
         target: Vec<String>,
     },
@@ -112,8 +111,7 @@ fn main() -> ExitCode {
         Task::Programs(rest) => scripts::programs(&rest.arguments),
         Task::Simulate(rest) => scripts::simulate(&rest.arguments),
         Task::Fuzz { seconds, target } => {
-            let seconds = seconds.map(|seconds| seconds.to_string());
-            scripts::script("fuzz", seconds.iter().chain(&target))
+            scripts::script("fuzz", [&seconds.to_string()].into_iter().chain(&target))
         }
         Task::Sanitize => scripts::script::<&str>("sanitize", []),
         Task::Aarch64 { part } => scripts::script("aarch64", part),

@@ -1,4 +1,4 @@
-//! What other sockets send, as the fuzz target reaches it. In builds with `--cfg fuzzing` only.
+//! What other sockets send, as `transom-inputs` reaches it. In builds with debug assertions only.
 
 use super::datagram_protocol::{self, read_source, write_source};
 use super::flow::{Incoming, Outgoing};

@@ -26,7 +26,7 @@ use super::lock::{self, Part};
 use crate::file_limit;
 use crate::shared_mapping::map_shared;
 pub use waiting::Waiting;
-#[cfg(fuzzing)]
+#[cfg(debug_assertions)]
 pub(crate) use words::fuzz;
 use words::{LISTENS, claimed, connection, connection_words, port_words};
 

@@ -23,7 +23,8 @@ pub(crate) struct Captured {
 
 /// All datagrams of all captures.
 pub(crate) fn captured() -> Vec<Captured> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
+    // Another crate's tests read them too.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures");
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let mut files: Vec<_> = entries
         .map(|entry| entry.unwrap().path())

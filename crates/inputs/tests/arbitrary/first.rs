@@ -1,43 +1,36 @@
-//! Writes the captured packets as first inputs of the fuzz targets, into a folder for each target:
-//! `cargo run -p transom-wire --example captured -- FOLDER`.
+//! The captured packets as first inputs.
 
-use std::io;
 use std::net::IpAddr;
-use std::path::Path;
-use std::{env, fs};
 
 use transom_wire::cm::GSI_QKEY;
 use transom_wire::grh::Route;
 use transom_wire::packet::{Packet, Transport};
 
-#[path = "../tests/captures/reader.rs"]
+#[path = "../../../wire/tests/captures/reader.rs"]
 mod reader;
 
 use reader::{Captured, captured};
 
-fn main() -> io::Result<()> {
-    let folder = env::args_os().nth(1).ok_or_else(|| io::Error::other("into which folder?"))?;
-    for target in ["packet", "icrc", "headers", "cm", "device"] {
-        fs::create_dir_all(Path::new(&folder).join(target))?;
-    }
+/// For each input the function that takes it, and the packet's name.
+pub(crate) fn first() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut inputs = Vec::new();
     for captured in captured() {
-        let write = |target: &str, input: &[u8]| {
-            let name = captured.name.replace(' ', "-");
-            fs::write(Path::new(&folder).join(target).join(name), input)
+        let mut add = |function, input: &[u8]| {
+            inputs.push((function, captured.name.replace(' ', "-"), input.to_vec()));
         };
-        write("packet", &captured.datagram)?;
-        write("icrc", &icrc_input(&captured))?;
-        write("headers", &route(&captured).write(captured.datagram.len() as u64))?;
+        add("packet", &captured.datagram);
+        add("icrc", &icrc_input(&captured));
+        add("headers", &route(&captured).write(captured.datagram.len() as u64));
         if let Ok(packet) = Packet::parse(&captured.datagram)
             && matches!(packet.transport, Transport::Ud { qkey: GSI_QKEY, .. })
         {
-            write("cm", packet.payload)?;
+            add("cm", packet.payload);
         }
         if let Some(script) = script(&captured.datagram) {
-            write("device", &script)?;
+            add("device", &script);
         }
     }
-    Ok(())
+    inputs
 }
 
 fn gid(address: IpAddr) -> [u8; 16] {
@@ -47,7 +40,7 @@ fn gid(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The parts in the order in which the target takes them.
+/// The parts in the order in which `icrc` takes them.
 fn icrc_input(captured: &Captured) -> Vec<u8> {
     let (source, destination) = (gid(captured.source), gid(captured.destination));
     let port = captured.source_port.to_be_bytes();
@@ -55,7 +48,7 @@ fn icrc_input(captured: &Captured) -> Vec<u8> {
     [&source[..], &destination, &port, &identification, &captured.datagram].concat()
 }
 
-/// What `packet_stage::feed` of `transom-simulation` takes: a queue pair of the packet's service posts
+/// What `script::feed` of `transom-simulation` takes: a queue pair of the packet's service posts
 /// a receive, and the packet comes twice. Its length is one byte there.
 fn script(datagram: &[u8]) -> Option<Vec<u8>> {
     const RECEIVE: [u8; 3] = [0, 1, 0];
