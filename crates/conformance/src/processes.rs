@@ -12,9 +12,11 @@
 //!
 //! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
 
+use std::ffi::CString;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -530,11 +532,25 @@ fn parent() -> Channel {
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
+/// Whether every user can go into a folder, and this one can write there.
+fn is_for_all(folder: &Path) -> bool {
+    let enters = |place: &Path| fs::metadata(place).is_ok_and(|it| it.mode() & 0o001 != 0);
+    let writes = || {
+        let folder = CString::new(folder.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: a string that ends in zero; this asks the kernel.
+        unsafe { libc::access(folder.as_ptr(), libc::W_OK) == 0 }
+    };
+    folder.ancestors().all(enters) && writes()
+}
+
 impl Scratch {
     /// A new folder for the test of this name.
     pub fn new(name: &str) -> Self {
         let name = format!("transom-test-{}-{}", std::process::id(), name.replace(':', "-"));
-        let path = env::temp_dir().join(name);
+        // What lies there is for other users too. TMPDIR may be one user's alone.
+        let folders = [env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
+        let folder = folders.iter().find(|folder| is_for_all(folder)).unwrap_or(&folders[0]);
+        let path = folder.join(name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own folder");
         Self(path)
@@ -605,4 +621,22 @@ fn meet_with(channel: &mut Channel, qp: *mut ibv_qp, retry_cnt: u8) {
     bring_up(qp, &ibv_qp_attr { retry_cnt, ..attr_to(peer) });
     channel.tell(&[]);
     let [] = channel.hear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_for_all_is_none_below_one_that_is_its_owners_alone() {
+        let scratch = Scratch::new("for-all");
+        let below = scratch.path().join("private/below");
+        fs::create_dir_all(&below).expect("our own folder");
+        let private = scratch.path().join("private");
+        let mode = |mode| fs::set_permissions(&private, fs::Permissions::from_mode(mode));
+        mode(0o755).expect("our own folder");
+        assert!(is_for_all(scratch.path()) && is_for_all(&below));
+        mode(0o700).expect("our own folder");
+        assert!(!is_for_all(&private) && !is_for_all(&below));
+    }
 }
