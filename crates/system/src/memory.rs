@@ -101,8 +101,7 @@ pub fn attach_shared(pid: u32, descriptor: u32) -> io::Result<Arc<SharedMemory>>
     }
 }
 
-/// Where memory of the program is that is about to be registered: as shared memory it is kept from now on until
-/// [`leave`].
+/// The place of program memory that is about to be registered. Shared memory is kept from now on until [`leave`].
 pub fn enter(address: u64, length: u64, maps: &Maps) -> Place {
     room::pin(address, length, maps).map_or(Place::Memory(address), Place::Shared)
 }
@@ -114,13 +113,13 @@ pub fn leave(place: Place) {
     }
 }
 
-/// Where this process finds granted memory of its own without the kernel.
+/// This process's own address of granted memory of its own, reached without the kernel.
 #[inline]
 fn find_here(place: u64, length: u64) -> Option<NonNull<u8>> {
     if place & SHARED == 0 { None } else { room::own_memory()?.find(place & !SHARED, length) }
 }
 
-/// Where the program sees granted memory of this process.
+/// The program's address of granted memory of this process.
 pub fn address_of(place: u64) -> Option<u64> {
     if place & SHARED == 0 { Some(place) } else { room::address_of(place & !SHARED) }
 }
@@ -170,7 +169,7 @@ impl<Own: Bytes> Side<'_, Own> {
         found.map_or(self, |first| Self::Own(unsafe { Own::mapped(first, length) }))
     }
 
-    /// The address as the kernel is told it, of so many bytes.
+    /// The address for the kernel, of so many bytes.
     #[inline]
     fn address(self, length: u64) -> Result<u64, Fault> {
         match self {
@@ -181,7 +180,7 @@ impl<Own: Bytes> Side<'_, Own> {
 }
 
 impl Destination<'_> {
-    /// What is left of it behind the first `done` bytes.
+    /// The rest of it, behind the first `done` bytes.
     #[inline]
     #[must_use]
     pub fn behind(self, done: u64) -> Self {

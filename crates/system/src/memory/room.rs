@@ -1,11 +1,11 @@
 //! What of this process's shared memory is given out: device memory, buffers, and what the program allocates
 //! aligned to a page where `transom run` has its allocations come here first (`libtransom_malloc.so`).
 //!
-//! * A **block** is what somebody has: whole pages of the file, which the program sees through a mapping of its own.
-//!   The page before each block is nobody's, so whoever takes a block for one of the C library's finds no sizes
-//!   there, and says so.
-//! * A region **pins** its block: what is freed meanwhile is neither given out again nor emptied before the region
-//!   ends, as an adapter keeps the pages that it has pinned.
+//! * A **block** is an allocation: whole pages of the file, which the program sees through a mapping of its own. The
+//!   page before each block is not used. So code that takes a block for one of the C library's finds no sizes there,
+//!   and says so.
+//! * A region **pins** its block. A pinned block that the program frees is neither given out again nor emptied before
+//!   the region ends, as an adapter keeps the pages that it has pinned.
 //! * Pages that are freed are kept for the next taker, up to a bound; beyond that they go back to the system.
 //! * Around a fork the child gets a copy ([`copy`]), and keeps it as private memory: what it has is freed here all
 //!   the same, and nothing is given out any more.
@@ -484,7 +484,7 @@ fn found_again(pages: u32) -> u32 {
     pages.next_multiple_of(1 << digits.saturating_sub(4))
 }
 
-/// The program frees what it was never given, or has given back: its memory is not what it takes it for any more.
+/// The program frees memory that it was never given, or has freed already, so its own record of its memory is wrong.
 #[cold]
 fn not_given(address: u64) -> ! {
     say(format_args!("free(): {address:#x} is not the beginning of memory that was allocated"));

@@ -1,9 +1,9 @@
 //! The file that a process's shared memory lies in, and a mapping of it.
 //!
-//! **Shared memory** is what a process and its peers all reach by instructions: it has lain in this file from the
-//! moment it was allocated ([`Room`](super::Room)), and nothing is ever moved there or away. A key that grants some
-//! of it names the place in the file (`Place::Shared`), so whoever is granted it finds it by an addition, whatever
-//! the program has done to its own mapping since: as an adapter keeps the pages that it has pinned.
+//! **Shared memory** is memory that a process and its peers all reach with plain loads and stores. It has lain in this
+//! file since it was allocated ([`Room`](super::Room)), and nothing is ever moved there or away. A key that grants some
+//! of it names the place in the file (`Place::Shared`), so the grantee finds it by an addition, whatever the program
+//! has done to its own mapping since. In the same way an adapter keeps the pages that it has pinned.
 //!
 //! The file cannot become shorter (`F_SEAL_SHRINK`), so touching a mapping of it never fails.
 //!
