@@ -22,7 +22,8 @@ pub struct Failure {
     pub retry: Retry,
 }
 
-/// Why a work request ends in error.
+/// Why a work request ends in error: what its requester knows by itself. The host adds what it sees of the other end,
+/// for `transom explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// No answer came.

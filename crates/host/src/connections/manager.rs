@@ -1,30 +1,27 @@
 //! The engine, between files, ports and messages: runs every call, message and deadline.
 
+mod calls;
 mod groups;
 mod kept;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{OwnedFd, RawFd};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::Ordering::Acquire;
 
 use tracing::debug;
-use transom_cm::refused::Errno;
-use transom_cm::{
-    Answered, Arrival, Config, Engine, Event, Handled, Happened, Nobody, Refused, Service, Timing,
-};
+use transom_cm::{Answered, Arrival, Config, Engine, Event, Handled, Happened, Nobody, Timing};
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Announcement, Obstacle};
-use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::{Connections, Kept};
-use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, ServiceId, SidrStatus};
+use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
 use self::groups::Membership;
 use super::complaints::Complaints;
@@ -32,7 +29,6 @@ use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
-use super::routes;
 use crate::device::{Device, Interface};
 
 /// How many messages of other processes are taken at a time.
@@ -96,241 +92,6 @@ impl Manager {
         manager.reap(&[]);
         manager.settle();
         Ok(manager)
-    }
-
-    // Files.
-
-    /// Opens a new file. Its descriptor is readable while an event waits.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE` if no descriptor is left.
-    pub fn open_file(&mut self) -> Result<RawFd, Refused> {
-        let (file, ids) = self.files.open().map_err(|_| Refused::NoDescriptor)?;
-        // The kernel ends such ids when the program closes the file's descriptor.
-        for id in ids {
-            let _ = self.destroy(file, id);
-        }
-        Ok(file)
-    }
-
-    /// Ends a file and its ids.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF` if there is none.
-    pub fn close_file(&mut self, file: RawFd) -> Result<(), Refused> {
-        for id in self.files.ids_of(file) {
-            // A request may have gone together with its listener.
-            let _ = self.destroy(file, id);
-        }
-        if self.files.close(file) { Ok(()) } else { Err(Refused::NoFile) }
-    }
-
-    /// Takes the oldest event of a file.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF` if there is no such file.
-    pub fn next_event(&mut self, file: RawFd) -> Result<Option<Delivered>, Refused> {
-        if !self.files.has(file) {
-            return Err(Refused::NoFile);
-        }
-        let event = self.files.take(file);
-        match &event {
-            Some(Delivered { id, happened: Happened::ConnectRequest { .. }, .. }) => {
-                let _ = self.engine.fetched(CommId(*id));
-            }
-            // The event counts for the membership as well as for its id (rule CM-52).
-            Some(Delivered {
-                id: number,
-                happened: Happened::MulticastJoin(_) | Happened::MulticastError(..),
-                ..
-            }) => {
-                if let Some(it) = self.memberships.get_mut(number) {
-                    it.reported = it.reported.wrapping_add(1);
-                }
-            }
-            _ => {}
-        }
-        Ok(event)
-    }
-
-    // Ids.
-
-    /// Makes a new id in a file. The program calls it `uid`.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF` if there is no such file, `ENOMEM` if no id is left.
-    pub fn create(&mut self, file: RawFd, uid: u64, service: Service) -> Result<CommId, Refused> {
-        if !self.files.has(file) {
-            return Err(Refused::NoFile);
-        }
-        let id = self.engine.create(service)?;
-        self.files.add(id, file, uid);
-        Ok(id)
-    }
-
-    /// Ends an id, and says how many of its events have been taken.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` if there is no such id, `EINVAL` if it is another file's.
-    pub fn destroy(&mut self, file: RawFd, id: CommId) -> Result<u32, Refused> {
-        self.check_file(file, id)?;
-        let groups = self.engine.destroy(id, clock::steady(), &mut self.ports)?;
-        if !groups.is_empty() {
-            self.memberships.retain(|_, it| it.of != id);
-        }
-        self.announcements.remove(&id);
-        let (reported, requests) = self.files.remove(id);
-        self.touched.extend(requests);
-        self.touched.push(id);
-        Ok(reported)
-    }
-
-    /// Moves an id to another file, and says how many of its events have been taken.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Manager::with_id`]; `EBADF` if there is no such file.
-    pub fn migrate(&mut self, file: RawFd, id: CommId, to: RawFd) -> Result<u32, Refused> {
-        self.check(file, id)?;
-        self.files.migrate(id, to).ok_or(Refused::NoFile)
-    }
-
-    /// Sets the program's own value for an id. For a request for a connection, this happens when the program accepts
-    /// it.
-    pub fn set_uid(&mut self, id: CommId, uid: u64) {
-        self.files.set_uid(id, uid);
-    }
-
-    /// Calls the engine about an id of a file, with the time.
-    ///
-    /// # Errors
-    ///
-    /// The call's error; `ENOENT` if there is no such id, `EINVAL` if it is another file's, `ENXIO` if its device is
-    /// gone.
-    pub fn with_id<T>(
-        &mut self,
-        file: RawFd,
-        id: CommId,
-        call: impl FnOnce(&mut Engine, u64) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
-        self.check(file, id)?;
-        self.touched.push(id);
-        call(&mut self.engine, clock::steady())
-    }
-
-    /// Gives an id an address and a port.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::with_id`].
-    pub fn bind(&mut self, file: RawFd, id: CommId, address: SocketAddr) -> Result<(), Refused> {
-        self.check(file, id)?;
-        self.engine.bind(id, address, &mut self.ports)
-    }
-
-    /// Makes an id listen, also for requests from other hosts.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::with_id`].
-    pub fn listen(&mut self, file: RawFd, id: CommId, backlog: i32) -> Result<(), Refused> {
-        self.check(file, id)?;
-        self.engine.listen(id, backlog, clock::steady(), &mut self.ports)?;
-        let bound = self.engine.source(id);
-        if bound.is_some_and(|source| !source.ip().is_loopback()) {
-            self.device.port().expect_datagrams();
-            self.announce(id);
-        }
-        Ok(())
-    }
-
-    /// Arranges that requests for a listener are handed on to it, when another user has the port.
-    fn announce(&mut self, id: CommId) {
-        let service = self.engine.service(id).zip(self.engine.source(id));
-        let service = service.map(|(service, at)| ServiceId::of(service.space(), at.port()));
-        let wire = self.device.port().wire();
-        let announcement = wire.zip(service).and_then(|(wire, service)| wire.announce(service));
-        self.announcements.extend(announcement.map(|announcement| (id, announcement)));
-    }
-
-    /// Finds the route to a destination, and reports the result by an event.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::with_id`].
-    pub fn resolve_address(
-        &mut self,
-        file: RawFd,
-        id: CommId,
-        source: Option<SocketAddr>,
-        mut destination: SocketAddr,
-    ) -> Result<(), Refused> {
-        self.check(file, id)?;
-        let bound = self.engine.source(id).or(source);
-        let interface = routes::interface(&destination);
-        let interface = interface.or_else(|| bound.as_ref().and_then(routes::interface));
-        let bound = bound.map(|source| source.ip()).filter(|bound| !bound.is_unspecified());
-        if destination.ip().is_unspecified() {
-            destination.set_ip(bound.unwrap_or(routes::reached_by(destination.ip())));
-        }
-        let (engine, ports) = (&mut self.engine, &mut self.ports);
-        engine.resolve_address(id, source, destination, ports)?;
-        let port = self.device.port();
-        let found = routes::find(port, bound, destination.ip(), interface).and_then(|route| {
-            let here = port.is_here(&gid(route.destination));
-            match here && !self.device.options().wire_only {
-                true => Ok(route),
-                false => port.open_wire().map(|()| route).map_err(Errno),
-            }
-        });
-        self.engine.address_resolved(id, found)
-    }
-
-    /// Appends an event of the program's own to those of an id.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::with_id`].
-    pub fn write_event(
-        &mut self,
-        file: RawFd,
-        id: CommId,
-        code: u32,
-        status: i32,
-        argument: u64,
-    ) -> Result<(), Refused> {
-        self.check(file, id)?;
-        self.raise(id, Happened::Written { code, status, argument });
-        Ok(())
-    }
-
-    /// The service of an id.
-    pub fn service(&self, id: CommId) -> Option<Service> {
-        self.engine.service(id)
-    }
-
-    /// Refuses an id that is another file's, or whose device is gone, or that would look for a device when there is
-    /// none.
-    fn check(&self, file: RawFd, id: CommId) -> Result<(), Refused> {
-        self.check_file(file, id)?;
-        if self.engine.is_removed(id) {
-            return Err(Refused::Removed);
-        }
-        // An id that was made since then is never told, and it would get no other event.
-        self.device.check().map_err(|_| Refused::DeviceFailed)
-    }
-
-    fn check_file(&self, file: RawFd, id: CommId) -> Result<(), Refused> {
-        match self.files.file_of(id) {
-            Some((of, _)) if of == file => Ok(()),
-            Some(_) => Err(Refused::OtherFile),
-            None => Err(Refused::NoSuchId),
-        }
     }
 
     pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {

@@ -40,7 +40,8 @@ pub struct Work {
     pub status: Status,
 }
 
-/// The fate of work.
+/// The fate of work, as a record keeps it: why a request ended in error, with what was found at the other end, and all
+/// else that comes to nothing without a request that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nobody answered, though it was sent so often (`retry_cnt` times and once more).

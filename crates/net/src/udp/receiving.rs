@@ -1,0 +1,223 @@
+//! Receiving: for which process each datagram is, and giving it to that process.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::*;
+
+use transom_system::clock;
+use transom_system::registry::{Counters, Dropped};
+
+use super::guest::{self, Door};
+use super::undelivered::Notice;
+use super::{Arrivals, Datagrams, Port, steering};
+
+/// Senders are told no more often than this that nobody is there, in nanoseconds: what comes for a process that
+/// has ended is not to keep this one busy.
+const SELDOM: u64 = 1_000_000;
+
+/// For whom a datagram is, by its destination QP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recipient {
+    Me,
+    Process(u8),
+    /// Queue pair 1, about a connection of the process in a slot, of which somebody else may have to say that it has
+    /// ended.
+    Connection(u8),
+    /// Queue pair 0: nobody, or a probe.
+    Steering,
+}
+
+impl Port {
+    /// Takes what has arrived for this process, about `limit` bursts at most, and says how many that
+    /// were.
+    pub fn receive(
+        &self,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        mut handler: impl FnMut(Datagrams<'_>),
+    ) -> io::Result<usize> {
+        // A process that hands on much does not keep what comes by itself waiting: one burst of that is taken in
+        // any case.
+        let handed = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
+        let limit = limit.saturating_sub(handed).max(1);
+        if let Some(door) = self.guests_door() {
+            return Ok(handed + self.receive_as_guest(door, arrivals, limit, &mut handler));
+        }
+        let mut bursts = 0;
+        while bursts < limit {
+            let taken = arrivals.receive(&self.socket, limit - bursts, |datagrams, lost| {
+                if let Some(lost) = lost {
+                    self.counters.set_overflow(lost);
+                }
+                match datagrams {
+                    Some(datagrams) => self.sort(datagrams, &mut handler),
+                    None => self.counters.drop(Dropped::Cut, 1),
+                }
+            })?;
+            bursts += taken.bursts;
+            if taken.all {
+                break;
+            }
+        }
+        Ok(handed + bursts)
+    }
+
+    /// Takes what other processes have handed on; costs nothing if they have not.
+    fn receive_handed(
+        &self,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        handler: &mut impl FnMut(Datagrams<'_>),
+    ) -> usize {
+        let handed = self.steering.handed();
+        if handed == self.handed.load(Relaxed) {
+            return 0;
+        }
+        for bursts in 0..limit {
+            match self.forward.receive(arrivals.room()) {
+                Some(Some(datagrams))
+                    if matches!(
+                        self.recipient(datagrams.to, datagrams.bytes),
+                        Recipient::Me | Recipient::Connection(_)
+                    ) =>
+                {
+                    handler(datagrams);
+                }
+                // Not for this process, or nonsense.
+                Some(_) => {}
+                None => {
+                    self.handed.store(handed, Relaxed);
+                    return bursts;
+                }
+            }
+        }
+        limit
+    }
+
+    /// Takes what those hand on who have the port. What is not for this process is of nobody whom they would ask it
+    /// to hand it on to.
+    fn receive_as_guest(
+        &self,
+        door: &Door,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        handler: &mut impl FnMut(Datagrams<'_>),
+    ) -> usize {
+        for bursts in 0..limit {
+            match door.receive(arrivals.room()) {
+                Some(Some(datagrams))
+                    if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
+                {
+                    handler(datagrams);
+                }
+                Some(_) => self.counters.drop(Dropped::NobodyThere, 1),
+                None => return bursts,
+            }
+        }
+        limit
+    }
+
+    /// Something has been handed on that may not have been counted.
+    pub fn expect_handed(&self) {
+        self.handed.store(self.steering.handed().wrapping_sub(1), Relaxed);
+    }
+
+    fn recipient(&self, to: IpAddr, datagram: &[u8]) -> Recipient {
+        match *datagram.get(5..8).unwrap_or_default() {
+            // Each process has its own copy of what comes to a group, whatever the number in it.
+            _ if to.is_multicast() => Recipient::Me,
+            [0, 0, 0] => Recipient::Steering,
+            [0, 0, 1] => match steering::connection(datagram) {
+                Some(slot) if slot != self.me.slot => Recipient::Connection(slot),
+                _ => Recipient::Me,
+            },
+            // QP 1, and groups.
+            [0 | 0xff, _, _] => Recipient::Me,
+            [slot, _, _] if slot != self.me.slot => Recipient::Process(slot),
+            // Too short to name anybody is nobody else's.
+            _ => Recipient::Me,
+        }
+    }
+
+    /// Gives the parts of a burst to those they are for. A network card puts datagrams of one flow
+    /// together, and queue pairs of several processes may share a flow.
+    fn sort(&self, burst: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
+        let mut rest = burst;
+        let of = |datagram: &[u8]| self.recipient(burst.to, datagram);
+        while let Some(recipient) = rest.iter().next().map(of) {
+            let same = |datagram: &&[u8]| of(datagram) == recipient;
+            let count = rest.iter().take_while(same).count();
+            let middle = (count * rest.segment).min(rest.bytes.len());
+            let (bytes, behind) = rest.bytes.split_at(middle);
+            let part = Datagrams { bytes, ..rest };
+            match recipient {
+                Recipient::Me => handler(part),
+                Recipient::Connection(slot) => {
+                    if !self.hand_to_guest(slot, &part) {
+                        handler(part);
+                    }
+                }
+                Recipient::Process(slot) => self.hand_on(slot, part, count),
+                Recipient::Steering => {
+                    part.iter().for_each(|probe| self.steering.take(probe, &self.socket));
+                }
+            }
+            rest = Datagrams { bytes: behind, first: rest.first + count, ..rest };
+        }
+    }
+
+    fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: usize) {
+        if !self.steering.has_port(slot) {
+            if self.hand_to_guest(slot, &datagrams) {
+                return Counters::add(&self.counters.handed_on, count);
+            }
+            self.counters.drop(Dropped::NobodyThere, count);
+            self.tell_sender(slot, &datagrams);
+            return;
+        }
+        match self.forward.send(slot, &datagrams) {
+            Ok(()) => {
+                self.steering.note_handed(slot);
+                Counters::add(&self.counters.handed_on, count);
+            }
+            Err(_) => self.counters.drop(Dropped::NobodyThere, count),
+        }
+        self.steering.repair(&self.socket);
+    }
+
+    /// Hands a datagram for queue pair 1 on to any other process that has the port and room for it.
+    pub(super) fn leave_to_others(&self, datagram: &Datagrams<'_>) {
+        let mut slots = self.steering.others().map(|other| other.slot);
+        let taken = slots.find(|slot| {
+            self.steering.has_port(*slot) && self.forward.send(*slot, datagram).is_ok()
+        });
+        match taken {
+            Some(slot) => {
+                self.steering.note_handed(slot);
+                Counters::add(&self.counters.handed_on, 1);
+            }
+            None => self.counters.drop(Dropped::NobodyThere, 1),
+        }
+    }
+
+    /// Hands datagrams on to a process of another user in a slot that none of this user's has.
+    pub fn hand_to_guest(&self, slot: u8, datagrams: &Datagrams<'_>) -> bool {
+        let is_ours = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
+        !self.is_guest.load(Relaxed)
+            && !is_ours()
+            && guest::send(&self.forward, slot, datagrams).is_ok()
+    }
+
+    /// Tells who sent a packet for a process that has ended: what the kernel would tell if nobody had the port.
+    /// One that lives may be about to have it.
+    fn tell_sender(&self, slot: u8, datagrams: &Datagrams<'_>) {
+        let lives = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
+        let Some(notice) = Notice::of(datagrams.bytes) else { return };
+        let now = clock::steady();
+        let before = self.told.load(Relaxed);
+        if now.saturating_sub(before) >= SELDOM && !lives() {
+            self.told.store(now, Relaxed);
+            self.sending.tell(datagrams.to, datagrams.from, &notice);
+        }
+    }
+}

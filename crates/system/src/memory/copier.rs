@@ -1,0 +1,447 @@
+//! The copier: bytes are moved by instructions where this process has them, and else by the kernel.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Once;
+
+use parking_lot::Mutex;
+use rustix::pipe::PipeFlags;
+
+use super::own::{self, Readable};
+use super::{Destination, Fault, Source, find_here, page_size};
+use crate::descriptor;
+use crate::one_step::{Write, Written};
+use crate::sanitizers::{self, Access};
+use crate::say;
+use crate::this_process::this_process;
+
+/// How bytes are moved.
+#[derive(Debug)]
+pub enum Copier {
+    /// `process_vm_readv` and `process_vm_writev`, also from and to other processes.
+    Kernel,
+    /// Through pipes, in this process only, where the kernel forbids the above.
+    Pipes(Mutex<Vec<Pipe>>),
+    /// Likewise in this process only, for a sanitizer is told of each copy.
+    Watched(Box<Self>),
+}
+
+/// A pipe kept for copying; always empty between copies.
+#[derive(Debug)]
+pub struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// A pipe of the default size takes this much at once.
+const PIPE_ROOM: u64 = 64 << 10;
+
+impl Copier {
+    /// The kernel's way if it works on this process, else pipes.
+    pub fn best() -> io::Result<Self> {
+        let probe = 0x7472_616e_736f_6d21_u64;
+        let mut copy = 0_u64;
+        let (from, to) = (&raw const probe as u64, &raw mut copy as u64);
+        match transfer(Direction::Read, this_process(), to, from, 8) {
+            Ok(8) if copy == probe => Ok(Self::Kernel),
+            _ => Self::pipes(),
+        }
+    }
+
+    /// Pipes, whatever the kernel allows.
+    pub fn pipes() -> io::Result<Self> {
+        // One is made now, so that a process without free descriptors learns it early.
+        Ok(Self::Pipes(Mutex::new(vec![Pipe::new()?])))
+    }
+
+    /// The same, and where a sanitizer watches this process's memory it is told.
+    pub fn watched(self) -> Self {
+        if sanitizers::are_told() { Self::Watched(Box::new(self)) } else { self }
+    }
+
+    /// Copies `length` bytes. What is Transom's own, or shared, on both sides takes no system call.
+    ///
+    /// # Errors
+    ///
+    /// Which side could not be reached; some of the bytes may have been copied.
+    #[inline(always)]
+    pub fn copy(&self, to: Destination<'_>, from: Source<'_>, length: u64) -> Result<(), Fault> {
+        match (to.resolved(length), from.resolved(length)) {
+            (Destination::Own(to), Source::Own(from)) => own::copy(to, from, length),
+            (to, from) => self.copy_by_kernel(to, from, length),
+        }
+    }
+
+    /// Copies what this process does not have on both sides.
+    #[inline(never)]
+    fn copy_by_kernel(
+        &self,
+        to: Destination<'_>,
+        from: Source<'_>,
+        length: u64,
+    ) -> Result<(), Fault> {
+        if let Self::Watched(copier) = self {
+            return copier.copy_watched(to, from, length);
+        }
+        match (to, from) {
+            // Only the kernel can.
+            (Destination::Peer(..), _) if !matches!(self, Self::Kernel) => Err(Fault::Destination),
+            (_, Source::Peer(..)) if !matches!(self, Self::Kernel) => Err(Fault::Source),
+            (Destination::Peer(peer, to), from) => {
+                self.copy_to_peer(peer.pid, to, from.address(length)?, length)
+            }
+            (to, Source::Peer(peer, from)) => {
+                self.copy_from_peer(peer.pid, to.address(length)?, from, length)
+            }
+            (to, from) => self.copy_here(to.address(length)?, from.address(length)?, length),
+        }
+    }
+
+    /// The same, and a sanitizer is told.
+    fn copy_watched(
+        &self,
+        to: Destination<'_>,
+        from: Source<'_>,
+        length: u64,
+    ) -> Result<(), Fault> {
+        match (to, from) {
+            (Destination::Peer(..), _) => return Err(Fault::Destination),
+            (_, Source::Peer(..)) => return Err(Fault::Source),
+            _ => {}
+        }
+        if let Source::Program(from) = from {
+            sanitizers::begins(from, length, Access::Read);
+        }
+        if let Destination::Program(to) = to {
+            sanitizers::begins(to, length, Access::Write);
+        }
+        self.copy_by_kernel(to, from, length)?;
+        if let Destination::Program(to) = to {
+            sanitizers::have_written(to, length);
+        }
+        Ok(())
+    }
+
+    /// Has the kernel copy within this process.
+    fn copy_here(&self, to: u64, from: u64, length: u64) -> Result<(), Fault> {
+        match self {
+            Self::Kernel => {
+                let done = transfer(Direction::Write, this_process(), from, to, length);
+                if done.is_ok_and(|done| done == length) {
+                    return Ok(());
+                }
+                // Memory of devices (dma-bufs, say) can be reached by a program's own system calls
+                // only; and a pipe tells which side is missing.
+                match Pipe::new() {
+                    Ok(pipe) => pipe.copy(to, from, length),
+                    Err(_) if is_readable(from, length) => Err(Fault::Destination),
+                    Err(_) => Err(Fault::Source),
+                }
+            }
+            Self::Pipes(pipes) => {
+                let pipe = pipes.lock().pop().map_or_else(Pipe::new, Ok);
+                let pipe = pipe.map_err(|_| Fault::Source)?;
+                pipe.copy(to, from, length)?;
+                pipes.lock().push(pipe);
+                Ok(())
+            }
+            Self::Watched(copier) => copier.copy_here(to, from, length),
+        }
+    }
+
+    /// Copies pieces, one after the other, to memory of the program from `to` on.
+    pub fn copy_pieces(&self, to: u64, pieces: &[&[u8]]) -> Result<(), Fault> {
+        let whole: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if let to @ Destination::Own(_) = Destination::Program(to).resolved(whole) {
+            let mut done = 0;
+            return pieces.iter().try_for_each(|piece| {
+                let (to, length) = (to.behind(done), piece.len() as u64);
+                done += length;
+                self.copy(to, (*piece).into(), length)
+            });
+        }
+        let mut done = 0;
+        for group in pieces.chunks(MAX_SLICES) {
+            let length = group.iter().map(|piece| piece.len() as u64).sum();
+            let whole = matches!(self, Self::Kernel)
+                && transfer_slices(to + done, group).is_ok_and(|moved| moved == length);
+            if !whole {
+                let mut to = to + done;
+                for piece in group {
+                    let length = piece.len() as u64;
+                    self.copy(Destination::Program(to), (*piece).into(), length)?;
+                    to += length;
+                }
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Copies from memory of the program at `from` to ranges of `bytes`, one after the other.
+    pub fn copy_apart(
+        &self,
+        bytes: &mut [u8],
+        ranges: &[Range<usize>],
+        from: u64,
+    ) -> Result<(), Fault> {
+        let whole: u64 = ranges.iter().map(|range| range.len() as u64).sum();
+        if let Some(first) = find_here(from, whole) {
+            let mut from = first.as_ptr().cast_const();
+            return ranges.iter().try_for_each(|range| {
+                let length = range.len() as u64;
+                // SAFETY: as in `Side::resolved`; the ranges together are as long as what was found.
+                let part = unsafe { Readable::shared(from, length) };
+                from = from.wrapping_add(range.len());
+                self.copy((&mut bytes[range.clone()]).into(), Source::Own(part), length)
+            });
+        }
+        let mut done = 0;
+        for group in ranges.chunks(MAX_SLICES) {
+            let length = group.iter().map(|range| range.len() as u64).sum();
+            let whole = matches!(self, Self::Kernel)
+                && transfer_apart(bytes, group, from + done).is_ok_and(|moved| moved == length);
+            if !whole {
+                let mut from = from + done;
+                for range in group {
+                    let length = range.len() as u64;
+                    let to = &mut bytes[range.clone()];
+                    self.copy(to.into(), Source::Program(from), length)?;
+                    from += length;
+                }
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Copies from this process to memory of another; only [`Copier::Kernel`] can.
+    #[inline]
+    fn copy_to_peer(&self, pid: u32, to: u64, from: u64, length: u64) -> Result<(), Fault> {
+        match transfer(Direction::Write, pid, from, to, length) {
+            Ok(done) if done == length => Ok(()),
+            _ if is_readable(from, length) => Err(Fault::Destination),
+            _ => Err(Fault::Source),
+        }
+    }
+
+    /// Copies from memory of another process to this one; only [`Copier::Kernel`] can.
+    #[inline]
+    fn copy_from_peer(&self, pid: u32, to: u64, from: u64, length: u64) -> Result<(), Fault> {
+        match transfer(Direction::Read, pid, to, from, length) {
+            Ok(done) if done == length => Ok(()),
+            _ if is_peer_readable(pid, from, length) => Err(Fault::Destination),
+            _ => Err(Fault::Source),
+        }
+    }
+}
+
+/// Whether other processes of this user may copy from and to this one only if it says so: Yama in its
+/// restricted mode. In the modes above that no consent helps, and without Yama none is needed.
+pub fn needs_consent() -> bool {
+    let scope = std::fs::read("/proc/sys/kernel/yama/ptrace_scope");
+    scope.is_ok_and(|scope| scope.trim_ascii() == b"1")
+}
+
+/// Says once that data takes the slow way, what that costs, and what to do about it.
+pub fn say_slow(why: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        say(format_args!(
+            "{why}; private memory goes through rings in place of that, and a \
+             WRITE or READ waits for the process that it is for: microseconds while that process polls or sleeps, milliseconds \
+             a message if it looks at its memory on a busy processor. Copying directly needs \
+             kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \
+             profile that allows process_vm_readv and process_vm_writev"
+        ));
+    });
+}
+
+/// Lets the other processes of this user copy from and to this one. Yama asks for it where
+/// `kernel.yama.ptrace_scope` is 1, and it lets them trace this process as well, as they may everywhere
+/// else.
+pub fn consent() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+}
+
+/// Whether this process may copy from and to another one; `probe` is readable there.
+pub fn may_copy_with(pid: u32, probe: u64) -> bool {
+    let mut byte = 0_u8;
+    transfer(Direction::Read, pid, &raw mut byte as u64, probe, 1) == Ok(1)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// One call of `process_vm_readv` or `process_vm_writev`; the number of bytes moved.
+#[inline]
+fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) -> Result<u64, ()> {
+    let near = libc::iovec { iov_base: near as *mut _, iov_len: length as usize };
+    let far = libc::iovec { iov_base: far as *mut _, iov_len: length as usize };
+    // SAFETY: the kernel checks every address of both lists and answers EFAULT for what is not
+    // mapped or not allowed. The destination is program memory that a work request or a grant names,
+    // or memory owned by the caller; the program has given it up for such writes, and this process
+    // holds no Rust reference into it. Sanitizers would take a call by its name for one of the program's.
+    let done = unsafe {
+        let call = match direction {
+            Direction::Read => libc::SYS_process_vm_readv,
+            Direction::Write => libc::SYS_process_vm_writev,
+        };
+        libc::syscall(call, pid, &raw const near, 1_usize, &raw const far, 1_usize, 0_usize)
+    };
+    u64::try_from(done).map_err(|_| ())
+}
+
+/// Reads a word of a process by its PID, and stores it at an address of this one as well, if there is one: the word, and
+/// whether that is done. `None` if the word cannot be read.
+pub(crate) fn read_word(pid: u32, address: u64, landing: Option<u64>) -> Option<(u64, bool)> {
+    let mut word = 0_u64;
+    let vector = |first: u64| libc::iovec { iov_base: first as *mut _, iov_len: 8 };
+    let near = [vector(&raw mut word as u64), vector(landing.unwrap_or(0))];
+    let far = [vector(address); 2];
+    let count = if landing.is_some() { 2 } else { 1 };
+    // SAFETY: as in `transfer`; the word is this function's.
+    let done =
+        unsafe { libc::process_vm_readv(pid as i32, near.as_ptr(), count, far.as_ptr(), count, 0) };
+    (done >= 8).then_some((word, done == 16))
+}
+
+/// Writes a word of a process by its PID, unless the write has been revoked. `None` if the word cannot be written.
+pub(crate) fn write_word(pid: u32, address: u64, write: &Write) -> Option<Written> {
+    let far = libc::iovec { iov_base: address as *mut _, iov_len: 8 };
+    // SAFETY: as in `transfer`; the vector names the value beside it, or nothing.
+    match unsafe { libc::process_vm_writev(pid as i32, write.vector(), 1, &far, 1, 0) } {
+        8 => Some(Written::All),
+        0 => Some(Written::Nothing),
+        _ => None,
+    }
+}
+
+/// Most slices that one call writes.
+const MAX_SLICES: usize = 64;
+
+/// Writes at most [`MAX_SLICES`] slices in one call of `process_vm_writev`; the number of bytes moved.
+fn transfer_slices(to: u64, slices: &[&[u8]]) -> Result<u64, ()> {
+    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SLICES];
+    let mut length = 0;
+    for (vector, slice) in near.iter_mut().zip(slices) {
+        *vector = libc::iovec { iov_base: slice.as_ptr().cast_mut().cast(), iov_len: slice.len() };
+        length += slice.len();
+    }
+    let far = libc::iovec { iov_base: to as *mut _, iov_len: length };
+    let count = slices.len().min(MAX_SLICES) as u64;
+    // SAFETY: the slices are only read and live as long as the borrow; the kernel checks the
+    // destination, which is program memory that a grant names, as in `transfer`.
+    let done =
+        unsafe { libc::process_vm_writev(this_process() as i32, near.as_ptr(), count, &far, 1, 0) };
+    u64::try_from(done).map_err(|_| ())
+}
+
+/// Reads into at most [`MAX_SLICES`] ranges of `bytes` in one call of `process_vm_readv`; the number of
+/// bytes moved.
+fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Result<u64, ()> {
+    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SLICES];
+    let mut length = 0;
+    for (vector, range) in near.iter_mut().zip(ranges) {
+        let part = &mut bytes[range.clone()];
+        *vector = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
+        length += part.len();
+    }
+    let far = libc::iovec { iov_base: from as *mut _, iov_len: length };
+    let count = ranges.len().min(MAX_SLICES) as u64;
+    // SAFETY: the ranges lie in `bytes`, which this function borrows alone; the kernel checks the
+    // source, which is program memory that a grant names, as in `transfer`.
+    let done =
+        unsafe { libc::process_vm_readv(this_process() as i32, near.as_ptr(), count, &far, 1, 0) };
+    u64::try_from(done).map_err(|_| ())
+}
+
+/// Whether all pages of a range of this process can be read; asked after a copy has failed.
+fn is_readable(address: u64, length: u64) -> bool {
+    is_peer_readable(this_process(), address, length)
+}
+
+fn is_peer_readable(pid: u32, address: u64, length: u64) -> bool {
+    let size = page_size();
+    let Some(last) = address.checked_add(length.saturating_sub(1)) else { return false };
+    let pages = (address / size..=last / size).map(|page| (page * size).max(address));
+    let mut byte = 0_u8;
+    pages.into_iter().all(|at| transfer(Direction::Read, pid, &raw mut byte as u64, at, 1) == Ok(1))
+}
+
+impl Pipe {
+    fn new() -> io::Result<Self> {
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { read: descriptor::high(read), write: descriptor::high(write) })
+    }
+
+    /// Copies through the pipe; on an error the pipe may hold bytes and is to be dropped.
+    fn copy(&self, mut to: u64, mut from: u64, mut length: u64) -> Result<(), Fault> {
+        while length > 0 {
+            let step = length.min(PIPE_ROOM);
+            let written = self.push(from, step).ok_or(Fault::Source)?;
+            let mut read = 0;
+            while read < written {
+                read += self.pull(to + read, written - read).ok_or(Fault::Destination)?;
+            }
+            (to, from, length) = (to + written, from + written, length - written);
+        }
+        Ok(())
+    }
+
+    fn push(&self, from: u64, length: u64) -> Option<u64> {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.write.as_fd());
+        // SAFETY: the kernel checks the source range and answers EFAULT; it only reads it.
+        let done = unsafe { libc::syscall(libc::SYS_write, fd, from, length as usize) };
+        u64::try_from(done).ok().filter(|done| *done > 0)
+    }
+
+    fn pull(&self, to: u64, length: u64) -> Option<u64> {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.read.as_fd());
+        // SAFETY: the kernel checks the destination range and answers EFAULT; it is memory given up
+        // for such writes, as in `transfer`.
+        let done = unsafe { libc::syscall(libc::SYS_read, fd, to, length as usize) };
+        u64::try_from(done).ok().filter(|done| *done > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copiers() -> [Copier; 2] {
+        [Copier::best().unwrap(), Copier::pipes().unwrap()]
+    }
+
+    #[test]
+    fn bytes_arrive_whole() {
+        for copier in copiers() {
+            let from: Vec<u8> = (0..300_000_u32).map(|i| i as u8).collect();
+            let mut to = vec![0_u8; from.len()];
+            let (there, here) = (to.as_mut_ptr() as u64, from.as_ptr() as u64);
+            let length = from.len() as u64;
+            copier.copy(Destination::Program(there), Source::Program(here), length).unwrap();
+            assert!(to == from, "{copier:?}");
+            to.fill(0);
+            copier.copy((&mut *to).into(), (&*from).into(), length).unwrap();
+            assert!(to == from, "{copier:?}");
+        }
+    }
+
+    /// Rules: MR-40
+    #[test]
+    fn unmapped_memory_is_an_error_on_the_right_side() {
+        for copier in copiers() {
+            let mut buffer = [0_u8; 64];
+            let copied = copier.copy((&mut buffer[..]).into(), Source::Program(4096), 64);
+            assert_eq!(copied, Err(Fault::Source), "{copier:?}");
+            let copied = copier.copy(Destination::Program(4096), (&buffer[..]).into(), 64);
+            assert_eq!(copied, Err(Fault::Destination), "{copier:?}");
+        }
+    }
+}
