@@ -38,9 +38,13 @@ pub(crate) fn stderr() -> Page<anstream::Stderr> {
 }
 
 impl<W: Write> Page<W> {
-    #[cfg(test)]
     pub(crate) fn new(to: W, columns: usize) -> Self {
         Self { to, columns }
+    }
+
+    /// How many its lines have.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
     }
 
     /// A paragraph.

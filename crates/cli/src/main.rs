@@ -3,6 +3,7 @@
 
 mod bench;
 mod broken_pipe;
+mod check;
 mod clock;
 mod completions;
 mod demo;
@@ -10,12 +11,14 @@ mod devices;
 mod doctor;
 mod explain;
 mod failure;
+mod groups;
 mod layout;
 mod manual;
 mod packets;
 mod rdma;
 mod registered;
 mod run;
+mod sentence;
 mod talk;
 
 use clap::builder::StyledStr;
@@ -28,13 +31,14 @@ const EXAMPLES: &str = "\
 Examples:
   transom demo                         Watch a memory window granted, used, and revoked
   transom run -- ibv_devinfo -v        Run any RDMA program on the software device
+  transom check -- ./program           What does it do wrong? Mistakes, with the lines that make them
   transom explain                      Why was an access refused? The answers, newest first
 
 Exit status:
   0  it worked
   1  it failed; the message says what happened, to what, and what to do
   2  the command line was wrong
-  `transom run` exits as its program does.";
+  `transom run` exits as its program does. So does `transom check`, with 66 if something was found.";
 
 /// RDMA without the hardware: a device made of software, with memory windows
 #[derive(Parser)]
@@ -53,6 +57,7 @@ enum Command {
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
     Doctor(doctor::DoctorArgs),
+    Check(check::CheckArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -78,6 +83,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
@@ -91,7 +97,9 @@ fn main() -> ExitCode {
 
 /// The command line; ends the process if it is wrong, or asks for help.
 fn parsed() -> Arguments {
-    let matches = fitted(Arguments::command(), layout::columns(stdout())).get_matches();
+    let columns = layout::columns(stdout());
+    let command = groups::in_groups(Arguments::command(), columns);
+    let matches = fitted(command, columns).get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

@@ -19,12 +19,15 @@ mod watcher;
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use crate::layout;
+use parent::Signals;
+pub(crate) use parent::end_like;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use transom_ibverbs::DeviceName;
 use transom_system::environment::{DEVICE_NAME, MEMORY};
 use tree::Tree;
@@ -119,18 +122,25 @@ fn help() -> String {
     HELP.replace("{environment}", &environment::rows())
 }
 
-/// Run a program that uses RDMA, unchanged, on the software device.
+/// Run a program that uses RDMA, unchanged, on the software device
 #[derive(clap::Args)]
 #[command(after_help = help(), override_usage = "transom run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// If the program fails, say on standard error what was refused, as `transom explain` does
+    #[arg(long)]
+    explain: bool,
+}
+
+/// What is run, and on which device.
+#[derive(clap::Args)]
+pub(crate) struct ProgramArgs {
     #[command(flatten)]
     instruments: instruments::InstrumentArgs,
     /// Give the device another name, for programs that want an rxe0 or mlx5_0
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
-    /// If the program fails, say on standard error what was refused, as `transom explain` does
-    #[arg(long)]
-    explain: bool,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -143,24 +153,78 @@ pub(crate) struct RunArgs {
 
 /// Comes back only if it failed.
 pub(crate) fn run(args: &RunArgs) -> Result {
-    let [program, arguments @ ..] = &args.command[..] else {
-        return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
-    };
-    environment::check()?;
-    let verbs = locate::verbs()?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    let name = device_name(args)?;
-    command.env(DEVICE_NAME.name, name.to_string());
-    loader::lead(&verbs, &mut command);
+    let mut program = Program::prepare(&args.program)?;
+    if args.explain {
+        return explained::run(program);
+    }
+    let error = program.command.exec();
+    Err(not_run(&program.name, &error))
+}
+
+/// A program that finds our libraries and our device when it is started.
+pub(crate) struct Program {
+    /// As the user gave it.
+    pub(crate) name: OsString,
+    pub(crate) command: Command,
+}
+
+impl Program {
+    /// Makes it ready, and has somebody watch this process, which becomes the program or waits for it.
+    pub(crate) fn prepare(args: &ProgramArgs) -> Result<Self> {
+        let [program, arguments @ ..] = &args.command[..] else {
+            return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
+        };
+        environment::check()?;
+        let verbs = locate::verbs()?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let name = device_name(args)?;
+        command.env(DEVICE_NAME.name, name.to_string());
+        loader::lead(&verbs, &mut command);
+        lead_others(&mut command);
+        instruments::attach(&args.instruments, &mut command)?;
+        let watching = Watching::prepare(&mut command);
+        if let Err(problem) = show_files(&name, &mut command) {
+            // Few programs need them.
+            layout::warn(format_args!(
+                "the program will not find the device's files in /sys and /dev: {problem}"
+            ));
+        }
+        broken_pipe::leave_as_it_was(&mut command);
+        let watched = watching.and_then(|watching| watching.map_or(Ok(()), begin));
+        if let Err(problem) = watched {
+            layout::warn(format_args!(
+                "if the program is killed, its peers on other hosts will not be told: {problem}"
+            ));
+        }
+        Ok(Self { name: program.clone(), command })
+    }
+
+    /// Runs it as a child, until it has ended. Calls `look` each time `watched` has something to be read.
+    pub(crate) fn wait(
+        &mut self,
+        watched: Option<BorrowedFd<'_>>,
+        look: &mut dyn FnMut(),
+    ) -> Result<ExitStatus> {
+        let signals = Signals::block()?;
+        signals.leave_to(&mut self.command);
+        let child = self.command.spawn().map_err(|error| not_run(&self.name, &error))?;
+        let status = signals.wait_for(child.id() as libc::pid_t, watched, look);
+        signals.unblock();
+        Ok(status)
+    }
+}
+
+/// Has the loader find what else is ours, as far as it is there.
+fn lead_others(command: &mut Command) {
     match locate::connections() {
-        Ok(Some(connections)) => loader::lead_connections(&connections, &mut command),
+        Ok(Some(connections)) => loader::lead_connections(&connections, command),
         Ok(None) => {}
         Err(problem) => {
             layout::warn(format_args!("the program cannot connect by rdma_cm: {problem}"));
         }
     }
-    if let Err(problem) = share_allocations(&mut command) {
+    if let Err(problem) = share_allocations(command) {
         layout::warn(format_args!("the program's allocations will be private memory: {problem}"));
     }
     match locate::command(RDMA) {
@@ -174,25 +238,6 @@ pub(crate) fn run(args: &RunArgs) -> Result {
             layout::warn(format_args!("`rdma` will not show the device: {problem}"));
         }
     }
-    instruments::attach(&args.instruments, &mut command)?;
-    let watching = Watching::prepare(&mut command);
-    if let Err(problem) = show_files(&name, &mut command) {
-        // Few programs need them.
-        layout::warn(format_args!(
-            "the program will not find the device's files in /sys and /dev: {problem}"
-        ));
-    }
-    broken_pipe::leave_as_it_was(&mut command);
-    let watched = watching.and_then(|watching| watching.map_or(Ok(()), begin));
-    if let Err(problem) = watched {
-        layout::warn(format_args!(
-            "if the program is killed, its peers on other hosts will not be told: {problem}"
-        ));
-    }
-    if args.explain {
-        return explained::run(program, &mut command);
-    }
-    Err(not_run(program, &command.exec()))
 }
 
 /// Has somebody watch the program, and comes back in the process that becomes it.
@@ -201,7 +246,7 @@ fn begin(watching: Watching) -> io::Result<()> {
 }
 
 /// What the device is to be called: as the option says, or else the environment.
-fn device_name(args: &RunArgs) -> Result<DeviceName> {
+fn device_name(args: &ProgramArgs) -> Result<DeviceName> {
     let chosen = || DeviceName::chosen().cloned();
     args.device_name
         .clone()

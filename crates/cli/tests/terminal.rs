@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
 
 /// Commands whose output is for people.
-const HELP: [&[&str]; 12] = [
+const HELP: [&[&str]; 14] = [
     &["--help"],
     &["-h"],
     &["demo", "--help"],
@@ -16,6 +16,8 @@ const HELP: [&[&str]; 12] = [
     &["run", "--help"],
     &["explain", "--help"],
     &["explain", "-h"],
+    &["check", "--help"],
+    &["check", "-h"],
     &["doctor", "--help"],
     &["bench", "--help"],
     &["completions", "--help"],

@@ -34,6 +34,11 @@ impl Checked {
         Self { scratch, source, binary, libraries: library(tmp).to_owned() }
     }
 
+    /// The program.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// What is found when the program is run with these arguments.
     pub fn run(&self, arguments: &[&str]) -> Vec<Finding> {
         let directory = self.scratch.path().join(arguments.join("-"));

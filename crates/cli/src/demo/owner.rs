@@ -47,7 +47,8 @@ pub(crate) fn run() -> Result {
 
     guest.dismiss()?;
     say.plain("\nEvery granted access worked, and no other did.")?;
-    say.plain("Both refusals are on record with all their numbers. See them: `transom explain`")
+    say.plain("Both refusals are on record with all their numbers. See them: `transom explain`")?;
+    say.plain("What does your own program do wrong? Ask: `transom check -- PROGRAM`")
 }
 
 /// The guest reads past the end of the window.

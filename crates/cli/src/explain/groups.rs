@@ -5,6 +5,7 @@ use super::who;
 use crate::clock::{self, Ago};
 use crate::failure::Result;
 use crate::layout::Page;
+use crate::sentence::without_numbers;
 use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use transom_system::registry::Record;
@@ -38,13 +39,6 @@ fn kind(refused: &Refused) -> String {
             format!("{of:?} {:?}", (record.fault, record.code, ends))
         }
     }
-}
-
-/// A sentence without its numbers, which begin with a digit as no other word does.
-fn without_numbers(sentence: &str) -> String {
-    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let words = sentence.split_inclusive(|letter| !is_part(letter));
-    words.filter(|word| !word.starts_with(|letter: char| letter.is_ascii_digit())).collect()
 }
 
 /// The groups of refusals that are newest first, in the order of their newest.

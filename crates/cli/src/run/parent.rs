@@ -9,6 +9,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::ptr::null_mut;
 
+use rustix::event::{PollFd, PollFlags, poll};
+
 /// The signals of this process, which are read instead of taking effect.
 pub(super) struct Signals {
     descriptor: OwnedFd,
@@ -58,6 +60,29 @@ impl Signals {
     /// Readable when one has come, that of a child's end among them.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+
+    /// Waits until a child has ended, and hands it the signals that come. Calls `look` each time `watched` has something
+    /// to be read.
+    pub(super) fn wait_for(
+        &self,
+        program: libc::pid_t,
+        watched: Option<BorrowedFd<'_>>,
+        look: &mut dyn FnMut(),
+    ) -> ExitStatus {
+        loop {
+            self.forward(program);
+            if let Some(status) = reap(program) {
+                return status;
+            }
+            let all = [self.descriptor()].into_iter().chain(watched);
+            let mut all: Vec<_> =
+                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            let _ = poll(&mut all, None);
+            if all.get(1).is_some_and(|watched| !watched.revents().is_empty()) {
+                look();
+            }
+        }
     }
 
     /// Hands on what somebody has sent to this process.
@@ -115,7 +140,7 @@ pub(super) fn is_first() -> bool {
 }
 
 /// Ends as the program has. The first process of a namespace cannot end by a signal of its own.
-pub(super) fn end_like(status: ExitStatus) -> ! {
+pub(crate) fn end_like(status: ExitStatus) -> ! {
     if let (Some(signal), false) = (status.signal(), is_first()) {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: this process ends here, and has no handlers. The set is this call's own.

@@ -20,7 +20,7 @@ fn parents() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Does something in the first of them that allows it; else why none does.
-pub(super) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result<T, String> {
+pub(crate) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut problems = Vec::new();
     for parent in parents() {
         match act(&parent) {
@@ -32,7 +32,7 @@ pub(super) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result
 }
 
 /// The directory of this name in the private directory below `parent`, by its real path; made if need be.
-pub(super) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
+pub(crate) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let parent = Trusted::this_user_and_root().real_path(parent)?;
     let ours = parent.join(format!("{PREFIX}{user}"));

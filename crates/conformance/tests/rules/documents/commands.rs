@@ -32,18 +32,17 @@ const PAGES: [&str; 6] = [
 ];
 
 /// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
-/// by them and by `./test`; what is for those who have a crate of it, when it is published; of sanitizers by the tests
-/// of theirs.
+/// by them and by `./test`; what is for those who have a crate of it, when it is published.
 const OTHER_PAGES: [&str; 11] = [
     "CONTRIBUTING.md",
     "crates/cli/README.md",
+    "docs/check.md",
     "docs/ci.md",
     "docs/contributing/documents.md",
     "docs/contributing/releases.md",
     "docs/contributing/rules.md",
     "docs/contributing/tests.md",
     "docs/contributing/unsafe.md",
-    "docs/sanitizers.md",
     "fuzz/README.md",
     "spec/costs.md",
 ];

@@ -1,0 +1,241 @@
+//! Which findings the user wants to see, and how grave they are taken.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use transom_check::{Gravity, Kind};
+
+use super::symbols::Place;
+use crate::failure::{Failure, Result};
+
+/// Kinds of objects that are still there when a program ends (`--leaks`).
+const LEAKS: [&str; 1] = ["left-at-exit"];
+
+#[derive(clap::Args)]
+pub(super) struct ChoiceArgs {
+    /// Look only for these kinds; docs/check.md lists them
+    #[arg(
+        long,
+        value_name = "KIND,KIND",
+        value_delimiter = ',',
+        value_parser = kind(),
+        hide_possible_values = true
+    )]
+    kinds: Vec<Kind>,
+    /// Do not look for these kinds
+    #[arg(
+        long,
+        value_name = "KIND,KIND",
+        value_delimiter = ',',
+        value_parser = kind(),
+        hide_possible_values = true
+    )]
+    without: Vec<Kind>,
+    /// Take objects for findings that the program leaves open when it ends
+    #[arg(long)]
+    leaks: bool,
+    /// Take all notes for findings
+    #[arg(long)]
+    notes_are_findings: bool,
+    /// Do not show what a line of FILE matches; see below
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    suppressions: Option<PathBuf>,
+}
+
+/// Reads the name of a kind. For a wrong one, clap names the nearest.
+pub(super) fn kind() -> impl TypedValueParser<Value = Kind> {
+    let names = Kind::ALL.iter().map(|kind| kind.name());
+    PossibleValuesParser::new(names).try_map(|name| Kind::named(&name).ok_or("there is none"))
+}
+
+/// What the user wants.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// All if empty.
+    kinds: Vec<Kind>,
+    without: Vec<Kind>,
+    leaks: bool,
+    notes_are_findings: bool,
+    suppressions: Vec<Suppression>,
+}
+
+impl Choice {
+    pub(super) fn of(args: &ChoiceArgs) -> Result<Self> {
+        let suppressions = args.suppressions.as_deref().map_or(Ok(Vec::new()), read)?;
+        Ok(Self {
+            kinds: args.kinds.clone(),
+            without: args.without.clone(),
+            leaks: args.leaks,
+            notes_are_findings: args.notes_are_findings,
+            suppressions,
+        })
+    }
+
+    pub(super) fn wants(&self, kind: Kind) -> bool {
+        let is_asked_for = self.kinds.is_empty() || self.kinds.contains(&kind);
+        is_asked_for && !self.without.contains(&kind)
+    }
+
+    pub(super) fn gravity(&self, kind: Kind) -> Gravity {
+        let is_leak = self.leaks && LEAKS.contains(&kind.name());
+        if self.notes_are_findings || is_leak { Gravity::Finding } else { kind.gravity() }
+    }
+
+    /// Whether a finding of this kind is suppressed that has these callers.
+    pub(super) fn suppresses<'a>(
+        &self,
+        kind: Kind,
+        callers: impl Iterator<Item = &'a Place> + Clone,
+    ) -> bool {
+        self.suppressions.iter().any(|it| it.matches(kind, callers.clone()))
+    }
+
+    /// All kinds that are findings if they are found.
+    pub(super) fn kinds_of_findings(&self) -> impl Iterator<Item = Kind> {
+        let kinds = Kind::ALL.iter().copied().filter(|kind| self.wants(*kind));
+        kinds.filter(|kind| self.gravity(*kind) == Gravity::Finding)
+    }
+}
+
+/// A line of a file of suppressions.
+#[derive(Debug, PartialEq, Eq)]
+struct Suppression {
+    /// Any if none.
+    kind: Option<Kind>,
+    /// The name of a function, program or library, with `*` for anything.
+    pattern: String,
+}
+
+impl Suppression {
+    /// None if there is nothing on the line.
+    fn parse(line: &str) -> std::result::Result<Option<Self>, String> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(None);
+        }
+        let (name, pattern) = line.split_once(char::is_whitespace).ok_or_else(|| {
+            format!("{line:?} is no kind and function; write them with a space between, or `*`")
+        })?;
+        let kind = match name {
+            "*" => None,
+            name => Some(Kind::named(name).ok_or_else(|| unknown(name))?),
+        };
+        Ok(Some(Self { kind, pattern: pattern.trim().to_owned() }))
+    }
+
+    fn matches<'a>(&self, kind: Kind, mut callers: impl Iterator<Item = &'a Place>) -> bool {
+        let is_named = |place: &Place| {
+            let function = place.function.as_deref().unwrap_or_default();
+            [function, place.module_name(), &place.module]
+                .into_iter()
+                .any(|name| !name.is_empty() && matches(&self.pattern, name))
+        };
+        self.kind.is_none_or(|it| it == kind) && (self.pattern == "*" || callers.any(is_named))
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let likeness = |kind: &Kind| strsim::jaro(kind.name(), name);
+    let nearest = Kind::ALL.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    let nearest = nearest.map_or(String::new(), |kind| format!("; did you mean {}?", kind.name()));
+    format!("there is no kind {name}{nearest}")
+}
+
+fn read(file: &Path) -> Result<Vec<Suppression>> {
+    let name = file.display();
+    let text = fs::read_to_string(file).map_err(|error| {
+        Failure::with_status(2, format_args!("cannot read the suppressions in {name}: {error}"))
+    })?;
+    let mut suppressions = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let parsed = Suppression::parse(line).map_err(|problem| {
+            Failure::with_status(2, format_args!("{name}, line {}: {problem}", index + 1))
+        })?;
+        suppressions.extend(parsed);
+    }
+    Ok(suppressions)
+}
+
+/// Whether a name is as a pattern says, in which each `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let Some((middle, last)) = rest.rsplit_once('*') else { return name.ends_with(rest) };
+    for part in middle.split('*') {
+        // The first place will do: what follows has the most room then.
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::found;
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name) in [
+            ("finish", "finish"),
+            ("*", "finish"),
+            ("fin*", "finish"),
+            ("*ish", "finish"),
+            ("f*i*h", "finish"),
+            ("*lib*.so*", "/usr/lib/libucp.so.0"),
+            ("f**h", "finish"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("fin", "finish"), ("f*x*h", "finish"), ("finish*h", "finish")] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_suppression_names_a_kind_and_a_function_or_library_of_any_caller() {
+        let found = found();
+        let is = |line: &str| {
+            Suppression::parse(line).unwrap().unwrap().matches(found.kind, found.places())
+        };
+        let kind = found.kind.name();
+        for line in ["finish", "serve", "server", "/opt/serv*", "*", "post_*"] {
+            assert!(is(&format!("{kind}   {line} ")) && is(&format!("* {line}")), "{line}");
+        }
+        let other = Kind::ALL.iter().find(|it| **it != found.kind).unwrap().name();
+        assert!(!is(&format!("{other} finish")) && !is("* client"));
+    }
+
+    #[test]
+    fn a_wrong_line_of_suppressions_is_told_with_what_is_meant() {
+        for line in ["", "  ", "# work-lost finish"] {
+            assert_eq!(Suppression::parse(line), Ok(None));
+        }
+        let error = Suppression::parse("work-lots finish").unwrap_err();
+        assert_eq!(error, "there is no kind work-lots; did you mean work-lost?");
+        assert!(Suppression::parse("work-lost").unwrap_err().contains("a space between"));
+    }
+
+    #[test]
+    fn kinds_are_chosen() {
+        let [one, two] = [Kind::ALL[0], Kind::ALL[1]];
+        let only = Choice { kinds: vec![one], ..Choice::default() };
+        assert!(only.wants(one) && !only.wants(two));
+        let without = Choice { without: vec![one], ..Choice::default() };
+        assert!(!without.wants(one) && without.wants(two));
+        assert!(!without.kinds_of_findings().any(|kind| kind == one));
+    }
+
+    #[test]
+    fn notes_are_findings_if_that_is_wanted() {
+        let strict = Choice { notes_are_findings: true, ..Choice::default() };
+        assert!(Kind::ALL.iter().all(|kind| strict.gravity(*kind) == Gravity::Finding));
+        assert!(Kind::ALL.iter().all(|kind| Choice::default().gravity(*kind) == kind.gravity()));
+    }
+
+    #[test]
+    fn leaks_are_kinds() {
+        assert!(LEAKS.iter().all(|name| Kind::named(name).is_some()));
+    }
+}

@@ -1,0 +1,165 @@
+//! What was found in all processes: the same mistake once, with how often it was.
+
+use transom_check::record::{Finding, Record, Site};
+use transom_check::{Gravity, Kind};
+
+use super::choice::Choice;
+use super::symbols::{Place, Symbols};
+use crate::sentence::without_numbers;
+
+/// A process that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// The path of its program.
+    pub(super) program: String,
+}
+
+impl Process {
+    /// The name of its program.
+    pub(super) fn name(&self) -> &str {
+        self.program.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// A mistake, or a note.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    /// As the user wants it to be taken.
+    pub(super) gravity: Gravity,
+    /// What happened, to what: one sentence.
+    pub(super) says: String,
+    /// How often, in all processes.
+    pub(super) count: u64,
+    pub(super) processes: Vec<Process>,
+    pub(super) calls: Vec<Call>,
+    /// What two of them have in common that are told as one.
+    identity: String,
+}
+
+/// A call that a finding is about.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// What happened there, such as "destroyed here".
+    pub(super) what: String,
+    pub(super) thread: u32,
+    /// The callers, the innermost first.
+    pub(super) places: Vec<Place>,
+}
+
+impl Found {
+    /// What it is known by, while the program runs.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The callers in all its calls.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> + Clone {
+        self.calls.iter().flat_map(|call| &call.places)
+    }
+}
+
+/// All that the processes have written.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// The gravest first.
+    pub(super) all: Vec<Found>,
+    /// How many more the user's list has suppressed.
+    pub(super) suppressed: usize,
+    /// The processes that opened a device.
+    pub(super) opened: usize,
+}
+
+impl Findings {
+    /// Those in the files of the processes, which the user wants to see.
+    pub(super) fn of(files: Vec<Vec<Record>>, choice: &Choice, symbols: &mut Symbols) -> Self {
+        let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
+        let mut all: Vec<Found> = Vec::new();
+        for records in files {
+            for (process, finding, count) in findings_of(records) {
+                if choice.wants(finding.kind) {
+                    join(&mut all, process, finding, count, choice, symbols);
+                }
+            }
+        }
+        let before = all.len();
+        all.retain(|found| !choice.suppresses(found.kind, found.places()));
+        let suppressed = before - all.len();
+        // Of one kind, what came first stays first.
+        all.sort_by_key(|found| (found.gravity, found.kind));
+        Self { all, suppressed, opened }
+    }
+
+    pub(super) fn with(&self, gravity: Gravity) -> impl Iterator<Item = &Found> {
+        self.all.iter().filter(move |found| found.gravity == gravity)
+    }
+}
+
+/// The findings in a process's file, each with how often it has come.
+fn findings_of(records: Vec<Record>) -> Vec<(Process, Finding, u64)> {
+    let mut process = Process { pid: 0, program: String::new() };
+    let mut findings: Vec<(Process, Finding, u64)> = Vec::new();
+    for record in records {
+        match record {
+            Record::Process { pid, program } => process = Process { pid, program },
+            Record::Opened => {}
+            Record::Finding(finding) => findings.push((process.clone(), finding, 1)),
+            Record::Again { number, count } => {
+                let newest = findings.iter_mut().rev().find(|(_, it, _)| it.number == number);
+                if let Some((_, _, known)) = newest {
+                    *known = count.max(*known);
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Adds a finding to those that are known, or to the one that is the same.
+fn join(
+    all: &mut Vec<Found>,
+    process: Process,
+    finding: Finding,
+    count: u64,
+    choice: &Choice,
+    symbols: &mut Symbols,
+) {
+    let identity = identity(&finding);
+    if let Some(found) = all.iter_mut().find(|found| found.identity == identity) {
+        found.count = found.count.saturating_add(count);
+        if !found.processes.contains(&process) {
+            found.processes.push(process);
+        }
+        return;
+    }
+    let Finding { kind, says, sites, .. } = finding;
+    let mut call = |site: Site| Call {
+        what: site.what,
+        thread: site.thread,
+        places: site.frames.iter().flat_map(|frame| symbols.places(frame)).collect(),
+    };
+    let calls = sites.into_iter().map(&mut call).collect();
+    let gravity = choice.gravity(kind);
+    all.push(Found { kind, gravity, says, count, processes: vec![process], calls, identity });
+}
+
+/// What is the same of two findings that are told as one: not the numbers in what is said, nor the threads.
+fn identity(finding: &Finding) -> String {
+    let sites = finding.sites.iter();
+    let sites: Vec<_> = sites.map(|it| (without_numbers(&it.what), &it.frames)).collect();
+    format!("{} {} {sites:?}", finding.kind.name(), without_numbers(&finding.says))
+}
+
+/// The kinds of these, the gravest first, with how many there are of each.
+pub(super) fn kinds<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<(Kind, usize)> {
+    let mut kinds: Vec<(Kind, usize)> = Vec::new();
+    for found in found {
+        match kinds.iter_mut().find(|(kind, _)| *kind == found.kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((found.kind, 1)),
+        }
+    }
+    kinds.sort();
+    kinds
+}

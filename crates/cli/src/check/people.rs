@@ -1,0 +1,384 @@
+//! Findings for people, as rustc shows errors: a sentence, the lines of source code, and what to do.
+
+use std::collections::HashMap;
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anstyle::{AnsiColor, Style};
+use transom_check::Gravity;
+
+use super::found::{Call, Findings, Found, Process, kinds};
+use super::shown;
+use super::symbols::{Place, Source};
+use crate::layout::Page;
+use crate::sentence::counted;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const NOTE: Style = AnsiColor::Cyan.on_default().bold();
+const FRAME: Style = AnsiColor::Blue.on_default().bold();
+const BOLD: Style = Style::new().bold();
+
+/// Longer files are not source code.
+const LONGEST_SOURCE: u64 = 16 << 20;
+/// How many processes are named, and notes of a kind shown.
+const NAMED: usize = 4;
+/// A label that would begin further to the right has a line of its own.
+const ROOM: usize = 28;
+
+/// Shows findings, with the lines of source code that they are about.
+pub(super) struct Reporter {
+    /// Files below it are named from there.
+    from: PathBuf,
+    sources: HashMap<PathBuf, Option<Vec<String>>>,
+}
+
+impl Reporter {
+    pub(super) fn new() -> Self {
+        Self::from(env::current_dir().unwrap_or_default())
+    }
+
+    fn from(from: PathBuf) -> Self {
+        Self { from, sources: HashMap::new() }
+    }
+
+    /// A finding with all that there is to say.
+    pub(super) fn finding(&mut self, out: &mut Page<impl Write>, found: &Found) -> io::Result<()> {
+        let (style, word) = match found.gravity {
+            Gravity::Finding => (ERROR, "error"),
+            Gravity::Note => (NOTE, "note"),
+        };
+        let kind = found.kind.name();
+        let says = &found.says;
+        out.text(format_args!("{style}{word}[{kind}]{style:#}{BOLD}: {says}{BOLD:#}"))?;
+        let lines = found.calls.iter().filter_map(shown::source).map(|(_, source)| source.line);
+        let gutter = lines.max().map_or(1, |line| line.to_string().len());
+        let first = found.calls.first().map(|call| call.thread);
+        let is_one_thread = found.calls.iter().all(|call| Some(call.thread) == first);
+        for (index, call) in found.calls.iter().enumerate() {
+            let style = if index == 0 { style } else { FRAME };
+            self.call(out, call, gutter, style, is_one_thread)?;
+        }
+        let aside = format!("{:gutter$} {FRAME}={FRAME:#} ", "");
+        out.item(&aside, who(found))?;
+        out.item(&aside, format_args!("{BOLD}help{BOLD:#}: {}", found.kind.instead()))?;
+        let (rule, man) = (found.kind.rule(), found.kind.man());
+        out.item(&aside, format_args!("rule {rule}; {man}"))?;
+        out.item(&aside, format_args!("more: `transom check --explain {kind}`"))?;
+        writeln!(out.to)
+    }
+
+    fn call(
+        &mut self,
+        out: &mut Page<impl Write>,
+        call: &Call,
+        gutter: usize,
+        style: Style,
+        is_one_thread: bool,
+    ) -> io::Result<()> {
+        let places = shown::places(call);
+        let thread = match is_one_thread {
+            true => String::new(),
+            false => format!(" (thread {})", call.thread),
+        };
+        let from = self.from.clone();
+        let named = |place: &Place| shown::place(place, &from);
+        let first = places.first().map_or("a place that is not known".into(), |it| named(it));
+        let arrow = format!("{:gutter$}{FRAME}-->{FRAME:#} ", "");
+        out.item(arrow, format_args!("{first}{thread}"))?;
+        let bar = format!("{:gutter$} {FRAME}|{FRAME:#} ", "");
+        let source = places.first().filter(|place| shown::has_user_source(place));
+        let source = source.and_then(|place| place.source.as_ref());
+        match source.and_then(|source| Some((source, self.line(source)?))) {
+            Some((source, line)) => {
+                let excerpt = Excerpt::of(&line, source.column);
+                excerpt.print(out, source.line, gutter, style, &call.what)?;
+            }
+            None => out.item(&bar, format_args!("{style}{}{style:#}", call.what))?,
+        }
+        for caller in places.iter().skip(1) {
+            out.item(&bar, format_args!("called from {}", named(caller)))?;
+        }
+        Ok(())
+    }
+
+    /// The text of a line, if the file can be read.
+    fn line(&mut self, source: &Source) -> Option<String> {
+        let lines = self.sources.entry(source.file.clone()).or_insert_with(|| lines(&source.file));
+        let index = usize::try_from(source.line).ok()?.checked_sub(1)?;
+        lines.as_ref()?.get(index).filter(|line| !line.trim().is_empty()).cloned()
+    }
+
+    /// The notes, in short.
+    pub(super) fn notes(&self, out: &mut Page<impl Write>, findings: &Findings) -> io::Result<()> {
+        let notes: Vec<_> = findings.with(Gravity::Note).collect();
+        for (kind, count) in kinds(notes.iter().copied()) {
+            let name = kind.name();
+            let title = kind.title();
+            out.text(format_args!("{NOTE}note[{name}]{NOTE:#}{BOLD}: {title}{BOLD:#}"))?;
+            for note in notes.iter().filter(|note| note.kind == kind).take(NAMED) {
+                let place =
+                    note.calls.first().and_then(|call| shown::places(call).first().copied());
+                let place = place.map_or(String::new(), |place| {
+                    format!(", at {}", shown::place(place, &self.from))
+                });
+                let says = note.says.trim_end_matches('.');
+                out.item("  ", format_args!("{says}{place}"))?;
+            }
+            if count > NAMED {
+                out.item("  ", format_args!("{} more; --json has all", count - NAMED))?;
+            }
+        }
+        if !notes.is_empty() {
+            writeln!(out.to)?;
+        }
+        Ok(())
+    }
+}
+
+fn lines(file: &Path) -> Option<Vec<String>> {
+    let about = fs::metadata(file).ok()?;
+    if !about.is_file() || about.len() > LONGEST_SOURCE {
+        return None;
+    }
+    let text = fs::read(file).ok()?;
+    Some(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+}
+
+/// A line of source code without what is before it, and what of it is meant.
+struct Excerpt {
+    text: String,
+    start: usize,
+    length: usize,
+}
+
+impl Excerpt {
+    /// `column` is where the call begins, if that is known: its name is meant. Else the whole line is.
+    fn of(line: &str, column: Option<u32>) -> Self {
+        let plain = |letter: char| match letter {
+            '\t' => ' ',
+            // A terminal would obey.
+            letter if letter.is_control() => '?',
+            letter => letter,
+        };
+        let text: String = line.trim().chars().map(plain).collect();
+        let whole = Self { start: 0, length: text.chars().count(), text };
+        let indent = line.len() - line.trim_start().len();
+        let is_name = |letter: &char| letter.is_alphanumeric() || *letter == '_';
+        // Compilers count bytes.
+        let start = column.and_then(|column| usize::try_from(column).ok()?.checked_sub(1));
+        let before = start.and_then(|start| line.get(indent..start));
+        let Some(start) = before.map(|before| before.chars().count()) else { return whole };
+        match whole.text.chars().skip(start).take_while(is_name).count() {
+            0 => whole,
+            length => Self { start, length, ..whole },
+        }
+    }
+
+    fn print(
+        &self,
+        out: &mut Page<impl Write>,
+        number: u32,
+        gutter: usize,
+        style: Style,
+        what: &str,
+    ) -> io::Result<()> {
+        let bar = format!("{:gutter$} {FRAME}|{FRAME:#} ", "");
+        let columns = out.columns().saturating_sub(gutter + 3);
+        let mut text: String = self.text.chars().take(columns).collect();
+        if text.len() < self.text.len() {
+            text.pop();
+            text.push('…');
+        }
+        writeln!(out.to, "{FRAME}{number:gutter$} |{FRAME:#} {text}")?;
+        let end = self.start + self.length;
+        if end > columns {
+            return out.item(&bar, format_args!("{style}{what}{style:#}"));
+        }
+        let (spaces, marks) = (self.start, "^".repeat(self.length));
+        if end + ROOM <= columns || end + 1 + what.chars().count() <= columns {
+            let first = format!("{bar}{:spaces$}{style}{marks}{style:#} ", "");
+            return out.item(first, format_args!("{style}{what}{style:#}"));
+        }
+        writeln!(out.to, "{bar}{:spaces$}{style}{marks}{style:#}", "")?;
+        out.item(&bar, format_args!("{style}{what}{style:#}"))
+    }
+}
+
+/// In which processes, and how often.
+fn who(found: &Found) -> String {
+    let times = match found.count {
+        1 => String::new(),
+        count => format!("{count} times "),
+    };
+    let named = |it: &Process| format!("{} (process {})", it.name(), it.pid);
+    let all: Vec<_> = found.processes.iter().take(NAMED).map(named).collect();
+    match found.processes.len().saturating_sub(NAMED) {
+        0 => format!("{times}in {}", all.join(", ")),
+        more => format!("{times}in {} and {more} more processes", all.join(", ")),
+    }
+}
+
+/// All in one sentence.
+pub(super) fn summary(findings: &Findings) -> String {
+    let Findings { opened, suppressed, .. } = findings;
+    let found: Vec<_> = findings.with(Gravity::Finding).collect();
+    let mut processes: Vec<_> = found.iter().flat_map(|it| &it.processes).collect();
+    processes.sort_by_key(|process| (process.pid, &process.program));
+    processes.dedup();
+    let mut summary = match found.len() {
+        0 if *opened == 0 => "No process opened a device, so nothing was checked".to_owned(),
+        0 => {
+            let opened = counted(*opened, "process that opened", "processes that opened");
+            format!("Nothing found in {opened} a device")
+        }
+        count => format!(
+            "{} of {} in {}",
+            counted(count, "finding", "findings"),
+            counted(kinds(found.iter().copied()).len(), "kind", "kinds"),
+            counted(processes.len(), "process", "processes")
+        ),
+    };
+    let notes = findings.with(Gravity::Note).count();
+    if notes > 0 {
+        let _ = write!(summary, "; {}", counted(notes, "note", "notes"));
+    }
+    if *suppressed > 0 {
+        let _ = write!(summary, "; {suppressed} suppressed");
+    }
+    summary + "."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::found;
+    use super::*;
+    use crate::run::scratch::Scratch;
+    use anstream::adapter::strip_str;
+    use transom_check::Kind;
+
+    fn printed(reporter: &mut Reporter, found: &Found) -> String {
+        let mut out = Page::new(Vec::new(), 80);
+        reporter.finding(&mut out, found).unwrap();
+        strip_str(std::str::from_utf8(&out.to).unwrap()).to_string()
+    }
+
+    /// Source code of so many lines, with these among them.
+    fn source(scratch: &Scratch, lines: &[(usize, &str)]) -> PathBuf {
+        let line = |number| lines.iter().find(|(at, _)| *at == number).map_or("", |(_, it)| it);
+        let text: Vec<_> = (1..=100).map(line).collect();
+        let path = scratch.0.join("server.c");
+        fs::write(&path, text.join("\n")).unwrap();
+        path
+    }
+
+    fn in_file(mut found: Found, path: &Path) -> Found {
+        for place in found.calls.iter_mut().flat_map(|call| &mut call.places) {
+            place.source.as_mut().unwrap().file = path.to_owned();
+        }
+        found
+    }
+
+    #[test]
+    fn a_finding_shows_the_lines_of_its_calls_and_what_to_do() {
+        let scratch = Scratch::new("people-source");
+        let lines = [(83, "    ibv_destroy_qp(qp);"), (71, "\tif (ibv_post_send(qp, &wr, &bad))")];
+        let path = source(&scratch, &lines);
+        let mut found = in_file(found(), &path);
+        // Of the tab, `if`, a space and the bracket.
+        found.calls[1].places[0].source.as_mut().unwrap().column = Some(6);
+        let text = printed(&mut Reporter::from(scratch.0.clone()), &found);
+        let expected = "\
+error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
+  --> server.c:83 in finish
+83 | ibv_destroy_qp(qp);
+   | ^^^^^^^^^^^^^^ destroyed here
+   | called from server.c:91 in main
+  --> server.c:71 in post_reply
+71 | if (ibv_post_send(qp, &wr, &bad))
+   |     ^^^^^^^^^^^^^ posted here
+   | called from server.c:44 in serve
+   = 3 times in server (process 4711)
+   = help: ";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.ends_with("   = more: `transom check --explain work-lost`\n\n"), "{text}");
+    }
+
+    #[test]
+    fn lines_that_are_not_there_are_left_out_and_threads_are_told_apart() {
+        let mut found = found();
+        found.calls[1].thread = 4712;
+        let text = printed(&mut Reporter::from("/src".into()), &found);
+        let expected =
+            "  --> server.c:83 in finish (thread 4711)\n   | destroyed here\n   | called";
+        assert!(text.contains(expected) && text.contains("post_reply (thread 4712)"), "{text}");
+        found.calls[0].places.clear();
+        let text = printed(&mut Reporter::from("/src".into()), &found);
+        assert!(text.contains("--> a place that is not known (thread 4711)\n"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let scratch = Scratch::new("people-width");
+        let long = format!("    if (ready) {:60}ibv_destroy_qp(a, \"{}\");", "", "x".repeat(200));
+        let path = source(&scratch, &[(83, &long), (71, &long)]);
+        for kind in Kind::ALL {
+            for column in [None, Some(1), Some(76), Some(300)] {
+                let mut found = in_file(found(), &path);
+                found.kind = *kind;
+                found.says = "a sentence with many words ".repeat(12);
+                found.processes = (0..50)
+                    .map(|pid| Process { pid, program: "/usr/lib/a/program/of/some/length".into() })
+                    .collect();
+                found.calls[0].what = "what is said of this call ".repeat(9);
+                for place in found.calls.iter_mut().flat_map(|call| &mut call.places) {
+                    place.source.as_mut().unwrap().column = column;
+                }
+                let text = printed(&mut Reporter::from(scratch.0.clone()), &found);
+                for line in text.lines() {
+                    assert!(line.chars().count() <= 80, "{line}\n{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_printed() {
+        let excerpt = Excerpt::of("\tprint(\"\u{1b}[2J\");", Some(2));
+        assert_eq!(
+            (excerpt.text.as_str(), excerpt.start, excerpt.length),
+            ("print(\"?[2J\");", 0, 5)
+        );
+    }
+
+    #[test]
+    fn a_column_that_is_no_name_marks_the_whole_line() {
+        for column in [None, Some(0), Some(1), Some(3), Some(99), Some(u32::MAX)] {
+            let excerpt = Excerpt::of("  (a)", column);
+            assert_eq!((excerpt.start, excerpt.length), (0, 3), "{column:?}");
+        }
+        // Columns count bytes.
+        let excerpt = Excerpt::of("é(call());", Some(4));
+        assert_eq!((excerpt.start, excerpt.length), (2, 4));
+    }
+
+    #[test]
+    fn notes_are_told_in_short() {
+        let note = |says: &str| {
+            let mut note = found();
+            (note.gravity, note.says) = (Gravity::Note, says.into());
+            note
+        };
+        let all = (0..6).map(|number| note(&format!("queue {number} was full."))).collect();
+        let findings = Findings { all, opened: 1, ..Findings::default() };
+        let mut out = Page::new(Vec::new(), 80);
+        Reporter::from("/src".into()).notes(&mut out, &findings).unwrap();
+        let text = strip_str(std::str::from_utf8(&out.to).unwrap()).to_string();
+        assert!(text.contains("  queue 0 was full, at server.c:83 in finish\n"), "{text}");
+        assert!(text.ends_with("  2 more; --json has all\n\n"), "{text}");
+        let nothing = "Nothing found in 1 process that opened a device; 6 notes.";
+        assert_eq!(summary(&findings), nothing);
+    }
+}

@@ -1,0 +1,104 @@
+//! The command `transom check`, on programs that make mistakes.
+
+use std::fs;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_check::{Gravity, Kind};
+use transom_conformance::checked::Checked;
+use transom_conformance::documents::root;
+use transom_conformance::programs::{Printed, Running, command};
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("teardown", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Checks what comes behind the options; the exit status, if it was not killed, and what was printed.
+fn check(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
+    let mut check = Command::new(&command()[0]);
+    check.arg("check").args(options).arg("--").args(program);
+    // A job of a CI may have these.
+    check.env_remove("GITHUB_ACTIONS").env("TRANSOM_LIB", command()[0].parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut check).end(Duration::from_secs(60)).unwrap();
+    (status.code(), printed)
+}
+
+fn binary() -> &'static str {
+    PROGRAM.binary().to_str().expect("a path in UTF-8")
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Rules: CHK-90, CHK-94
+#[test]
+fn a_mistake_is_reported_with_the_functions_and_lines_that_make_it() {
+    let (status, printed) = check(&["--json"], &[binary(), "work-lost", "wrong"]);
+    assert_eq!(status, Some(66), "{printed:?}");
+    let lines = lines(&printed.output);
+    assert_eq!(lines[0]["kind"], "work-lost");
+    let source = fs::read_to_string(root().join("crates/conformance/tests/c/checked/teardown.c"));
+    let source = source.expect("the source is there");
+    let of = |call: &Value| -> Vec<String> {
+        let places = call["places"].as_array().unwrap().iter();
+        let own = places.filter(|place| place["function"] == "work_lost");
+        let line = |place: &Value| place["line"].as_u64().unwrap() as usize;
+        own.map(|place| source.lines().nth(line(place) - 1).unwrap().to_owned()).collect()
+    };
+    let calls = lines[0]["calls"].as_array().unwrap();
+    assert!(of(&calls[0])[0].ends_with("/* destroyed */"), "{calls:?}");
+    assert!(calls.iter().any(|call| of(call)[0].ends_with("/* posted */")), "{calls:?}");
+    assert_eq!(lines.last().unwrap()["opened"], 1);
+
+    let (status, printed) = check(&["--require"], &[binary(), "work-lost", "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let report = printed.complaints;
+    assert!(report.ends_with("Nothing found in 1 process that opened a device.\n"), "{report}");
+}
+
+/// Rules: CHK-93
+#[test]
+fn all_processes_of_a_script_are_checked_and_the_script_may_be_killed() {
+    let script =
+        "\"$0\" work-lost wrong; \"$0\" work-lost wrong; \"$0\" left-at-exit wrong; kill -9 $$";
+    let (status, printed) = check(&[], &["sh", "-c", script, binary()]);
+    assert_eq!(status, None);
+    let report = printed.complaints;
+    assert!(report.contains("note[left-at-exit]"), "{report}");
+    assert!(report.contains(" = 2 times in teardown (process "), "{report}");
+    assert!(report.contains("1 finding of 1 kind in 2 processes"), "{report}");
+}
+
+/// Rules: CHK-91
+#[test]
+fn a_function_is_suppressed() {
+    let file = PROGRAM.binary().with_extension("suppressions");
+    let option = format!("--suppressions={}", file.display());
+    let checked = |line: &str| {
+        fs::write(&file, line).expect("our own folder");
+        check(&[&option], &[binary(), "work-lost", "wrong"])
+    };
+    let (status, printed) = checked("work-lost end_qu*\n");
+    assert_eq!(status, Some(0), "{printed:?}");
+    let report: Vec<_> = printed.complaints.split_whitespace().collect();
+    assert!(report.ends_with(&["1", "suppressed."]), "{report:?}");
+    assert_eq!(checked("used-after-destroy *\n* begin_queues\n").0, Some(66));
+}
+
+/// The table of docs/check.md has every kind, in their order.
+#[test]
+fn the_page_lists_every_kind() {
+    let page = fs::read_to_string(root().join("docs/check.md")).expect("it is there");
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let rows: Vec<_> = rows.filter(|line| line.contains("| CHK-")).collect();
+    let expected = Kind::ALL.iter().map(|kind| {
+        let gravity = match kind.gravity() {
+            Gravity::Finding => "finding",
+            Gravity::Note => "note",
+        };
+        format!("| `{}` | {gravity} | {} | {} |", kind.name(), kind.title(), kind.rule())
+    });
+    assert_eq!(rows, expected.collect::<Vec<_>>());
+}
