@@ -43,6 +43,7 @@ const OTHER_PAGES: [&str; 11] = [
     "docs/contributing/rules.md",
     "docs/contributing/tests.md",
     "docs/contributing/unsafe.md",
+    "docs/sanitizers.md",
     "fuzz/README.md",
     "spec/costs.md",
 ];
