@@ -134,6 +134,11 @@ pub(super) fn is_shared(is_known: impl Fn(u64) -> bool) -> bool {
     on_port().iter().any(|listed| !is_known(listed.inode))
 }
 
+/// Whether a socket is in the kernel's list.
+pub(super) fn is_listed(inode: u64) -> bool {
+    on_port().iter().any(|listed| listed.inode == inode)
+}
+
 /// The number that a socket has in the kernel's list.
 pub(super) fn inode(socket: &OwnedFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(socket)?.st_ino)

@@ -21,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -33,6 +34,7 @@ use transom_wire::cm::message::attribute;
 use transom_wire::cm::{ATTRIBUTE_AT, GSI_QPN, HEADER_BYTES};
 use transom_wire::packet::PORT;
 
+use super::holder::is_listed;
 use super::socket;
 
 /// Indexes that are probed beyond those of the known processes: one that was killed may still have
@@ -51,6 +53,19 @@ const MESSAGE_AT: u32 = PAYLOAD_AT + HEADER_BYTES as u32;
 
 /// A slot in use in [`Member::stay`], beside the generation.
 const HERE: u32 = 1 << 31;
+
+/// How long the socket of a process that has ended may be in the kernel's list before a round begins all the same. A
+/// child may have it too.
+const LINGERS: Duration = Duration::from_millis(20);
+
+/// Waits until a socket has left the kernel's list. A process that ends closes its files one by one, and the one that
+/// tells of its end may come before the socket. A round that begins in between finds the old order.
+fn wait_until_unlisted(inode: u64) {
+    let deadline = Instant::now() + LINGERS;
+    while is_listed(inode) && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+}
 
 /// The slot of the process whose connection a message for QP 1 is about, as the program finds it; none of a request,
 /// which is for whoever listens.
@@ -236,7 +251,9 @@ impl Steering {
     pub(super) fn bury(&self, who: Announcer, socket: &OwnedFd) {
         let stay = HERE | who.generation;
         self.remove(who.slot, stay);
-        if self.member(who.slot).buried.swap(stay, SeqCst) != stay {
+        let member = self.member(who.slot);
+        if member.buried.swap(stay, SeqCst) != stay {
+            wait_until_unlisted(member.inode.load(SeqCst));
             self.try_attach(socket);
             self.begin_round();
         }
