@@ -33,7 +33,7 @@ const PAGES: [&str; 6] = [
 
 /// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
 /// by them and by `./test`; what is for those who have a crate of it, when it is published.
-const OTHER_PAGES: [&str; 11] = [
+const OTHER_PAGES: [&str; 12] = [
     "CONTRIBUTING.md",
     "crates/cli/README.md",
     "docs/check.md",
