@@ -91,6 +91,21 @@ kinds! {
         "an object is used after it was destroyed"
         "Stop all threads that use the object before you destroy it."
         "ibv_destroy_qp(3)";
+    /// A thread sleeps, and completions wait.
+    SleepsOnCompletions "sleeps-on-completions" "CHK-50" Finding
+        "a thread sleeps while completions wait for it"
+        "Call ibv_req_notify_cq, then poll until the queue is empty, then sleep: in this order, each time."
+        "ibv_get_cq_event(3)";
+    /// A call waits for an event that nobody can acknowledge.
+    OwnAck "own-ack" "CHK-31" Finding
+        "a call waits for an event that only its own thread could acknowledge"
+        "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
+        "ibv_get_cq_event(3)";
+    /// More events are acknowledged than were got.
+    AckedTooMuch "acked-too-much" "CHK-34" Finding
+        "more events are acknowledged than were got"
+        "Acknowledge each event once, with the object that ibv_get_cq_event or ibv_get_async_event gave for it."
+        "ibv_get_cq_event(3)";
     /// A send queue is full for ever.
     NothingSignaled "nothing-signaled" "CHK-20" Finding
         "a send queue is full, and nothing in it is signaled"
@@ -117,6 +132,26 @@ kinds! {
         "a queue pair is destroyed before its completions were polled"
         "Poll the completions of all signaled requests first."
         "ibv_destroy_qp(3)";
+    /// An error was not polled.
+    ErrorUnread "error-unread" "CHK-03" Note
+        "a queue pair is destroyed before its error was polled"
+        "Poll until all work of the queue pair is flushed: the first completion with an error says what went wrong."
+        "ibv_poll_cq(3)";
+    /// A fatal asynchronous event was not read.
+    AsyncUnread "async-unread" "CHK-09" Note
+        "a fatal asynchronous event was not read"
+        "Call ibv_get_async_event whenever the context's async_fd is readable."
+        "ibv_get_async_event(3)";
+    /// A call waits for an acknowledgement.
+    WaitsForAck "waits-for-ack" "CHK-30" Note
+        "a call waits long for an event to be acknowledged"
+        "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
+        "ibv_get_cq_event(3)";
+    /// Events were not acknowledged.
+    NeverAcked "never-acked" "CHK-32" Note
+        "events were never acknowledged"
+        "Acknowledge each event that you get; several completion events of a queue with one call."
+        "ibv_get_cq_event(3)";
     /// Objects are alive when the process ends.
     LeftAtExit "left-at-exit" "CHK-07" Note
         "objects are left when the process ends"

@@ -5,19 +5,27 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`event`] | events that the program gets and acknowledges |
+//! | [`sleep`] | threads that sleep for completions |
 //! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
 //! | [`queue`] | whether a completion queue has room for what may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 
+pub mod event;
 pub mod pair;
 pub mod queue;
+pub mod sleep;
 pub mod thing;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
-pub use pair::{Asked, Completed, Pair, Posted, RanDry};
+use event::Unacknowledged;
+pub use event::{Event, Owner};
+pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
 use queue::Queue;
+use sleep::Watched;
+pub use sleep::{Arming, Look, Stuck};
 pub use thing::Thing;
 use thing::{Grave, Made};
 
@@ -49,6 +57,13 @@ pub struct Ledger {
     queues: BTreeMap<usize, Queue>,
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, VecDeque<Posted>>,
+    events: Unacknowledged,
+    /// Completion queues that have a channel.
+    watched: BTreeMap<usize, Watched>,
+    /// How often something was done to one of those.
+    moment: u64,
+    /// How many sends were posted.
+    sends: u64,
     mistakes: Vec<Mistake>,
 }
 
@@ -64,12 +79,16 @@ impl Ledger {
 
     /// A context closes: what was made in it and lives is left.
     pub fn context_closes(&mut self, context: usize, call: &Call) {
-        self.tell_left(|made| made.context == context, "the device is closed", Some(call));
+        let when = "the device is closed";
+        self.tell_left(|made| made.context == context, when, Some(call));
+        self.tell_unacknowledged(Some(context), when);
     }
 
     /// The process ends by itself.
     pub fn process_ends(&mut self) {
-        self.tell_left(|_| true, "the process ends", None);
+        let when = "the process ends";
+        self.tell_left(|_| true, when, None);
+        self.tell_unacknowledged(None, when);
     }
 
     /// Tells of living objects, those made at the same place together.

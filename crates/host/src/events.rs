@@ -188,13 +188,24 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         }
     }
 
+    /// The events that wait, each as often as it does: the kind, and how the object is named.
+    pub fn waiting(&self) -> Vec<(K, u64)> {
+        let raised = self.raised.lock();
+        let each = raised.waiting.iter().flat_map(|entry| {
+            let Entry { object, kind } = entry;
+            let count = object.counts[*kind].load(Relaxed) as usize;
+            std::iter::repeat_n((object.kinds[*kind], object.id), count)
+        });
+        each.collect()
+    }
+
     /// Whether there is none to take.
     pub(crate) fn is_empty(&self) -> bool {
         self.raised.lock().waiting.is_empty()
     }
 
     /// Whether a reader waits until there is an event.
-    pub(crate) fn blocks(&self) -> bool {
+    pub fn blocks(&self) -> bool {
         !rustix::fs::fcntl_getfl(&self.signals).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
     }
 

@@ -35,7 +35,7 @@ use self::queue_pairs::QueuePairs;
 use crate::connections::Connections;
 use crate::device::Device;
 pub use completion_counter::{AttachError, CompletionCounter, CounterUnit};
-pub use cq::{Cq, CqConfig};
+pub use cq::{Cq, CqConfig, Outlook};
 pub(crate) use deferred::Deferred;
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};

@@ -7,11 +7,15 @@
 //! | module | holds |
 //! |---|---|
 //! | `work` | requests and completions, as the ledger has them |
+//! | `events` | events that are got, acknowledged and waited for |
+//! | `sleep` | threads that sleep for completions |
 //! | `site` | who called: return addresses, and the files that they are in |
 //! | `sink` | the file that findings are written to |
 
+mod events;
 mod sink;
 mod site;
+mod sleep;
 mod work;
 
 use std::ptr::null_mut;
@@ -26,6 +30,7 @@ use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
 
 use self::sink::Sink;
+use self::sleep::Sleepers;
 pub(crate) use self::work::called;
 use crate::told;
 
@@ -33,6 +38,7 @@ use crate::told;
 pub(crate) struct Checker {
     ledger: Mutex<Ledger>,
     sink: Mutex<Sink>,
+    sleepers: Sleepers,
 }
 
 /// None in a process that is not checked, or has opened no device. It is never freed.
@@ -50,7 +56,8 @@ pub(crate) fn begin() {
     static FORKS: Once = Once::new();
     let Some(directory) = CHECK.text().filter(|_| on().is_none()) else { return };
     let Some(sink) = Sink::open(directory.as_ref()) else { return };
-    let checker = Checker { ledger: Mutex::default(), sink: Mutex::new(sink) };
+    let (ledger, sink) = (Mutex::default(), Mutex::new(sink));
+    let checker = Checker { ledger, sink, sleepers: Sleepers::new() };
     let checker = Box::into_raw(Box::new(checker));
     if CHECKER.compare_exchange(null_mut(), checker, AcqRel, Acquire).is_err() {
         // Another thread was first.
@@ -169,6 +176,8 @@ impl Checker {
         // What peers have answered counts, though the program has not looked for it.
         pair.adapter().progress();
         let (under_way, call) = (pair.sends_under_way(), site::call());
+        let unread: Vec<_> = pair.unread_errors().into_iter().map(events::unread).collect();
+        self.tell(|ledger| ledger.errors_unread(address, &unread, &call));
         let dry = pair.ran_dry();
         let dry = RanDry { times: dry.times, waits: dry.waits };
         self.tell(|ledger| ledger.pair_ended(address, under_way, dry, &call));

@@ -20,6 +20,7 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
     }
     let ops = ibv_context_ops {
         poll_cq: Some(poll_cq),
+        req_notify_cq: Some(req_notify_cq),
         post_send: Some(post_send),
         post_recv: Some(post_recv),
         post_srq_recv: Some(post_srq_recv),
@@ -139,9 +140,28 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
             Ok(count @ 1..) => unsafe { std::slice::from_raw_parts(wc, count) },
             _ => &[],
         };
-        checker.polled(polled);
+        let is_empty = (0..limit).contains(&count);
+        checker.polled(cq.addr(), polled, is_empty);
     }
     count
+}
+
+/// # Safety
+/// As [`cq::req_notify_cq`].
+unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    if let Some(checker) = on() {
+        // SAFETY: by the contract of this function.
+        if unsafe { cq::of(cq) }.is_none() {
+            checker.not_alive_in("ibv_req_notify_cq", Thing::CompletionQueue, cq.addr());
+        }
+        let arm = |queue: &cq::Queue| {
+            checker.arms(cq.addr(), &queue.cq, solicited_only, || cq::arm(queue, solicited_only));
+        };
+        // SAFETY: as above.
+        return unsafe { cq::arm_by(cq, arm) };
+    }
+    // SAFETY: by the contract of this function.
+    unsafe { cq::req_notify_cq(cq, solicited_only) }
 }
 
 /// How many elements of a list come before one.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::{ibv_context, verbs_context};
+use transom_check::ledger::Thing;
 use transom_host::Adapter;
 use transom_host::device::{Device, Inherited};
 use transom_host::events::{AsyncEvent, EventQueue, EventSource};
@@ -84,6 +85,24 @@ impl Context {
     /// The device that it is a view of.
     pub(crate) fn device(&self) -> &Arc<Device> {
         self.adapter.device()
+    }
+
+    /// The events that nobody has read which tell of the end of an object, or of any.
+    pub(crate) fn fatal_events(&self, of: Option<(Thing, u32)>) -> Vec<&'static str> {
+        let fatal = self.events.waiting().into_iter().filter_map(|(event, id)| {
+            let (thing, name) = match event {
+                AsyncEvent::CqError => (Some(Thing::CompletionQueue), "IBV_EVENT_CQ_ERR"),
+                AsyncEvent::QpFatal => (Some(Thing::QueuePair), "IBV_EVENT_QP_FATAL"),
+                AsyncEvent::QpRequestError => (Some(Thing::QueuePair), "IBV_EVENT_QP_REQ_ERR"),
+                AsyncEvent::QpAccessError => (Some(Thing::QueuePair), "IBV_EVENT_QP_ACCESS_ERR"),
+                AsyncEvent::DeviceFatal => (None, "IBV_EVENT_DEVICE_FATAL"),
+                _ => return None,
+            };
+            let is_meant =
+                of.is_none_or(|(of, handle)| thing == Some(of) && id == u64::from(handle));
+            is_meant.then_some(name)
+        });
+        fatal.collect()
     }
 
     /// Closes it; false if it is closed already.

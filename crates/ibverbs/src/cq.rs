@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use transom_abi::*;
-use transom_check::ledger::Thing;
+use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
 use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
@@ -13,10 +13,10 @@ use crate::check;
 use crate::comp_channel::ChannelUse;
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
-use crate::event_count::EventCount;
+use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
-use crate::wrong::{self, Wrong};
+use crate::wrong::Wrong;
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
@@ -127,6 +127,7 @@ unsafe fn try_create(
         return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
+    let (has_channel, channel_address) = (!channel.is_null(), channel.addr());
     // SAFETY: by the contract of this function.
     let channel = unsafe { ChannelUse::of(channel) };
     let handle = CQS.reserve();
@@ -147,9 +148,13 @@ unsafe fn try_create(
         _parent: parent,
     };
     ours.adopt();
+    let cq = queue.cq.clone();
     let made = CQS.insert_reserved(handle, abi, queue);
     if let Some(checker) = check::on() {
         checker.queue_sized(made.addr(), asked);
+        if has_channel {
+            checker.queue_watched(made.addr(), channel_address, &cq);
+        }
     }
     Ok(made)
 }
@@ -179,18 +184,27 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             }?;
             // SAFETY: as above.
             queue.check_unused().map_err(|_| unsafe { busy(cq, &queue) })?;
-            events.settle(|count| wrong::waits("ibv_destroy_cq", "ibv_ack_cq_events", count));
-            async_events.settle(|it| wrong::waits("ibv_destroy_cq", "ibv_ack_async_event", it));
+            let verb = "ibv_destroy_cq";
+            events.settle(&Wait { verb, owner: owner(Event::Completion, cq) });
+            async_events.settle(&Wait { verb, owner: owner(Event::Asynchronous, cq) });
             // An event may have been delivered just now. Whoever acknowledges it must find the queue.
             let is_settled =
                 |queue: &Queue| queue.events.is_settled() && queue.async_events.is_settled();
             // SAFETY: as above.
             let taken = unsafe { CQS.take_if(cq.cast(), is_settled) }?;
             let Some(mut taken) = taken else { continue };
+            let handle = taken.handle();
             let queue = taken.inner.take().ok_or(libc::ENOENT)?;
             if queue.cq.check_unused().is_err() {
                 taken.put_back(queue);
                 continue;
+            }
+            if let Some(checker) = check::on() {
+                // SAFETY: a context outlives its queues.
+                let context = unsafe { Context::of((*cq).context) };
+                let thing = Thing::CompletionQueue;
+                let unread = context.map(|it| it.fatal_events(Some((thing, handle))));
+                checker.events_unread(Some(thing), cq.addr(), &unread.unwrap_or_default());
             }
             drop(queue);
             // SAFETY: the struct stays readable; a context outlives its queues.
@@ -335,13 +349,34 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
 /// # Safety
 /// `cq` is live.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: by the contract of this verb.
+    unsafe { arm_by(cq, |queue| _ = arm(queue, solicited_only)) }
+}
+
+/// Arms a queue in this way.
+///
+/// # Safety
+/// As [`req_notify_cq`].
+#[inline]
+pub(crate) unsafe fn arm_by(cq: *mut ibv_cq, arm: impl FnOnce(&Queue)) -> c_int {
     zero_or(guarded("ibv_req_notify_cq", || {
-        // SAFETY: by the contract of this verb.
-        let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
-        queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
-        queue.adapter.expect_sleep();
+        // SAFETY: by the contract of this function.
+        arm(unsafe { of(cq) }.ok_or(libc::EINVAL)?);
         Ok(())
     }))
+}
+
+/// Arms a queue: whether an event was raised at once.
+#[inline]
+pub(crate) fn arm(queue: &Queue, solicited_only: c_int) -> bool {
+    let raised = queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
+    queue.adapter.expect_sleep();
+    raised
+}
+
+/// Whose events are meant.
+pub(crate) fn owner(event: Event, cq: *const ibv_cq) -> Owner {
+    Owner { event, thing: Thing::CompletionQueue, address: cq.addr() }
 }
 
 /// Counts a completion event as delivered; the pointer for C, and the program's own.

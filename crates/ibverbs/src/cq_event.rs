@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use transom_abi::{ibv_comp_channel, ibv_cq};
+use transom_check::ledger::Event;
 
 use crate::comp_channel::Channel;
-use crate::cq;
 use crate::entry::{effect_always, guarded_always, number_always};
-use crate::sanitized;
+use crate::{check, cq, sanitized};
 
 /// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18). A thread
 /// that is cancelled meanwhile unwinds through it.
@@ -25,8 +25,14 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         return number_always("ibv_get_cq_event", || Err(libc::EINVAL));
     };
     loop {
+        if let Some(checker) = check::on() {
+            checker.may_sleep(channel.addr(), &ours.events);
+        }
         // Not inside a verb's guard: a thread that waits here may be cancelled.
         let taken = ours.adapter.take_event(&ours.events);
+        if let Some(checker) = check::on() {
+            checker.is_awake();
+        }
         let delivered = guarded_always("ibv_get_cq_event", || {
             let (_, handle) = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
             // An event of a queue destroyed meanwhile is nobody's.
@@ -39,6 +45,9 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
                 *cq_context = context;
                 sanitized::has_filled(cq);
                 sanitized::has_filled(cq_context);
+                if let Some(checker) = check::on() {
+                    checker.got(cq::owner(Event::Completion, found));
+                }
                 return 0;
             },
             Ok(None) => {}
@@ -55,6 +64,9 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     effect_always(|| {
         // SAFETY: by the contract of this verb.
         if let Some(queue) = unsafe { cq::of(cq) } {
+            if let Some(checker) = check::on() {
+                checker.acknowledged(cq::owner(Event::Completion, cq), count.into());
+            }
             queue.events.acknowledged(u64::from(count));
         }
     })

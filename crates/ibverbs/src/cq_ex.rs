@@ -203,7 +203,8 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
     if let Some(checker) = check::on() {
         // SAFETY: as above.
         let current = unsafe { &(*queue.poller.current.get()).wc };
-        checker.polled(if polled == Some(1) { std::slice::from_ref(current) } else { &[] });
+        let got = if polled == Some(1) { std::slice::from_ref(current) } else { &[] };
+        checker.polled(cq.addr(), got, polled == Some(0));
     }
     polled.map(|count| count > 0).ok_or_else(|| cq::overrun(queue, "ibv_start_poll"))
 }

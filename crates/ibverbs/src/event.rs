@@ -3,7 +3,9 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
+use transom_check::ledger::{Event, Owner};
 
+use crate::check::{self, Checker};
 use crate::context::Context;
 use crate::entry::{effect_always, guarded_always, number_always};
 use crate::sanitized;
@@ -31,6 +33,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         });
         match delivered {
             Ok(Some(delivered)) => {
+                tell(&delivered, |checker, owner| checker.got(owner));
                 // SAFETY: by the contract of this verb.
                 unsafe { event.write(delivered) };
                 sanitized::has_filled(event);
@@ -59,6 +62,24 @@ fn deliver(event_type: ibv_event_type, handle: u32) -> Option<ibv_async_event> {
     element.map(|element| ibv_async_event { element, event_type })
 }
 
+/// Tells the checker of an event of an object, if there is a checker.
+fn tell(event: &ibv_async_event, what: impl FnOnce(&'static Checker, Owner)) {
+    let Some(checker) = check::on() else { return };
+    // SAFETY: the element is what its type says.
+    let owner = unsafe {
+        match event.event_type {
+            IBV_EVENT_CQ_ERR => cq::owner(Event::Asynchronous, event.element.cq),
+            IBV_EVENT_SRQ_LIMIT_REACHED => srq::owner(event.element.srq),
+            IBV_EVENT_DEVICE_FATAL
+            | IBV_EVENT_GID_CHANGE
+            | IBV_EVENT_PORT_ACTIVE
+            | IBV_EVENT_PORT_ERR => return,
+            _ => qp::owner(event.element.qp),
+        }
+    };
+    what(checker, owner);
+}
+
 /// Acknowledges an event.
 ///
 /// # Safety
@@ -67,6 +88,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: by the contract of this verb; the element is what its type says.
     effect_always(|| unsafe {
         let Some(event) = event.as_ref() else { return };
+        tell(event, |checker, owner| checker.acknowledged(owner, 1));
         match event.event_type {
             IBV_EVENT_CQ_ERR => cq::acknowledge_event(event.element.cq),
             IBV_EVENT_SRQ_LIMIT_REACHED => srq::acknowledge_event(event.element.srq),

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use transom_check::ledger::Owner;
+
+use crate::{check, wrong};
 
 /// A program that still means to acknowledge its events has done so by then.
 const LONG: Duration = Duration::from_secs(1);
@@ -30,20 +33,40 @@ impl EventCount {
         *self.unacknowledged.lock() == 0
     }
 
-    /// Waits until everything delivered is acknowledged. If that takes long, `late` says once how many are not, with
-    /// nothing locked.
-    pub(crate) fn settle(&self, late: impl FnOnce(u64)) {
-        let mut late = Some(late);
+    /// Waits until everything delivered is acknowledged. If that takes long, it is said once.
+    pub(crate) fn settle(&self, wait: &Wait) {
+        if self.is_settled() {
+            return;
+        }
+        // With nothing locked: what is said of it may take a while.
+        let is_told =
+            check::on().is_some_and(|checker| checker.waits(wait.verb, wait.owner, false));
+        let mut is_late = false;
         let mut left = self.unacknowledged.lock();
         while *left > 0 {
-            if late.is_none() {
+            if is_late {
                 self.changed.wait(&mut left);
             } else if self.changed.wait_for(&mut left, LONG).timed_out() && *left > 0 {
+                is_late = true;
                 let count = *left;
-                MutexGuard::unlocked(&mut left, || {
-                    late.take().into_iter().for_each(|it| it(count))
-                });
+                MutexGuard::unlocked(&mut left, || wait.is_late(count, is_told));
             }
+        }
+    }
+}
+
+/// A verb that waits for events of an object to be acknowledged.
+pub(crate) struct Wait {
+    pub(crate) verb: &'static str,
+    pub(crate) owner: Owner,
+}
+
+impl Wait {
+    #[cold]
+    fn is_late(&self, count: u64, is_told: bool) {
+        wrong::waits(self.verb, self.owner.event.acknowledged_by(), count);
+        if let Some(checker) = check::on().filter(|_| !is_told) {
+            checker.waits(self.verb, self.owner, true);
         }
     }
 }

@@ -332,6 +332,11 @@ pub(crate) struct Taken<'t, A: Handled, I> {
 }
 
 impl<A: Handled, I> Taken<'_, A, I> {
+    /// Its handle.
+    pub(crate) fn handle(&self) -> u32 {
+        self.handle
+    }
+
     /// It cannot be destroyed after all.
     pub(crate) fn put_back(self, inner: I) {
         // SAFETY: not in the table, so still ours alone.

@@ -85,6 +85,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
             return Err(libc::EINVAL);
         }
         if let Some(checker) = check::on() {
+            checker.events_unread(None, context.addr(), &ours.fatal_events(None));
             checker.context_closes(context.addr());
         }
         mw::free_all(context);

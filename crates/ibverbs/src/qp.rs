@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_abi::*;
-use transom_check::ledger::Thing;
+use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::qp::Service;
 use transom_host::Adapter;
 use transom_host::objects::QueuePair;
@@ -18,9 +18,9 @@ use crate::batch::Batch;
 use crate::check;
 use crate::context::Context;
 use crate::entry::errno_always;
-use crate::event_count::EventCount;
+use crate::event_count::{EventCount, Wait};
 use crate::object::{Handled, InContext, Table, trusted};
-use crate::wrong::{self, Wrong};
+use crate::wrong::Wrong;
 
 /// A queue pair, and what only C wants back.
 pub(crate) struct Qp {
@@ -156,15 +156,24 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused(), busy) }?;
             // SAFETY: as above.
             let events = unsafe { QPS.with(qp.cast(), |object| object.inner.events.clone()) }?;
-            events.settle(|count| wrong::waits("ibv_destroy_qp", "ibv_ack_async_event", count));
+            events.settle(&Wait { verb: "ibv_destroy_qp", owner: owner(qp) });
             let may_end = |qp: &Qp| qp.events.is_settled() && qp.pair.check_unused().is_ok();
             // SAFETY: as above.
             let taken = unsafe { QPS.take_if(qp.cast(), may_end) }?;
             // An event may have been delivered just now. Whoever acknowledges it must find the queue pair.
             let Some(mut taken) = taken else { continue };
+            let handle = taken.handle();
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
             if let Some(checker) = check::on() {
                 checker.pair_ends(qp.addr(), &ours.pair);
+                // SAFETY: a context outlives its queue pairs.
+                let context = unsafe { Context::of((*qp).context) };
+                let unread = context.map(|it| it.fatal_events(Some((Thing::QueuePair, handle))));
+                checker.events_unread(
+                    Some(Thing::QueuePair),
+                    qp.addr(),
+                    &unread.unwrap_or_default(),
+                );
             }
             if ours.pair.destroy().is_err() {
                 taken.put_back(ours);
@@ -184,6 +193,11 @@ fn busy(qp: &Qp) -> c_int {
     let rule = if groups { "CR-10" } else { "T2-06" };
     let wrong = Wrong::held(pair.holders(), rule);
     wrong.told(Some(pair.device()), "ibv_destroy_qp", pair.number().bits())
+}
+
+/// Whose asynchronous events are meant.
+pub(crate) fn owner(qp: *const ibv_qp) -> Owner {
+    Owner { event: Event::Asynchronous, thing: Thing::QueuePair, address: qp.addr() }
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.

@@ -4,16 +4,17 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use transom_abi::*;
+use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::queue::{PostError, ReceiveRequest};
 use transom_host::Limits;
 use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
 
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
-use crate::event_count::EventCount;
+use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::sanitized;
-use crate::wrong::{self, Wrong};
+use crate::wrong::Wrong;
 use crate::{cq, errno, pd, post, xrc};
 
 /// A shared receive queue.
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused(), busy) }?;
             // SAFETY: as above.
             let events = unsafe { SRQS.with(srq, |object| object.inner.events.clone()) }?;
-            events.settle(|it| wrong::waits("ibv_destroy_srq", "ibv_ack_async_event", it));
+            events.settle(&Wait { verb: "ibv_destroy_srq", owner: owner(srq) });
             let may_end = |srq: &Srq| srq.events.is_settled() && srq.queue.check_unused().is_ok();
             // SAFETY: as above.
             let taken = unsafe { SRQS.take_if(srq, may_end) }?;
@@ -345,6 +346,12 @@ fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<
         }
         other => errno::of_post(other).into(),
     })
+}
+
+/// Whose asynchronous events are meant.
+pub(crate) fn owner(srq: *const ibv_srq) -> Owner {
+    let (event, thing) = (Event::Asynchronous, Thing::SharedReceiveQueue);
+    Owner { event, thing, address: srq.addr() }
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.

@@ -86,6 +86,15 @@ pub struct Completed {
     pub has_failed: bool,
 }
 
+/// A completion with an error of its own that nobody polled: the program's number of the work, and the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The work request.
+    pub wr_id: u64,
+    /// What programs call the status.
+    pub status: &'static str,
+}
+
 /// An error that was polled, by whom.
 #[derive(Clone, Copy, Debug)]
 struct ErrorSeen {
@@ -141,6 +150,7 @@ impl Ledger {
 
     /// Requests are posted to the send queue of a queue pair.
     pub fn sends_posted(&mut self, address: usize, posted: &[Posted]) {
+        self.sends += posted.len() as u64;
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         let signals_all = pair.asked.signals_all;
         let signaled = |it: &Posted| Posted { is_signaled: it.is_signaled || signals_all, ..*it };
@@ -284,6 +294,21 @@ impl Ledger {
             }
         }
         self.tell_fullest(&pair, address);
+    }
+
+    /// A queue pair ends, and these errors with it.
+    pub fn errors_unread(&mut self, address: usize, unread: &[Unread], call: &Call) {
+        let (Some(pair), Some(first)) = (self.pairs.get(&address), unread.first()) else { return };
+        let Unread { wr_id, status } = first;
+        let says = format!(
+            "Queue pair {:#x} is destroyed before its error was polled: {status}, wr_id {wr_id:#x}.",
+            pair.number
+        );
+        let mut calls = vec![("destroyed here".to_owned(), *call)];
+        let mut posted = pair.sends.iter().chain(&pair.receives);
+        calls.extend(posted.find(|it| it.wr_id == *wr_id).map(Posted::here));
+        calls.extend(self.made_by(Thing::QueuePair, address));
+        self.found(Kind::ErrorUnread, says, calls);
     }
 
     /// Requests were refused, and not posted again.

@@ -197,3 +197,100 @@ fn a_queue_has_room_for_what_may_complete_into_it() {
     ledger.pair_made(QP + 2, 10, asked(5));
     assert_eq!(kinds(&mut ledger), [Kind::QueueCouldOverrun]);
 }
+
+const CQ: usize = 0x2000;
+const CHANNEL: usize = 0x3000;
+const COMPLETIONS: Owner =
+    Owner { event: Event::Completion, thing: Thing::CompletionQueue, address: CQ };
+
+fn with_queue() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.made(Thing::CompletionQueue, CQ, CONTEXT, 3, &at(1));
+    ledger.queue_watched(CQ, CHANNEL, &at(1));
+    ledger
+}
+
+/// Rules: CHK-30, CHK-31, CHK-32, CHK-34
+#[test]
+fn events_are_acknowledged_once_each() {
+    let mut ledger = with_queue();
+    ledger.event_got(COMPLETIONS, &at(5));
+    ledger.event_got(COMPLETIONS, &at(6));
+    ledger.events_acknowledged(COMPLETIONS, 2, &at(7));
+    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, true, &at(8));
+    ledger.process_ends();
+    assert_eq!(kinds(&mut ledger), [Kind::LeftAtExit]);
+
+    ledger.event_got(COMPLETIONS, &at(5));
+    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, true, &at(8));
+    ledger.waits_for_ack("ibv_destroy_cq", COMPLETIONS, false, &at(8));
+    ledger.context_closes(CONTEXT, &at(9));
+    let expected = [Kind::OwnAck, Kind::WaitsForAck, Kind::LeftAtClose, Kind::NeverAcked];
+    assert_eq!(kinds(&mut ledger), expected);
+    ledger.events_acknowledged(COMPLETIONS, 1, &at(7));
+    assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
+}
+
+/// Whether this thread misses the completions of the queue, which are so many.
+fn is_stuck(ledger: &Ledger, thread: u32, events: usize, is_armed: bool, holds: usize) -> bool {
+    let look = Look { queue: CQ, is_armed, holds };
+    ledger.stuck(CHANNEL, thread, events, &[look]).is_some()
+}
+
+/// Rule: CHK-50
+#[test]
+fn a_queue_that_is_not_armed_wakes_nobody() {
+    let mut ledger = with_queue();
+    assert!(is_stuck(&ledger, 1, 0, false, 2));
+    // An event waits, there is nothing to miss, or the next completion raises an event.
+    assert!(!is_stuck(&ledger, 1, 1, false, 2));
+    assert!(!is_stuck(&ledger, 1, 0, false, 0));
+    assert!(!is_stuck(&ledger, 1, 0, true, 2));
+    // Another thread may look after the queue.
+    assert!(!is_stuck(&ledger, 2, 0, false, 2));
+    ledger.queue_polled(CQ, 1, true, 2);
+    assert!(is_stuck(&ledger, 2, 0, false, 2));
+    ledger.queue_told(CQ, 1);
+    assert!(!is_stuck(&ledger, 2, 0, false, 2));
+}
+
+/// Rule: CHK-50
+#[test]
+fn what_came_before_a_queue_was_armed_is_missed_unless_somebody_looks() {
+    let arming = Arming { is_plain: true, held: 3, has_receive: true, raised: true };
+    let armed = |arming| {
+        let mut ledger = with_queue();
+        ledger.queue_armed(CQ, arming, &at(4));
+        ledger
+    };
+    let mut ledger = armed(arming);
+    assert!(is_stuck(&ledger, 1, 1, false, 3));
+    ledger.queue_polled(CQ, 1, false, 1);
+    assert!(is_stuck(&ledger, 1, 1, false, 2));
+    // One more has come, or another event.
+    assert!(!is_stuck(&ledger, 1, 1, false, 3));
+    assert!(!is_stuck(&ledger, 1, 2, false, 2));
+    ledger.queue_polled(CQ, 0, true, 1);
+    assert!(!is_stuck(&ledger, 1, 1, false, 2));
+    // What is posted now may complete.
+    let mut ledger = armed(arming);
+    ledger.sends_posted(QP, &[send(1, true)]);
+    assert!(!is_stuck(&ledger, 1, 1, false, 3));
+    for other in [Arming { is_plain: false, ..arming }, Arming { has_receive: false, ..arming }] {
+        assert!(!is_stuck(&armed(other), 1, 1, false, 3));
+    }
+}
+
+/// Rules: CHK-03, CHK-09
+#[test]
+fn what_nobody_read_is_told_when_its_object_ends() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(5, true)]);
+    let status = "remote access error";
+    ledger.errors_unread(QP, &[Unread { wr_id: 5, status }], &at(30));
+    ledger.events_unread(Some(Thing::QueuePair), QP, &["IBV_EVENT_QP_ACCESS_ERR"], &at(30));
+    ledger.errors_unread(QP, &[], &at(30));
+    let mistakes = ledger.take();
+    let told: Vec<_> = mistakes.iter().map(|it| (it.kind, it.calls.len())).collect();
+    assert_eq!(told, [(Kind::ErrorUnread, 3), (Kind::AsyncUnread, 2)]);
+}

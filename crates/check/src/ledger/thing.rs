@@ -126,6 +126,10 @@ impl Ledger {
     /// An object has ended.
     pub fn ended(&mut self, thing: Thing, address: usize, call: &Call) {
         let Some(made) = self.objects.remove(&(thing, address)) else { return };
+        self.events_end(thing, address);
+        if thing == Thing::CompletionQueue {
+            self.watched.remove(&address);
+        }
         if thing == Thing::SharedReceiveQueue {
             self.shared.remove(&address);
         }
@@ -136,6 +140,29 @@ impl Ledger {
             self.graves.pop_front();
         }
         self.graves.push_back(Grave { thing, address, made, ended: *call });
+    }
+
+    /// Fatal events of an object, or of its context, were raised and not read when that ends.
+    pub fn events_unread(
+        &mut self,
+        thing: Option<Thing>,
+        address: usize,
+        events: &[&str],
+        call: &Call,
+    ) {
+        let Some(first) = events.first() else { return };
+        let made = thing.and_then(|thing| self.objects.get(&(thing, address)));
+        let (of, ends) = match (thing, made) {
+            (Some(thing), Some(made)) => {
+                (format!(" of {}", thing.called(made.number)), "destroyed")
+            }
+            _ => (String::new(), "closed"),
+        };
+        let says =
+            format!("{first}{of} was raised, and nobody has called ibv_get_async_event for it.");
+        let mut calls = vec![(format!("{ends} here"), *call)];
+        calls.extend(thing.and_then(|thing| self.made_by(thing, address)));
+        self.found(Kind::AsyncUnread, says, calls);
     }
 
     /// Where a living object was made.

@@ -201,6 +201,7 @@ mod processes {
 /// K. What `transom check` finds.
 mod checked {
     mod command;
+    mod events;
     mod sanitizers;
     mod teardown;
 }

@@ -224,6 +224,16 @@ impl CompletionQueue {
         }
     }
 
+    /// Whether a completion to come raises an event.
+    pub fn is_armed(&self) -> bool {
+        self.notify != Notify::No
+    }
+
+    /// The completions that wait, the oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Completion> {
+        self.waiting.iter()
+    }
+
     /// Whether none is waiting.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use transom_device::queue::{
-    Completion, CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Pending, Returned,
-    SizeError,
+    Completion, CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Opcode, Pending,
+    Returned, SizeError, Status,
 };
 use transom_system::clock;
 use transom_system::lock::ShortMutex;
@@ -44,6 +44,19 @@ pub struct Cq {
     channel: Option<EventSource<CompletionEvent>>,
     events: EventSource<AsyncEvent>,
     id: u64,
+}
+
+/// What a program that waits for an event of a completion queue can expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// A completion to come raises an event.
+    pub is_armed: bool,
+    /// Events may be held back.
+    pub is_moderated: bool,
+    /// How many completions wait to be polled.
+    pub completions: usize,
+    /// One of them is of a receive.
+    pub has_receive: bool,
 }
 
 /// A work queue's access to its completion queue. It lives until [`Feed::end`].
@@ -235,13 +248,35 @@ impl Cq {
     }
 
     /// Asks for an event at the next completion. If there is a completion already that nobody has taken, the event
-    /// comes now.
-    pub fn arm(self: &Arc<Self>, notify: Notify) {
+    /// comes now: true.
+    pub fn arm(self: &Arc<Self>, notify: Notify) -> bool {
         let mut queue = self.queue.lock();
         let now = if queue.is_moderated() { clock::steady() } else { 0 };
         let pending = queue.arm(notify, now);
         drop(queue);
         self.carry_out(pending);
+        pending.notify
+    }
+
+    /// What a program that waits for an event can expect.
+    pub fn outlook(&self) -> Outlook {
+        let queue = self.queue.lock();
+        let is_receive = |it: &Completion| it.opcode as u32 & Opcode::Receive as u32 != 0;
+        Outlook {
+            is_armed: queue.is_armed(),
+            is_moderated: queue.is_moderated(),
+            completions: queue.waiting().count(),
+            has_receive: queue.waiting().any(is_receive),
+        }
+    }
+
+    /// The errors of a queue pair that nobody has polled, other than flushes: the program's number of the work, and the
+    /// status.
+    pub(crate) fn errors_of(&self, qp: u32) -> Vec<(u64, Status)> {
+        let queue = self.queue.lock();
+        let has_failed = |status| !matches!(status, Status::Success | Status::Flushed);
+        let errors = queue.waiting().filter(|it| it.qp == qp && has_failed(it.status));
+        errors.map(|it| (it.wr_id, it.status)).collect()
     }
 
     /// The device has failed: everybody who waits for an event gets one (rule AE-09).

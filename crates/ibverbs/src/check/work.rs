@@ -47,11 +47,15 @@ impl Checker {
     }
 
     /// The program polls, and gets these.
-    pub(crate) fn polled(&self, completions: &[ibv_wc]) {
+    /// Perhaps it sees that there are no more.
+    pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
         let completed: Vec<_> = completions.iter().map(completed).collect();
         let has_failed = completed.iter().any(|it| it.has_failed);
         let call = if has_failed { site::call() } else { site::thread_only() };
-        self.tell(|ledger| ledger.polled(&completed, &call));
+        self.tell(|ledger| {
+            ledger.queue_polled(queue, completed.len(), is_empty, call.thread);
+            ledger.polled(&completed, &call);
+        });
     }
 }
 

@@ -59,6 +59,7 @@ static void nothing_signaled(int wrong)
 static void posted_after_error(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_async_event event;
 	struct ibv_wc wc;
 
 	pair.remote_key ^= 0x100;
@@ -71,6 +72,8 @@ static void posted_after_error(int wrong)
 	else
 		marker_on(pair.ends[0], 2);
 	polled(pair.cq, 1);
+	CHECK(!ibv_get_async_event(pair.context, &event));
+	ibv_ack_async_event(&event);
 	end_pair(&pair);
 }
 

@@ -2,11 +2,13 @@
 //! the other end.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use transom_device::execution::{Failure, QueueSide, RanDry, Unheard, Why};
 use transom_device::protection::Reason;
 use transom_device::qp::{Presence, QpNumber, QpSummary};
+use transom_device::queue::Status;
 use transom_net::TooLong;
 use transom_system::registry::{Fate, Found, Work};
 
@@ -73,6 +75,13 @@ impl QueuePair {
     /// How often, and for how long, its peer was asked to wait for a receive.
     pub fn ran_dry(&self) -> RanDry {
         self.receive.half.lock().responder.ran_dry()
+    }
+
+    /// Its errors that nobody has polled, other than flushes: the program's number of the work, and the status.
+    pub fn unread_errors(&self) -> Vec<(u64, Status)> {
+        let mut queues: Vec<_> = self.own_completion_queues().collect();
+        queues.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        queues.into_iter().flat_map(|queue| queue.errors_of(self.number().bits())).collect()
     }
 
     /// How many requests of the send queue are not carried out yet.

@@ -1,0 +1,145 @@
+//! Events that the program gets, and has to acknowledge.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Ledger, Thing};
+use crate::{Call, Kind};
+
+/// A kind of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// Of a completion queue, by `ibv_get_cq_event`.
+    Completion,
+    /// Of a queue pair or a queue, by `ibv_get_async_event`.
+    Asynchronous,
+}
+
+impl Event {
+    /// What one is called, and what several are.
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Completion => ("a completion event", "completion events"),
+            Self::Asynchronous => ("an asynchronous event", "asynchronous events"),
+        }
+    }
+
+    /// The function that acknowledges it.
+    pub const fn acknowledged_by(self) -> &'static str {
+        match self {
+            Self::Completion => "ibv_ack_cq_events",
+            Self::Asynchronous => "ibv_ack_async_event",
+        }
+    }
+
+    fn called(self, count: usize) -> String {
+        match (count, self.names()) {
+            (1, (one, _)) => one.to_owned(),
+            (count, (_, several)) => format!("{count} {several}"),
+        }
+    }
+}
+
+/// Whose event: its kind, and the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The kind of event.
+    pub event: Event,
+    /// The kind of object.
+    pub thing: Thing,
+    /// Where the object is.
+    pub address: usize,
+}
+
+/// The calls that got the events of an object which are not acknowledged.
+pub(super) type Unacknowledged = BTreeMap<Owner, VecDeque<Call>>;
+
+/// How many calls that got events a mistake names.
+const SHOWN: usize = 3;
+
+impl Ledger {
+    /// The program gets an event.
+    pub fn event_got(&mut self, owner: Owner, call: &Call) {
+        self.events.entry(owner).or_default().push_back(*call);
+    }
+
+    /// The program acknowledges so many events.
+    pub fn events_acknowledged(&mut self, owner: Owner, count: u64, call: &Call) {
+        let got = self.events.get_mut(&owner).map(|got| {
+            let known = got.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            got.drain(..known).count() as u64
+        });
+        let Some(beyond) = count.checked_sub(got.unwrap_or(0)).filter(|beyond| *beyond > 0) else {
+            return;
+        };
+        let (of, verb) = (self.called(owner), owner.event.acknowledged_by());
+        let (_, events) = owner.event.names();
+        let says = format!("{verb} acknowledges {beyond} more {events} of {of} than were got.");
+        let mut calls = vec![("acknowledged here".to_owned(), *call)];
+        calls.extend(self.made_by(owner.thing, owner.address));
+        self.found(Kind::AckedTooMuch, says, calls);
+    }
+
+    /// A call that is to end an object waits for its events to be acknowledged. Where no other thread of the program is
+    /// there, nobody can do that.
+    pub fn waits_for_ack(&mut self, verb: &str, owner: Owner, is_alone: bool, call: &Call) {
+        let Some((mut calls, count)) = self.got(owner) else { return };
+        calls.insert(0, ("it waits here".to_owned(), *call));
+        let (of, by) = (self.called(owner), owner.event.acknowledged_by());
+        let events = owner.event.called(count);
+        let (kind, says) = if is_alone {
+            let says = format!(
+                "{verb} waits for {by} for {events} of {of}, and there is no other thread to call it: it waits for ever."
+            );
+            (Kind::OwnAck, says)
+        } else {
+            let says = format!("{verb} has waited for a second for {by} for {events} of {of}.");
+            (Kind::WaitsForAck, says)
+        };
+        calls.extend(self.made_by(owner.thing, owner.address));
+        self.found(kind, says, calls);
+    }
+
+    /// An object ends, and its events with it.
+    pub(super) fn events_end(&mut self, thing: Thing, address: usize) {
+        self.events.retain(|owner, _| (owner.thing, owner.address) != (thing, address));
+    }
+
+    /// Tells of events that nobody acknowledged: of a context that closes, or of all.
+    pub(super) fn tell_unacknowledged(&mut self, context: Option<usize>, when: &str) {
+        let is_in = |owner: &Owner| {
+            let made = self.objects.get(&(owner.thing, owner.address));
+            context.is_none() || made.map(|made| made.context) == context
+        };
+        let left: Vec<_> = self.events.keys().copied().filter(is_in).collect();
+        for owner in left {
+            let Some((mut calls, count)) = self.got(owner) else { continue };
+            calls.extend(self.made_by(owner.thing, owner.address));
+            let (of, events) = (self.called(owner), owner.event.called(count));
+            let (verb, were) = (owner.thing.ended_by(), if count == 1 { "was" } else { "were" });
+            let says = format!(
+                "When {when}, {events} of {of} {were} not acknowledged: {verb} would wait for ever."
+            );
+            self.found(Kind::NeverAcked, says, calls);
+            self.events.remove(&owner);
+        }
+    }
+
+    /// The calls that got events which are not acknowledged, and how many there are.
+    fn got(&self, owner: Owner) -> Option<(Vec<(String, Call)>, usize)> {
+        let got = self.events.get(&owner).filter(|got| !got.is_empty())?;
+        let here = |call: &Call| ("the event was got here".to_owned(), *call);
+        let mut calls: Vec<(String, Call)> = Vec::new();
+        for call in got {
+            let known = calls.iter().any(|(_, other)| other.frames() == call.frames());
+            if calls.len() < SHOWN && !known {
+                calls.push(here(call));
+            }
+        }
+        Some((calls, got.len()))
+    }
+
+    fn called(&self, owner: Owner) -> String {
+        let made = self.objects.get(&(owner.thing, owner.address));
+        owner.thing.called(made.map_or(0, |made| made.number))
+    }
+}

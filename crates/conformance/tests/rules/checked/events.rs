@@ -1,0 +1,60 @@
+//! What `transom check` finds where programs wait for events.
+
+use std::sync::LazyLock;
+
+use transom_check::Kind;
+use transom_conformance::checked::Checked;
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("events", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-50
+#[test]
+fn a_thread_sleeps_on_what_came_before_it_asked() {
+    PROGRAM.shows(Kind::SleepsOnCompletions, &["armed", "sleeps"]);
+}
+
+/// Rule: CHK-50
+#[test]
+fn a_thread_sleeps_for_a_queue_that_was_never_armed() {
+    let found = PROGRAM.run(&["never-armed", "wrong"]);
+    assert_eq!(found[0].kind, Kind::SleepsOnCompletions, "{found:#?}");
+    assert!(found[0].says.contains("never armed"), "{found:#?}");
+    assert_eq!(PROGRAM.run(&["never-armed", "right"]), []);
+}
+
+/// Rule: CHK-31
+#[test]
+fn a_thread_waits_for_itself() {
+    PROGRAM.shows(Kind::OwnAck, &["got", "waits"]);
+}
+
+/// Rule: CHK-30
+#[test]
+fn a_destroy_waits_long_for_an_acknowledgement() {
+    PROGRAM.shows(Kind::WaitsForAck, &["got", "waits"]);
+}
+
+/// Rule: CHK-32
+#[test]
+fn events_are_never_acknowledged() {
+    PROGRAM.shows(Kind::NeverAcked, &["got"]);
+}
+
+/// Rule: CHK-03
+#[test]
+fn an_error_is_not_polled() {
+    PROGRAM.shows(Kind::ErrorUnread, &["posted", "destroyed"]);
+}
+
+/// Rule: CHK-09
+#[test]
+fn a_fatal_event_is_not_read() {
+    PROGRAM.shows(Kind::AsyncUnread, &["destroyed"]);
+}
+
+/// Rule: CHK-34
+#[test]
+fn more_is_acknowledged_than_was_got() {
+    PROGRAM.shows(Kind::AckedTooMuch, &["acknowledged"]);
+}

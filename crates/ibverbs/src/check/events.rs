@@ -1,0 +1,70 @@
+//! Events that are got, acknowledged and waited for.
+
+use std::ffi::CStr;
+use std::fs;
+
+use transom_check::ledger::{Owner, Thing, Unread};
+use transom_device::queue::Status;
+
+use super::{Checker, site};
+use crate::strings::ibv_wc_status_str;
+
+impl Checker {
+    /// The program gets an event.
+    pub(crate) fn got(&self, owner: Owner) {
+        let call = site::call();
+        self.tell(|ledger| {
+            if owner.event == transom_check::ledger::Event::Completion {
+                ledger.queue_told(owner.address, call.thread);
+            }
+            ledger.event_got(owner, &call);
+        });
+    }
+
+    /// The program acknowledges so many events.
+    pub(crate) fn acknowledged(&self, owner: Owner, count: u64) {
+        let call = site::call();
+        self.tell(|ledger| ledger.events_acknowledged(owner, count, &call));
+    }
+
+    /// A verb waits for events to be acknowledged, and has done so for long or begins to. Whether it is said that it
+    /// waits for ever.
+    pub(crate) fn waits(&self, verb: &str, owner: Owner, is_late: bool) -> bool {
+        let is_alone = is_alone();
+        if is_alone || is_late {
+            let call = site::call();
+            self.tell(|ledger| ledger.waits_for_ack(verb, owner, is_alone, &call));
+        }
+        is_alone
+    }
+
+    /// Of an object that ends, or of a context, these events were not read.
+    pub(crate) fn events_unread(&self, thing: Option<Thing>, address: usize, events: &[&str]) {
+        if !events.is_empty() {
+            let call = site::call();
+            self.tell(|ledger| ledger.events_unread(thing, address, events, &call));
+        }
+    }
+}
+
+/// An error that nobody has polled.
+pub(super) fn unread((wr_id, status): (u64, Status)) -> Unread {
+    // SAFETY: a text that stays.
+    let status = unsafe { CStr::from_ptr(ibv_wc_status_str(status as _)) };
+    Unread { wr_id, status: status.to_str().unwrap_or_default() }
+}
+
+/// What threads of this library are called.
+const OWN: [&str; 2] = ["transom", super::sleep::WATCHER];
+
+/// Whether this thread is the only one of the program. Where that cannot be seen, it is not.
+fn is_alone() -> bool {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
+    let main = std::process::id().to_string();
+    let is_own = |name: &str| OWN.contains(&name.trim_end());
+    let of_program = threads.flatten().filter(|thread| {
+        let is_main = thread.file_name().to_str() == Some(&main);
+        is_main || !fs::read_to_string(thread.path().join("comm")).is_ok_and(|it| is_own(&it))
+    });
+    of_program.count() == 1
+}
