@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use transom_check::Kind;
@@ -27,7 +28,10 @@ pub struct Checked {
 impl Checked {
     /// Compiles the program of this name. `tmp` is the test's `CARGO_TARGET_TMPDIR`.
     pub fn new(name: &str, tmp: &str, libraries: &[&str]) -> Self {
-        let scratch = Scratch::new(&format!("checked-{name}"));
+        // Several tests of one process may have the same program.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Relaxed);
+        let scratch = Scratch::new(&format!("checked-{name}-{count}"));
         let source = format!("checked/{name}.c");
         let binary = compile(&scratch, &source, name, libraries);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
