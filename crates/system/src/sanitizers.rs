@@ -2,16 +2,16 @@
 //!
 //! They watch what the program's instructions do with memory, and know nothing of what a device does there. So the
 //! device tells them: it asks before it reads or writes memory of the program, and says what it has written. It finds
-//! them by the functions that they have for that ([`runtimes`]), so that nothing of Transom is compiled with them. In
-//! any other process there is [nobody to tell](runtimes()), and nothing is done.
+//! them by the functions that they have for that (`runtimes`), so that nothing of Transom is compiled with them. In
+//! any other process there is nobody to tell, and nothing is done.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`runtimes`] | which of them are there, and their functions |
+//! | `runtimes` | which of them are there, and their functions |
 //! | [`Allocator`] | memory of Transom's own, which the program reads as written |
-//! | [`fibers`] | what the ThreadSanitizer is told: of each half of a queue pair, as of a thread |
-//! | [`posts`] | the latest work requests, and where they were posted |
-//! | [`report`] | our sentence above a report of theirs |
+//! | `fibers` | what the ThreadSanitizer is told: of each half of a queue pair, as of a thread |
+//! | `posts` | the latest work requests, and where they were posted |
+//! | `report` | our sentence above a report of theirs |
 
 mod allocator;
 mod fibers;
