@@ -238,6 +238,13 @@ pub fn completed(qp: u32, half: Option<Half>) {
     }
 }
 
+/// A queue pair has been made.
+pub fn made(qp: u32) {
+    if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
+        fibers::made(tsan, qp);
+    }
+}
+
 /// A queue pair is gone.
 pub fn forget(qp: u32) {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {

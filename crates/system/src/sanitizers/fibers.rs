@@ -203,6 +203,13 @@ pub(super) fn completed(tsan: &ThreadSanitizer, qp: u32, half: Option<Half>) {
     halves.into_iter().for_each(|half| acquire(tsan, Sync::Done(qp, half)));
 }
 
+/// A queue pair has been made. To the sanitizer a fiber begins with what its maker has done so far: one that is made
+/// later would come behind what the program should have waited with.
+pub(super) fn made(tsan: &ThreadSanitizer, qp: u32) {
+    fiber(tsan, qp, Half::Send);
+    fiber(tsan, qp, Half::Receive);
+}
+
 /// A queue pair is gone.
 pub(super) fn forget(tsan: &ThreadSanitizer, qp: u32) {
     let mut fibers = FIBERS.lock();

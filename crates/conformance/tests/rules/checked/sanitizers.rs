@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use transom_conformance::c_programs::{compile, compile_by};
+use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, installed, library, program};
 
@@ -28,15 +30,23 @@ struct Sanitized {
     _scratch: Scratch,
     binary: PathBuf,
     under: Vec<String>,
+    /// By which link the queue pairs of a process are connected.
+    link: &'static str,
 }
 
 impl Sanitized {
     fn by_gcc(kind: &str) -> Self {
-        let scratch = Scratch::new(&format!("sanitized-{kind}"));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let scratch = Scratch::new(&format!("sanitized-{kind}-{}", MADE.fetch_add(1, Relaxed)));
         let option = format!("-fsanitize={kind}");
         let arguments = [&[option.as_str()], &LIBRARIES[..]].concat();
         let binary = compile(&scratch, "sanitized.c", "sanitized", &arguments);
-        Self { _scratch: scratch, binary, under: Vec::new() }
+        Self { _scratch: scratch, binary, under: Vec::new(), link: "" }
+    }
+
+    /// The same with packets between all queue pairs.
+    fn over_the_wire(self) -> Self {
+        Self { link: "wire", ..self }
     }
 
     fn run(&self, case: &str) -> (ExitStatus, Printed) {
@@ -44,6 +54,7 @@ impl Sanitized {
         let words = [self.under.clone(), vec![binary, case.to_owned()]].concat();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")));
+        command.env("TRANSOM_LINK", self.link);
         // Stacks of what is freed and allocated are longer than a pipe is deep.
         command.env("ASAN_OPTIONS", "malloc_context_size=6");
         Running::start(&mut command).end(LIMIT).unwrap_or_else(|problem| panic!("{problem}"))
@@ -88,7 +99,7 @@ static MEMORY: LazyLock<Option<Sanitized>> = LazyLock::new(|| {
     let scratch = Scratch::new("sanitized-memory");
     let arguments = [&["-fsanitize=memory"], &LIBRARIES[..]].concat();
     let binary = compile_by(&clang.ok()?, &scratch, "sanitized.c", "sanitized", &arguments);
-    Some(Sanitized { _scratch: scratch, binary, under: Vec::new() })
+    Some(Sanitized { _scratch: scratch, binary, under: Vec::new(), link: "" })
 });
 
 /// What memcheck says of a thread that ends within the device.
@@ -134,8 +145,8 @@ fn the_address_sanitizer_is_silent_where_all_is_right() {
 #[test]
 fn the_thread_sanitizer_sees_what_nothing_orders() {
     THREAD.reports(&[
-        ("changed_before_it_completed", &["data race", "in change", "(SEND)'", "post_it"]),
-        ("read_before_it_completed", &["data race", "in change", "(RECV)'", "post_the_receive"]),
+        ("changed_before_it_completed", &["data race", "#0 change", "(SEND)'", "post_it"]),
+        ("read_before_it_completed", &["data race", "#0 change", "(RECV)'", "post_the_receive"]),
         ("told_by_nothing", &["data race", "look_until_it_is_there", "(RECV)'"]),
     ]);
 }
@@ -144,6 +155,18 @@ fn the_thread_sanitizer_sees_what_nothing_orders() {
 #[test]
 fn the_thread_sanitizer_is_silent_where_all_is_right() {
     THREAD.is_silent();
+}
+
+/// Rules: CHK-82, CHK-87
+#[test]
+fn the_thread_sanitizer_sees_the_same_over_the_wire() {
+    take_turn(Link::Wire);
+    let thread = Sanitized::by_gcc("thread").over_the_wire();
+    thread.reports(&[
+        ("changed_before_it_completed", &["data race", "#0 change", "(SEND)'", "post_it"]),
+        ("read_before_it_completed", &["data race", "#0 change", "(RECV)'", "post_the_receive"]),
+    ]);
+    thread.is_silent();
 }
 
 /// Rules: CHK-84, CHK-86
@@ -184,7 +207,7 @@ fn memcheck_sees_the_same() {
     let valgrind = program("valgrind", "valgrind");
     let valgrind = valgrind.to_str().expect("a plain path").to_owned();
     let under = vec![valgrind, "--quiet".to_owned(), "--error-exitcode=9".to_owned()];
-    let memcheck = Sanitized { _scratch: scratch, binary, under };
+    let memcheck = Sanitized { _scratch: scratch, binary, under, link: "" };
     memcheck.reports(&[
         ("freed_before_it_came", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
         ("freed_before_a_write", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),

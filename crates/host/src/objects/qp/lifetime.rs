@@ -92,6 +92,7 @@ impl QueuePair {
         qp.summary().set_own_domain(domain.map_or(0, |domain| domain.number()));
         let shares = matches!(qp.config.receives, QpReceives::Srq(_) | QpReceives::Xrc(_));
         qp.summary().set_shares_receives(shares);
+        sanitizers::made(number.bits());
         adapter.queue_pairs.enter(index, &qp);
         Ok(qp)
     }
