@@ -86,6 +86,16 @@ kinds! {
         "Poll the completions of all requests first. To give requests up, move the queue pair to ERR, and poll until \
          each is flushed."
         "ibv_destroy_qp(3)";
+    /// A region ends while requests that name it are under way.
+    EndedInFlight "ended-in-flight" "CHK-63" Finding
+        "memory is deregistered while requests that name it are under way"
+        "Poll the completions of all requests that name a region, then deregister it."
+        "ibv_dereg_mr(3)";
+    /// A source buffer changed before its request was complete.
+    SourceChanged "source-changed" "CHK-60" Finding
+        "a source changed between its post and its completion"
+        "Poll the completion of a request before you write to its buffers again, or post it with IBV_SEND_INLINE."
+        "ibv_post_send(3)";
     /// A function got an object that is destroyed.
     UsedAfterDestroy "used-after-destroy" "CHK-05" Finding
         "an object is used after it was destroyed"
@@ -152,6 +162,22 @@ kinds! {
         "events were never acknowledged"
         "Acknowledge each event that you get; several completion events of a queue with one call."
         "ibv_get_cq_event(3)";
+    /// A region ends before the completions of requests that name it were polled.
+    EndedUnpolled "ended-unpolled" "CHK-65" Note
+        "memory is deregistered before requests that name it were complete"
+        "Poll the completions of all requests that name a region, then deregister it. Move the queue pair to ERR first \
+         where receives are left."
+        "ibv_dereg_mr(3)";
+    /// A source buffer changed, and a peer may have changed it.
+    SourceRaced "source-raced" "CHK-66" Note
+        "a source that peers may write to changed between its post and its completion"
+        "Order what writes to the buffer behind the completion of the request, or send from a copy."
+        "ibv_post_send(3)";
+    /// Two targets share some bytes.
+    TargetsOverlap "targets-overlap" "CHK-62" Note
+        "two requests have the device write to the same bytes"
+        "Give each receive, READ and atomic a buffer of its own until its completion is polled."
+        "ibv_post_recv(3)";
     /// Objects are alive when the process ends.
     LeftAtExit "left-at-exit" "CHK-07" Note
         "objects are left when the process ends"

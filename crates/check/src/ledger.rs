@@ -10,8 +10,12 @@
 //! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
 //! | [`queue`] | whether a completion queue has room for what may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
+//! | [`buffer`] | the buffers of a work request, and what was in them |
+//! | [`memory`] | regions, and the buffers that are out: sources that the device reads, targets that it writes |
 
+pub mod buffer;
 pub mod event;
+pub mod memory;
 pub mod pair;
 pub mod queue;
 pub mod sleep;
@@ -20,8 +24,11 @@ pub mod thing;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
+pub use buffer::{Buffer, Piece, Sample};
 use event::Unacknowledged;
 pub use event::{Event, Owner};
+use memory::Memory;
+pub use memory::{Change, Region, UnderWay};
 pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
 use queue::Queue;
 use sleep::Watched;
@@ -39,6 +46,9 @@ pub struct Mistake {
     /// The calls, the one that shows the mistake first.
     pub calls: Vec<(String, Call)>,
 }
+
+/// The places of posts that a finding names.
+const SHOWN: usize = 3;
 
 /// How many ended objects are remembered.
 const GRAVES: usize = 4096;
@@ -64,6 +74,7 @@ pub struct Ledger {
     moment: u64,
     /// How many sends were posted.
     sends: u64,
+    memory: Memory,
     mistakes: Vec<Mistake>,
 }
 
@@ -82,6 +93,7 @@ impl Ledger {
         let when = "the device is closed";
         self.tell_left(|made| made.context == context, when, Some(call));
         self.tell_unacknowledged(Some(context), when);
+        self.memory.forget_context(context);
     }
 
     /// The process ends by itself.

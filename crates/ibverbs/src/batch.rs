@@ -257,19 +257,25 @@ impl Batch {
     /// What `transom check` is told of the requests.
     pub(crate) fn described(&self, call: &Call) -> Vec<Posted> {
         let each = self.requests.iter().map(|request| {
-            let (sges, bytes) = match request.data {
-                Data::None => (0, 0),
+            let buffers: Vec<_> = match request.data {
                 Data::Sges { start, count } => {
-                    let sges = &self.sges[start..start + count];
-                    (count as u32, sges.iter().map(|sge| u64::from(sge.length)).sum())
+                    self.sges[start..start + count].iter().map(check::buffer).collect()
                 }
-                Data::Inline { length, .. } => (0, length as u64),
+                Data::None | Data::Inline { .. } => Vec::new(),
             };
+            let bytes = match request.data {
+                Data::Inline { length, .. } => length as u64,
+                Data::None | Data::Sges { .. } => buffers.iter().map(|it| it.length).sum(),
+            };
+            let returns = matches!(request.op, SendOp::Message(body) if body.returns_data());
             Posted {
                 wr_id: request.wr_id,
                 what: check::called(&request.op),
                 bytes,
-                sges,
+                sges: buffers.len() as u32,
+                buffers,
+                is_target: returns,
+                sample: None,
                 is_inline: matches!(request.data, Data::Inline { .. }),
                 is_signaled: request.flags.contains(SendFlags::SIGNALED),
                 call: *call,

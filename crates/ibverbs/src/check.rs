@@ -8,30 +8,35 @@
 //! |---|---|
 //! | `work` | requests and completions, as the ledger has them |
 //! | `events` | events that are got, acknowledged and waited for |
+//! | `memory` | regions, and the memory that requests name |
 //! | `sleep` | threads that sleep for completions |
 //! | `site` | who called: return addresses, and the files that they are in |
 //! | `sink` | the file that findings are written to |
 
 mod events;
+mod memory;
 mod sink;
 mod site;
 mod sleep;
 mod work;
 
+use std::collections::BTreeMap;
 use std::ptr::null_mut;
-use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Arc, Once, Weak};
 
 use parking_lot::Mutex;
 use transom_abi::{IBV_QPS_RESET, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
 use transom_check::ledger::{Asked, RanDry, Thing};
 use transom_check::{Call, Ledger};
+use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
+use transom_system::memory::Copier;
 
 use self::sink::Sink;
 use self::sleep::Sleepers;
-pub(crate) use self::work::called;
+pub(crate) use self::work::{buffer, called};
 use crate::told;
 
 /// The ledger of this process, and where findings go.
@@ -39,6 +44,12 @@ pub(crate) struct Checker {
     ledger: Mutex<Ledger>,
     sink: Mutex<Sink>,
     sleepers: Sleepers,
+    /// Queue pairs, by the addresses of their `ibv_qp`.
+    pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
+    /// One thread polls at a time: completions are told in the order in which they were polled, and what one thread has
+    /// polled is looked at before another knows of it.
+    polling: Mutex<()>,
+    copier: Copier,
 }
 
 /// None in a process that is not checked, or has opened no device. It is never freed.
@@ -56,8 +67,10 @@ pub(crate) fn begin() {
     static FORKS: Once = Once::new();
     let Some(directory) = CHECK.text().filter(|_| on().is_none()) else { return };
     let Some(sink) = Sink::open(directory.as_ref()) else { return };
-    let (ledger, sink) = (Mutex::default(), Mutex::new(sink));
-    let checker = Checker { ledger, sink, sleepers: Sleepers::new() };
+    let Ok(copier) = Copier::best() else { return };
+    let (ledger, pairs, polling) = (Mutex::default(), Mutex::default(), Mutex::default());
+    let (sink, sleepers) = (Mutex::new(sink), Sleepers::new());
+    let checker = Checker { ledger, sink, sleepers, pairs, polling, copier };
     let checker = Box::into_raw(Box::new(checker));
     if CHECKER.compare_exchange(null_mut(), checker, AcqRel, Acquire).is_err() {
         // Another thread was first.
@@ -84,6 +97,11 @@ extern "C" fn at_end() {
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = at_end;
+
+/// What the ledger knows a device by.
+pub(crate) fn id_of(device: &Arc<Device>) -> usize {
+    Arc::as_ptr(device).addr()
+}
 
 /// This call of the program.
 pub(crate) fn call() -> Call {
@@ -148,10 +166,12 @@ impl Checker {
     pub(crate) fn pair_made(
         &self,
         address: usize,
-        number: u32,
+        pair: &Arc<QueuePair>,
         cap: &ibv_qp_cap,
         init: &ibv_qp_init_attr_ex,
     ) {
+        let number = pair.number().bits();
+        self.pairs.lock().insert(address, Arc::downgrade(pair));
         let asked = Asked {
             sends: cap.max_send_wr,
             receives: cap.max_recv_wr,
@@ -176,6 +196,7 @@ impl Checker {
         // What peers have answered counts, though the program has not looked for it.
         pair.adapter().progress();
         let (under_way, call) = (pair.sends_under_way(), site::call());
+        self.pairs.lock().remove(&address);
         let unread: Vec<_> = pair.unread_errors().into_iter().map(events::unread).collect();
         self.tell(|ledger| ledger.errors_unread(address, &unread, &call));
         let dry = pair.ran_dry();

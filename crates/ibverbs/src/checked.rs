@@ -8,10 +8,11 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_check::Call;
-use transom_check::ledger::{Posted, Thing};
+use transom_check::ledger::{Buffer, Posted, Thing};
 
-use crate::check::{call, on};
-use crate::{cq, qp, srq, watched};
+use crate::check::{buffer, call, id_of, on};
+use crate::context::Context;
+use crate::{cq, post, qp, srq, watched};
 
 /// The operations of a new context: in a checked process with those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
@@ -46,7 +47,8 @@ unsafe extern "C" fn post_send(
     }
     let call = call();
     // SAFETY: as above.
-    let requests = unsafe { sends(wr, &call) };
+    let (device, mut requests) = unsafe { (device_of((*qp).context), sends(wr, &call)) };
+    checker.locate(device, &mut requests);
     checker.tell(|ledger| ledger.sends_posted(qp.addr(), &requests));
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
@@ -77,7 +79,8 @@ unsafe extern "C" fn post_recv(
         return plain(bad);
     }
     // SAFETY: as above.
-    let requests = unsafe { receives(wr, &call()) };
+    let (device, mut requests) = unsafe { (device_of((*qp).context), receives(wr, &call())) };
+    checker.locate(device, &mut requests);
     checker.tell(|ledger| ledger.receives_posted(qp.addr(), &requests));
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
@@ -108,7 +111,8 @@ unsafe extern "C" fn post_srq_recv(
         return plain(bad);
     }
     // SAFETY: as above.
-    let requests = unsafe { receives(wr, &call()) };
+    let (device, mut requests) = unsafe { (device_of((*srq).context), receives(wr, &call())) };
+    checker.locate(device, &mut requests);
     checker.tell(|ledger| ledger.shared_receives_posted(srq.addr(), &requests));
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
@@ -126,15 +130,15 @@ unsafe extern "C" fn post_srq_recv(
 /// # Safety
 /// As [`cq::poll_cq`].
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
-    if let Some(checker) = on()
-        // SAFETY: by the contract of this function.
-        && unsafe { cq::of(cq) }.is_none()
-    {
+    // SAFETY: by the contract of this function.
+    let plain = || unsafe { watched::poll_cq(cq, limit, wc) };
+    let Some(checker) = on() else { return plain() };
+    // SAFETY: as above.
+    if unsafe { cq::of(cq) }.is_none() {
         checker.not_alive_in("ibv_poll_cq", Thing::CompletionQueue, cq.addr());
     }
-    // SAFETY: by the contract of this function.
-    let count = unsafe { watched::poll_cq(cq, limit, wc) };
-    if let Some(checker) = on() {
+    checker.polling(|| {
+        let count = plain();
         let polled = match usize::try_from(count) {
             // SAFETY: so many were just written.
             Ok(count @ 1..) => unsafe { std::slice::from_raw_parts(wc, count) },
@@ -142,8 +146,17 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
         };
         let is_empty = (0..limit).contains(&count);
         checker.polled(cq.addr(), polled, is_empty);
-    }
-    count
+        count
+    })
+}
+
+/// The device of a context.
+///
+/// # Safety
+/// The context is open.
+unsafe fn device_of(context: *mut ibv_context) -> usize {
+    // SAFETY: by the contract of this function.
+    unsafe { Context::of(context) }.map_or(0, |ours| id_of(ours.device()))
 }
 
 /// # Safety
@@ -184,13 +197,24 @@ unsafe fn sends(mut wr: *const ibv_send_wr, call: &Call) -> Vec<Posted> {
     // SAFETY: by the contract of this function.
     while let Some(request) = unsafe { wr.as_ref() } {
         // SAFETY: as above.
-        let (sges, bytes) = unsafe { size(request.sg_list, request.num_sge) };
+        let mut buffers = unsafe { buffers(request.sg_list, request.num_sge) };
+        let (sges, bytes) = (buffers.len() as u32, buffers.iter().map(|it| it.length).sum());
+        let is_inline = request.send_flags & IBV_SEND_INLINE != 0;
+        if is_inline {
+            buffers.clear();
+        }
         all.push(Posted {
             wr_id: request.wr_id,
             what: name(request.opcode),
             bytes,
             sges,
-            is_inline: request.send_flags & IBV_SEND_INLINE != 0,
+            buffers,
+            is_target: matches!(
+                request.opcode,
+                IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
+            ),
+            sample: None,
+            is_inline,
             is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
             call: *call,
         });
@@ -206,12 +230,15 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
     // SAFETY: by the contract of this function.
     while let Some(request) = unsafe { wr.as_ref() } {
         // SAFETY: as above.
-        let (sges, bytes) = unsafe { size(request.sg_list, request.num_sge) };
+        let buffers = unsafe { buffers(request.sg_list, request.num_sge) };
         all.push(Posted {
             wr_id: request.wr_id,
             what: "receive",
-            bytes,
-            sges,
+            bytes: buffers.iter().map(|it| it.length).sum(),
+            sges: buffers.len() as u32,
+            buffers,
+            is_target: true,
+            sample: None,
             is_inline: false,
             is_signaled: true,
             call: *call,
@@ -221,18 +248,14 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
     all
 }
 
-/// The number of SGEs of a list, and the bytes of all.
+/// The buffers of a list.
 ///
 /// # Safety
 /// The list has so many readable elements, if it is there.
-unsafe fn size(list: *const ibv_sge, count: c_int) -> (u32, u64) {
-    let count = u32::try_from(count).unwrap_or(0);
-    if list.is_null() {
-        return (count, 0);
-    }
+unsafe fn buffers(list: *const ibv_sge, count: c_int) -> Vec<Buffer> {
     // SAFETY: by the contract of this function.
-    let sges = unsafe { std::slice::from_raw_parts(list, count as usize) };
-    (count, sges.iter().map(|sge| u64::from(sge.length)).sum())
+    let sges = unsafe { post::sges(list, count) };
+    sges.unwrap_or_default().iter().map(buffer).collect()
 }
 
 /// What people call an opcode.

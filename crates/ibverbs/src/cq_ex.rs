@@ -199,13 +199,18 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
             watched::is_current(cq, &wc);
         }
     };
-    let polled = queue.adapter.poll(&queue.cq, 1, show);
-    if let Some(checker) = check::on() {
-        // SAFETY: as above.
-        let current = unsafe { &(*queue.poller.current.get()).wc };
-        let got = if polled == Some(1) { std::slice::from_ref(current) } else { &[] };
-        checker.polled(cq.addr(), got, polled == Some(0));
-    }
+    let poll = || queue.adapter.poll(&queue.cq, 1, show);
+    let polled = match check::on() {
+        None => poll(),
+        Some(checker) => checker.polling(|| {
+            let polled = poll();
+            // SAFETY: as above.
+            let current = unsafe { &(*queue.poller.current.get()).wc };
+            let got = if polled == Some(1) { std::slice::from_ref(current) } else { &[] };
+            checker.polled(cq.addr(), got, polled == Some(0));
+            polled
+        }),
+    };
     polled.map(|count| count > 0).ok_or_else(|| cq::overrun(queue, "ibv_start_poll"))
 }
 

@@ -119,13 +119,12 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
         qp_type: init.qp_type,
         ..ibv_qp::default()
     };
-    let number = pair.number().bits();
-    let qp = Qp::new(pair, init.qp_type, batch, cap);
+    let qp = Qp::new(pair.clone(), init.qp_type, batch, cap);
     let asked = std::mem::replace(&mut init.cap, cap);
     sanitized::has_filled(&raw const init.cap);
     let made = qp::enter(handle, wr::extended(plain), qp);
     if let Some(checker) = check::on() {
-        checker.pair_made(made.addr(), number, &asked, init);
+        checker.pair_made(made.addr(), &pair, &asked, init);
     }
     Ok(made)
 }

@@ -161,7 +161,14 @@ pub(crate) fn enter(
     };
     let device = pd.domain.device().clone();
     let region = Arc::new(Mutex::new(Some(region)));
-    MRS.insert(abi, |_| Mr { region, device, imported: false })
+    let (kept, id) = (check::on().map(|_| region.clone()), check::id_of(&device));
+    let made = MRS.insert(abi, |_| Mr { region, device, imported: false });
+    if let (Some(checker), Some(kept)) = (check::on(), kept)
+        && let Some(region) = &*kept.lock()
+    {
+        checker.registered(id, region, made.addr(), pd.context.addr());
+    }
+    made
 }
 
 /// Registers memory under its own addresses (rules A.2).
@@ -272,6 +279,13 @@ fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
     })
 }
 
+/// Tells `transom check` that a region is about to end.
+fn tell_end(ours: &Mr) {
+    let Some(checker) = check::on() else { return };
+    let key = ours.region.lock().as_ref().map(|region| region.key().0);
+    key.into_iter().for_each(|key| checker.region_ends(check::id_of(&ours.device), key));
+}
+
 /// Ends a registration; `EBUSY` while a window is bound, `ENOENT` if it is none (rules DR-01 to DR-05).
 ///
 /// # Safety
@@ -291,6 +305,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MRS.take(mr) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+        tell_end(&ours);
         match deregister(&ours.region) {
             Ok(true) => Ok(()),
             refused => {
@@ -357,7 +372,17 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             _ => Some(unsafe { pd::find(pd) }?),
         };
         let domain = new_pd.as_ref().map(|pd| &pd.domain);
-        region.change(domain, registration).map_err(|error| match error {
+        // SAFETY: by the contract of this verb.
+        let (device, context) =
+            unsafe { MRS.with(mr, |it| (it.inner.device.clone(), (*mr).context)) }?;
+        if let Some(checker) = check::on().filter(|_| moves) {
+            checker.region_ends(check::id_of(&device), region.key().0);
+        }
+        let changed = region.change(domain, registration);
+        if let Some(checker) = check::on() {
+            checker.registered(check::id_of(&device), region, mr.addr(), context.addr());
+        }
+        changed.map_err(|error| match error {
             RegisterError::Busy if region.check_unused().is_err() => {
                 bound(region, "ibv_rereg_mr", "RR-12")
             }

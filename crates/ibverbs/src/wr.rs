@@ -117,7 +117,9 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             let posted = match check::on() {
                 Some(checker) => {
                     let call = check::call();
-                    checker.posting(qp.addr(), &batch.described(&call), &call, post)
+                    let (device, mut requests) =
+                        (check::id_of(pair.device()), batch.described(&call));
+                    checker.posting(device, qp.addr(), &mut requests, &call, post)
                 }
                 None => post(),
             };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Ledger, Thing};
+use super::{Buffer, Ledger, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
 
 /// What a queue pair was asked to be, before the device rounded it up.
@@ -46,7 +46,7 @@ pub struct RanDry {
 }
 
 /// A work request that was posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// The program's own number for it.
     pub wr_id: u64,
@@ -56,6 +56,12 @@ pub struct Posted {
     pub bytes: u64,
     /// How many buffers.
     pub sges: u32,
+    /// The buffers that the device has until the completion is polled; none if the data was taken at once.
+    pub buffers: Vec<Buffer>,
+    /// The device writes to them.
+    pub is_target: bool,
+    /// What was in them when it was posted, as far as it is watched.
+    pub sample: Option<Sample>,
     /// The data was taken when it was posted.
     pub is_inline: bool,
     /// It asks for a completion.
@@ -65,7 +71,7 @@ pub struct Posted {
 }
 
 impl Posted {
-    fn here(&self) -> (String, Call) {
+    pub(super) fn here(&self) -> (String, Call) {
         let Self { wr_id, what, bytes, .. } = self;
         (format!("posted here: {what} of {bytes} bytes, wr_id {wr_id:#x}"), self.call)
     }
@@ -107,10 +113,12 @@ struct ErrorSeen {
 /// A queue pair.
 #[derive(Debug, Default)]
 pub struct Pair {
-    number: u32,
-    asked: Asked,
-    sends: VecDeque<Posted>,
-    receives: VecDeque<Posted>,
+    pub(super) number: u32,
+    pub(super) asked: Asked,
+    pub(super) sends: VecDeque<Posted>,
+    /// How many sends were ever posted.
+    pub(super) posted: u64,
+    pub(super) receives: VecDeque<Posted>,
     most_sends: usize,
     error: Option<ErrorSeen>,
     is_dry_told: bool,
@@ -124,7 +132,7 @@ const DROPPED: usize = 64;
 impl Pair {
     fn drop_refused(&mut self, refused: &[Posted]) {
         let room = DROPPED.saturating_sub(self.dropped.len());
-        self.dropped.extend(refused.iter().take(room));
+        self.dropped.extend(refused.iter().take(room).cloned());
     }
 
     fn take_again(&mut self, posted: &[Posted]) {
@@ -136,9 +144,6 @@ impl Pair {
         }
     }
 }
-
-/// The places of posts that a finding names.
-const SHOWN: usize = 3;
 
 impl Ledger {
     /// A queue pair is made.
@@ -152,9 +157,12 @@ impl Ledger {
     pub fn sends_posted(&mut self, address: usize, posted: &[Posted]) {
         self.sends += posted.len() as u64;
         let Some(pair) = self.pairs.get_mut(&address) else { return };
+        pair.posted += posted.len() as u64;
         let signals_all = pair.asked.signals_all;
-        let signaled = |it: &Posted| Posted { is_signaled: it.is_signaled || signals_all, ..*it };
+        let signaled =
+            |it: &Posted| Posted { is_signaled: it.is_signaled || signals_all, ..it.clone() };
         pair.sends.extend(posted.iter().map(signaled));
+        self.aimed(posted);
     }
 
     /// Of the requests that were posted, these were refused, the first one for itself.
@@ -162,6 +170,7 @@ impl Ledger {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.sends, refused);
             pair.drop_refused(refused);
+            self.missed(refused);
         }
     }
 
@@ -177,8 +186,9 @@ impl Ledger {
     /// Receives are posted to a queue pair.
     pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
-        pair.receives.extend(posted);
+        pair.receives.extend(posted.iter().cloned());
         pair.take_again(posted);
+        self.aimed(posted);
         self.check_asked(address, posted, false);
     }
 
@@ -187,18 +197,21 @@ impl Ledger {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.receives, refused);
             pair.drop_refused(refused);
+            self.missed(refused);
         }
     }
 
     /// Receives are posted to a shared receive queue.
     pub fn shared_receives_posted(&mut self, address: usize, posted: &[Posted]) {
-        self.shared.entry(address).or_default().extend(posted);
+        self.shared.entry(address).or_default().extend(posted.iter().cloned());
+        self.aimed(posted);
     }
 
     /// Of the receives that were posted to a shared receive queue, these were refused.
     pub fn shared_receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(queue) = self.shared.get_mut(&address) {
             take_back(queue, refused);
+            self.missed(refused);
         }
     }
 
@@ -207,8 +220,8 @@ impl Ledger {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.error = None;
         if is_reset {
-            pair.sends.clear();
-            pair.receives.clear();
+            let ended = pair.sends.drain(..).chain(pair.receives.drain(..)).collect::<Vec<_>>();
+            self.landed(&ended);
         }
     }
 
@@ -230,12 +243,14 @@ impl Ledger {
         self.found(Kind::NothingSignaled, says, calls);
     }
 
-    /// A thread polls a completion queue, and takes these.
-    pub fn polled(&mut self, completed: &[Completed], call: &Call) {
+    /// A thread polls a completion queue, and takes these. The requests that so have ended well, and whose sources are
+    /// watched.
+    pub fn polled(&mut self, completed: &[Completed], call: &Call) -> Vec<Posted> {
         if self.has_errors {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
             errors.filter(|it| it.call.thread == call.thread).for_each(|it| it.is_past = true);
         }
+        let mut watched = Vec::new();
         for it in completed {
             let Some(pair) = self.numbers.get(&it.number).and_then(|it| self.pairs.get_mut(it))
             else {
@@ -245,7 +260,8 @@ impl Ledger {
                 pair.error = Some(ErrorSeen { call: *call, is_past: false, is_told: false });
                 self.has_errors = true;
             }
-            let queue = match (it.is_receive, pair.asked.shared) {
+            let shared = pair.asked.shared;
+            let queue = match (it.is_receive, shared) {
                 (false, _) => &mut pair.sends,
                 (true, 0) => &mut pair.receives,
                 (true, shared) => self.shared.entry(shared).or_default(),
@@ -255,18 +271,22 @@ impl Ledger {
                 posted.wr_id == it.wr_id && (posted.is_signaled || !it.is_success)
             };
             let Some(at) = queue.iter().position(completes) else { continue };
-            if it.is_receive && pair.asked.shared != 0 {
-                queue.remove(at);
-            } else {
+            let ended: Vec<_> = match it.is_receive && shared != 0 {
+                true => queue.remove(at).into_iter().collect(),
                 // What is before it has ended before it.
-                queue.drain(..=at);
+                false => queue.drain(..=at).collect(),
+            };
+            self.landed(&ended);
+            if it.is_success {
+                watched.extend(ended.into_iter().filter(|posted| posted.sample.is_some()));
             }
         }
+        watched
     }
 
     /// A queue pair ends. So many of its sends are under way in the device.
     pub fn pair_ended(&mut self, address: usize, under_way: usize, dry: RanDry, call: &Call) {
-        let Some(pair) = self.pairs.remove(&address) else { return };
+        let Some(mut pair) = self.pairs.remove(&address) else { return };
         self.completes_no_more(&pair.asked);
         self.tell_dry(&pair, address, dry);
         self.tell_dropped(&pair, address);
@@ -294,6 +314,8 @@ impl Ledger {
             }
         }
         self.tell_fullest(&pair, address);
+        self.landed(pair.sends.make_contiguous());
+        self.landed(pair.receives.make_contiguous());
     }
 
     /// A queue pair ends, and these errors with it.
@@ -368,7 +390,7 @@ impl Ledger {
                 "A {} has {used} {what}, and queue pair {number:#x} was asked for {most}.",
                 it.what
             );
-            Some((says, *it))
+            Some((says, it.clone()))
         });
         if let Some((says, posted)) = beyond {
             let mut calls = vec![posted.here()];
@@ -401,7 +423,8 @@ impl Ledger {
 /// Takes back what was told last.
 fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) {
     for refused in refused.iter().rev() {
-        if let Some(at) = queue.iter().rposition(|posted| posted == refused) {
+        let is_it = |it: &Posted| it.wr_id == refused.wr_id && it.call == refused.call;
+        if let Some(at) = queue.iter().rposition(is_it) {
             queue.remove(at);
         }
     }

@@ -13,7 +13,19 @@ fn at(line: usize) -> Call {
 
 fn send(wr_id: u64, is_signaled: bool) -> Posted {
     let (what, bytes, sges) = ("SEND", 64, 1);
-    Posted { wr_id, what, bytes, sges, is_inline: false, is_signaled, call: at(20) }
+    let buffers = vec![Buffer::new(9, 0x5000, 64)];
+    Posted {
+        wr_id,
+        what,
+        bytes,
+        sges,
+        buffers,
+        is_target: false,
+        sample: None,
+        is_inline: false,
+        is_signaled,
+        call: at(20),
+    }
 }
 
 fn completed(wr_id: u64, has_failed: bool) -> Completed {
@@ -293,4 +305,139 @@ fn what_nobody_read_is_told_when_its_object_ends() {
     let mistakes = ledger.take();
     let told: Vec<_> = mistakes.iter().map(|it| (it.kind, it.calls.len())).collect();
     assert_eq!(told, [(Kind::ErrorUnread, 3), (Kind::AsyncUnread, 2)]);
+}
+
+const DEVICE: usize = 3;
+
+/// A queue pair, and memory that only the program may write to, unless it is open.
+fn with_region(is_open: bool) -> Ledger {
+    let mut ledger = with_pair();
+    let (address, base, length) = (0x1_0000, 0x5000, 0x1000);
+    let (context, object, is_program) = (CONTEXT, 1, true);
+    let region = Region { context, object, address, base, length, is_program, is_open };
+    ledger.registered(DEVICE, 9, region);
+    ledger
+}
+
+/// A send whose source is watched, as it is posted.
+fn watched(ledger: &mut Ledger) -> Posted {
+    let mut posted = [send(1, true)];
+    ledger.locate(DEVICE, &mut posted);
+    let pieces = posted[0].watched();
+    assert_eq!((pieces[0].at, pieces[0].bytes.len()), (0x1_0000, 64));
+    posted[0].sample = Some(ledger.sample(pieces));
+    post(ledger, &posted);
+    let [posted] = posted;
+    posted
+}
+
+fn receive(ledger: &mut Ledger, address: u64) -> Posted {
+    let buffers = vec![Buffer::new(9, address, 64)];
+    let mut posted = [Posted { what: "receive", is_target: true, buffers, ..send(2, true) }];
+    ledger.locate(DEVICE, &mut posted);
+    ledger.receives_posted(QP, &posted);
+    let [posted] = posted;
+    posted
+}
+
+/// Rules: CHK-60, CHK-66
+#[test]
+fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
+    let change = Change { first: 3, count: 1 };
+    for (is_open, kind) in [(false, Kind::SourceChanged), (true, Kind::SourceRaced)] {
+        let mut ledger = with_region(is_open);
+        watched(&mut ledger);
+        let ended = ledger.polled(&[completed(1, false)], &at(25));
+        ledger.source_changed(&ended[0], change, &at(25));
+        let mistakes = ledger.take();
+        assert_eq!(mistakes[0].kind, kind);
+        let expected =
+            "1 byte of a SEND changed before its completion was polled, the first at offset 3.";
+        assert_eq!(mistakes[0].says, expected);
+    }
+    // A receive into it is out, or was when the source was posted.
+    for polled_first in [false, true] {
+        let mut ledger = with_region(false);
+        receive(&mut ledger, 0x5020);
+        let posted = watched(&mut ledger);
+        if polled_first {
+            ledger.polled(&[Completed { is_receive: true, ..completed(2, false) }], &at(24));
+        }
+        ledger.source_changed(&posted, change, &at(25));
+        assert_eq!(ledger.take(), []);
+    }
+}
+
+/// Rule: CHK-60
+#[test]
+fn what_failed_is_not_compared() {
+    let mut ledger = with_region(false);
+    watched(&mut ledger);
+    let failed = Completed { is_success: false, ..completed(1, false) };
+    assert_eq!(ledger.polled(&[failed], &at(25)), []);
+}
+
+/// Rule: CHK-60
+#[test]
+fn of_a_long_source_both_ends_are_watched() {
+    let ledger = with_region(false);
+    let buffers = vec![Buffer::new(9, 0x5000, 0x800), Buffer::new(9, 0x5100, 0xf00)];
+    let mut posted = [Posted { buffers, ..send(1, true) }];
+    ledger.locate(DEVICE, &mut posted);
+    let pieces = posted[0].watched();
+    let places: Vec<_> = pieces.iter().map(|it| (it.at, it.offset, it.bytes.len())).collect();
+    assert_eq!(places, [(0x1_0000, 0, 0x800), (0x1_0800, 0xf00, 0x800)]);
+}
+
+/// Rules: CHK-63, CHK-65
+#[test]
+fn a_region_ends_in_flight_only_while_the_device_has_a_request() {
+    let under_way = |sends, receives| UnderWay { pair: QP, posted: 2, sends, receives };
+    let cases = [
+        (under_way(1, false), vec![Kind::EndedInFlight]),
+        (under_way(0, false), vec![Kind::EndedUnpolled]),
+    ];
+    for (under_way, expected) in cases {
+        let mut ledger = with_region(false);
+        watched(&mut ledger);
+        watched(&mut ledger);
+        assert_eq!(ledger.pairs_naming(DEVICE, 9), [(QP, 2)]);
+        ledger.region_ends(DEVICE, 9, &[under_way], &at(50));
+        assert_eq!(kinds(&mut ledger), expected);
+    }
+    for (receives, expected) in [(true, vec![Kind::EndedUnpolled]), (false, vec![])] {
+        let mut ledger = with_region(false);
+        receive(&mut ledger, 0x5000);
+        assert_eq!(ledger.pairs_naming(DEVICE, 9), [(QP, 0)]);
+        ledger.region_ends(DEVICE, 9, &[under_way(0, receives)], &at(50));
+        assert_eq!(kinds(&mut ledger), expected);
+    }
+}
+
+/// Rule: CHK-63
+#[test]
+fn a_request_posted_after_the_device_was_asked_is_not_taken_for_one_under_way() {
+    let mut ledger = with_region(false);
+    watched(&mut ledger);
+    let under_way = UnderWay { pair: QP, posted: 1, sends: 1, receives: false };
+    post(&mut ledger, &[send(3, true)]);
+    ledger.region_ends(DEVICE, 9, &[under_way], &at(50));
+    // The one under way may be either. So it counts as ended here.
+    assert_eq!(kinds(&mut ledger), [Kind::EndedUnpolled]);
+}
+
+/// Rule: CHK-62
+#[test]
+fn targets_overlap_while_both_are_out() {
+    let mut ledger = with_region(false);
+    receive(&mut ledger, 0x5000);
+    receive(&mut ledger, 0x5000);
+    let next = receive(&mut ledger, 0x5040);
+    assert_eq!(ledger.take(), []);
+    ledger.receives_refused(QP, &[next]);
+    receive(&mut ledger, 0x5020);
+    assert_eq!(kinds(&mut ledger), [Kind::TargetsOverlap]);
+    ledger.pair_modified(QP, true);
+    receive(&mut ledger, 0x5010);
+    assert_eq!(ledger.take(), []);
 }

@@ -202,6 +202,7 @@ mod processes {
 mod checked {
     mod command;
     mod events;
+    mod memory;
     mod sanitizers;
     mod teardown;
 }

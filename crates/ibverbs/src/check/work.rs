@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use transom_abi::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 use transom_check::Call;
-use transom_check::ledger::{Completed, Posted};
+use transom_check::ledger::{Buffer, Completed, Posted};
 use transom_device::operation::Operation;
-use transom_device::queue::SendOp;
+use transom_device::queue::{SendOp, Sge};
 
 use super::{Checker, site};
 
@@ -30,14 +30,16 @@ impl Checker {
         });
     }
 
-    /// Posts these requests, all or none.
+    /// Posts these requests, all or none, to a queue pair on a device.
     pub(crate) fn posting<E: Copy + Into<c_int>>(
         &self,
+        device: usize,
         address: usize,
-        requests: &[Posted],
+        requests: &mut [Posted],
         call: &Call,
         post: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
+        self.locate(device, requests);
         self.tell(|ledger| ledger.sends_posted(address, requests));
         let answer = post();
         let taken = if answer.is_ok() { requests.len() } else { 0 };
@@ -52,10 +54,17 @@ impl Checker {
         let completed: Vec<_> = completions.iter().map(completed).collect();
         let has_failed = completed.iter().any(|it| it.has_failed);
         let call = if has_failed { site::call() } else { site::thread_only() };
-        self.tell(|ledger| {
+        let watched = self.tell(|ledger| {
             ledger.queue_polled(queue, completed.len(), is_empty, call.thread);
-            ledger.polled(&completed, &call);
+            ledger.polled(&completed, &call)
         });
+        self.compare(&watched);
+    }
+
+    /// Polls, while no other thread does.
+    pub(crate) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let _turn = self.polling.lock();
+        poll()
     }
 }
 
@@ -67,6 +76,11 @@ fn completed(wc: &ibv_wc) -> Completed {
         is_success: wc.status == IBV_WC_SUCCESS,
         has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
     }
+}
+
+/// What a request names by an SGE.
+pub(crate) fn buffer(sge: &Sge) -> Buffer {
+    Buffer::new(sge.key, sge.address, sge.length.into())
 }
 
 /// What people call an operation.

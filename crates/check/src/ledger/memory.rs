@@ -1,0 +1,316 @@
+//! Regions, and the buffers that are out.
+//!
+//! A buffer is out from its post until the completion of its request is polled. A *source* is read by the device
+//! meanwhile, a *target* is written to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use super::{Buffer, Ledger, Piece, Posted, SHOWN, Sample, Thing};
+use crate::{Call, Kind};
+
+/// A memory region, as it was registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The context it is in.
+    pub context: usize,
+    /// The address of its `ibv_mr`.
+    pub object: usize,
+    /// Where the program has the memory.
+    pub address: u64,
+    /// Where requests find it: `iova`, or 0.
+    pub base: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// It is memory of the program: not null, of the device, or a dma-buf.
+    pub is_program: bool,
+    /// Peers may write to it, or windows for that may be bound to it.
+    pub is_open: bool,
+}
+
+impl Region {
+    /// Where the program has what a request names; none if that is not all in the region.
+    fn at(&self, buffer: &Buffer) -> Option<u64> {
+        let offset = buffer.address.checked_sub(self.base)?;
+        let end = offset.checked_add(buffer.length)?;
+        let is_inside = self.is_program && end <= self.length;
+        self.address.checked_add(offset).filter(|_| is_inside)
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(self.length)
+    }
+}
+
+/// How a sample differs from what is there now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The first byte that differs, in the data of the request.
+    pub first: u64,
+    /// How many bytes of the sample differ.
+    pub count: u64,
+}
+
+/// So much of a source is looked at: all of a short one, the first and the last half of so much of a long one.
+const WATCHED: u64 = 4096;
+
+impl Posted {
+    /// Where the program has what is watched of its source, and where that is in the data of the request.
+    pub fn watched(&self) -> Vec<Piece> {
+        let total: u64 = self.buffers.iter().map(|it| it.length).sum();
+        let is_short = total <= WATCHED;
+        let (head, tail) =
+            if is_short { (total, total) } else { (WATCHED / 2, total - WATCHED / 2) };
+        let parts = [0..head, tail..total];
+        let (mut pieces, mut offset) = (Vec::new(), 0);
+        for buffer in &self.buffers {
+            let whole = offset..offset + buffer.length;
+            for part in &parts {
+                let (start, end) = (part.start.max(whole.start), part.end.min(whole.end));
+                if let Some(at) = buffer.at.filter(|_| start < end) {
+                    let bytes = vec![0; (end - start) as usize];
+                    pieces.push(Piece { at: at + (start - whole.start), offset: start, bytes });
+                }
+            }
+            offset = whole.end;
+        }
+        pieces
+    }
+
+    fn names(&self, region: u64) -> bool {
+        self.buffers.iter().any(|it| it.region == Some(region) && it.length > 0)
+    }
+}
+
+/// What the device says of a queue pair whose requests name a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// The address of its `ibv_qp`.
+    pub pair: usize,
+    /// How many sends had been posted to it before the device was asked.
+    pub posted: u64,
+    /// How many of its sends the device has not carried out.
+    pub sends: usize,
+    /// Messages may still come.
+    pub receives: bool,
+}
+
+/// How many ranges are remembered that the device has written to.
+const LANDED: usize = 1024;
+
+/// Regions and targets.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// By device and key; each registration has a number of its own.
+    regions: BTreeMap<(usize, u32), (u64, Region)>,
+    last: u64,
+    /// Targets that are out, by where they begin and end: how many are there, and one that posted it.
+    targets: BTreeMap<(u64, u64), (usize, Call)>,
+    /// The longest of all targets.
+    longest: u64,
+    /// Where the device, or a peer, may have written last.
+    landed: VecDeque<Range<u64>>,
+    /// How many have landed in all.
+    count: u64,
+}
+
+fn overlap(one: &Range<u64>, two: &Range<u64>) -> bool {
+    one.start < two.end && two.start < one.end
+}
+
+impl Memory {
+    pub(super) fn forget_context(&mut self, context: usize) {
+        self.regions.retain(|_, (_, region)| region.context != context);
+    }
+
+    fn land(&mut self, range: Range<u64>) {
+        if self.landed.len() == LANDED {
+            self.landed.pop_front();
+        }
+        self.landed.push_back(range);
+        self.count += 1;
+    }
+
+    /// Takes a target out, if it is.
+    fn take_target(&mut self, range: &Range<u64>) {
+        let key = (range.start, range.end);
+        if let Some((count, _)) = self.targets.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.targets.remove(&key);
+            }
+        }
+    }
+
+    /// A target that has some bytes of this one, and begins elsewhere. Programs post the same buffer again and again
+    /// where they do not care for what comes.
+    fn other_target(&self, range: &Range<u64>) -> Option<Call> {
+        let first = (range.start.saturating_sub(self.longest), 0);
+        let near = self.targets.range(first..(range.start, 0));
+        let mut near = near.chain(self.targets.range((range.start + 1, 0)..(range.end, 0)));
+        near.find(|&(&(_, end), _)| end > range.start).map(|(_, (_, call))| *call)
+    }
+
+    /// Whether the device may have written there since so many had landed.
+    fn was_target(&self, range: &Range<u64>, since: u64) -> bool {
+        let first = (range.start.saturating_sub(self.longest), 0);
+        let is_out = self.targets.range(first..(range.end, 0)).any(|(it, _)| it.1 > range.start);
+        let past = usize::try_from(self.count.saturating_sub(since)).unwrap_or(usize::MAX);
+        let is_known = past <= self.landed.len();
+        is_out || !is_known || self.landed.iter().rev().take(past).any(|it| overlap(it, range))
+    }
+}
+
+impl Ledger {
+    /// A region is registered, on a device.
+    pub fn registered(&mut self, device: usize, key: u32, region: Region) {
+        self.memory.last += 1;
+        self.memory.regions.insert((device, key), (self.memory.last, region));
+    }
+
+    /// Looks up where the buffers of these requests are.
+    pub fn locate(&self, device: usize, requests: &mut [Posted]) {
+        for buffer in requests.iter_mut().flat_map(|it| &mut it.buffers) {
+            if let Some((number, region)) = self.memory.regions.get(&(device, buffer.key)) {
+                (buffer.region, buffer.at) = (Some(*number), region.at(buffer));
+            }
+        }
+    }
+
+    /// A sample of pieces that are about to be read.
+    pub fn sample(&self, pieces: Vec<Piece>) -> Sample {
+        Sample { pieces, since: self.memory.count }
+    }
+
+    /// Targets are out.
+    pub(super) fn aimed(&mut self, posted: &[Posted]) {
+        for posted in posted.iter().filter(|it| it.is_target) {
+            for range in posted.buffers.iter().filter_map(Buffer::range) {
+                if let Some(other) = self.memory.other_target(&range) {
+                    self.tell_overlap(posted, other);
+                }
+                let memory = &mut self.memory;
+                memory.longest = memory.longest.max(range.end - range.start);
+                let target = memory.targets.entry((range.start, range.end));
+                target.or_insert((0, posted.call)).0 += 1;
+            }
+        }
+    }
+
+    /// Targets were not taken.
+    pub(super) fn missed(&mut self, refused: &[Posted]) {
+        for posted in refused.iter().filter(|it| it.is_target) {
+            let ranges = posted.buffers.iter().filter_map(Buffer::range);
+            ranges.for_each(|range| self.memory.take_target(&range));
+        }
+    }
+
+    /// Requests have ended: what are targets may have been written to.
+    pub(super) fn landed(&mut self, ended: &[Posted]) {
+        for posted in ended.iter().filter(|it| it.is_target) {
+            for range in posted.buffers.iter().filter_map(Buffer::range) {
+                self.memory.take_target(&range);
+                self.memory.land(range);
+            }
+        }
+    }
+
+    fn tell_overlap(&mut self, posted: &Posted, other: Call) {
+        let says = format!(
+            "The buffer of a {} overlaps that of another request which is out: of two that arrive, one is lost.",
+            posted.what
+        );
+        self.found(
+            Kind::TargetsOverlap,
+            says,
+            vec![posted.here(), ("the other was posted here".to_owned(), other)],
+        );
+    }
+
+    /// The bytes of a request's source are not what they were when it was posted.
+    pub fn source_changed(&mut self, posted: &Posted, change: Change, call: &Call) {
+        let Some(sample) = &posted.sample else { return };
+        let ranges: Vec<_> = posted.buffers.iter().filter_map(Buffer::range).collect();
+        if ranges.iter().any(|range| self.memory.was_target(range, sample.since)) {
+            return;
+        }
+        let regions = self.memory.regions.values();
+        let mut open = regions.filter(|(_, region)| region.is_open).map(|(_, it)| it.range());
+        let is_open = open.any(|open| ranges.iter().any(|range| overlap(&open, range)));
+        let kind = if is_open { Kind::SourceRaced } else { Kind::SourceChanged };
+        let Change { first, count } = change;
+        let bytes = if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
+        let says = format!(
+            "{bytes} of a {} changed before its completion was polled, the first at offset {first}.",
+            posted.what
+        );
+        let calls = vec![posted.here(), ("polled here".to_owned(), *call)];
+        self.found(kind, says, calls);
+    }
+
+    /// The queue pairs whose requests name a region that is about to end, each with how many sends were posted to it.
+    pub fn pairs_naming(&self, device: usize, key: u32) -> Vec<(usize, u64)> {
+        let Some((region, _)) = self.memory.regions.get(&(device, key)) else { return Vec::new() };
+        let pairs = self.pairs.iter().filter(|(_, pair)| {
+            let shared = self.shared.get(&pair.asked.shared);
+            let receives = pair.receives.iter().chain(shared.into_iter().flatten());
+            pair.sends.iter().chain(receives).any(|it| it.names(*region))
+        });
+        pairs.map(|(address, pair)| (*address, pair.posted)).collect()
+    }
+
+    /// A region ends. The device says what is under way on the queue pairs whose requests name it.
+    pub fn region_ends(&mut self, device: usize, key: u32, under_way: &[UnderWay], call: &Call) {
+        let Some((number, region)) = self.memory.regions.remove(&(device, key)) else { return };
+        if region.is_open {
+            // A peer may have written to it.
+            self.memory.land(region.range());
+        }
+        let (mut in_flight, mut unpolled, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for it in under_way {
+            let Some(pair) = self.pairs.get(&it.pair) else { continue };
+            let later =
+                usize::try_from(pair.posted.saturating_sub(it.posted)).unwrap_or(usize::MAX);
+            // Those that were posted meanwhile are the last.
+            let last = pair.sends.len().saturating_sub(later);
+            let first = last.saturating_sub(it.sends.saturating_sub(later));
+            let (sent, rest) = (pair.sends.range(..first), pair.sends.range(first..last));
+            in_flight.extend(rest.filter(|posted| posted.names(number)));
+            unpolled.extend(sent.filter(|posted| posted.is_signaled && posted.names(number)));
+            if it.receives {
+                let shared = self.shared.get(&pair.asked.shared);
+                let receives = pair.receives.iter().chain(shared.into_iter().flatten());
+                waiting.extend(receives.filter(|posted| posted.names(number)));
+            }
+        }
+        let named = Thing::Region.called(key);
+        let requests = |count: usize| match count {
+            1 => "1 request that names it is".to_owned(),
+            count => format!("{count} requests that name it are"),
+        };
+        let (kind, says, posted) = match (in_flight.len(), unpolled.len(), waiting.len()) {
+            (0, 0, 0) => return,
+            (0, 0, _) => {
+                let says = format!(
+                    "{named} ends while receives that name it are posted, and messages may come."
+                );
+                (Kind::EndedUnpolled, says, waiting)
+            }
+            (0, count, _) => {
+                let says = format!(
+                    "{named} ends while {} not polled. They had ended here; elsewhere they may be under way.",
+                    requests(count)
+                );
+                (Kind::EndedUnpolled, says, unpolled)
+            }
+            (count, ..) => {
+                let says = format!("{named} ends while {} under way.", requests(count));
+                (Kind::EndedInFlight, says, in_flight)
+            }
+        };
+        let mut calls = vec![("ended here".to_owned(), *call)];
+        calls.extend(posted.into_iter().take(SHOWN).map(Posted::here));
+        calls.extend(self.made_by(Thing::Region, region.object));
+        self.found(kind, says, calls);
+    }
+}

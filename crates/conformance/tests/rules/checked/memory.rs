@@ -1,0 +1,47 @@
+//! What `transom check` finds in memory that the device has.
+
+use std::sync::LazyLock;
+
+use transom_check::Kind;
+use transom_conformance::checked::Checked;
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("memory", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-63
+#[test]
+fn a_region_ends_while_its_memory_is_in_flight() {
+    PROGRAM.shows(Kind::EndedInFlight, &["posted", "ended"]);
+}
+
+/// Rule: CHK-65
+#[test]
+fn a_region_ends_while_messages_may_come_into_it() {
+    PROGRAM.shows(Kind::EndedUnpolled, &["posted", "ended"]);
+}
+
+/// Rule: CHK-60
+#[test]
+fn a_source_changes_before_its_completion_is_polled() {
+    PROGRAM.shows(Kind::SourceChanged, &["changed"]);
+}
+
+/// Rule: CHK-66
+#[test]
+fn a_source_changes_that_a_peer_may_have_written_to() {
+    PROGRAM.shows(Kind::SourceRaced, &["changed"]);
+}
+
+/// Rule: CHK-62
+#[test]
+fn two_targets_share_bytes() {
+    PROGRAM.shows(Kind::TargetsOverlap, &["posted"]);
+}
+
+/// Rules: CHK-60, CHK-66
+#[test]
+fn what_the_device_writes_to_a_source_is_no_change_by_the_program() {
+    for by_message in ["wrong", "right"] {
+        assert_eq!(PROGRAM.run(&["rewritten", by_message]), []);
+    }
+}

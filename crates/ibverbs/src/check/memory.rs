@@ -1,0 +1,99 @@
+//! Regions and the memory that requests name, as the ledger is told of them. Memory of the program is read by the
+//! kernel, which answers an error where there is none.
+
+use transom_check::ledger::{Change, Piece, Posted, Region, UnderWay};
+use transom_device::Access;
+use transom_device::qp::QpState;
+use transom_host::objects::{Backing, MemoryRegion, QueuePair};
+use transom_system::memory::Source;
+
+use super::{Checker, site};
+
+impl Checker {
+    /// A region is made, or has become another: its `ibv_mr` and context, by their addresses.
+    pub(crate) fn registered(
+        &self,
+        device: usize,
+        region: &MemoryRegion,
+        object: usize,
+        context: usize,
+    ) {
+        let it = region.registration();
+        let opening = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND;
+        let entry = Region {
+            context,
+            object,
+            address: it.address,
+            base: if it.access.contains(Access::ZERO_BASED) { 0 } else { it.iova },
+            length: it.length,
+            is_program: matches!(region.backing(), Backing::Program),
+            is_open: it.access.intersects(opening),
+        };
+        self.tell(|ledger| ledger.registered(device, region.key().0, entry));
+    }
+
+    /// A region is about to end, or to become another.
+    pub(crate) fn region_ends(&self, device: usize, key: u32) {
+        let pairs = self.tell(|ledger| ledger.pairs_naming(device, key));
+        let under_way = pairs.into_iter().filter_map(|(address, posted)| {
+            let pair = self.pairs.lock().get(&address)?.upgrade()?;
+            // What peers have answered counts, though the program has not looked for it.
+            pair.adapter().progress();
+            let (sends, receives) = (pair.sends_under_way(), may_receive(&pair));
+            Some(UnderWay { pair: address, posted, sends, receives })
+        });
+        let (under_way, call) = (under_way.collect::<Vec<_>>(), site::call());
+        self.tell(|ledger| ledger.region_ends(device, key, &under_way, &call));
+    }
+
+    /// Looks up the buffers of requests that are about to be posted, and what is in their sources.
+    pub(crate) fn locate(&self, device: usize, requests: &mut [Posted]) {
+        self.tell(|ledger| {
+            ledger.locate(device, requests);
+            for request in requests.iter_mut().filter(|it| !it.is_target) {
+                let mut pieces = request.watched();
+                let is_read = pieces.iter_mut().all(|it| self.read(it.at, &mut it.bytes));
+                request.sample = (is_read && !pieces.is_empty()).then(|| ledger.sample(pieces));
+            }
+        });
+    }
+
+    /// Whether all of some memory of the program could be read.
+    fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
+        let length = bytes.len() as u64;
+        self.copier.copy(bytes.into(), Source::Program(at), length).is_ok()
+    }
+
+    /// Requests have ended, and nobody knows yet. Their sources must be what they were.
+    pub(super) fn compare(&self, watched: &[Posted]) {
+        for posted in watched {
+            let pieces = posted.sample.iter().flat_map(|sample| &sample.pieces);
+            let changes = pieces.filter_map(|piece| self.change(piece));
+            let change = changes.reduce(|one, two| Change {
+                first: one.first.min(two.first),
+                count: one.count + two.count,
+            });
+            if let Some(change) = change {
+                let call = site::call();
+                self.tell(|ledger| ledger.source_changed(posted, change, &call));
+            }
+        }
+    }
+
+    /// How a piece differs from what is there now; none if it cannot be read any more.
+    fn change(&self, piece: &Piece) -> Option<Change> {
+        let mut now = vec![0; piece.bytes.len()];
+        if !self.read(piece.at, &mut now) || now == piece.bytes {
+            return None;
+        }
+        let differs = |at: &usize| now[*at] != piece.bytes[*at];
+        let first = (0..now.len()).find(differs)?;
+        let count = (first..now.len()).filter(differs).count();
+        Some(Change { first: piece.offset + first as u64, count: count as u64 })
+    }
+}
+
+/// Whether a queue pair takes messages.
+fn may_receive(pair: &QueuePair) -> bool {
+    !matches!(pair.summary().gate().state, QpState::Reset | QpState::Init | QpState::Error)
+}
