@@ -277,8 +277,9 @@ fn nothing_else_is_delayed(
 fn stop_often(revocation: Revocation, ending: Ending) {
     let end = open();
     if std::env::var_os("TRANSOM_COPY").is_some() {
-        // The target itself copies, so nobody is ever waited for.
-        assert!((0..3).all(|_| !stop_once(&end, revocation, ending)));
+        // The target itself copies. A writer announces the key before it sees that the memory is private, so a stop in
+        // that instant is waited for, but hardly twice.
+        assert!((0..3).filter(|_| stop_once(&end, revocation, ending)).count() < 2);
         return;
     }
     let waited = (0..50).find(|_| stop_once(&end, revocation, ending));
