@@ -56,14 +56,21 @@ const HERE: u32 = 1 << 31;
 
 /// How long the socket of a process that has ended may be in the kernel's list before a round begins all the same. A
 /// child may have it too.
-const LINGERS: Duration = Duration::from_millis(20);
+const LINGERS: Duration = Duration::from_millis(300);
+/// How long it is looked for again and again. Usually it leaves within microseconds.
+const AT_ONCE: Duration = Duration::from_millis(2);
 
 /// Waits until a socket has left the kernel's list. A process that ends closes its files one by one, and the one that
 /// tells of its end may come before the socket. A round that begins in between finds the old order.
 fn wait_until_unlisted(inode: u64) {
-    let deadline = Instant::now() + LINGERS;
-    while is_listed(inode) && Instant::now() < deadline {
-        std::thread::yield_now();
+    let since = Instant::now();
+    while is_listed(inode) && since.elapsed() < LINGERS {
+        if since.elapsed() < AT_ONCE {
+            std::thread::yield_now();
+        } else {
+            // Its process does not run, and the kernel tells nobody when the list changes.
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -247,15 +254,17 @@ impl Steering {
         self.registry
     }
 
-    /// A process has ended without a word: the first who notices begins a round.
+    /// A process has ended without a word: all who notice begin a round, until one of them has.
     pub(super) fn bury(&self, who: Announcer, socket: &OwnedFd) {
         let stay = HERE | who.generation;
         self.remove(who.slot, stay);
         let member = self.member(who.slot);
-        if member.buried.swap(stay, SeqCst) != stay {
+        if member.buried.load(SeqCst) != stay {
             wait_until_unlisted(member.inode.load(SeqCst));
             self.try_attach(socket);
             self.begin_round();
+            // Only now: who claims it first and is stopped meanwhile would leave it to nobody.
+            member.buried.store(stay, SeqCst);
         }
     }
 
