@@ -83,6 +83,11 @@ impl Peer {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("it lives");
+        if signal == rustix::process::Signal::STOP {
+            // The signal is only sent: it may run on for a moment.
+            let options = rustix::process::WaitOptions::UNTRACED;
+            rustix::process::waitpid(Some(pid), options).expect("it is this process's child");
+        }
     }
 
     /// The next line of numbers; what the test harness says is passed over.
