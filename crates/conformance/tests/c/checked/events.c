@@ -243,10 +243,7 @@ static void async_unread(int wrong)
 
 int main(int count, char **arguments)
 {
-	static const struct {
-		const char *name;
-		void (*run)(int wrong);
-	} cases[] = {
+	static const struct mistake mistakes[] = {
 		{"sleeps-on-completions", sleeps_on_completions},
 		{"never-armed", never_armed},
 		{"own-ack", own_ack},
@@ -257,12 +254,5 @@ int main(int count, char **arguments)
 		{"async-unread", async_unread},
 	};
 
-	CHECK(count == 3);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (strcmp(cases[i].name, arguments[1]))
-			continue;
-		cases[i].run(!strcmp(arguments[2], "wrong"));
-		return 0;
-	}
-	return 2;
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);
 }

@@ -127,10 +127,7 @@ static void rewritten(int by_message)
 
 int main(int count, char **arguments)
 {
-	static const struct {
-		const char *name;
-		void (*run)(int wrong);
-	} cases[] = {
+	static const struct mistake mistakes[] = {
 		{"ended-in-flight", ended_in_flight},
 		{"ended-unpolled", ended_unpolled},
 		{"source-changed", source_changed},
@@ -139,12 +136,5 @@ int main(int count, char **arguments)
 		{"rewritten", rewritten},
 	};
 
-	CHECK(count == 3);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (strcmp(cases[i].name, arguments[1]))
-			continue;
-		cases[i].run(!strcmp(arguments[2], "wrong"));
-		return 0;
-	}
-	return 2;
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);
 }

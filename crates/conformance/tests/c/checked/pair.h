@@ -117,3 +117,22 @@ static inline void polled(struct ibv_cq *cq, int count)
 		count -= got;
 	}
 }
+
+/* A mistake, in its wrong form and in its right one. */
+struct mistake {
+	const char *name;
+	void (*make)(int wrong);
+};
+
+/* Makes the mistake that the first argument names, in the form that the second one says. */
+static inline int made(const struct mistake *all, size_t count, int arguments, char **words)
+{
+	CHECK(arguments == 3);
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(all[i].name, words[1]))
+			continue;
+		all[i].make(!strcmp(words[2], "wrong"));
+		return 0;
+	}
+	return 2;
+}

@@ -174,10 +174,7 @@ static void beyond_asked(int wrong)
 
 int main(int count, char **arguments)
 {
-	static const struct {
-		const char *name;
-		void (*run)(int wrong);
-	} cases[] = {
+	static const struct mistake mistakes[] = {
 		{"work-lost", work_lost},
 		{"completions-unpolled", completions_unpolled},
 		{"used-after-destroy", used_after_destroy},
@@ -193,12 +190,5 @@ int main(int count, char **arguments)
 		{"beyond-asked", beyond_asked},
 	};
 
-	CHECK(count == 3);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (strcmp(cases[i].name, arguments[1]))
-			continue;
-		cases[i].run(!strcmp(arguments[2], "wrong"));
-		return 0;
-	}
-	return 2;
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);
 }
