@@ -94,7 +94,7 @@ struct Member {
     stay: AtomicU32,
     /// Packets that others have handed on to it.
     handed: AtomicU32,
-    /// The last stay whose end somebody has begun a round for, as in `stay`.
+    /// The last stay for whose end a round has begun, as in `stay`.
     buried: AtomicU32,
     /// The number of its socket in the kernel's list; stays when it is gone.
     inode: AtomicU64,
@@ -263,7 +263,7 @@ impl Steering {
             wait_until_unlisted(member.inode.load(SeqCst));
             self.try_attach(socket);
             self.begin_round();
-            // Only now: who claims it first and is stopped meanwhile would leave it to nobody.
+            // Only now: a process that says so first, and is stopped before its round, leaves the round to nobody.
             member.buried.store(stay, SeqCst);
         }
     }
