@@ -126,6 +126,10 @@ impl Trial {
             Listens::AtTcp(port) => server.wait_until_it_listens(port)?,
             Listens::Nowhere => {}
         }
+        if server.has_ended() {
+            let printed = server.success(LIMIT)?;
+            return Err(format!("the server ends before a client comes\n{}", printed.output));
+        }
         let mut ends = Vec::new();
         for _ in 0..self.clients {
             let mut client = self.command(installation, place, Side::Near, address)?;
@@ -137,10 +141,18 @@ impl Trial {
             }
             ends.push(client);
         }
-        if !self.program.persistent {
+        let goes_on = if self.program.persistent {
+            Some(server)
+        } else {
             ends.push(server);
-        }
-        let Some(words) = self.prints else { return end_well(ends, LIMIT).map(drop) };
+            None
+        };
+        let Some(words) = self.prints else {
+            return end_well(ends, LIMIT).map(drop).map_err(|problem| match goes_on {
+                Some(server) => format!("{problem}\n{}", told(server)),
+                None => problem,
+            });
+        };
         for end in ends {
             let (status, Printed { output, complaints }) = end.end(LIMIT)?;
             if !output.contains(words) {
@@ -149,4 +161,13 @@ impl Trial {
         }
         Ok(())
     }
+}
+
+/// What becomes of a server that goes on when its clients have failed.
+fn told(mut server: Running) -> String {
+    if !server.has_ended() {
+        return "The server goes on.".to_owned();
+    }
+    let printed = server.success(LIMIT).map(|Printed { output, complaints }| output + &complaints);
+    format!("The server has ended.\n{}", printed.unwrap_or_else(|problem| problem))
 }
