@@ -1,5 +1,5 @@
-//! The function that a program would have called without the preloaded library that has one of the same
-//! name. It allocates nothing and takes no lock, for such functions are called from anywhere.
+//! Finds the function that a program would have called if no preloaded library had one of the same name. Such functions
+//! are called from anywhere, so this allocates nothing and takes no lock.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod shared_memory;
@@ -8,17 +8,17 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The next function of a name, looked up once.
+/// The next function of a name. It is looked up once.
 #[derive(Debug)]
 pub struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
-    /// The thread that looks it up, if one does.
+    /// The thread that is looking it up, if any.
     finder: AtomicUsize,
 }
 
 impl Next {
-    /// Looked up when it is first needed.
+    /// A function that is looked up at its first use.
     pub const fn new(name: &'static CStr) -> Self {
         Self { name, address: AtomicPtr::new(null_mut()), finder: AtomicUsize::new(0) }
     }
@@ -30,15 +30,15 @@ impl Next {
         (!known.is_null()).then_some(known)
     }
 
-    /// Its address; null with `ENOSYS` if this C library has no such function.
+    /// Its address. Null with `ENOSYS` if this C library has no such function.
     ///
-    /// The C library may call the function that is being looked up: it frees what it had to say of an earlier lookup.
-    /// That call finds null too.
+    /// The C library may call the function during its own look-up: it frees the error text of an earlier look-up. That
+    /// call gets null too.
     pub fn find(&self) -> *mut c_void {
         if let Some(known) = self.known() {
             return known;
         }
-        // SAFETY: it only says where something is.
+        // SAFETY: it has no conditions.
         let this_thread = unsafe { libc::pthread_self() } as usize;
         if self.finder.swap(this_thread, Ordering::Relaxed) == this_thread {
             return null_mut();
@@ -54,9 +54,9 @@ impl Next {
     }
 }
 
-/// What a function answers when it fails.
+/// The result of a function that fails.
 pub trait Failed {
-    /// With errno set.
+    /// The caller sets errno beside it.
     const FAILED: Self;
 }
 

@@ -1,63 +1,63 @@
-//! What `libtransom_malloc.so` and the device of its process tell each other: the one stands before the C library's
-//! allocator, the other has shared memory to give out.
+//! The interface between `libtransom_malloc.so` and the device of its process. The library stands before the C
+//! library's allocator, and the device offers shared memory.
 
 use std::ffi::{CStr, c_int, c_void};
 
-/// The number of this layout: both ends are to have the same.
+/// The number of this layout. Both sides must have the same.
 pub const VERSION: usize = 1;
 
-/// The name of the function, a [`Serve`], by which a device offers its shared memory.
+/// The name of the function, a [`Serve`], that a device calls to offer its shared memory.
 pub const SERVE: &CStr = c"transom_malloc_serve";
 
-/// How a device offers its shared memory. All functions may be called by any thread until the process ends.
+/// A device offers its shared memory. Any thread may call the functions of the offer until the process ends.
 pub type Serve = unsafe extern "C" fn(&'static Server) -> Served;
 
-/// What a device does for the allocator.
+/// The functions of a device for the allocator.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Server {
     /// [`VERSION`].
     pub version: usize,
-    /// Memory of so many bytes, aligned to so many, which is a page or more; null if it is to be the C library's.
+    /// Allocates `size` bytes, aligned to `align`, which is a page or more. Null if the C library must allocate them.
     pub take: unsafe extern "C" fn(align: usize, size: usize) -> *mut c_void,
-    /// Takes back what `take` gave.
+    /// Takes back a block that `take` returned.
     pub give: unsafe extern "C" fn(*mut c_void) -> Given,
-    /// How many bytes there are of what `take` gave; zero if it did not.
+    /// The length in bytes of a block that `take` returned. Zero for any other address.
     pub bytes_of: unsafe extern "C" fn(*const c_void) -> usize,
-    /// Whether all of some bytes are shared memory now.
+    /// Whether a whole range is shared memory now.
     pub is_shared: unsafe extern "C" fn(*const c_void, usize) -> bool,
-    /// Lets go of what is shared memory of some pages: zero, or an errno.
+    /// Empties the part of a range of pages that is shared memory. Zero, or an errno.
     pub empty: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
-    /// The program is about to change the rights to some bytes, which need not be of the device.
+    /// The program is about to change the rights of a range, which may belong to anyone.
     pub protected: unsafe extern "C" fn(*const c_void, usize),
-    /// To be called before a fork, behind all that the program has called then.
+    /// Must be called before a fork, after all fork handlers of the program.
     pub before_fork: unsafe extern "C" fn(),
-    /// To be called in the parent, before all that the program has called then.
+    /// Must be called in the parent, before all fork handlers of the program.
     pub in_parent: unsafe extern "C" fn(),
-    /// To be called in the child, before all that the program has called then.
+    /// Must be called in the child, before all fork handlers of the program.
     pub in_child: unsafe extern "C" fn(),
 }
 
-/// What comes of memory that is given back.
+/// The answer to a block that is given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Given {
-    /// It was of this device.
+    /// It belonged to this device.
     pub is_ours: bool,
-    /// So many bytes stay as they are until the regions of them end; zero if there are none.
+    /// How many bytes stay unchanged until their regions end. Zero if there are none.
     pub held: usize,
 }
 
-/// What becomes of an offer.
+/// The answer to an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Served {
-    /// What the program allocates aligned to a page comes from there.
+    /// Page-aligned allocations of the program come from this device.
     Allocations,
-    /// The program has another allocator than the C library's.
+    /// The program does not use the C library's allocator.
     OtherAllocator,
-    /// A sanitizer watches what the program allocates.
+    /// A sanitizer watches the program's allocations.
     Sanitizer,
-    /// There is no room for another device, or it is of another version; nothing is called.
+    /// There is no room for another device, or its version differs. Nothing of it will be called.
     Nothing,
 }

@@ -1,7 +1,7 @@
-//! The shared object `libibverbs.so.1`: the verbs of `transom-ibverbs` under the names and versions
-//! that programs ask for, and nothing else. `ibverbs.map` holds the versions.
+//! The shared object `libibverbs.so.1`: the verbs of `transom-ibverbs`, under the names and versions that programs ask
+//! for. The versions are in `ibverbs.map`, or here if the map has no room for them.
 //!
-//! How they become so `transom-exports` says. Versions that the map has no room for are given here.
+//! `transom-exports` describes how the symbols are made.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -10,9 +10,9 @@ use transom_exports::{jump, symbol};
 #[global_allocator]
 static ALLOCATOR: transom_ibverbs::Allocator = transom_ibverbs::Allocator;
 
-/// Run by the loader. This library's Rust is its own.
+/// The loader runs it. This library has its own copy of Rust's standard library.
 extern "C" fn constructor() {
-    // A device does not open where this fails, and says why.
+    // If this fails, no device opens, and the error of the open says why.
     let _ = transom_ibverbs::log::start();
     transom_ibverbs::say_panics();
 }
@@ -28,7 +28,7 @@ macro_rules! export {
     };
 }
 
-/// What rdma-core's own libraries share, with the nodes after the one in the map.
+/// The functions that rdma-core's own libraries share, with the version nodes after the one in the map.
 macro_rules! private {
     ($($later:tt { $($(#[$doc:meta])* $kind:ident $name:ident)+ })+) => {
         $($(symbol!($name, transom_ibverbs::private::$name, $later);)+)+
@@ -137,7 +137,7 @@ export! {
     transom_rdma_cm_write
 }
 
-// Old providers ask for it, and no new program can be linked to it: in no version by default.
+// Old providers ask for it. It has no default version, so no new program can link to it.
 std::arch::global_asm!(
     ".globl transom_ibv_register_driver",
     ".type transom_ibv_register_driver,@function",
@@ -148,7 +148,7 @@ std::arch::global_asm!(
     target = sym transom_ibverbs::ibv_register_driver,
 );
 
-// Two of the verbs have always been among the private symbols.
+// rdma-core has always exported these two verbs as private symbols.
 symbol!(
     ibv_query_gid_type,
     transom_ibverbs::ibv_query_gid_type,
@@ -162,8 +162,8 @@ symbol!(
 
 transom_ibverbs::private_functions!(private);
 
-// A C `bool` that providers read: may a device be taken from a program that uses it? No, for the
-// device is in the program.
+// A C `bool` that providers read: may the kernel take a device from a program that uses it? No, because the device is
+// in the program.
 std::arch::global_asm!(
     ".pushsection .bss.verbs_allow_disassociate_destroy,\"aw\",@nobits",
     ".globl verbs_allow_disassociate_destroy",

@@ -1,6 +1,6 @@
-//! The shared object `librdmacm.so.1`: the functions of `transom-rdmacm` under the names and versions that
-//! programs ask for, over the `libibverbs.so.1` of the process. `rdmacm.map` holds the versions; how they
-//! become so `transom-exports` says.
+//! The shared object `librdmacm.so.1`: the functions of `transom-rdmacm`, under the names and versions that programs
+//! ask for, over the `libibverbs.so.1` of the process. The versions are in `rdmacm.map`. `transom-exports` describes
+//! how the symbols are made.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -1,5 +1,5 @@
-//! Advice about memory. The pages of shared memory stay in its file when a mapping of them is emptied, so the file is
-//! emptied too.
+//! Advice about memory. The pages of shared memory stay in its file when the program empties a mapping of them. So the
+//! device empties the file too.
 
 use std::ffi::{c_int, c_void};
 
@@ -24,7 +24,7 @@ unsafe extern "C" fn madvise(first: *mut c_void, length: size_t, advice: c_int) 
             // SAFETY: by the contract of the C library's function the caller has these pages.
             unsafe { empty(next, first, length, advice) }
         }
-        // A child gets a copy, and nothing of the mapping itself.
+        // A child gets a copy in any case, and nothing of the mapping itself. So there is nothing to do.
         libc::MADV_DOFORK if length > 0 && is_shared(first, length) => 0,
         // SAFETY: by the contract of the C library's function.
         _ => unsafe { next(first, length, advice) },
@@ -33,13 +33,13 @@ unsafe extern "C" fn madvise(first: *mut c_void, length: size_t, advice: c_int) 
 
 type Madvise = unsafe extern "C" fn(*mut c_void, size_t, c_int) -> c_int;
 
-/// Empties pages, whosever they are. The kernel says whether it may be, for it knows what is locked and what is not
-/// mapped; rights do not matter.
+/// Empties pages of the program or of a device. The kernel goes first and decides whether it is allowed, because it
+/// knows which pages are locked or not mapped. Rights do not matter.
 ///
 /// # Safety
 /// As for `madvise`.
 unsafe fn empty(next: Madvise, first: *mut c_void, length: size_t, advice: c_int) -> c_int {
-    // Shared memory cannot be told that it may be emptied later.
+    // `MADV_FREE` does not work on shared memory.
     let advice = if is_shared(first, length) { libc::MADV_DONTNEED } else { advice };
     // SAFETY: as the caller says.
     let told = unsafe { next(first, length, advice) };

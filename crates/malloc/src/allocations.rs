@@ -1,4 +1,4 @@
-//! The functions that allocate and free, each with the name and arguments of the C library's.
+//! The functions that allocate and free. Each has the name and the arguments of the C library's.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use transom_thread::{errno, set_errno};
 use crate::next;
 use crate::servers::{all, may_have, owner_of, taken_from};
 
-/// Memory of the device, for what is aligned to a page or more; none if it is to be the C library's.
+/// Memory of the device, for an allocation aligned to a page or more. `None` if the C library must allocate it.
 #[inline]
 fn take(align: size_t, size: size_t) -> Option<*mut c_void> {
     const LEAST: size_t = 4096;
@@ -25,7 +25,7 @@ fn take(align: size_t, size: size_t) -> Option<*mut c_void> {
 }
 
 fn page() -> size_t {
-    // SAFETY: takes a number.
+    // SAFETY: the function takes any number.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as size_t }
 }
 
@@ -50,7 +50,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     }
 }
 
-/// Gives a block back to the device that it is of, if it is of one.
+/// Gives a block back to its device. False if it belongs to none.
 #[cold]
 #[inline(never)]
 fn given_back(block: *mut c_void) -> bool {
@@ -65,12 +65,13 @@ fn given_back(block: *mut c_void) -> bool {
     given.is_ours
 }
 
-/// Libraries that keep regions for the next message (UCX, libfabric, OpenMPI) stand in the C library's functions that
-/// unmap memory or empty it, and end their regions of what is gone. Nothing that they see is called for this memory, so
-/// they would keep all that was ever freed. Shared memory this call leaves as it is: the pages stay in its file.
+/// Tells libraries that cache regions (UCX, libfabric, OpenMPI) that this memory is gone. They interpose the C
+/// library's functions that unmap or empty memory, and end their regions there. Freeing a block of the device calls
+/// none of these, so without this call they would keep every freed block. The call itself leaves shared memory as it
+/// is: the pages stay in its file.
 fn tell_that_it_is_gone(first: *mut c_void, length: size_t) {
     if let Some(madvise) = next::madvise() {
-        // SAFETY: pages of a device's that the program has given back, and a region still has.
+        // SAFETY: the pages are a device's. The program has given them back, and a region still holds them.
         unsafe { madvise(first, length, libc::MADV_DONTNEED) };
     }
 }
@@ -94,10 +95,11 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     }
 }
 
-/// A block of the device with another length, where it is if less than half would be left over.
+/// Changes the length of a device's block. The block stays in place if the new length fits and is more than half of the
+/// old one.
 ///
 /// # Safety
-/// The block has so many bytes, and is the caller's.
+/// The block has `bytes` bytes and belongs to the caller.
 unsafe fn resized(block: *mut c_void, bytes: size_t, size: size_t) -> *mut c_void {
     if size == 0 {
         given_back(block);
@@ -107,11 +109,11 @@ unsafe fn resized(block: *mut c_void, bytes: size_t, size: size_t) -> *mut c_voi
         return block;
     }
     let other = take(page(), size).or_else(|| {
-        // SAFETY: it takes any number.
+        // SAFETY: the function takes any number.
         next::malloc().map(|malloc| unsafe { malloc(size) })
     });
     let Some(other) = other.filter(|other| !other.is_null()) else { return no_memory() };
-    // SAFETY: both have so many bytes, and the new one is nobody else's.
+    // SAFETY: both blocks have at least that many bytes, and nobody else has the new one.
     unsafe { other.cast::<u8>().copy_from_nonoverlapping(block.cast(), bytes.min(size)) };
     given_back(block);
     other
@@ -140,7 +142,7 @@ unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: size_t, size
         return EINVAL;
     }
     if let Some(taken) = take(align, size) {
-        // SAFETY: by the contract of the C library's function it is a place for the answer.
+        // SAFETY: by the contract of the C library's function, `block` has room for the answer.
         unsafe { block.write(taken) };
         return 0;
     }

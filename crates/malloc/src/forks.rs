@@ -1,6 +1,6 @@
-//! Forks: a child is to have its copy of shared memory before any other code runs in it, so the device's handlers are
-//! the last before a fork and the first behind it. The C library calls handlers in the order in which they were
-//! registered, and in the reverse order before a fork; so these are registered before any other.
+//! Forks. A child must have its copy of shared memory before any other code runs in it. So the device's handlers must
+//! be the last ones before a fork, and the first ones after it. The C library calls handlers after a fork in the order
+//! of their registration, and before it in the reverse order. So these are registered before all others.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ use crate::servers::all;
 type Handler = Option<unsafe extern "C" fn()>;
 
 unsafe extern "C" fn before_fork() {
-    // SAFETY: the functions of devices, at the time that they are for.
+    // SAFETY: the device offers these functions for this moment.
     all().for_each(|server| unsafe { (server.before_fork)() });
 }
 
@@ -28,18 +28,18 @@ unsafe extern "C" fn in_child() {
     all().rev().for_each(|server| unsafe { (server.in_child)() });
 }
 
-/// Registers the handlers, unless that has been done.
+/// Registers the handlers, once.
 pub(crate) fn watch() {
     static WATCHING: AtomicBool = AtomicBool::new(false);
     if !WATCHING.swap(true, AcqRel)
         && let Some(register) = next::register_atfork()
     {
-        // SAFETY: functions that stay, for this library is not unloaded.
+        // SAFETY: the functions stay, because this library is never unloaded.
         unsafe { register(Some(before_fork), Some(in_parent), Some(in_child), null_mut()) };
     }
 }
 
-/// What `pthread_atfork(3)` calls, of any library.
+/// `pthread_atfork(3)` of any library calls this.
 ///
 /// # Safety
 /// As for the C library's.

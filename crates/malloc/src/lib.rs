@@ -1,18 +1,18 @@
-//! `libtransom_malloc.so`: has what a program allocates aligned to a page come from the shared memory of its device.
+//! `libtransom_malloc.so`: takes a program's page-aligned allocations from the shared memory of its device.
 //!
-//! `transom run` has the loader put this before the C library. Until the process opens a device, and always where the
-//! program's allocator is not the C library's or a sanitizer watches it, each function does no more than call the next
-//! one of its name. Then the device [offers](servers) its shared memory:
+//! `transom run` makes the loader put this library before the C library. Each function only calls the next one of its
+//! name until the process opens a device. It does so for ever if the program's allocator is not the C library's, or if
+//! a sanitizer watches it. Otherwise the device [offers](servers) its shared memory, and from then on:
 //!
-//! * what is aligned to a page or more, but less than to a huge page, is taken from there, if there is room;
-//! * all other allocations are the C library's, and never share a page with it;
-//! * what is freed or enlarged goes to whom it is from, which its address tells: one of the device's begins at a page,
-//!   and hardly any other does, so nobody else's pays for that;
-//! * `madvise(2)` empties such memory as it empties any other;
-//! * what the program protects of such memory the device is told ([`protection`]);
-//! * around a fork the device is told before all others ([`forks`]).
+//! * allocations aligned to a page or more, but to less than a huge page, come from there while there is room;
+//! * all other allocations come from the C library, and never share a page with these;
+//! * `free` and `realloc` go to the block's owner. Its address tells: a block of the device begins at a page, and
+//!   hardly any other block does, so other blocks pay nothing;
+//! * `madvise(2)` empties this memory as it empties any other;
+//! * the device is told which of this memory the program protects ([`protection`]);
+//! * the device's fork handlers run closest to the fork ([`forks`]).
 //!
-//! These functions are called from anywhere: they take no lock and no memory of their own.
+//! Programs call these functions from anywhere. So they take no lock and no memory of their own.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -24,11 +24,11 @@ mod next;
 mod protection;
 mod servers;
 
-/// Run by the loader, before the program and its threads.
+/// The loader runs it, before the program and its threads.
 extern "C" fn constructor() {
     next::find_all();
     forks::watch();
-    // A C library has not all of them, but a program starts without an error.
+    // A C library may lack some of them and set errno; a program must start with errno zero.
     transom_thread::set_errno(0);
 }
 

@@ -1,7 +1,8 @@
-//! The functions that would be called without this library.
+//! The functions that programs would call without this library.
 //!
-//! They are looked up when they are first needed, which may be before the constructor here has run. The C library's
-//! `dlsym` may itself want memory, or free some; what it asks for then it does without.
+//! They are looked up at their first use, which may be before the constructor here has run. The C library's `dlsym` may
+//! itself allocate or free memory. During a look-up such a call finds no next function: it gets no memory, and frees
+//! nothing.
 
 use std::ffi::{c_int, c_void};
 
@@ -26,8 +27,8 @@ macro_rules! next {
             #[inline]
             pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
                 let found = found::$name.find();
-                // SAFETY: the function of the C library's, or of another library before it, of this name; null
-                // is none.
+                // SAFETY: this is the function of this name, in the C library or in another library before it. Null is
+                // `None`.
                 unsafe { std::mem::transmute(found) }
             }
         )+

@@ -1,8 +1,9 @@
-//! Changes of rights. A program may free memory of which it has protected a part; whoever has it next is to find it as it
-//! was. So the device is told what of its memory the program has protected, and mends that when it is freed.
+//! Changes of rights. A program may protect a part of a block and free the block. Its next owner must find the memory
+//! as new. So the device is told which of its memory the program has protected, and repairs that when the block is
+//! freed.
 //!
-//! Not so what unmaps: the runtime of Go calls `mmap` and `munmap` on stacks of its own, and a program of it failed once
-//! with those interposed. Why was not found out.
+//! `mmap` and `munmap` are not interposed. Go's runtime calls them on stacks of its own, and a Go program failed once
+//! with them interposed. The cause was not found.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,7 +13,7 @@ use transom_thread::set_errno;
 use crate::next;
 use crate::servers::all;
 
-/// Tells the device, if that memory is of one.
+/// Tells every device. Each ignores memory that is not its own.
 #[inline]
 fn tell(first: *const c_void, length: size_t) {
     // SAFETY: the function of a device, which takes any range.
@@ -52,7 +53,7 @@ unsafe extern "C" fn pkey_mprotect(
     }
 }
 
-/// What a function answers that the C library does not have.
+/// The answer if the C library does not have the function.
 fn without() -> c_int {
     set_errno(ENOSYS);
     -1

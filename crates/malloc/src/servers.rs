@@ -1,4 +1,4 @@
-//! The devices of this process that have shared memory to give out.
+//! The devices of this process that offer shared memory.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -10,22 +10,22 @@ use transom_interpose::shared_memory::{Served, Server, VERSION};
 use crate::names::{find, find_with_version, library_of};
 use crate::next;
 
-/// More copies of the device hardly any program has.
+/// Hardly any program has more copies of the device.
 const MOST: usize = 4;
 
-/// Those that have offered, without holes.
+/// The devices that have offered, without holes.
 static SERVERS: [AtomicPtr<Server>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
-/// Of these the one that allocations are taken from, if any.
+/// The device that allocations are taken from, if any.
 static TAKEN_FROM: AtomicPtr<Server> = AtomicPtr::new(null_mut());
 
-/// Those that have offered.
+/// The devices that have offered.
 #[inline]
 pub(crate) fn all() -> impl DoubleEndedIterator<Item = &'static Server> {
-    // SAFETY: what has been offered stays until the process ends.
+    // SAFETY: an offer stays until the process ends.
     SERVERS.iter().filter_map(|server| unsafe { server.load(Acquire).as_ref() })
 }
 
-/// The one that allocations are taken from.
+/// The device that allocations are taken from.
 #[inline]
 pub(crate) fn taken_from() -> Option<&'static Server> {
     // SAFETY: as above.
@@ -52,12 +52,12 @@ unsafe extern "C" fn transom_malloc_serve(server: &'static Server) -> Served {
     if !is_of_the_c_library() {
         return Served::OtherAllocator;
     }
-    // The first device has it.
+    // Allocations come from the first device only.
     let _ = TAKEN_FROM.compare_exchange(null_mut(), pointer, AcqRel, Relaxed);
     Served::Allocations
 }
 
-/// Whether a sanitizer's runtime is in the process, with an allocator of its own or with notes of each byte.
+/// Whether the process has a sanitizer's runtime, which has its own allocator or records each byte.
 fn has_sanitizer() -> bool {
     const MARKS: [&CStr; 6] = [
         c"__asan_init",
@@ -70,9 +70,9 @@ fn has_sanitizer() -> bool {
     MARKS.into_iter().any(|name| !find(name).is_null())
 }
 
-/// Whether programs that allocate and free come here, and all that goes on from here goes to the C library.
+/// Whether the program's allocations come to this library, and this library's own calls go on to the C library.
 fn is_of_the_c_library() -> bool {
-    // Nothing but the C library has this.
+    // Only the C library has this.
     let Some(c_library) = library_of(find(c"gnu_get_libc_version")) else { return false };
     let this_library = library_of((&raw const TAKEN_FROM).cast_mut().cast());
     let comes_here = [c"free", c"realloc", c"posix_memalign", c"aligned_alloc"];
@@ -89,14 +89,14 @@ fn is_of_the_c_library() -> bool {
         && goes_on.into_iter().all(|it| it.and_then(library_of) == Some(c_library))
 }
 
-/// Whether something may be of a device: that begins at a page, and hardly anything else does.
+/// Whether a block may be a device's. Those begin at a page; hardly any other block does.
 #[inline(always)]
 pub(crate) fn may_have(block: *const c_void) -> bool {
-    // The smallest page there is; larger ones begin at multiples of it.
+    // The smallest page. Larger pages begin at multiples of it.
     block.addr().is_multiple_of(4096) && !block.is_null()
 }
 
-/// How many bytes a block of a device has, and the device.
+/// The device of a block, and the block's length in bytes.
 #[cold]
 #[inline(never)]
 pub(crate) fn owner_of(block: *const c_void) -> Option<(&'static Server, size_t)> {

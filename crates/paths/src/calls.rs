@@ -1,7 +1,7 @@
-//! The functions that take a path, each with the name and arguments of the C library's.
+//! The functions that take a path. Each has the name and the arguments of the C library's.
 //!
-//! Those with a number or `__` are the names that compiled programs have: for large files, for
-//! `_FORTIFY_SOURCE`, and for programs built before glibc 2.33.
+//! The names with a number or `__` are those that compiled programs use: for large files, for `_FORTIFY_SOURCE`, and in
+//! programs built before glibc 2.33.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -11,15 +11,15 @@ use crate::place::ROOM;
 use crate::tree::{lead, may_be_led, without_tree};
 use transom_interpose::{Failed, Next};
 
-/// A text that ends in zero.
+/// A string that ends in zero.
 type Text = *const c_char;
-/// Where the answer goes.
+/// The place for the answer.
 type To = *mut c_void;
-/// A function of the program's.
+/// A function of the program.
 type Call = *const c_void;
 
-/// A thread may be cancelled in these functions of the C library, and the program's own, which some
-/// call, may throw: that goes through here, where nothing is to be dropped.
+/// The C library may cancel a thread in these functions, and some call functions of the program, which may throw. Both
+/// unwind through here, so nothing here may need a drop.
 macro_rules! calls {
     ($(
         fn $name:ident($($argument:ident: $type:ty),+) -> $answer:ty,
@@ -37,13 +37,13 @@ macro_rules! calls {
             );)+
         }
 
-        /// Looks them all up: in a signal handler it would be too late.
+        /// Looks them all up. In a signal handler it would be too late.
         pub(crate) fn find_all() {
             $(next::$name.find();)+
         }
 
         $(
-            /// As the C library's, with the path led into the tree.
+            /// Calls the C library's function, with the path led into the tree.
             ///
             /// # Safety
             /// As for the C library's.
@@ -51,7 +51,7 @@ macro_rules! calls {
             unsafe extern "C-unwind" fn $name($($argument: $type),+) -> $answer {
                 type Function = unsafe extern "C-unwind" fn($($type),+) -> $answer;
 
-                /// Apart, so that other calls need no stack for the room.
+                /// A function of its own, so that other calls need no stack for `room`.
                 #[inline(never)]
                 unsafe fn led(next: Function, $($argument: $type),+) -> $answer {
                     let mut room = [0; ROOM];
@@ -83,8 +83,8 @@ macro_rules! calls {
     };
 }
 
-// The mode of an open is a last argument that callers may leave out. Here it is always passed on:
-// the kernel does not look at what nobody set.
+// Callers may leave out the last argument of an open, the mode. It is always passed on here. The kernel ignores it
+// where it was left out.
 calls! {
     fn open(path: Text, flags: c_int, mode: mode_t) -> c_int, path from AT_FDCWD;
     fn open64(path: Text, flags: c_int, mode: mode_t) -> c_int, path from AT_FDCWD;

@@ -1,13 +1,12 @@
-//! `libtransom_paths.so`: the C library's functions that take a path, for programs that look for an
-//! RDMA device in the file system before they open it.
+//! `libtransom_paths.so`: the C library's functions that take a path, for programs that look for an RDMA device in the
+//! file system before they open it.
 //!
-//! `transom run` has the loader put this before the C library. A path in a place where programs
-//! look is led to the same path in a tree of this user's; every other path goes to the C
-//! library as it is. So nothing changes for anybody but the program.
+//! `transom run` makes the loader put this library before the C library. A path in a directory where programs look for
+//! devices is replaced by the same path in a tree of this user's. Every other path goes to the C library unchanged. So
+//! nothing changes for other programs.
 //!
-//! These functions may be called by signal handlers, by other libraries' constructors, and from
-//! inside an allocator: they allocate nothing, take no lock and keep no state but what the
-//! constructor here has found out.
+//! Signal handlers, constructors of other libraries and allocators may call these functions. So they allocate nothing
+//! and take no lock. They keep no state except the values that the constructor here has found.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -16,12 +15,12 @@ mod place;
 mod tree;
 mod used;
 
-/// Run by the loader, before the program and its threads.
+/// The loader runs it, before the program and its threads.
 extern "C" fn constructor() {
     tree::remember();
     used::hold();
     calls::find_all();
-    // A C library has not all of them, but a program starts without an error.
+    // A C library may lack some of them and set errno; a program must start with errno zero.
     transom_thread::set_errno(0);
 }
 

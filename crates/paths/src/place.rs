@@ -1,7 +1,7 @@
-//! Which paths are led elsewhere.
+//! Decides which paths are led elsewhere.
 
-/// Programs look for RDMA devices in these directories; the links in the first two lead into the last.
-/// `transom run` has the same.
+/// Programs look for RDMA devices in these directories. The links in the first two lead into the last. `transom run`
+/// has the same list.
 const PLACES: [&[u8]; 4] = [
     b"/sys/class/infiniband",
     b"/sys/class/infiniband_verbs",
@@ -9,31 +9,31 @@ const PLACES: [&[u8]; 4] = [
     b"/sys/devices/transom-rdma",
 ];
 
-/// Whatever has none of these in it is in none of the places, wherever it starts from.
+/// A path without any of these words is in none of the places, whatever directory it starts from.
 pub(crate) const HINTS: [&std::ffi::CStr; 2] = [c"infiniband", c"transom-rdma"];
 
 /// Room for a path and the zero behind it.
 pub(crate) const ROOM: usize = libc::PATH_MAX as usize;
 
-/// Room for what one of the tree's links says.
+/// Room for the target of a link in the tree.
 pub(crate) const LINK_ROOM: usize = 256;
 
-/// One of the tree's links leads to another at most so often.
+/// The most links that are followed for one path.
 const MOST_LINKS: usize = 8;
 
-/// Reads a link: its path, ended by zero, and where to write what it says. Nothing if there is no link.
+/// Reads a link. It takes the link's path, ended by zero, and room for its target. `None` if there is no link.
 pub(crate) type ReadLink = fn(&[u8], &mut [u8; LINK_ROOM]) -> Option<usize>;
 
-/// A path as it is put together; complete if it did not get too long.
+/// A path that is being put together. Its functions return `None` if it gets too long.
 pub(crate) struct Joined<'a> {
     room: &'a mut [u8; ROOM],
-    /// Where the tree's name ends, and `..` with it.
+    /// The end of the tree's name. `..` stops there.
     root: usize,
     length: usize,
     read_link: ReadLink,
     /// Links that were followed.
     links: usize,
-    /// Whether it has been in a place: if it has left it since, it is to be taken as it is now.
+    /// Whether the path has been in a place. If it has left the place since, the call gets it in its resolved form.
     was_inside: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Joined<'a> {
         Some(joined)
     }
 
-    /// Goes to the directory that the path starts from, by the name that the kernel has for it.
+    /// Goes to the directory that the path starts from. The kernel has given its name.
     pub(crate) fn start(&mut self, directory: &[u8]) -> Option<()> {
         let tree = &self.room[..self.root];
         let below = directory.strip_prefix(tree).filter(|below| below.first() == Some(&b'/'));
@@ -61,8 +61,8 @@ impl<'a> Joined<'a> {
         Some(())
     }
 
-    /// Goes on from here. No link leads into a place from outside; those inside are followed, but for
-    /// one that is the path's last name: what becomes of it is up to the call.
+    /// Goes on from here. No link leads into a place from outside. Links inside are followed, except for the last name
+    /// of the path: the call decides what to do with that.
     pub(crate) fn walk(&mut self, path: &[u8]) -> Option<()> {
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
@@ -120,8 +120,8 @@ impl<'a> Joined<'a> {
         &self.room[..=self.length]
     }
 
-    /// What to use instead of the path, ended by zero: the same below the tree if it is in one of the
-    /// places, or where it is if it led through one. Nothing if it has nothing to do with them.
+    /// The path to use instead, ended by zero. It is the same path below the tree if it is in one of the places, or its
+    /// resolved form if it led through one. `None` if it has nothing to do with them.
     pub(crate) fn led(mut self) -> Option<&'a [u8]> {
         let inside = self.is_inside();
         if !inside && self.length == self.root {

@@ -1,4 +1,4 @@
-//! Where the tree is, and leading a call's path into it.
+//! Finds the tree, and leads a call's path into it.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::place::{HINTS, Joined, LINK_ROOM, ROOM};
 
-/// The directory with the tree; `transom run` sets it, and children inherit it.
+/// The directory with the tree. `transom run` sets it, and children inherit it.
 const TREE: &CStr = c"TRANSOM_TREE";
 
-/// The directory's name, for programs write over their environment.
+/// A copy of the directory's name, because programs write over their environment.
 struct Remembered {
     name: UnsafeCell<[u8; ROOM]>,
     /// Zero until the name is there.
@@ -22,7 +22,7 @@ unsafe impl Sync for Remembered {}
 static REMEMBERED: Remembered =
     Remembered { name: UnsafeCell::new([0; ROOM]), length: AtomicUsize::new(0) };
 
-/// Copies the directory's name. The constructor calls it, and nobody else.
+/// Copies the directory's name. Only the constructor calls it.
 pub(crate) fn remember() {
     let Some(tree) = in_environment().filter(|tree| tree.len() < ROOM) else { return };
     // SAFETY: nobody reads it before the length is set, and there are no other threads yet.
@@ -31,13 +31,13 @@ pub(crate) fn remember() {
 }
 
 unsafe extern "C" {
-    /// The C library's: null in a program that has rights its user does not have, and must not be led
-    /// where that user likes.
+    /// The C library's. It returns null in a program that has more rights than its user. Such a program must not follow
+    /// that user's paths.
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
 fn in_environment() -> Option<&'static [u8]> {
-    // SAFETY: the name ends in zero; the value is copied, or used while the program starts.
+    // SAFETY: the name ends in zero. The value is copied, or used while the program starts.
     let value = unsafe {
         let value = secure_getenv(TREE.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
@@ -50,12 +50,12 @@ fn in_environment() -> Option<&'static [u8]> {
 pub(crate) fn tree() -> Option<&'static [u8]> {
     match REMEMBERED.length.load(Ordering::Acquire) {
         0 => in_environment(),
-        // SAFETY: written before the length, and never again.
+        // SAFETY: the name was written before the length, and is never written again.
         length => Some(unsafe { &(&*REMEMBERED.name.get())[..length] }),
     }
 }
 
-/// Whether this path is worth a closer look.
+/// Whether this path may be in one of the places. A quick test that comes before the exact one.
 ///
 /// # Safety
 /// `path` is null or ends in zero.
@@ -89,14 +89,14 @@ fn led<'a>(start: c_int, path: &[u8], room: &'a mut [u8; ROOM]) -> Option<&'a [u
     joined.led()
 }
 
-/// Takes the tree's name away from the front of a path that the C library has worked out: it is
-/// told by the name it was asked for.
+/// Removes the tree's name from the front of a path that the C library has resolved, so that the program sees the name
+/// that it asked for.
 ///
 /// # Safety
 /// `path` is null, or writable and ends in zero.
 pub(crate) unsafe fn without_tree(path: *mut c_char) -> *mut c_char {
     let Some(tree) = tree().filter(|_| !path.is_null()) else { return path };
-    // SAFETY: by the contract of this function; what moves to the front ends in zero.
+    // SAFETY: by the contract of this function. The bytes that move to the front include the zero at the end.
     unsafe {
         let below = CStr::from_ptr(path).to_bytes_with_nul().strip_prefix(tree);
         if let Some(below) = below.filter(|below| below[0] == b'/') {
@@ -125,22 +125,22 @@ fn name_of(directory: c_int, room: &mut [u8; ROOM]) -> Option<&[u8]> {
     (name.first() == Some(&b'/')).then_some(name)
 }
 
-/// What a link in the tree says.
+/// Reads the target of a link in the tree.
 fn read_link(path: &[u8], target: &mut [u8; LINK_ROOM]) -> Option<usize> {
     let path = CStr::from_bytes_until_nul(path).ok()?;
     // SAFETY: it ends in zero.
     unsafe { link_at(path.as_ptr(), target) }
 }
 
-/// Reads a link; errno stays as it is.
+/// Reads a link. Errno stays unchanged.
 ///
 /// # Safety
 /// `path` ends in zero.
 unsafe fn link_at(path: *const c_char, to: &mut [u8]) -> Option<usize> {
     let (start, room) = (to.as_mut_ptr(), to.len());
     let errno = transom_thread::errno();
-    // SAFETY: by the contract of this function. The system call is made here, as the C library's
-    // function would come back to this library.
+    // SAFETY: by the contract of this function. This is the system call itself, because the C library's function would
+    // call this library again.
     let length = unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, start, room) };
     transom_thread::set_errno(errno);
     usize::try_from(length).ok()
