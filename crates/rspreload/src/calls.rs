@@ -1,4 +1,4 @@
-//! Functions of one socket, each with the name and arguments of the C library's.
+//! Functions on one socket. Each has the name and the arguments of the C library's.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -32,7 +32,7 @@ mod real {
     }
 }
 
-/// Functions that go to the rsocket with the same arguments, or to the C library.
+/// Functions that call the rsocket's function with the same arguments, or the C library's.
 macro_rules! same {
     ($(fn $name:ident, $of_rsocket:ident($($argument:ident: $type:ty),*) -> $result:ty $(, $used:expr)?;)*) => {
         mod same {
@@ -45,7 +45,7 @@ macro_rules! same {
             /// As for the C library's.
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> $result {
-                // SAFETY: by the contract of this function, which is that of both.
+                // SAFETY: by the contract of this function. Both functions have the same.
                 unsafe {
                     match rsocket(fd) {
                         Some((number, rsockets)) => {
@@ -86,8 +86,8 @@ same! {
         -> c_int;
 }
 
-/// Binds. A port that the system is to choose is one that its own sockets have free too: the rsocket may become
-/// one of them.
+/// Binds. If the program leaves the port to the system, the port must be free for the system's own sockets too, because
+/// the rsocket may become one of them.
 ///
 /// # Safety
 /// As for the C library's.
@@ -107,7 +107,7 @@ unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, length: sockl
     }
 }
 
-/// Sends to the peer of the connection: a stream has no other, and on Linux the address is not looked at.
+/// Sends to the peer of the connection. A stream has no other peer, and Linux ignores the address.
 ///
 /// # Safety
 /// As for the C library's.
@@ -129,7 +129,7 @@ unsafe extern "C-unwind" fn sendto(
     }
 }
 
-/// The same for a message.
+/// The same as [`sendto`], for a message.
 ///
 /// # Safety
 /// As for the C library's.
@@ -149,8 +149,8 @@ unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_
     }
 }
 
-/// What programs that were built with `_FORTIFY_SOURCE` call: the room was checked by the compiler as far
-/// as it could, and is here.
+/// The functions that programs built with `_FORTIFY_SOURCE` call. The compiler checks the room where it can; these
+/// check it at run time.
 macro_rules! checked {
     ($(fn $name:ident, $plain:ident($($argument:ident: $type:ty),*);)*) => {
         $(
@@ -165,7 +165,7 @@ macro_rules! checked {
                 $(, $argument: $type)*
             ) -> isize {
                 if length > room {
-                    // SAFETY: it ends the program, as the C library does.
+                    // SAFETY: it has no conditions. The C library ends the program too.
                     unsafe { libc::abort() }
                 }
                 // SAFETY: by the contract of this function.
@@ -197,7 +197,7 @@ unsafe extern "C-unwind" fn socket(_domain: c_int, _kind: c_int, _protocol: c_in
     std::arch::naked_asm!("mov x3, x30", "b {called}", called = sym called)
 }
 
-/// Makes a socket: an rsocket for the program, if it is one of streams and can be.
+/// Makes a socket. If the program asks for a stream socket, it is an rsocket where possible.
 unsafe extern "C-unwind" fn called(
     domain: c_int,
     kind: c_int,
@@ -208,7 +208,7 @@ unsafe extern "C-unwind" fn called(
     let is_stream = kind & !flags == libc::SOCK_STREAM
         && matches!(domain, libc::AF_INET | libc::AF_INET6)
         && matches!(protocol, 0 | libc::IPPROTO_TCP);
-    // SAFETY: sockets of any kind may be asked for.
+    // SAFETY: these functions take any arguments.
     unsafe {
         if is_stream
             && let Some(rsockets) = rsockets()
@@ -265,7 +265,7 @@ unsafe extern "C-unwind" fn accept(
     unsafe { accept4(fd, addr, length, 0) }
 }
 
-/// Connects. Where nobody listens by rsockets, or no device leads, the socket becomes the system's.
+/// Connects. If no peer listens by rsockets there, or no device leads there, the socket becomes the system's.
 ///
 /// # Safety
 /// As for the C library's.
@@ -302,7 +302,7 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, length: so
     }
 }
 
-/// Sends a file: an rsocket is sent it piece by piece.
+/// Sends a file. To an rsocket it goes piece by piece.
 ///
 /// # Safety
 /// As for the C library's.
@@ -354,6 +354,6 @@ unsafe extern "C-unwind" fn sendfile64(
     offset: *mut off_t,
     count: usize,
 ) -> isize {
-    // SAFETY: by the contract of this function; an offset has 64 bits.
+    // SAFETY: by the contract of this function. An offset has 64 bits in both.
     unsafe { sendfile(out, from, offset, count) }
 }

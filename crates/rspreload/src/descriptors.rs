@@ -1,4 +1,4 @@
-//! Functions of descriptors, some of which stand for rsockets.
+//! Functions on descriptors, some of which stand for rsockets.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
@@ -23,9 +23,9 @@ mod real {
     }
 }
 
-/// A descriptor that stands for an rsocket, which is closed if there is none. A program that is begun by `exec` has it
-/// too unless the flags say otherwise, as it would have the system's; it is of no use there, but what takes its place
-/// may be.
+/// Makes a descriptor that stands for an rsocket. If that fails, it closes the rsocket. A program started by `exec`
+/// inherits the descriptor unless the flags forbid it, as it would inherit the system's socket. An rsocket is of no use
+/// there, but a system socket in its place may be.
 pub(crate) fn stand_for(number: c_int, flags: c_int, rsockets: &Rsockets) -> c_int {
     let closes = flags & libc::SOCK_CLOEXEC != 0;
     let duplicate = if closes { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
@@ -35,7 +35,7 @@ pub(crate) fn stand_for(number: c_int, flags: c_int, rsockets: &Rsockets) -> c_i
         return descriptor;
     }
     let errno = errno();
-    // SAFETY: nobody has either.
+    // SAFETY: the program has neither.
     unsafe {
         (rsockets.rclose)(number);
         if descriptor >= 0 {
@@ -46,13 +46,13 @@ pub(crate) fn stand_for(number: c_int, flags: c_int, rsockets: &Rsockets) -> c_i
     -1
 }
 
-/// A descriptor stands for no rsocket any more, which is closed with the last that does.
+/// A descriptor stands for no rsocket any more. The rsocket is closed with its last descriptor.
 pub(crate) fn stands_for_none(fd: c_int) {
     if table::rsocket(fd).is_none() || !has_rsockets() {
         return;
     }
     if let Some((number, rsockets)) = table::remove(fd).zip(crate::rsockets::rsockets()) {
-        // SAFETY: nothing stands for it, so nobody uses it any more.
+        // SAFETY: no descriptor stands for it, so nobody uses it any more.
         unsafe { (rsockets.rclose)(number) };
     }
 }
@@ -84,11 +84,11 @@ unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_in
 /// As for the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    // SAFETY: by the contract of this function. The C library cannot close all where the kernel cannot.
+    // SAFETY: by the contract of this function. If the kernel cannot close all, the C library cannot either.
     unsafe { close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0) };
 }
 
-/// Has a new descriptor stand for what an old one stands for.
+/// Makes a new descriptor stand for the rsocket of an old one, if it has one.
 fn same(old: c_int, new: c_int) -> c_int {
     if new >= 0
         && let Some(number) = table::rsocket(old)
@@ -99,7 +99,7 @@ fn same(old: c_int, new: c_int) -> c_int {
     new
 }
 
-/// The same for one that may have stood for another.
+/// The same, for a new descriptor that may have stood for another rsocket.
 fn same_instead(old: c_int, new: c_int) -> c_int {
     if new >= 0 && old != new {
         epoll::closed(new..=new);
@@ -133,7 +133,7 @@ unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int 
     same_instead(old, unsafe { real::dup3(old, new, flags) })
 }
 
-/// (In C the last argument may be left out: then nobody looks at it.)
+/// In C the last argument may be left out. Then nothing looks at it.
 ///
 /// # Safety
 /// As for the C library's.

@@ -1,11 +1,12 @@
-//! `epoll(7)`, of sets that have descriptors which stand for rsockets.
+//! `epoll(7)` for sets with descriptors that stand for rsockets.
 //!
-//! The kernel knows nothing of those, so each is kept here, with what the program wants to be told of it. Who
-//! waits for such a set asks about them and about the set itself together, by `rpoll`. A descriptor in the
-//! kernel's set (`nudge`) wakes all who wait when they change: it is readable until the last has looked.
+//! The kernel knows nothing of these descriptors. So each is kept here, with the events that the program wants. A
+//! thread that waits for such a set waits for these descriptors and for the kernel's set together, by `rpoll`. If these
+//! descriptors change, another descriptor in the kernel's set (`nudge`) wakes all waiting threads. It stays readable
+//! until the last of them has looked.
 //!
-//! A readiness that is told once (`EPOLLET`) is told again when the program has used the socket: has read or
-//! accepted, or could not write all.
+//! An edge-triggered event (`EPOLLET`) is reported once. It is reported again after the program has used the socket: it
+//! has read or accepted, or could not write everything.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -48,42 +49,42 @@ mod real {
     }
 }
 
-/// What tells of the nudge, in the place of a program's own data.
+/// The data of the nudge's event, in the place of a program's own data.
 const NUDGE: u64 = 0x7472_616e_736f_6d21;
-/// What is told unasked.
+/// Events that are reported even if the program does not ask for them.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// The bits that `poll(2)` has too.
 const READY: u32 = 0x3fff;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
-/// What there is to be told of again when the program has read, and when it could not write.
+/// Events to report again after the program has read, and after it could not write.
 pub(crate) const READ: u32 = !(libc::EPOLLOUT as u32);
 pub(crate) const WRITE: u32 = libc::EPOLLOUT as u32 | ALWAYS;
 
-/// The sets that have had rsockets, by their descriptors.
+/// The sets that have had rsockets, by descriptor.
 static SETS: Mutex<BTreeMap<c_int, Set>> = Mutex::new(BTreeMap::new());
-/// How many they are: most programs have none, and do not lock them.
+/// The number of these sets. Most programs have none, and never take the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct Set {
     members: Vec<Member>,
     nudge: c_int,
-    /// Threads that wait for it.
+    /// The threads that wait for it.
     waiting: usize,
-    /// How many nudges there were, and how many threads have yet to wake from the last.
+    /// The number of nudges so far, and the number of threads that have yet to wake from the last one.
     nudges: u64,
     nudged: usize,
-    /// Who is told of first when there is no room for all; it changes.
+    /// Whether rsockets are reported first. It alternates, because there may be no room for all events.
     rsockets_first: bool,
 }
 
 /// A descriptor that stands for an rsocket.
 struct Member {
     fd: c_int,
-    /// What is asked for, and how; of the readiness nothing is left once it has been told once for all.
+    /// The events that the program asks for, and its flags. With `EPOLLONESHOT`, no events are left after one report.
     events: u32,
     data: u64,
-    /// What may be told: all that is asked for, but for what is told once.
+    /// The events that may be reported now. With `EPOLLET`, those already reported are missing.
     untold: u32,
 }
 
@@ -92,15 +93,15 @@ impl Member {
         Self { fd, events: event.events | ALWAYS, data: event.u64, untold: !0 }
     }
 
-    /// What it is to be asked for; nothing if all of it has been told.
+    /// The entry for `rpoll`. `None` if every event has been reported.
     fn asks(&self) -> Option<pollfd> {
         let events = (self.events & self.untold & READY) as i16;
-        // What is told unasked would end every wait.
+        // `rpoll` reports errors and hang-ups unasked. If these have been reported, they would end every wait.
         let told = self.events & READY == 0 || self.untold & ALWAYS != ALWAYS;
         (!told).then_some(pollfd { fd: self.fd, events, revents: 0 })
     }
 
-    /// What is told of this readiness.
+    /// The event to report if the descriptor has these events, if any.
     fn tell(&mut self, ready: i16) -> Option<epoll_event> {
         let ready = u32::from(ready as u16) & self.events & self.untold & READY;
         if ready == 0 {
@@ -117,9 +118,9 @@ impl Member {
 }
 
 impl Set {
-    /// Begins to keep one.
+    /// A new set, for an epoll descriptor of the program.
     fn new(set: c_int) -> Result<Self, c_int> {
-        // SAFETY: any such descriptor may be made.
+        // SAFETY: the call takes any arguments.
         let nudge = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if nudge < 0 {
             return Err(errno());
@@ -127,28 +128,28 @@ impl Set {
         let members = Vec::new();
         let this = Self { members, nudge, waiting: 0, nudges: 0, nudged: 0, rsockets_first: false };
         let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: NUDGE };
-        // SAFETY: an event of this function's own.
+        // SAFETY: the event belongs to this function.
         if unsafe { real::epoll_ctl(set, libc::EPOLL_CTL_ADD, nudge, &mut event) } != 0 {
             return Err(errno());
         }
-        // Who waits already, waits in the kernel.
+        // Threads that already wait do so in the kernel.
         this.set_nudge();
         Ok(this)
     }
 
     fn set_nudge(&self) {
         let one = 1_u64;
-        // SAFETY: eight bytes. It fails only if it is set two to the 64 times.
+        // SAFETY: `one` has 8 bytes. The write fails only if the nudge is set 2^64 times.
         unsafe { libc::write(self.nudge, (&raw const one).cast(), 8) };
     }
 
     fn clear_nudge(&self) {
         let mut count = 0_u64;
-        // SAFETY: room for eight bytes. It fails if it was not set.
+        // SAFETY: `count` has 8 bytes. The read fails if the nudge was not set.
         unsafe { libc::read(self.nudge, (&raw mut count).cast(), 8) };
     }
 
-    /// What it has of rsockets has changed.
+    /// Wakes all waiting threads: the set's rsockets have changed.
     fn nudge(&mut self) {
         if self.waiting > 0 {
             self.set_nudge();
@@ -157,13 +158,13 @@ impl Set {
         }
     }
 
-    /// A thread begins to wait: what it asks for, and the nudges before.
+    /// A thread begins to wait. Returns the entries for `rpoll`, and the number of nudges so far.
     fn enter(&mut self) -> (Vec<pollfd>, u64) {
         self.waiting += 1;
         (self.members.iter().filter_map(Member::asks).collect(), self.nudges)
     }
 
-    /// It has waited.
+    /// The thread has waited.
     fn leave(&mut self, nudges: u64) {
         self.waiting -= 1;
         if nudges < self.nudges {
@@ -179,7 +180,7 @@ impl Set {
     }
 
     /// # Safety
-    /// It is null or an event.
+    /// `event` is null or an event.
     unsafe fn change(
         &mut self,
         what: c_int,
@@ -209,7 +210,7 @@ impl Set {
         Ok(())
     }
 
-    /// Tells of its rsockets, by what `rpoll` has found.
+    /// Reports the events of its rsockets that `rpoll` has found.
     fn tell(&mut self, polled: &[pollfd], told: &mut Vec<epoll_event>, room: usize) {
         for entry in polled.iter().filter(|entry| entry.revents != 0) {
             if told.len() >= room {
@@ -218,21 +219,21 @@ impl Set {
             let Some(at) = self.place(entry.fd) else { continue };
             if let Some(event) = self.members[at].tell(entry.revents) {
                 told.push(event);
-                // Whoever was told of comes last the next time.
+                // A reported member comes last the next time.
                 let member = self.members.remove(at);
                 self.members.push(member);
             }
         }
     }
 
-    /// Tells of what the kernel's set has.
+    /// Reports the events of the kernel's set.
     fn tell_of_others(&self, set: c_int, told: &mut Vec<epoll_event>, room: usize) {
         let begin = told.len();
         let left = room.saturating_sub(begin);
         if left == 0 || told.try_reserve(left).is_err() {
             return;
         }
-        // SAFETY: there is so much room behind what is there, and so many are filled.
+        // SAFETY: there is room for `left` events after those already there, and `count` of them are filled.
         unsafe {
             let to = told.as_mut_ptr().add(begin);
             let count = real::epoll_wait(set, to, c_int::try_from(left).unwrap_or(c_int::MAX), 0);
@@ -248,8 +249,8 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        // Not by this library's: the sets may be locked.
-        // SAFETY: it is this value's own.
+        // Not `close` of this library: it locks the sets, and they may be locked already.
+        // SAFETY: the descriptor belongs to this value.
         unsafe { real::close(self.nudge) };
     }
 }
@@ -264,7 +265,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     if table::rsocket(set).is_some() {
-        // The kernel would take it for a set.
+        // An rsocket is no epoll set, but the kernel might take its descriptor for one.
         return answered(Err(libc::EINVAL));
     }
     if table::rsocket(fd).is_none() || !has_rsockets() {
@@ -286,7 +287,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
     answered(changed.map(|()| 0))
 }
 
-/// Descriptors are closed, be they sets or in them.
+/// Descriptors are being closed. They may be sets or members.
 pub(crate) fn closed(range: RangeInclusive<c_int>) {
     if COUNT.load(Relaxed) == 0 || !has_rsockets() {
         return;
@@ -299,7 +300,7 @@ pub(crate) fn closed(range: RangeInclusive<c_int>) {
     }
 }
 
-/// The program has used a socket, which is told of once: these may be told again.
+/// The program has used a socket. Its edge-triggered events of these kinds may be reported again.
 #[inline]
 pub(crate) fn used(fd: c_int, events: u32) {
     if COUNT.load(Relaxed) > 0 {
@@ -321,7 +322,7 @@ fn tell_again(fd: c_int, events: u32) {
     set_errno(before);
 }
 
-/// A socket of the system's has taken an rsocket's place: the kernel tells of it.
+/// A socket of the system has taken an rsocket's place. From now on the kernel reports its events.
 pub(crate) fn replaced(fd: c_int) {
     if COUNT.load(Relaxed) == 0 {
         return;
@@ -330,13 +331,13 @@ pub(crate) fn replaced(fd: c_int) {
         if let Some(at) = kept.place(fd) {
             let Member { events, data, .. } = kept.members.remove(at);
             let mut event = epoll_event { events, u64: data };
-            // SAFETY: an event of this function's own.
+            // SAFETY: the event belongs to this function.
             unsafe { real::epoll_ctl(*set, libc::EPOLL_CTL_ADD, fd, &mut event) };
         }
     }
 }
 
-/// Held from before a fork until after it.
+/// Locks the sets, from before a fork until after it.
 pub(crate) fn hold() {
     std::mem::forget(SETS.lock());
 }
@@ -344,23 +345,24 @@ pub(crate) fn hold() {
 /// Undoes [`hold`]. A child has no rsockets in its sets.
 ///
 /// # Safety
-/// This thread holds them, or is the copy of the one that does.
+/// This thread has locked them, or is the copy of the one that has.
 pub(crate) unsafe fn release(is_child: bool) {
     // SAFETY: by the contract of this function.
     unsafe {
         if is_child {
             COUNT.store(0, Relaxed);
-            // The nudges stay, for the kernel's sets are the parent's too.
+            // The nudges stay open, because the parent has the kernel's sets too.
             std::mem::forget(std::mem::take(&mut *SETS.data_ptr()));
         }
         SETS.force_unlock();
     }
 }
 
-/// Waits for a set: how many events were told; nothing if the kernel knows all of it.
+/// Waits for a set. Returns how many events were reported. `None` if the set has no rsockets, so that the kernel can
+/// wait.
 ///
 /// # Safety
-/// There is so much room, and the mask is null or a mask.
+/// `to` has room for `room` events, and `mask` is null or a mask.
 unsafe fn wait_for(
     set: c_int,
     to: *mut epoll_event,
@@ -379,7 +381,7 @@ unsafe fn wait_for(
         let room = usize::try_from(room).ok().filter(|room| *room > 0).ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this function.
         let told = unsafe { events(set, room, time, mask, rsockets) }?;
-        // SAFETY: there is room for so many.
+        // SAFETY: `events` returns at most `room` events.
         unsafe { to.copy_from_nonoverlapping(told.as_ptr(), told.len()) };
         Ok(told.len() as c_int)
     });
@@ -387,7 +389,7 @@ unsafe fn wait_for(
 }
 
 /// # Safety
-/// The mask is null or a mask.
+/// `mask` is null or a mask.
 unsafe fn events(
     set: c_int,
     room: usize,
@@ -404,7 +406,7 @@ unsafe fn events(
         // SAFETY: by the contract of this function.
         let count = unsafe { wait(&mut polled, milliseconds(left), mask, rsockets) };
         let mut sets = SETS.lock();
-        // It may have been closed meanwhile, and another have its number.
+        // The set may have been closed meanwhile, and another one may have its number.
         let kept = sets.get_mut(&set).filter(|kept| kept.waiting > 0).ok_or(libc::EBADF)?;
         kept.leave(nudges);
         let mut told = Vec::new();
@@ -428,11 +430,11 @@ unsafe fn events(
     }
 }
 
-/// Waits for a set: in the kernel if that knows all of it. Another thread may add the first rsocket meanwhile; then
-/// it is waited for here, for what is left of the time.
+/// Waits for a set: in the kernel if the set has no rsockets. Another thread may add the first rsocket meanwhile. Then
+/// the rest of the wait happens here.
 ///
 /// # Safety
-/// There is so much room, and the mask is null or a mask.
+/// `to` has room for `room` events, and `mask` is null or a mask.
 unsafe fn wait_wherever(
     set: c_int,
     to: *mut epoll_event,
@@ -448,19 +450,19 @@ unsafe fn wait_wherever(
     let begun = Instant::now();
     let count = in_the_kernel();
     let Some(found) = usize::try_from(count).ok().filter(|found| *found > 0) else { return count };
-    // SAFETY: so many were filled.
+    // SAFETY: the kernel has filled `found` events.
     let kept = without_nudge(unsafe { std::slice::from_raw_parts_mut(to, found) });
     if kept > 0 {
         return kept as c_int;
     }
-    // Who adds the first has the sets locked until this one is among them.
+    // A thread that adds the first rsocket holds the lock until the set is in the table. Wait for that.
     drop(SETS.lock());
     let left = || Ok(time()?.map(|time| time.saturating_sub(begun.elapsed())));
-    // SAFETY: by the contract of this function. Where the set has been closed, nothing is told either.
+    // SAFETY: by the contract of this function. If the set has been closed, there is nothing to report either.
     answered(unsafe { wait_for(set, to, room, left, mask) }.unwrap_or(Err(libc::EINTR)))
 }
 
-/// Moves to the front what the program is to be told: how many.
+/// Moves the program's events to the front. Returns how many there are.
 fn without_nudge(events: &mut [epoll_event]) -> usize {
     let mut kept = 0;
     for at in 0..events.len() {
@@ -472,7 +474,7 @@ fn without_nudge(events: &mut [epoll_event]) -> usize {
     kept
 }
 
-/// The time of `epoll_wait`: none if it is negative.
+/// The timeout of `epoll_wait`. `None`, for ever, if it is negative.
 fn time_of_milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }

@@ -1,5 +1,5 @@
-//! A socket of the system's in the place of an rsocket that could not be connected: all that the program has
-//! asked of the one holds for the other.
+//! Replaces an rsocket that could not connect by a socket of the system. Everything that the program has set on the
+//! rsocket holds for that socket too.
 
 use std::ffi::c_int;
 
@@ -29,7 +29,7 @@ mod real {
     }
 }
 
-/// Options that rsockets and the system's have.
+/// Options that both rsockets and the system's sockets have.
 const OPTIONS: [(c_int, c_int); 22] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -58,16 +58,16 @@ const OPTIONS: [(c_int, c_int); 22] = [
 /// An address and its length.
 pub(crate) type Address = (sockaddr_storage, socklen_t);
 
-/// The port of an address, which IPv6 has in the same place as IPv4.
+/// The port of an address. IPv4 and IPv6 have it in the same place.
 fn port_of(address: &sockaddr_storage) -> u16 {
-    // SAFETY: both families' addresses fit, and so does a port of either.
+    // SAFETY: a `sockaddr_storage` has room for a `sockaddr_in`.
     unsafe { (*std::ptr::from_ref(address).cast::<libc::sockaddr_in>()).sin_port }
 }
 
-/// An address that leaves its port to the system, with a port that no socket of the system's has.
+/// Takes an address that leaves its port to the system, and returns it with a port that no socket of the system has.
 ///
 /// # Safety
-/// The address is null or as long as that.
+/// The address is null or has `length` bytes.
 pub(crate) unsafe fn with_free_port(addr: *const sockaddr, length: socklen_t) -> Option<Address> {
     let short = (length as usize) < size_of::<libc::sockaddr_in>();
     // SAFETY: all zeroes are an address of no family.
@@ -75,30 +75,30 @@ pub(crate) unsafe fn with_free_port(addr: *const sockaddr, length: socklen_t) ->
     if addr.is_null() || short || length as usize > size_of_val(&address) {
         return None;
     }
-    // SAFETY: by the contract of this function, and there is room for it.
+    // SAFETY: by the contract of this function, and there is room for the address.
     unsafe { (&raw mut address).cast::<u8>().copy_from(addr.cast(), length as usize) };
     let domain = c_int::from(address.ss_family);
     if port_of(&address) != 0 || !matches!(domain, libc::AF_INET | libc::AF_INET6) {
         return None;
     }
-    // SAFETY: any socket may be made, which is nobody else's.
+    // SAFETY: the call takes any arguments.
     let made = unsafe {
         libc::syscall(libc::SYS_socket, domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) as c_int
     };
     let mut room = length;
-    // SAFETY: a socket of this function's own, or none, and room for the address.
+    // SAFETY: the socket belongs to this function, or is -1. There is room for the address.
     let chosen = unsafe {
         real::bind(made, (&raw const address).cast(), length) == 0
             && real::getsockname(made, (&raw mut address).cast(), &mut room) == 0
     };
     if made >= 0 {
-        // SAFETY: it is this function's own.
+        // SAFETY: the socket belongs to this function.
         unsafe { real::close(made) };
     }
     chosen.then_some((address, length))
 }
 
-/// The address that the program has bound an rsocket to, if it has.
+/// The address that the program has bound an rsocket to, if any.
 pub(crate) fn bound(number: c_int, rsockets: &Rsockets) -> Option<Address> {
     // SAFETY: all zeroes are an address of no family.
     let mut address: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -109,7 +109,7 @@ pub(crate) fn bound(number: c_int, rsockets: &Rsockets) -> Option<Address> {
     (told && port_of(&address) != 0).then_some((address, length))
 }
 
-/// An option of an rsocket, if it has it.
+/// The value of an rsocket's option, if it has the option.
 fn option(
     number: c_int,
     (level, name): (c_int, c_int),
@@ -118,7 +118,7 @@ fn option(
     let mut value = [0_u8; 16];
     let mut length = value.len() as socklen_t;
     let at = value.as_mut_ptr().cast();
-    // SAFETY: so much room.
+    // SAFETY: `value` has room for `length` bytes.
     let got = unsafe { (rsockets.rgetsockopt)(number, level, name, at, &mut length) };
     (got == 0 && length as usize <= value.len()).then_some((value, length))
 }
@@ -128,7 +128,7 @@ fn number_of(option: ([u8; 16], socklen_t)) -> c_int {
     c_int::from_ne_bytes([a, b, c, d])
 }
 
-/// Puts a socket of the system's in the place of an rsocket, bound to the same address.
+/// Puts a socket of the system in the place of an rsocket, bound to the same address.
 pub(crate) fn replace(
     fd: c_int,
     number: c_int,
@@ -137,7 +137,7 @@ pub(crate) fn replace(
 ) -> Result<(), c_int> {
     let domain = option(number, (libc::SOL_SOCKET, libc::SO_DOMAIN), rsockets);
     let domain = domain.map_or(libc::AF_INET, number_of);
-    // SAFETY: flags of an open rsocket; then any socket may be made, which is nobody else's.
+    // SAFETY: the rsocket is open. The other call takes any arguments.
     let made = unsafe {
         let flags = (rsockets.rfcntl)(number, libc::F_GETFL, 0) & libc::O_NONBLOCK;
         libc::syscall(libc::SYS_socket, domain, libc::SOCK_STREAM | flags, 0) as c_int
@@ -148,19 +148,19 @@ pub(crate) fn replace(
     let replaced = set_options(made, number, domain, rsockets)
         .and_then(|()| bind(made, bound))
         .and_then(|()| take_its_place(made, fd, number));
-    // SAFETY: it was made above, and has other names if it is used.
+    // SAFETY: it was made above. If it is in use, other descriptors stand for it.
     unsafe { real::close(made) };
     replaced
 }
 
-/// What the program has set: what a new rsocket has otherwise.
+/// Copies the options that the program has set: those whose value differs from a new rsocket's.
 fn set_options(
     made: c_int,
     number: c_int,
     domain: c_int,
     rsockets: &Rsockets,
 ) -> Result<(), c_int> {
-    // SAFETY: an rsocket of this function's own.
+    // SAFETY: the call takes any arguments.
     let new = unsafe { (rsockets.rsocket)(domain, libc::SOCK_STREAM, 0) };
     if new < 0 {
         return Err(errno());
@@ -170,30 +170,31 @@ fn set_options(
         if let Some((value, length)) = asked
             && asked != option(new, (level, name), rsockets)
         {
-            // What the system refuses, it would have refused the program.
-            // SAFETY: so many bytes.
+            // If the system refuses an option, it would have refused it to the program too.
+            // SAFETY: `value` has `length` bytes.
             unsafe { real::setsockopt(made, level, name, value.as_ptr().cast(), length) };
         }
     }
-    // SAFETY: nobody else has it.
+    // SAFETY: the rsocket belongs to this function.
     unsafe { (rsockets.rclose)(new) };
     Ok(())
 }
 
 fn bind(made: c_int, bound: Option<Address>) -> Result<(), c_int> {
     let Some((address, length)) = bound else { return Ok(()) };
-    // SAFETY: an address as long as that.
+    // SAFETY: `address` has `length` bytes.
     match unsafe { real::bind(made, (&raw const address).cast(), length) } {
         0 => Ok(()),
         _ => Err(errno()),
     }
 }
 
-/// Every descriptor that stands for the rsocket becomes one of the socket; the one that is connected, or none.
+/// Every descriptor that stands for the rsocket becomes a descriptor of the socket. It fails only if `fd`, the one
+/// being connected, cannot.
 fn take_its_place(made: c_int, fd: c_int, number: c_int) -> Result<(), c_int> {
     let mut failed = Ok(());
     for name in table::names(number) {
-        // SAFETY: descriptors of the program's, of which one takes the place of the other.
+        // SAFETY: `made` takes the place of `name`, which stands for the rsocket.
         let placed = unsafe {
             let closes = libc::fcntl(name, libc::F_GETFD) & libc::FD_CLOEXEC != 0;
             real::dup3(made, name, if closes { libc::O_CLOEXEC } else { 0 })

@@ -1,11 +1,11 @@
-//! `librspreload.so`: the C library's functions of sockets, for programs that know nothing of RDMA.
+//! `librspreload.so`: the C library's socket functions, for programs that know nothing of RDMA.
 //!
-//! The loader puts this before the C library (`LD_PRELOAD`). A stream socket of IPv4 or IPv6 that the program
-//! makes is an rsocket, by the `librdmacm.so.1` of the process; every other descriptor goes to the C library
-//! as it is. A socket that cannot be one, or whose peer does not listen by rsockets, is the system's.
+//! The loader puts this library before the C library (`LD_PRELOAD`). When the program makes a stream socket of IPv4 or
+//! IPv6, it gets an rsocket of the process's `librdmacm.so.1`. Every other descriptor goes to the C library unchanged.
+//! If a socket cannot be an rsocket, or its peer does not listen by rsockets, it is the system's.
 //!
-//! The program has a descriptor that stands for the rsocket, so that another can take its place. Functions that
-//! wait for several descriptors ask librdmacm's `rpoll` about all of them.
+//! The program holds a descriptor that stands for the rsocket, so that a system socket can take the rsocket's place.
+//! Functions that wait for several descriptors pass all of them to librdmacm's `rpoll`.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -1,8 +1,9 @@
-//! Waiting with other signals blocked than the thread has, as `ppoll(2)` and `pselect(2)` do.
+//! Waiting with another signal mask than the thread's, as `ppoll(2)` and `pselect(2)` do.
 //!
-//! `rpoll` takes no mask. A signal that the thread has blocked, and lets in for the wait, could come between
-//! the change of masks and the wait, which would then not end. So it stays blocked, and a descriptor tells
-//! that it is there (`signalfd(2)`): the wait ends, and then it is let in.
+//! `rpoll` takes no mask. Suppose that a thread blocks a signal and wants to receive it only during the wait. If the
+//! mask were simply changed, the signal could arrive between the change and the wait, and the wait would not end. So
+//! the signal stays blocked, and a `signalfd(2)` descriptor becomes readable when it arrives. That ends the wait; then
+//! the signal is let in.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -11,24 +12,24 @@ use std::ptr::null_mut;
 use libc::sigset_t;
 use transom_thread::errno;
 
-/// Signals of this thread, until it has waited.
+/// The changed signal mask of this thread, until it has waited.
 pub(crate) struct Masked {
-    /// What was blocked.
+    /// The mask before.
     old: sigset_t,
-    /// What is to be blocked while the thread waits.
+    /// The mask for the wait.
     mask: sigset_t,
-    /// Readable when a signal is there that is to be let in.
+    /// The `signalfd(2)` descriptor. It is readable when a signal to be let in has arrived.
     told: Option<c_int>,
 }
 
-/// Whether it would interrupt a wait, or end the process.
+/// Whether the signal would interrupt a wait, or end the process.
 fn interrupts(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: room for the action.
+    // SAFETY: there is room for the action.
     if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
         return false;
     }
-    // SAFETY: it was filled.
+    // SAFETY: the call succeeded, so it is filled.
     match unsafe { action.assume_init() }.sa_sigaction {
         libc::SIG_IGN => false,
         libc::SIG_DFL => {
@@ -39,14 +40,14 @@ fn interrupts(signal: c_int) -> bool {
 }
 
 impl Masked {
-    /// Blocks what is to be blocked.
+    /// Blocks the signals of `mask`.
     ///
     /// # Safety
-    /// It is a mask.
+    /// `mask` is a mask.
     pub(crate) unsafe fn new(mask: *const sigset_t) -> Result<Self, c_int> {
         let (mut old, mut let_in) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: by the contract of this function; there is room for what was blocked, and for a set that is
-        // emptied before it is used.
+        // SAFETY: by the contract of this function. There is room for the old mask, and `let_in` is emptied before it
+        // is used.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, mask, old.as_mut_ptr());
             libc::sigemptyset(let_in.as_mut_ptr());
@@ -68,12 +69,12 @@ impl Masked {
         }
     }
 
-    /// The descriptor that tells, if a signal may be let in.
+    /// The descriptor to wait for too, if a signal may be let in.
     pub(crate) fn told(&self) -> Option<c_int> {
         self.told
     }
 
-    /// Lets in what has come.
+    /// Lets in the signals that have arrived.
     pub(crate) fn let_in(mut self) {
         self.close();
         // SAFETY: a mask.
@@ -82,7 +83,7 @@ impl Masked {
 
     fn close(&mut self) {
         if let Some(told) = self.told.take() {
-            // SAFETY: it is this value's own.
+            // SAFETY: the descriptor belongs to this value.
             unsafe { libc::close(told) };
         }
     }

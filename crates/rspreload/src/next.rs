@@ -1,6 +1,6 @@
 //! The C library's functions of the same names.
 
-/// Declares functions of the C library, as they are without this library.
+/// Declares functions that call the C library's, past this library's own.
 macro_rules! next {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(

@@ -1,4 +1,4 @@
-//! The functions of rsockets, and who calls for a socket.
+//! The functions of rsockets, and the test whether the libraries of RDMA themselves make a socket.
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
@@ -8,13 +8,13 @@ use libc::{iovec, msghdr, nfds_t, pollfd, sockaddr, socklen_t};
 
 use crate::table;
 
-/// Declares the table of functions and how it is filled.
+/// Declares the table of functions and the function that fills it.
 macro_rules! functions {
     ($(fn $name:ident($($type:ty),*) -> $result:ty;)*) => {
         /// The functions of rsockets, under their C names.
         pub(crate) struct Rsockets {
             $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> $result,)*
-            /// Where the libraries begin that sockets of RDMA are made of: theirs are the system's.
+            /// The first addresses of the libraries that implement rsockets. Their own sockets are the system's.
             libraries: [*mut c_void; 2],
         }
 
@@ -69,13 +69,13 @@ functions! {
     fn rfcntl(c_int, c_int, c_long) -> c_int;
 }
 
-// SAFETY: functions and the places of libraries are the same for every thread.
+// SAFETY: functions and addresses of libraries are the same for every thread.
 unsafe impl Send for Rsockets {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Rsockets {}
 
 fn open(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name ends in zero. It is never unloaded.
+    // SAFETY: the name ends in zero. The library is never unloaded.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
     (!library.is_null()).then_some(library)
 }
@@ -86,10 +86,10 @@ fn find(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Where the library of some code begins.
+/// The first address of the library that has this code.
 fn beginning(code: *mut c_void) -> Option<*mut c_void> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: it is filled if it is found.
+    // SAFETY: `info` is filled if the result is not zero.
     unsafe {
         let found = libc::dladdr(code, info.as_mut_ptr()) != 0;
         found.then(|| info.assume_init().dli_fbase)

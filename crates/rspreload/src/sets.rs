@@ -41,24 +41,24 @@ mod real {
     }
 }
 
-/// Room for so many: the program says how many.
+/// Room for `count` entries. The program chooses the count, so it may be too much for memory.
 fn room(count: usize) -> Result<Vec<pollfd>, c_int> {
     let mut room = Vec::new();
     room.try_reserve_exact(count).map_err(|_| libc::ENOMEM)?;
     Ok(room)
 }
 
-/// The milliseconds of a time, rounded up; no time is for ever.
+/// A time in milliseconds, rounded up. `None` means for ever.
 pub(crate) fn milliseconds(time: Option<Duration>) -> c_int {
     let all = |time: Duration| c_int::try_from(time.as_nanos().div_ceil(1_000_000));
     time.map_or(-1, |time| all(time).unwrap_or(c_int::MAX))
 }
 
-/// Waits for rsockets and other descriptors: how many have events. A mask of signals holds meanwhile, if one
-/// is given.
+/// Waits for rsockets and other descriptors. Returns how many have events. `mask` replaces the thread's signal mask
+/// meanwhile, unless it is null.
 ///
 /// # Safety
-/// It is null or a mask.
+/// `mask` is null or a mask.
 pub(crate) unsafe fn wait(
     fds: &mut [pollfd],
     milliseconds: c_int,
@@ -76,7 +76,7 @@ pub(crate) unsafe fn wait(
     let told = masked.as_ref().and_then(Masked::told);
     asked.extend(told.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
     let count = asked.len() as nfds_t;
-    // SAFETY: so many of them.
+    // SAFETY: `asked` has `count` entries.
     let answer = unsafe { (rsockets.rpoll)(asked.as_mut_ptr(), count, milliseconds) };
     let answer = if answer < 0 { Err(errno()) } else { Ok(answer) };
     let has_come = told.is_some() && asked.pop().is_some_and(|told| told.revents != 0);
@@ -92,7 +92,7 @@ pub(crate) unsafe fn wait(
     Ok(ready)
 }
 
-/// A number, or -1 and errno.
+/// The result of a C function: a number, or -1 and errno.
 pub(crate) fn answered(answer: Result<c_int, c_int>) -> c_int {
     answer.unwrap_or_else(|errno| {
         set_errno(errno);
@@ -100,8 +100,8 @@ pub(crate) fn answered(answer: Result<c_int, c_int>) -> c_int {
     })
 }
 
-/// What a program waits for, if something of that stands for an rsocket. More than fits into memory is left
-/// to the C library, which refuses it.
+/// The descriptors that a program waits for, if one of them stands for an rsocket. A count that is too much for memory
+/// goes to the C library, which refuses it.
 unsafe fn with_rsockets<'a>(
     fds: *mut pollfd,
     count: nfds_t,
@@ -111,7 +111,7 @@ unsafe fn with_rsockets<'a>(
     if fds.is_null() {
         return None;
     }
-    // SAFETY: by the caller there are so many.
+    // SAFETY: the caller says that there are `count` entries.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
     let any = fds.iter().any(|entry| table::rsocket(entry.fd).is_some());
     Some(fds).filter(|_| any).zip(rsockets())
@@ -130,11 +130,11 @@ unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int
     }
 }
 
-/// Ends the program, as the C library does, if it has no room for so many: what was built with `_FORTIFY_SOURCE` is
-/// promised that.
+/// Ends the program, as the C library does, if its memory is too small for `count` entries. `_FORTIFY_SOURCE` promises
+/// that to the programs built with it.
 fn check_room(count: nfds_t, room: usize) {
     if ((room / size_of::<pollfd>()) as nfds_t) < count {
-        // SAFETY: it does not come back.
+        // SAFETY: it has no conditions.
         unsafe { libc::abort() }
     }
 }
@@ -153,10 +153,10 @@ unsafe extern "C-unwind" fn __poll_chk(
     unsafe { poll(fds, count, timeout) }
 }
 
-/// A time that a program gives; none is for ever.
+/// The timeout that a program gives. `None` means for ever.
 ///
 /// # Safety
-/// It is null or a time.
+/// `timeout` is null or a time.
 pub(crate) unsafe fn time_of(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
     // SAFETY: by the contract of this function.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
@@ -166,7 +166,7 @@ pub(crate) unsafe fn time_of(timeout: *const timespec) -> Result<Option<Duration
     }
 }
 
-/// That of `select(2)`, which takes more microseconds than a second has.
+/// The timeout of `select(2)`, which may have more microseconds than a second has.
 fn time_of_select(time: &timeval) -> Result<Duration, c_int> {
     let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
     let more = u64::try_from(time.tv_usec).map_err(|_| libc::EINVAL)?;
@@ -209,14 +209,14 @@ unsafe extern "C-unwind" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// The sets of `select(2)`, and which events each asks for and tells.
+/// The sets of `select(2)`: the events that each asks for, and the events that it reports.
 const SETS: [(i16, i16); 3] = [
     (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
     (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
     (libc::POLLPRI, libc::POLLPRI),
 ];
 
-/// The sets that a program waits for, of which one at least has what stands for an rsocket.
+/// The sets that a program waits for. At least one of them has a descriptor that stands for an rsocket.
 struct Sets {
     count: c_int,
     sets: [*mut fd_set; 3],
@@ -225,7 +225,7 @@ struct Sets {
 
 impl Sets {
     /// # Safety
-    /// The sets are null, or for as many descriptors as the count says.
+    /// Each set is null, or has room for `count` descriptors.
     unsafe fn with_rsockets(count: c_int, sets: [*mut fd_set; 3]) -> Option<Self> {
         let asked = |fd| {
             // SAFETY: by the contract of this function.
@@ -236,7 +236,7 @@ impl Sets {
         Some(Self { count, sets, rsockets: rsockets().filter(|_| any)? })
     }
 
-    /// Each descriptor with the events that are asked for.
+    /// Each descriptor in a set, with the events that the program asks for.
     fn asked(&self) -> Result<Vec<pollfd>, c_int> {
         if self.count > libc::FD_SETSIZE as c_int {
             return Err(libc::EINVAL);
@@ -244,7 +244,7 @@ impl Sets {
         let mut all = room(self.count as usize)?;
         for fd in 0..self.count {
             let asks = self.sets.iter().zip(SETS).filter(|(set, _)| {
-                // SAFETY: they are for as many as the count says.
+                // SAFETY: the sets have room for `count` descriptors.
                 !set.is_null() && unsafe { FD_ISSET(fd, **set) }
             });
             let events = asks.fold(0, |events, (_, (asks, _))| events | asks);
@@ -255,11 +255,11 @@ impl Sets {
         Ok(all)
     }
 
-    /// Leaves in the sets what has events: how often.
+    /// Leaves only descriptors with events in the sets. Returns how many entries are left.
     fn leave(&self, all: &[pollfd]) -> c_int {
         let mut count = 0;
         for (set, (asks, tells)) in self.sets.iter().zip(SETS) {
-            // The sets may be no longer than the count says.
+            // Go by entry, not by set: a set may have room for no more than `count` descriptors.
             for entry in all.iter().filter(|entry| !set.is_null() && entry.events & asks != 0) {
                 if entry.revents & tells != 0 {
                     count += 1;
@@ -275,7 +275,7 @@ impl Sets {
     /// Waits for the first event.
     ///
     /// # Safety
-    /// The mask is null or a mask.
+    /// `mask` is null or a mask.
     unsafe fn wait(&self, time: Option<Duration>, mask: *const sigset_t) -> Result<c_int, c_int> {
         let mut all = self.asked()?;
         // SAFETY: by the contract of this function.
@@ -306,7 +306,7 @@ unsafe extern "C-unwind" fn select(
         let (begun, given) = (Instant::now(), time_of_select(timeout));
         let answer = given.and_then(|time| sets.wait(Some(time), null()));
         if let Ok(time) = given {
-            // What is left of it, as on Linux.
+            // Linux writes back the time that is left.
             let left = time.saturating_sub(begun.elapsed());
             timeout.tv_sec = left.as_secs() as libc::time_t;
             timeout.tv_usec = left.subsec_micros().into();

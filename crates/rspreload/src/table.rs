@@ -1,17 +1,17 @@
-//! Which descriptors of the program stand for rsockets.
+//! The table of descriptors that stand for rsockets.
 
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
-/// Descriptors that can; a program with more has ordinary sockets there.
+/// The descriptors that can stand for one. Above it, a program gets ordinary sockets.
 const MOST: usize = 1 << 16;
 
-/// The rsocket's number and one, or 0.
+/// By descriptor: the rsocket's number plus 1, or 0.
 static RSOCKETS: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
-/// How many descriptors stand for an rsocket, by its number.
+/// By number of an rsocket: how many descriptors stand for it.
 static NAMES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-/// No descriptor above has ever stood for an rsocket, and no rsocket has had a greater number.
+/// The greatest descriptor that has ever stood for an rsocket, or number of an rsocket.
 static GREATEST: AtomicI32 = AtomicI32::new(-1);
 
 fn place<T>(table: &'static [T; MOST], at: c_int) -> Option<&'static T> {
@@ -27,7 +27,7 @@ pub(crate) fn rsocket(descriptor: c_int) -> Option<c_int> {
     }
 }
 
-/// Has a descriptor stand for an rsocket; false if it cannot.
+/// Makes a descriptor stand for an rsocket. False if it cannot.
 pub(crate) fn add(descriptor: c_int, number: c_int) -> bool {
     let (Some(at), Some(names)) = (place(&RSOCKETS, descriptor), place(&NAMES, number)) else {
         return false;
@@ -38,7 +38,7 @@ pub(crate) fn add(descriptor: c_int, number: c_int) -> bool {
     true
 }
 
-/// A descriptor stands for none any more: the rsocket, if nothing else stands for it.
+/// A descriptor stands for no rsocket any more. Returns its rsocket if no other descriptor stands for it.
 pub(crate) fn remove(descriptor: c_int) -> Option<c_int> {
     let number = place(&RSOCKETS, descriptor)?.swap(0, SeqCst) - 1;
     let names = place(&NAMES, number)?;
@@ -56,7 +56,7 @@ pub(crate) fn names(number: c_int) -> impl Iterator<Item = c_int> {
     within(0..=c_int::MAX).filter(move |descriptor| rsocket(*descriptor) == Some(number))
 }
 
-/// Nothing stands for an rsocket any more.
+/// No descriptor stands for an rsocket any more.
 pub(crate) fn clear() {
     for at in 0..=GREATEST.load(SeqCst) {
         place(&RSOCKETS, at).inspect(|at| at.store(0, SeqCst));
