@@ -1,4 +1,4 @@
-//! Requests being accepted.
+//! Requests that are being accepted.
 
 use crate::cm::Id;
 use crate::connecting::{
@@ -14,14 +14,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-/// The bytes that an acceptance carries for programs.
+/// The room for a program's bytes in an acceptance.
 const ACCEPTANCE: usize = 196;
 
-/// A request that is being accepted: its queue pair is connected, and the peer does not know yet; from
+/// A request that is being accepted. Its queue pair is connected, and the peer does not know it yet. From
 /// [`ConnectionRequest::prepare`](crate::ConnectionRequest::prepare).
 ///
-/// What needs a connected queue pair and is to be there when the peer is told comes between: a window is bound, and the
-/// acceptance carries its grant. To drop this refuses the request.
+/// Use it to do work that needs a connected queue pair before the peer is told. For example, bind a window,
+/// and send its
+/// grant with the acceptance. Dropping this refuses the request.
 ///
 /// ```
 /// # use std::thread;
@@ -50,7 +51,7 @@ const ACCEPTANCE: usize = 196;
 /// let window = window.bind(accepting.queue_pair(), &region.all(), Rights::WRITE)?.wait()?;
 /// let mut connection = accepting.accept(&window.grant().to_bytes())?.wait()?;
 ///
-/// // The client has it from `Connection::private_data`, and writes without a message before.
+/// // The client takes the grant from `Connection::private_data`, and writes without a message before.
 /// connection.disconnection().wait()?;
 /// window.revoke()?;
 /// assert_eq!(region.deregister()?, b"over the transom");
@@ -60,23 +61,24 @@ const ACCEPTANCE: usize = 196;
 #[must_use = "the request is refused unless it is accepted"]
 pub struct Accepting {
     id: Id,
-    /// Of the same queue pair; fails it, whoever has clones, unless the connection comes about.
+    /// For the same queue pair. Makes it fail, even if clones exist, unless the connection is made.
     own: Unconnected,
     queue_pair: QueuePair<Connected>,
     peer: SocketAddr,
     from_peer: PrivateData,
-    /// What this end has settled on.
+    /// The numbers of reads at once that this end has chosen.
     reads: (u8, u8),
 }
 
 impl Accepting {
-    /// The queue pair, which is connected. What is sent by it reaches the peer once that has the acceptance.
+    /// The queue pair, which is connected. Its messages reach the peer after the peer has the acceptance.
     pub fn queue_pair(&self) -> &QueuePair<Connected> {
         &self.queue_pair
     }
 
-    /// Tells the peer, and up to 194 bytes to its program ([why not more](PrivateData)). The connection is there
-    /// once it was [waited for](Pending).
+    /// Accepts the request, and sends up to 194 bytes to the peer's program ([why not more](PrivateData)).
+    /// Wait for the
+    /// [`Pending`] to get the connection.
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::Connection`] if the peer does not wait any more
@@ -99,8 +101,9 @@ impl fmt::Debug for Accepting {
     }
 }
 
-/// Connects a queue pair to the peer of a request. `reads` are what the peer asks for: how often it wants to
-/// read at once, and lets this end.
+/// Connects a queue pair to the peer of a request. `reads` is the peer's request: how many reads at once it
+/// wants to
+/// make, and how many it allows.
 pub(crate) fn prepare(
     id: Id,
     queue_pair: QueuePair<Initialized>,
@@ -118,8 +121,8 @@ pub(crate) fn prepare(
     Ok(Accepting { id, own, queue_pair, peer, from_peer, reads })
 }
 
-/// What a failed step of an acceptance means: an id that is not in the state of a request any more has no peer that
-/// waits.
+/// Interprets the failure of a step. If the id is no longer in the state of a request, the peer does not wait
+/// any more.
 fn unless_gone(error: Error, peer: SocketAddr) -> Error {
     match &error {
         Error::Verb { verb: "rdma_init_qp_attr" | "rdma_accept", errno, .. }

@@ -1,4 +1,4 @@
-//! Where datagrams go.
+//! The destinations of datagrams.
 
 use crate::context::OpenDevice;
 use crate::domain::AllocatedDomain;
@@ -9,21 +9,20 @@ use std::fmt;
 use std::sync::Arc;
 use transom_abi::*;
 
-/// The address of a port, or of a multicast group, and how to get there.
+/// The address of a port or a multicast group, and the way there.
 ///
-/// It is a plain value. An [`Endpoint`] or a [`Gid`] becomes one that is reached by port 1 with GID
-/// 0.
+/// It is a plain value. An [`Endpoint`] or a [`Gid`] converts into one. It then uses port 1 with GID 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The GID of the port or group.
     pub gid: Gid,
-    /// The LID of the port; 0 on Ethernet.
+    /// The LID of the port. 0 on Ethernet.
     pub lid: u16,
-    /// The port of this side to go out by.
+    /// The port of this side to send from.
     pub port: u8,
-    /// Which of that port's GIDs is the sender's.
+    /// The sender's GID, as an index into that port's GID table.
     pub gid_index: u8,
-    /// The traffic class, which on Ethernet (RoCE) becomes that of IP (rule UD-09).
+    /// The traffic class. On Ethernet (RoCE) it becomes that of IP (rule UD-09).
     pub traffic_class: u8,
 }
 
@@ -41,8 +40,9 @@ impl From<Endpoint> for Address {
 
 /// An address handle; see `ibv_create_ah(3)`.
 ///
-/// It belongs to a protection domain, as the queue pairs do that can send to it. Clones refer to the
-/// same handle; posted datagrams hold it too, and it is destroyed when the last of them is gone.
+/// It belongs to a protection domain. Only queue pairs of that domain can send to it. Clones refer to the
+/// same handle.
+/// Posted datagrams hold it too. It is destroyed when the last of them is gone.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -53,7 +53,7 @@ impl From<Endpoint> for Address {
 /// let gid: Gid = context.gid(1, 0)?;
 /// let handle = AddressHandle::new(&pd, gid)?;
 ///
-/// // The same with all that can be said.
+/// // The same port, with all parts of the address.
 /// let handle = AddressHandle::new(&pd, Address { traffic_class: 32, ..Address::from(gid) })?;
 /// # Ok::<(), transom::Error>(())
 /// ```
@@ -106,7 +106,7 @@ impl AddressHandle {
         &self.inner.domain.device
     }
 
-    /// What a posted datagram keeps.
+    /// The object that a posted datagram keeps.
     pub(crate) fn held(&self) -> Arc<dyn Held> {
         self.inner.clone()
     }
@@ -118,7 +118,7 @@ impl fmt::Debug for AddressHandle {
     }
 }
 
-/// Whom a datagram goes to.
+/// The destination of a datagram.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -137,15 +137,15 @@ impl fmt::Debug for AddressHandle {
 pub struct Destination {
     /// The port, or the multicast group.
     pub address: AddressHandle,
-    /// The number of the queue pair there; [`Destination::GROUP`] for a multicast group.
+    /// The number of the queue pair there, or [`Destination::GROUP`] for a multicast group.
     pub queue_pair: u32,
-    /// The key that its queue pairs want to see. With the highest bit set, the sender's own is
-    /// used (rule UD-06).
+    /// The key that its queue pairs require. If the highest bit is set, the sender's own key is used (rule
+    /// UD-06).
     pub qkey: u32,
 }
 
 impl Destination {
-    /// The number that stands for all members of a multicast group.
+    /// The queue pair number for all members of a multicast group.
     pub const GROUP: u32 = 0xff_ffff;
 }
 
@@ -155,7 +155,7 @@ struct CreatedAddress {
     domain: Arc<AllocatedDomain>,
 }
 
-// SAFETY: libibverbs is thread-safe; a handle may be used and destroyed by any thread.
+// SAFETY: libibverbs is thread-safe. Any thread may use and destroy a handle.
 unsafe impl Send for CreatedAddress {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CreatedAddress {}

@@ -1,4 +1,4 @@
-//! Memory in whole pages. The software device has its own, where peers may reach it without the kernel.
+//! Memory in whole pages. The software device allocates its own, which peers may reach without the kernel.
 
 #[cfg(not(feature = "software"))]
 mod anonymous;

@@ -1,9 +1,9 @@
-//! What a device and its ports can do.
+//! The abilities and limits of a device and its ports.
 
 use std::ffi::{CStr, c_int};
 use transom_abi::*;
 
-/// What a device can do; see `ibv_query_device(3)`.
+/// The abilities and limits of a device; see `ibv_query_device(3)`.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -21,41 +21,41 @@ pub struct DeviceAttributes {
     pub firmware: String,
     /// The identifier of the node.
     pub node_guid: u64,
-    /// How many ports it has, numbered from 1.
+    /// The number of its ports, which count from 1.
     pub ports: u8,
-    /// The bytes of the largest memory region.
+    /// The length of the largest memory region, in bytes.
     pub max_region_length: u64,
-    /// How many queue pairs it can have.
+    /// The limit on queue pairs.
     pub max_queue_pairs: u32,
-    /// How many requests one queue can hold.
+    /// The limit on requests in one queue.
     pub max_requests: u32,
-    /// How many slices one request can have.
+    /// The limit on slices in one request.
     pub max_slices: u32,
-    /// How many completion queues it can have.
+    /// The limit on completion queues.
     pub max_completion_queues: u32,
-    /// How many entries one completion queue can have.
+    /// The limit on entries in one completion queue.
     pub max_completions: u32,
-    /// How many memory regions it can have.
+    /// The limit on memory regions.
     pub max_regions: u32,
-    /// How many memory windows it can have.
+    /// The limit on memory windows.
     pub max_windows: u32,
-    /// How many protection domains it can have.
+    /// The limit on protection domains.
     pub max_protection_domains: u32,
-    /// How many reads and atomics a queue pair can serve at a time.
+    /// The limit on reads and atomics that a queue pair serves at a time.
     pub max_reads_served: u32,
-    /// How many reads and atomics a queue pair can have outstanding.
+    /// The limit on reads and atomics that a queue pair has outstanding.
     pub max_reads_outstanding: u32,
-    /// How many shared receive queues it can have.
+    /// The limit on shared receive queues.
     pub max_shared_receive_queues: u32,
-    /// How many receives one of them can hold.
+    /// The limit on receives in one shared receive queue.
     pub max_shared_receives: u32,
-    /// How many slices each of those can have.
+    /// The limit on slices in one of those receives.
     pub max_shared_slices: u32,
-    /// How many address handles it can have.
+    /// The limit on address handles.
     pub max_address_handles: u32,
-    /// How many multicast groups its queue pairs can join.
+    /// The limit on multicast groups that its queue pairs join.
     pub max_multicast_groups: u32,
-    /// How many queue pairs can join one group.
+    /// The limit on queue pairs that join one group.
     pub max_group_members: u32,
     /// Whether it has extended reliable connections (XRC).
     pub xrc: bool,
@@ -65,21 +65,21 @@ pub struct DeviceAttributes {
     pub atomic_writes: bool,
     /// Whether it has windows of type 1.
     pub windows_type_1: bool,
-    /// Whether it has windows of type 2, and how it holds them to their queue pair.
+    /// Whether it has windows of type 2, and how it ties them to their queue pair.
     pub windows_type_2: Option<Type2Check>,
 }
 
-/// What an access through a type 2 window is checked against.
+/// The check of an access through a type 2 window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type2Check {
-    /// Type 2A: the number of the queue pair that bound it.
+    /// Type 2A: compares the number of the queue pair that bound it.
     QueuePair,
-    /// Type 2B: that number and the protection domain.
+    /// Type 2B: compares that number and the protection domain.
     QueuePairAndDomain,
 }
 
 impl DeviceAttributes {
-    /// From what the plain query says, and from the flags that only the extended one has.
+    /// Combines the answer of the plain query with the flags that only the extended query has.
     pub(crate) fn new(raw: &ibv_device_attr, extended_flags: u64) -> Self {
         let has = |bits| raw.device_cap_flags & bits != 0;
         // SAFETY: libibverbs ends the version with a NUL.
@@ -134,17 +134,17 @@ impl DeviceAttributes {
 pub struct PortAttributes {
     /// Whether it carries data.
     pub active: bool,
-    /// The payload bytes of the largest packet in use.
+    /// The payload of the largest packet in use, in bytes.
     pub active_mtu: u16,
-    /// The payload bytes of the largest packet it can do.
+    /// The payload of the largest packet it supports, in bytes.
     pub max_mtu: u16,
-    /// The entries of its GID table.
+    /// The number of entries in its GID table.
     pub gids: u32,
-    /// Its local identifier; 0 on Ethernet.
+    /// Its local identifier. 0 on Ethernet.
     pub lid: u16,
-    /// Whether it is an Ethernet link (RoCE), so that addresses are GIDs.
+    /// Whether it is an Ethernet link (RoCE), where addresses are GIDs.
     pub ethernet: bool,
-    /// The bytes of the largest message.
+    /// The length of the largest message, in bytes.
     pub max_message: u32,
 }
 
@@ -162,18 +162,18 @@ impl From<&ibv_port_attr> for PortAttributes {
     }
 }
 
-/// The bytes an MTU code stands for.
+/// The MTU of an MTU code, in bytes.
 fn mtu_bytes(mtu: ibv_mtu) -> u16 {
     128 << mtu.clamp(IBV_MTU_256, IBV_MTU_4096)
 }
 
-/// The largest MTU code that stands for no more than these bytes.
+/// The largest MTU code whose MTU is at most this many bytes.
 pub(crate) fn mtu_code(bytes: u16) -> ibv_mtu {
     let fits = |mtu: &ibv_mtu| mtu_bytes(*mtu) <= bytes;
     (IBV_MTU_256..=IBV_MTU_4096).rev().find(fits).unwrap_or(IBV_MTU_256)
 }
 
-/// C counts in signed integers.
+/// Converts a count. C counts in signed integers.
 fn count(raw: c_int) -> u32 {
     u32::try_from(raw).unwrap_or(0)
 }

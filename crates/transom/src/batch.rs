@@ -1,4 +1,4 @@
-//! Several requests posted at once, all or none.
+//! Batches: several requests posted at once, all or none.
 
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::{check, unsupported};
@@ -15,9 +15,9 @@ use transom_abi::*;
 /// Requests that are posted at once, all of them or none; see `ibv_wr_post(3)` and rule PS-14. From
 /// [`QueuePair::batch`].
 ///
-/// Nothing is posted before [`post`](Self::post), and nothing at all if the batch is dropped
-/// instead. The queue pair is free for other requests meanwhile; the batch is handed over in one
-/// go.
+/// Nothing is posted before [`post`](Self::post). If you drop the batch instead, nothing is posted at all.
+/// You can use
+/// the queue pair for other requests meanwhile, because `post` hands over the whole batch at once.
 ///
 /// ```
 /// # use transom::{CompletionQueue, ProtectionDomain, Provider};
@@ -34,7 +34,7 @@ use transom_abi::*;
 /// let region = MemoryRegion::register(&pd, vec![0; 16], access)?;
 /// let told = b.receive(&[])?;
 ///
-/// // Two writes, then a message that they are there.
+/// // Two writes, then a message that says that they are there.
 /// let posted = a
 ///     .batch()
 ///     .push(Request::write(b"12345678", region.grant().slice(0..8)?))
@@ -106,7 +106,7 @@ impl<'a> Batch<'a, Datagram> {
 }
 
 impl<'a> Batch<'a, XrcInitiator> {
-    /// Adds a request that reaches the shared receive queue of this number.
+    /// Adds a request for the peer's shared receive queue of this number.
     pub fn push(self, shared: u32, request: Request<'a>) -> Self {
         self.with(request, Toward::Shared(shared))
     }
@@ -133,12 +133,14 @@ impl<'a, S: QueuePairState> Batch<'a, S> {
         self.requests.is_empty()
     }
 
-    /// Posts all requests in this order and returns their tickets, or none if that fails.
+    /// Posts all requests in this order and returns their tickets. If that fails, it posts none.
     ///
     /// # Errors
-    /// [`Error::NotForBatches`]; or as posting them one by one: [`Error::Verb`], ENOMEM if the send
-    /// queue has no room for all, EINVAL or EOPNOTSUPP if one of them is nothing for this queue
-    /// pair; [`Error::CompletionQueueFull`]; [`Error::OutOfRange`]; [`Error::OtherContext`].
+    /// [`Error::NotForBatches`]; or as posting them one by one: [`Error::Verb`], ENOMEM if the send queue has
+    /// no room for
+    /// all, EINVAL or EOPNOTSUPP if this queue pair does not support one of them;
+    /// [`Error::CompletionQueueFull`];
+    /// [`Error::OutOfRange`]; [`Error::OtherContext`].
     pub fn post(self) -> Result<Vec<Posted>> {
         let created = &self.queue_pair.inner;
         if created.extended.is_null() {
@@ -160,7 +162,7 @@ impl<'a, S: QueuePairState> Batch<'a, S> {
     }
 }
 
-/// A batch that the verbs are building. Other threads that begin one wait.
+/// A batch that the verbs are building. Other threads that begin one must wait.
 struct Begun<'q> {
     created: &'q Arc<CreatedQueuePair>,
 }
@@ -174,21 +176,21 @@ macro_rules! operation {
     };
 }
 
-/// Calls an operation that adds to the batch. The arguments must be as its manual page has them.
+/// Calls an operation that adds to the batch. The arguments must be as its manual page says.
 macro_rules! build {
     ($created:expr, $name:ident($($argument:expr),*)) => {{
         let operation = operation!($created, $name);
         let created: &CreatedQueuePair = $created;
-        // SAFETY: the queue pair exists, and the batch is open. Addresses and keys of the peer may
-        // be any; what else is passed is valid during the call, and stays as long as it must by the
-        // promise of who adds the request.
+        // SAFETY: the queue pair exists, and the batch is open. Addresses and keys of the peer may be any.
+        // The other arguments
+        // are valid during the call, and the caller of `add` promises that they stay as long as they must.
         unsafe { operation(created.extended, $($argument),*) }
     }};
 }
 
 impl<'q> Begun<'q> {
     fn new(created: &'q Arc<CreatedQueuePair>) -> Result<Self> {
-        // What ends it must be there before it begins.
+        // Both ways to end it must exist before it begins.
         operation!(created, wr_complete);
         operation!(created, wr_abort);
         build!(created, wr_start());
@@ -198,7 +200,7 @@ impl<'q> Begun<'q> {
     /// Adds a request. It always asks for a completion.
     ///
     /// # Safety
-    /// What the request and its destination name stays until its completion, if it is posted.
+    /// If the request is posted, the objects that it and its destination name stay until its completion.
     unsafe fn add(&self, request: &Request<'_>, toward: &Toward, wr_id: u64) -> Result<()> {
         let created = self.created;
         let mut flags = request.wr.send_flags | IBV_SEND_SIGNALED;
@@ -206,7 +208,7 @@ impl<'q> Begun<'q> {
             // The setter says it already, but rxe looks here.
             flags |= IBV_SEND_INLINE;
         }
-        // SAFETY: the queue pair exists, and is this batch's until that ends.
+        // SAFETY: the queue pair exists, and belongs to this batch until the batch ends.
         unsafe {
             (*created.extended).wr_id = wr_id;
             (*created.extended).wr_flags = flags;
@@ -220,7 +222,7 @@ impl<'q> Begun<'q> {
             Toward::Shared(number) => build!(created, wr_set_xrc_srqn(*number)),
         }
         match request.payload {
-            // Its eight bytes were taken with the operation.
+            // The operation has taken its 8 bytes already.
             _ if request.operation == Operation::AtomicWrite => Ok(()),
             Payload::Slices(slices) => with_sges(slices, |list, count| {
                 build!(created, wr_set_sge_list(count as usize, list));
@@ -228,7 +230,7 @@ impl<'q> Begun<'q> {
             }),
             Payload::Inline(bytes) => {
                 sge_length(bytes.len())?;
-                // They are only read.
+                // The library only reads them.
                 let address = bytes.as_ptr().cast_mut().cast();
                 build!(created, wr_set_inline_data(address, bytes.len()));
                 Ok(())
@@ -239,7 +241,7 @@ impl<'q> Begun<'q> {
     /// Begins a request with its operation.
     fn begin(&self, Request { wr, payload, .. }: &Request<'_>) -> Result<()> {
         let created = self.created;
-        // SAFETY: the members are plain integers, which are there whatever the operation is.
+        // SAFETY: the members are plain integers, so any operation has a value here.
         let ibv_send_wr_rdma { remote_addr: addr, rkey } = unsafe { wr.wr.rdma };
         // SAFETY: likewise.
         let (immediate, invalidate) = unsafe { (wr.imm.imm_data, wr.imm.invalidate_rkey) };
@@ -253,7 +255,7 @@ impl<'q> Begun<'q> {
             }
             (IBV_WR_RDMA_READ, _) => build!(created, wr_rdma_read(rkey, addr)),
             (IBV_WR_ATOMIC_CMP_AND_SWP, _) => {
-                // SAFETY: it is of the operation.
+                // SAFETY: the operation is an atomic, so this member is set.
                 let ibv_send_wr_atomic { compare_add, swap, rkey, .. } = unsafe { wr.wr.atomic };
                 build!(created, wr_atomic_cmp_swp(rkey, addr, compare_add, swap));
             }
@@ -270,11 +272,11 @@ impl<'q> Begun<'q> {
         Ok(())
     }
 
-    /// Posts what was added.
+    /// Posts the requests that were added.
     fn complete(self) -> Result<()> {
         let result = build!(self.created, wr_complete());
         let subject = format_args!("posting a batch to {}", self.created);
-        // It has ended, so there is nothing to abort.
+        // The batch has ended, so there is nothing to abort.
         let outcome = check("ibv_wr_complete", subject, result);
         std::mem::forget(self);
         outcome

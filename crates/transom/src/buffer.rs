@@ -7,24 +7,28 @@ use std::sync::Arc;
 
 /// Memory that a region can own.
 ///
-/// While it is registered the device and the peer may write it at any time, so nobody may hold a
-/// reference to its bytes; the region owns it and offers copying only.
+/// While it is registered, the device and the peer may write it at any time. So nobody may hold a reference
+/// to its
+/// bytes. The region owns it, and you can only copy.
 ///
 /// # Safety
-/// - The `len()` bytes from `as_mut_ptr()` are initialised and may be read and written until the
-///   value is dropped, also after the value itself has moved.
-/// - They are reachable through this value only, or through others that copy them in and out as
-///   [`Pages`] does, with atomic accesses, those to aligned words of eight bytes within the value
-///   being of whole words; no reference to them exists while the value is registered.
-/// - `as_mut_ptr()` and `len()` answer the same each time.
+/// - The `len()` bytes from `as_mut_ptr()` are initialised, and may be read and written until the value is
+///   dropped,
+///   even after the value itself has moved.
+/// - Only this value reaches them, or other values that copy them in and out as [`Pages`] does. Such values
+///   use atomic
+///   accesses, and access each aligned 8-byte word within the value only as a whole word. No reference to the
+///   bytes
+///   exists while the value is registered.
+/// - `as_mut_ptr()` and `len()` return the same each time.
 pub unsafe trait Buffer: Send + 'static {
     /// The first byte.
     fn as_mut_ptr(&mut self) -> *mut u8;
 
-    /// How many bytes there are.
+    /// The number of bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -41,8 +45,9 @@ unsafe impl Buffer for Vec<u8> {
     }
 }
 
-// SAFETY: a box owns its heap memory alone. `MemoryRegion` takes the pointer from the box where
-// it then stays, so no later move of the box takes the pointer's right to the bytes.
+// SAFETY: a box owns its heap memory alone. `MemoryRegion` takes the pointer from the box in its final place.
+// So no
+// later move of the box takes away the pointer's right to the bytes.
 unsafe impl Buffer for Box<[u8]> {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.as_mut().as_mut_ptr()
@@ -55,10 +60,11 @@ unsafe impl Buffer for Box<[u8]> {
 
 /// Whole pages of zeroed memory, aligned to a page.
 ///
-/// With the software device they are shared memory, if they are made when a device is open: peers on the host reach
-/// them without the kernel. Other buffers are private memory, which the kernel copies.
+/// With the software device they are shared memory, if you make them while a device is open. Peers on the
+/// host then
+/// reach them without the kernel. Other buffers are private memory, which the kernel copies.
 ///
-/// An `Arc` of them can be registered several times, for example with different rights:
+/// You can register an `Arc` of them several times, for example with different rights:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -80,7 +86,7 @@ impl Pages {
     /// Maps memory for `length` bytes.
     ///
     /// # Errors
-    /// [`Error::Verb`] of `mmap(2)`, ENOMEM if there is not so much memory.
+    /// [`Error::Verb`] of `mmap(2)`, ENOMEM if there is not enough memory.
     pub fn new(length: usize) -> Result<Self> {
         let memory = Allocation::new(length).map_err(|error| Error::Verb {
             verb: "mmap",
@@ -92,17 +98,17 @@ impl Pages {
         Ok(Self { extent, _memory: memory })
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.extent.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies bytes out, from `offset` on. Each aligned word of 8 bytes is read whole.
+    /// Copies bytes out, from `offset` on. Each aligned 8-byte word is read whole.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they are not all within the pages.
@@ -110,7 +116,7 @@ impl Pages {
         self.extent.read_at(offset, bytes)
     }
 
-    /// Copies bytes in, from `offset` on. Each aligned word of 8 bytes is written whole.
+    /// Copies bytes in, from `offset` on. Each aligned 8-byte word is written whole.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they do not all fit into the pages.
@@ -118,10 +124,11 @@ impl Pages {
         self.extent.write_at(offset, bytes)
     }
 
-    /// The bytes themselves, which nobody else can reach meanwhile.
+    /// The bytes themselves. Nobody else can reach them during the borrow.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the bytes are initialised. They are reachable through this value only; it is
-        // borrowed alone, so it is in no region, nor is an `Arc` that holds it.
+        // SAFETY: the bytes are initialised. Only this value reaches them. It is borrowed mutably, so no
+        // region contains it, and
+        // no `Arc` that a region holds.
         unsafe { std::slice::from_raw_parts_mut(self.extent.as_ptr(), self.len()) }
     }
 }
@@ -137,8 +144,9 @@ unsafe impl Buffer for Pages {
     }
 }
 
-// SAFETY: as for `Pages`; the others that share it copy with atomic accesses, and a reference to
-// the bytes needs the only `Arc`, which the region has.
+// SAFETY: as for `Pages`. The other owners of the `Arc` copy with atomic accesses. A reference to the bytes
+// needs the
+// only `Arc`, which the region has.
 unsafe impl Buffer for Arc<Pages> {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.extent.as_ptr()

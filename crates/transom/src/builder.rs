@@ -1,4 +1,4 @@
-//! Making queue pairs.
+//! Builds queue pairs.
 
 use crate::created_queue_pair::{CreatedQueuePair, Creation, Parts};
 use crate::{
@@ -9,20 +9,20 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use transom_abi::*;
 
-/// The service a connected queue pair gives.
+/// The service of a connected queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// RC: every request arrives, once and in order, or fails.
     ReliableConnection,
-    /// UC: sends and writes only, and what is lost or refused is lost silently.
+    /// UC: sends and writes only. A message that is lost or refused is lost silently.
     UnreliableConnection,
 }
 
-/// Makes a [`QueuePair`]; from [`QueuePair::builder`], [`QueuePair::datagram`],
+/// Builds a [`QueuePair`]. You get one from [`QueuePair::builder`], [`QueuePair::datagram`],
 /// [`QueuePair::xrc_initiator`] or [`QueuePair::xrc_target`].
 ///
-/// Unless told otherwise, it is on port 1 with GID 0, with room for 64 sends and 64 receives of 4
-/// slices each, and 64 bytes of inline data.
+/// The defaults are port 1, GID 0, room for 64 sends and 64 receives of 4 slices each, and 64 bytes of inline
+/// data.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -45,7 +45,7 @@ pub struct QueuePairBuilder<S: QueuePairState = Initialized> {
 }
 
 impl QueuePair<Initialized> {
-    /// Begins a queue pair whose completions all go to one queue.
+    /// Begins a queue pair. All its completions go to one queue.
     pub fn builder(pd: &ProtectionDomain, completions: &CompletionQueue) -> QueuePairBuilder {
         QueuePairBuilder::connected(pd, completions)
     }
@@ -57,7 +57,7 @@ impl QueuePairBuilder<Initialized> {
         Self::new(receiving(pd, completions), IBV_QPT_RC)
     }
 
-    /// The service it gives; a reliable connection unless told otherwise.
+    /// Sets the service. The default is a reliable connection.
     pub fn service(mut self, service: Service) -> Self {
         self.creation.service = match service {
             Service::ReliableConnection => IBV_QPT_RC,
@@ -66,15 +66,15 @@ impl QueuePairBuilder<Initialized> {
         self
     }
 
-    /// Another queue for the completions of receives.
+    /// Sets another queue for the completions of receives.
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
         self.parts.receives = Some(queue.inner.clone());
         self
     }
 
-    /// Lets it take its receives from a shared receive queue, where they complete into that queue's
-    /// completion queue. It has none of its own then. Not for an unreliable connection (rule
-    /// CR-07).
+    /// Makes it take its receives from a shared receive queue. They complete into that queue's completion
+    /// queue, and
+    /// the queue pair has no receive queue of its own. Not for an unreliable connection (rule CR-07).
     pub fn shared_receives(self, queue: &SharedReceiveQueue<Connected>) -> Self {
         self.sharing(queue)
     }
@@ -85,21 +85,23 @@ impl QueuePairBuilder<Datagram> {
         Self::new(receiving(pd, completions), IBV_QPT_UD)
     }
 
-    /// The key that datagrams to it must name; others are dropped (rule UD-05). 0 unless told
-    /// otherwise. Keys with the highest bit set are not for programs.
+    /// Sets the key that datagrams to it must name. The device drops others (rule UD-05). The default is 0.
+    /// Keys with the
+    /// highest bit set are not for programs.
     pub fn qkey(mut self, qkey: u32) -> Self {
         self.creation.qkey = qkey;
         self
     }
 
-    /// Another queue for the completions of receives.
+    /// Sets another queue for the completions of receives.
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
         self.parts.receives = Some(queue.inner.clone());
         self
     }
 
-    /// Lets it take its receives from a shared receive queue, where they complete into that queue's
-    /// completion queue. It has none of its own then.
+    /// Makes it take its receives from a shared receive queue. They complete into that queue's completion
+    /// queue, and
+    /// the queue pair has no receive queue of its own.
     pub fn shared_receives(self, queue: &SharedReceiveQueue<Datagram>) -> Self {
         self.sharing(queue)
     }
@@ -138,53 +140,55 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         self
     }
 
-    /// How many sends (reads, writes, binds and so on) can be outstanding, that is, posted without their
-    /// completions having been taken.
+    /// Sets how many sends (reads, writes, binds and so on) can be outstanding. A send is outstanding from
+    /// its post until
+    /// its completion is taken.
     pub fn max_sends(mut self, requests: u32) -> Self {
         self.creation.capacity.max_send_wr = requests;
         self
     }
 
-    /// How many receives can be outstanding.
+    /// Sets how many receives can be outstanding.
     pub fn max_receives(mut self, requests: u32) -> Self {
         self.creation.capacity.max_recv_wr = requests;
         self
     }
 
-    /// How many slices a request can have.
+    /// Sets how many slices a request can have.
     pub fn max_slices(mut self, slices: u32) -> Self {
         let capacity = &mut self.creation.capacity;
         (capacity.max_send_sge, capacity.max_recv_sge) = (slices, slices);
         self
     }
 
-    /// How many bytes can be sent or written inline.
+    /// Sets how many bytes a send or write can carry inline.
     pub fn max_inline(mut self, bytes: u32) -> Self {
         self.creation.capacity.max_inline_data = bytes;
         self
     }
 
-    /// The port it uses, the first being 1.
+    /// Sets the port. The first is 1.
     pub fn port(mut self, port: u8) -> Self {
         self.creation.port = port;
         self
     }
 
-    /// Which of the port's GIDs is its address.
+    /// Sets its address, by an index into the port's GID table.
     pub fn gid_index(mut self, index: u8) -> Self {
         self.creation.gid_index = index;
         self
     }
 
-    /// Lets it post [`Batch`](crate::Batch)es too; see `ibv_create_qp_ex(3)`. Not for the receiving
+    /// Makes it able to post [`Batch`](crate::Batch)es too; see `ibv_create_qp_ex(3)`. Not for the receiving
     /// end of XRC.
     pub fn batches(mut self) -> Self {
         self.batches = true;
         self
     }
 
-    /// Lets its [`batches`](Self::batches) have [atomic writes](crate::Request::atomic_write), if
-    /// the device has them.
+    /// Lets its [`batches`](Self::batches) contain [atomic writes](crate::Request::atomic_write), if the
+    /// device
+    /// supports them.
     pub fn atomic_writes(mut self) -> Self {
         self.atomic_writes = true;
         self.batches()
@@ -193,11 +197,13 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
     /// Creates the queue pair.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queue pairs of that size,
-    /// ENOMEM if it has no more of them; EOPNOTSUPP if the device or its library has no batches,
-    /// or not all operations that were asked for; or if there is no such port or GID.
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if a queue is of another opened device
-    /// than the domain.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device supports no queue pair of that size, ENOMEM
+    /// if it
+    /// has no more queue pairs, EOPNOTSUPP if the device or its library has no batches or not all operations
+    /// that you
+    /// asked for. The same error if there is no such port or GID.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if a queue and the domain belong to different
+    /// opened devices.
     pub fn build(&self) -> Result<QueuePair<S>> {
         let mut parts = self.parts.clone();
         if parts.shared.is_some() {
@@ -212,8 +218,8 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         Ok(QueuePair { inner: Arc::new(created), state: PhantomData })
     }
 
-    /// What its batches shall be able to have: all that the service has, but for what only newer
-    /// devices do.
+    /// The operations its batches can have: all that its service supports, except those that only newer
+    /// devices have.
     fn operations(&self) -> ibv_qp_create_send_ops_flags {
         const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
         const UNRELIABLE: u32 =

@@ -1,4 +1,4 @@
-//! librdmacm's ids and event channels: what connections are made of.
+//! librdmacm's ids and event channels, from which connections are made.
 
 mod address;
 mod channel;

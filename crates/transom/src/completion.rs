@@ -1,4 +1,4 @@
-//! How a work request ended.
+//! Results of work requests.
 
 use crate::moment::Moment;
 use std::fmt;
@@ -7,8 +7,9 @@ use transom_abi::*;
 
 /// A work request that succeeded; see `ibv_poll_cq(3)`.
 ///
-/// It is evidence of what the device did, by which [`Window::revoked_by`](crate::Window::revoked_by)
-/// goes, so none comes from anywhere but a completion queue:
+/// It is evidence of the device's work, and [`Window::revoked_by`](crate::Window::revoked_by) relies on it.
+/// So only a
+/// completion queue can make one:
 ///
 /// ```compile_fail,E0451
 /// # fn forged(genuine: transom::Completion) -> transom::Completion {
@@ -52,17 +53,17 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// What was done. A receive tells apart what it was that came.
+    /// The operation that was done. For a receive, it tells the kinds of message apart.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The bytes that came, for receives, reads and atomics; 0 otherwise.
+    /// The number of bytes that arrived, for receives, reads and atomics. 0 otherwise.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Immediate data the peer sent along.
+    /// Immediate data that the peer sent along.
     pub fn immediate(&self) -> Option<u32> {
         self.immediate
     }
@@ -72,42 +73,43 @@ impl Completion {
         self.invalidated_rkey
     }
 
-    /// The number of this side's queue pair. Of a receive posted to a shared receive queue, it is
-    /// the queue pair that took it (rule SQ-08).
+    /// The number of this side's queue pair. For a receive posted to a shared receive queue, it is the queue
+    /// pair that took
+    /// the receive (rule SQ-08).
     pub fn queue_pair(&self) -> u32 {
         self.queue_pair
     }
 
-    /// Who sent it, for datagrams.
+    /// The sender, for datagrams.
     pub fn source(&self) -> Option<Source> {
         self.source
     }
 
-    /// When it was added to its completion queue, if the queue keeps
+    /// The time when it was added to its completion queue, if the queue keeps
     /// [times](crate::CompletionQueue::with_timestamps).
     pub fn timestamp(&self) -> Option<SystemTime> {
         self.timestamp
     }
 
-    /// When it was taken from its completion queue.
+    /// The moment when it was taken from its completion queue.
     pub(crate) fn taken(&self) -> Moment {
         self.taken
     }
 }
 
-/// Who sent a datagram, as its completion tells (rule UD-07).
+/// The sender of a datagram, as its completion reports it (rule UD-07).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The number of the sending queue pair.
     pub queue_pair: u32,
-    /// Whether the first 40 bytes of the buffer are its global routing header; on Ethernet (RoCE)
-    /// they always are.
+    /// Whether the first 40 bytes of the buffer are its global routing header. On Ethernet (RoCE) they always
+    /// are.
     pub has_header: bool,
-    /// The LID it came from; 0 on Ethernet.
+    /// The LID of the sender. 0 on Ethernet.
     pub lid: u16,
     /// Its service level.
     pub service_level: u8,
-    /// The low bits of the LID it came to.
+    /// The low bits of the LID that it was sent to.
     pub path_bits: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Connections being made.
+//! Connections that are being made.
 
 use crate::cm::{Channel, Event, Id, Offer};
 use crate::created_queue_pair::CreatedQueuePair;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use transom_abi::*;
 
-/// The bytes that a request for a connection carries for programs.
+/// The room for a program's bytes in a request for a connection.
 const REQUEST: usize = 56;
 
-/// Connects queue pairs to who [listens](crate::Listener) on an address.
+/// Connects queue pairs to a [listener](crate::Listener) on an address.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -51,34 +51,39 @@ impl Connector {
         Self { address, source: None, private_data: Vec::new() }
     }
 
-    /// The address at this end, by which its device is chosen; otherwise the system's routes say.
-    /// With port 0 any free one is taken.
+    /// Sets the local address, which selects the device. By default the system's routes select it. Port 0
+    /// takes any free
+    /// port.
     pub fn source(mut self, address: SocketAddr) -> Self {
         self.source = Some(address);
         self
     }
 
-    /// What the peer's program is told with the request: up to 54 bytes
-    /// ([why not more](PrivateData)).
+    /// Sets the bytes for the peer's program that go with the request: up to 54 bytes ([why not
+    /// more](PrivateData)).
     pub fn private_data(mut self, data: &[u8]) -> Self {
         self.private_data = data.to_vec();
         self
     }
 
-    /// Begins to connect a queue pair, which must be of the device that leads to the address. The
-    /// connection is there once it was [waited for](Pending).
+    /// Begins to connect a queue pair. The queue pair must belong to the device that leads to the address.
+    /// Wait for the
+    /// [`Pending`] to get the connection.
     ///
-    /// How long a peer may take that does not answer is up to the connection manager (on Linux more than
-    /// a minute); to wait for less, give up earlier. If this or the connection fails or is given up, so is
-    /// the queue pair: what was posted to it ends with [`Status::Flushed`](crate::Status::Flushed).
+    /// The connection manager decides how long to wait for a peer that does not answer (on Linux more than a
+    /// minute). To wait
+    /// less, give up earlier. If this or the connection fails or you give it up, the queue pair is lost:
+    /// requests that you
+    /// posted to it end with [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
-    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable
-    /// connection; [`Error::Connection`] if no device leads there; [`Error::Library`] if the system has
-    /// no librdmacm; [`Error::Verb`] if there is no descriptor to be had, or the device refuses.
+    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable
+    /// connection;
+    /// [`Error::Connection`] if no device leads there; [`Error::Library`] if the system has no librdmacm;
+    /// [`Error::Verb`] if
+    /// the process gets no file descriptor, or the device refuses.
     ///
-    /// What else there may be is told when it is waited for: [`Error::Connection`], with what was in the
-    /// way.
+    /// Later problems come from the [`Pending`]: [`Error::Connection`], with the problem.
     pub fn connect(
         &self,
         queue_pair: QueuePair<Initialized>,
@@ -110,7 +115,7 @@ impl Connector {
         &self.private_data
     }
 
-    /// An id that looks for the device.
+    /// Creates an id, and begins to look for the device.
     pub(crate) fn begin(&self, provider: &Provider, port_space: rdma_port_space) -> Result<Id> {
         let id = Id::create(provider, port_space)?;
         found(id.resolve_address(self.source, self.address), self.address)?;
@@ -118,7 +123,7 @@ impl Connector {
     }
 }
 
-/// Judges a call that looks for a way to the peer: what cannot even begin leads nowhere.
+/// Checks a call that looks for a route to the peer. If it cannot begin, there is no route.
 pub(crate) fn found(begun: Result<()>, peer: SocketAddr) -> Result<()> {
     begun.map_err(|error| match error {
         Error::Verb { errno, .. } => no_connection(peer, ConnectionProblem::NoRoute { errno }),
@@ -127,17 +132,17 @@ pub(crate) fn found(begun: Result<()>, peer: SocketAddr) -> Result<()> {
 }
 
 impl QueuePairBuilder<Initialized> {
-    /// Builds a queue pair, and connects it to who listens on this address: [`build`](Self::build) and
-    /// [`Connector::connect`] in one, until the connection is there.
+    /// Builds a queue pair, and connects it to a listener on this address: [`build`](Self::build) and
+    /// [`Connector::connect`] in one call. It waits until the connection is made.
     ///
     /// # Errors
-    /// As both have, and [`Error::Connection`].
+    /// The errors of both, and [`Error::Connection`].
     pub fn connect_to(&self, address: SocketAddr) -> Result<Connection> {
         Connector::new(address).connect(self.build()?)?.wait()
     }
 }
 
-/// A request whose acceptance was sent, until the peer has it.
+/// A request whose acceptance was sent, until the peer has confirmed it.
 pub(crate) fn until_confirmed(
     id: Id,
     queue_pair: Unconnected,
@@ -154,7 +159,7 @@ pub(crate) fn check_device(id: &Id, queue_pair: &CreatedQueuePair, peer: SocketA
     id.check_device(queue_pair.device(), Some(port)).map_err(|problem| no_connection(peer, problem))
 }
 
-/// The connection manager's transport for TCP's port space is the reliable connection.
+/// Checks for a reliable connection, which the connection manager uses for TCP's port space.
 pub(crate) fn check_service(queue_pair: &CreatedQueuePair) -> Result<()> {
     match queue_pair.creation.service {
         IBV_QPT_RC => Ok(()),
@@ -162,7 +167,7 @@ pub(crate) fn check_service(queue_pair: &CreatedQueuePair) -> Result<()> {
     }
 }
 
-/// Private data as they are sent.
+/// Private data in the form in which they are sent.
 pub(crate) fn marked(data: &[u8], carried: usize) -> Result<Vec<u8>> {
     PrivateData::marked(data, carried).ok_or_else(|| Error::PrivateDataTooLong {
         length: data.len(),
@@ -185,13 +190,14 @@ pub(crate) fn offer<'a>(
     }
 }
 
-/// Brings the queue pair from INIT to RTS, as the id says; `reads` is what this end has settled on.
+/// Moves the queue pair from INIT to RTS with the id's attributes. `reads` are the numbers that this end has
+/// chosen.
 pub(crate) fn bring_up(
     id: &Id,
     queue_pair: &CreatedQueuePair,
     reads: Option<(u8, u8)>,
 ) -> Result<()> {
-    // INIT once more, for now it is known what the peer may do.
+    // INIT once more, because only now are the peer's rights known.
     for (state, step) in
         [(IBV_QPS_INIT, "preparing"), (IBV_QPS_RTR, "connecting"), (IBV_QPS_RTS, "moving to RTS")]
     {
@@ -208,7 +214,7 @@ pub(crate) fn no_connection(peer: SocketAddr, problem: ConnectionProblem) -> Err
     Error::Connection(Box::new(ConnectionError { peer, problem }))
 }
 
-/// Judges an event that is none of those that were waited for: what it may have said is in the way.
+/// Turns an event that reports a problem into an error. Other unexpected events are no problem.
 pub(crate) fn not_failed(event: Event, peer: SocketAddr, since: Instant) -> Result<()> {
     let rejected = |reason| {
         let private_data = PrivateData::received(event.private_data);
@@ -219,9 +225,9 @@ pub(crate) fn not_failed(event: Event, peer: SocketAddr, since: Instant) -> Resu
         RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => {
             ConnectionProblem::NoRoute { errno }
         }
-        // A reason is one of 16 bits.
+        // A reason has 16 bits.
         RDMA_CM_EVENT_REJECTED => rejected(event.status as u16),
-        // Of a service of datagrams: its status.
+        // The status of a datagram service.
         RDMA_CM_EVENT_UNREACHABLE if event.status > 0 => rejected(match event.status {
             1 => 8,
             2 => 28,
@@ -238,20 +244,20 @@ pub(crate) fn not_failed(event: Event, peer: SocketAddr, since: Instant) -> Resu
     Err(no_connection(peer, problem))
 }
 
-/// A connection on its way.
+/// A connection that is being made.
 struct Establishing {
     step: Step,
     id: Id,
     queue_pair: Unconnected,
     peer: SocketAddr,
-    /// When the peer was asked.
+    /// The time when the peer was asked.
     since: Instant,
-    /// What the peer is to be told, as it is sent.
+    /// The private data for the peer, in the form in which they are sent.
     private_data: Vec<u8>,
     from_peer: PrivateData,
 }
 
-/// What is waited for.
+/// The answer that the connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The device that leads to the peer.
@@ -260,7 +266,7 @@ enum Step {
     Route,
     /// The peer's acceptance.
     Response,
-    /// That the peer has the acceptance.
+    /// The peer's confirmation that it has the acceptance.
     Confirmation,
 }
 
@@ -270,7 +276,7 @@ impl Establishing {
         Pending::new(OnItsWay { establishing: Some(self), channel })
     }
 
-    /// Takes what has happened into account; whether the connection is there.
+    /// Handles an event. Returns whether the connection is made.
     fn advance(&mut self, event: Event) -> Result<bool> {
         match (self.step, event.kind) {
             (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
@@ -296,13 +302,13 @@ impl Establishing {
         Ok(false)
     }
 
-    /// Whether the connection is there, by the events there are.
+    /// Handles the events there are. Returns whether the connection is made.
     fn look(&mut self) -> Result<bool> {
         let mut failed = None;
         while let Some(event) = self.id.next()? {
             match (self.advance(event), &failed) {
                 (Ok(false), _) => {}
-                // The peer may have changed its mind meanwhile, which the next event tells.
+                // The peer may have changed its mind meanwhile. The next event says so.
                 (Err(error @ Error::Verb { .. }), None) => failed = Some(error),
                 (outcome @ (Ok(true) | Err(Error::Connection(_))), _) => return outcome,
                 (Err(_), _) => {}
@@ -312,10 +318,10 @@ impl Establishing {
     }
 }
 
-/// A connection on its way, until it is there or has failed.
+/// A connection that is being made, until it is made or has failed.
 struct OnItsWay {
     establishing: Option<Establishing>,
-    /// Its id's, which who watches the descriptor may still have when the id has gone.
+    /// The id's channel. A caller that watches its descriptor may still use it after the id has gone.
     channel: Arc<Channel>,
 }
 
@@ -340,7 +346,7 @@ impl Arrival for OnItsWay {
     }
 
     fn data_has_come(&self) -> Result<()> {
-        // Whoever has waited for it knows more already.
+        // After the result has come, there is nothing left to tell.
         self.establishing.as_ref().map_or(Ok(()), |establishing| establishing.id.data_has_come())
     }
 }

@@ -9,20 +9,26 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use transom_abi::*;
 
-/// A connection with a peer, found by its address; from [`Connector::connect`](crate::Connector::connect)
-/// or [`ConnectionRequest::accept`](crate::ConnectionRequest::accept).
+/// A connection with a peer that was found by its address. From
+/// [`Connector::connect`](crate::Connector::connect) or
+/// [`ConnectionRequest::accept`](crate::ConnectionRequest::accept).
 ///
 /// It dereferences to its [`QueuePair`].
 ///
 /// # Its end
-/// It ends when it is dropped, whoever has clones of the queue pair: the peer is told, and what is outstanding
-/// here ends with [`Status::Flushed`](crate::Status::Flushed). So wait for the completion of what the peer is to have.
+/// It ends when you drop it, even if clones of the queue pair exist. The peer is told, and requests that are
+/// outstanding
+/// here end with [`Status::Flushed`](crate::Status::Flushed). So wait for their completions first if the peer
+/// must have
+/// them.
 ///
-/// It ends too when the peer disconnects or dies. Nothing tells this end of it but the
-/// [`disconnection`](Self::disconnection): until somebody waits for that, asks or awaits, the queue pair
-/// works on toward nobody, receives stay outstanding for ever, and the peer is not answered, which asks for the end
-/// again and again and waits for more than a minute. **A client must await the end of its connection** beside all
-/// else that it awaits, as a server must:
+/// It also ends when the peer disconnects or dies. Only the [`disconnection`](Self::disconnection) tells you
+/// so. Until you
+/// wait for it, poll it or await it, the queue pair works for no peer, and receives stay outstanding forever.
+/// The peer
+/// gets no answer: it asks for the end again and again, and waits for more than a minute. **A client must
+/// await the end
+/// of its connection** beside everything else that it awaits, and so must a server:
 ///
 /// ```
 /// use std::thread;
@@ -39,7 +45,7 @@ use transom_abi::*;
 /// let server = thread::spawn(move || {
 ///     let mut connection = listener.accept().wait()?.accept(at_server, b"")?.wait()?;
 ///     connection.disconnect()?;
-///     // It is over once the client has seen it.
+///     // It ends once the client has seen it.
 ///     connection.disconnection().wait()
 /// });
 ///
@@ -51,7 +57,7 @@ use transom_abi::*;
 /// # Ok::<(), transom::Error>(())
 /// ```
 pub struct Connection {
-    /// Gone before the id.
+    /// Declared first, so that it is dropped before the id.
     queue_pair: QueuePair<Connected>,
     private_data: PrivateData,
     peer: SocketAddr,
@@ -69,12 +75,12 @@ impl Connection {
         Self { queue_pair, private_data, peer, ended: false, id }
     }
 
-    /// Its queue pair. Clones of it can be used where this is not, in other threads for example.
+    /// Its queue pair. Use clones of it where you cannot use the connection, for example in other threads.
     pub fn queue_pair(&self) -> &QueuePair<Connected> {
         &self.queue_pair
     }
 
-    /// What the peer's program sent with its request, or with its acceptance.
+    /// The private data that the peer's program sent with its request or its acceptance.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
@@ -89,19 +95,20 @@ impl Connection {
         self.id.local_address()
     }
 
-    /// The end of the connection: that the peer has disconnected or died, or has confirmed a
-    /// [`disconnect`](Self::disconnect), or that the device has gone. The queue pair is in error then.
+    /// The end of the connection: the peer has disconnected or died, or has confirmed a
+    /// [`disconnect`](Self::disconnect), or
+    /// the device has gone. The queue pair is then in the error state.
     ///
-    /// The connection's own descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is something to see, too.
+    /// The connection's own descriptor ([`AsFd`], [`AsRawFd`]) is also readable when there is an event.
     pub fn disconnection(&mut self) -> Pending<'_, ()> {
         Pending::new(Disconnection { connection: self })
     }
 
-    /// Ends the connection, without waiting for the peer: it is told, and the queue pair is in error.
+    /// Ends the connection without waiting for the peer. The peer is told, and the queue pair is in the error
+    /// state.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb) if the device refuses; EINVAL if the connection has
-    /// ended already.
+    /// [`Error::Verb`](crate::Error::Verb) if the device refuses; EINVAL if the connection has already ended.
     pub fn disconnect(&mut self) -> Result<()> {
         self.queue_pair.fail()?;
         self.id.disconnect()
@@ -130,7 +137,7 @@ impl AsRawFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Clones may hold the queue pair. If the device refuses, it is gone itself.
+        // Clones may hold the queue pair. If the device refuses, the device itself has gone.
         let _ = self.queue_pair.fail();
     }
 }
@@ -146,22 +153,25 @@ impl fmt::Debug for Connection {
 }
 
 impl Pending<'_, Connection> {
-    /// Tells that data of the peer's have come over the queue pair that a request was accepted with: a receive
-    /// has ended well, or the device has said
-    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). So the peer
-    /// has the acceptance, and the connection is there, though the peer's confirmation may be lost or late; see
-    /// `rdma_notify(3)`. Wait for it afterwards as ever. Once that has told that the connection is there, or has
-    /// failed, this does nothing: data may be heard of by somebody else than who waits.
+    /// Call this if data of the peer have come on the queue pair that you accepted the request with: a
+    /// receive has succeeded,
+    /// or the device has reported
+    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). Then the
+    /// peer has the acceptance, and the connection is made, even if the peer's confirmation is lost or late;
+    /// see
+    /// `rdma_notify(3)`. Wait for the [`Pending`] afterwards as usual. If it has already given the
+    /// connection, or has failed,
+    /// this does nothing, because another thread may see the data.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb), EINVAL if the peer's data cannot have come, for it is this end
-    /// that asks for the connection.
+    /// [`Error::Verb`](crate::Error::Verb), EINVAL if this end asked for the connection, so no data can have
+    /// come.
     pub fn data_has_come(&self) -> Result<()> {
         self.tell_of_data()
     }
 }
 
-/// The end of a connection, which is remembered.
+/// The end of a connection. The connection remembers it.
 struct Disconnection<'a> {
     connection: &'a mut Connection,
 }
@@ -173,7 +183,7 @@ impl Arrival for Disconnection<'_> {
         let Connection { id, queue_pair, ended, .. } = &mut *self.connection;
         while !*ended {
             let Some(event) = id.next()? else { return Ok(None) };
-            // A peer that has given up at the last moment refuses what is there at this end already.
+            // A peer that gives up at the last moment refuses a connection that this end already has.
             if matches!(
                 event.kind,
                 RDMA_CM_EVENT_DISCONNECTED
@@ -183,11 +193,12 @@ impl Arrival for Disconnection<'_> {
             ) {
                 *ended = true;
                 let failed = queue_pair.fail();
-                // What goes with its device cannot be put into error any more.
+                // A queue pair whose device has gone cannot be moved to the error state.
                 if event.kind != RDMA_CM_EVENT_DEVICE_REMOVAL {
                     failed?;
                 }
-                // The peer would ask again and again. If it did not ask, there is nothing to confirm.
+                // Without this the peer would ask again and again. If it did not ask, there is nothing to
+                // confirm.
                 let _ = id.disconnect();
             }
         }

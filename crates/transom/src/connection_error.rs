@@ -1,11 +1,11 @@
-//! Why a connection could not be made.
+//! Reasons why a connection was not made.
 
 use crate::PrivateData;
 use std::net::SocketAddr;
 use std::time::Duration;
 use std::{fmt, io};
 
-/// Why a connection could not be made.
+/// The reason why a connection was not made.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -28,21 +28,21 @@ use std::{fmt, io};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
-    /// Whom it was to be with.
+    /// The address of the peer.
     pub peer: SocketAddr,
-    /// What was in the way.
+    /// The problem.
     pub problem: ConnectionProblem,
 }
 
-/// What was in the way of a connection.
+/// The problem that prevented a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionProblem {
-    /// The peer has refused, or its host has, for nobody listens there.
+    /// The peer refused, or its host did, because nobody listens there.
     Rejected(Rejection),
-    /// The peer has not answered.
+    /// The peer did not answer.
     Unreachable {
-        /// How long it was waited for.
+        /// How long this end waited.
         after: Duration,
     },
     /// No device leads to the address.
@@ -50,14 +50,14 @@ pub enum ConnectionProblem {
         /// The error number of `errno(3)`.
         errno: i32,
     },
-    /// Another device leads to the peer than that of the queue pair, or of the domain.
+    /// The device that leads to the peer is not the device of the queue pair or the domain.
     OtherDevice {
-        /// Device and port that lead to the peer.
+        /// The device and port that lead to the peer.
         leads: String,
-        /// Those of what was given.
+        /// The device and port of the given queue pair or domain.
         given: String,
     },
-    /// The peer gave up before the connection was there.
+    /// The peer gave up before the connection was made.
     GaveUp,
     /// The device has gone.
     DeviceRemoved,
@@ -110,26 +110,27 @@ impl std::error::Error for ConnectionError {}
 /// A refusal, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The reason's number in the InfiniBand specification: 8 if nobody listens there,
-    /// 28 if a program refused. Of a service of datagrams, which has numbers of its own for less reasons,
-    /// it is that of the same reason.
+    /// The reason's number in the InfiniBand specification: 8 if nobody listens there, 28 if a program
+    /// refused. Datagram
+    /// services have fewer reasons, with numbers of their own. Here they have the number of the same reason
+    /// for connections.
     pub reason: u16,
-    /// What the program that refused has to say.
+    /// The private data of the program that refused.
     pub private_data: PrivateData,
 }
 
 impl Rejection {
-    /// A program listens there, and has refused; or it ended.
+    /// Whether a program listened there and refused, or ended.
     pub fn is_by_program(&self) -> bool {
         self.reason == 28
     }
 
-    /// Nobody listens there.
+    /// Whether nobody listens there.
     pub fn is_no_listener(&self) -> bool {
         self.reason == 8
     }
 
-    /// What the reason is called.
+    /// The name of the reason.
     pub fn name(&self) -> &'static str {
         match self.reason {
             1 => "no queue pair available",

@@ -16,8 +16,9 @@ use transom_abi::*;
 
 /// An opened device; see `ibv_open_device(3)`.
 ///
-/// Clones refer to the same opened device. It is closed when the last of them and the last object
-/// made from it are gone.
+/// Clones refer to the same opened device. The device closes when the last clone and the last object made
+/// from it
+/// are gone.
 ///
 /// ```
 /// use transom::Provider;
@@ -48,7 +49,7 @@ impl Context {
         &self.inner.name
     }
 
-    /// What the device can do and how many objects it can have; see `ibv_query_device(3)`.
+    /// The abilities and limits of the device; see `ibv_query_device(3)`.
     ///
     /// # Errors
     /// [`crate::Error::Verb`] if the device does not answer.
@@ -63,8 +64,9 @@ impl Context {
         Ok(DeviceAttributes::new(&attributes, self.extended_flags()))
     }
 
-    /// What a device has that did not exist when `ibv_query_device(3)` was made; see
-    /// `ibv_query_device_ex(3)`. A library without that verb knows of none.
+    /// The device's extended capabilities, which `ibv_query_device(3)` does not report; see
+    /// `ibv_query_device_ex(3)`.
+    /// None if the library has no such verb.
     fn extended_flags(&self) -> u64 {
         let Some(query_device_ex) = extended!(self.inner, query_device_ex) else { return 0 };
         // SAFETY: all zero is a value of this struct of integers and C strings.
@@ -78,7 +80,7 @@ impl Context {
         }
     }
 
-    /// The state of a port, the first being 1; see `ibv_query_port(3)`.
+    /// The state of a port; see `ibv_query_port(3)`. The first port is 1.
     ///
     /// # Errors
     /// [`crate::Error::Verb`], EINVAL if there is no such port.
@@ -115,24 +117,27 @@ impl Context {
 
     /// Waits for an asynchronous event; see `ibv_get_async_event(3)`. `None` when the time is up.
     ///
-    /// A refused access, for example, raises one at the side whose memory was asked for. Any number of threads can
-    /// wait; each event goes to one of them.
-    /// The context's descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is one; it does not block any more after this.
+    /// For example, a refused access raises an event on the side that owns the memory. Any number of threads
+    /// can wait. Each
+    /// event goes to one of them. The context's descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is
+    /// an event.
+    /// This call makes the descriptor non-blocking for good.
     ///
     /// # Errors
-    /// [`crate::Error::Verb`] if the device is gone, EIO once
-    /// [`DeviceFatal`](crate::AsyncEventKind::DeviceFatal) was told, for none comes after it.
+    /// [`crate::Error::Verb`] if the device is gone. EIO after
+    /// [`DeviceFatal`](crate::AsyncEventKind::DeviceFatal), because no event follows it.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         let end = Instant::now().checked_add(timeout);
-        // An event goes with its object, be it just now, or another thread takes it: who has waited for it
-        // must not wait in the verb then.
+        // An event can vanish between the wait and the verb: its object may be destroyed, or another thread
+        // may take it. The
+        // verb must not block then.
         if let Err(errno) = rustix::io::ioctl_fionbio(self, true) {
             return failed_wait(errno);
         }
         let OpenDevice { waiting, changed, .. } = &*self.inner;
         let mut guard = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // Whoever sleeps wakes for it, and would sleep on if it were taken meanwhile.
+            // The sleeper will wake for this event. If we took it, the sleeper would go on sleeping.
             if !guard.sleeper
                 && let Some(event) = self.take_event()?
             {
@@ -159,7 +164,7 @@ impl Context {
                     let slept = poll(&mut [PollFd::new(self, PollFlags::IN)], left.as_ref());
                     let mut guard = waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     guard.sleeper = false;
-                    // Another sleeps then, or hears with this one that the device has failed.
+                    // Now another thread becomes the sleeper, or all learn that the device has failed.
                     changed.notify_all();
                     match slept {
                         Ok(_) | Err(Errno::INTR) => guard,
@@ -217,12 +222,13 @@ pub(crate) struct OpenDevice {
     changed: Condvar,
 }
 
-/// Who waits for asynchronous events. One thread at a time sleeps on the descriptor, the others until it leaves:
-/// an event that concerns all of them is taken by one.
+/// The state of the threads that wait for asynchronous events. One thread at a time, the sleeper, sleeps on
+/// the
+/// descriptor. The others wait until it leaves. So one thread can take an event that concerns all of them.
 #[derive(Default)]
 struct Waiting {
     sleeper: bool,
-    /// An event has told that the device has failed; none comes after it.
+    /// An event has reported that the device failed. No event comes after it.
     told_failure: bool,
 }
 
@@ -232,7 +238,7 @@ unsafe impl Send for OpenDevice {}
 unsafe impl Sync for OpenDevice {}
 
 impl OpenDevice {
-    /// The table of operations beside the context, which grows at its front, if it reaches this offset.
+    /// The table of operations around the context, if it reaches this offset. The table grows at its front.
     pub(crate) fn extended_to(&self, offset: usize) -> Option<*const verbs_context> {
         // SAFETY: the context is open.
         if unsafe { (*self.context).abi_compat } != __VERBS_ABI_IS_EXTENDED {
@@ -250,8 +256,9 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        // SAFETY: every object made from the context held this, so none is left. Should closing
-        // fail all the same, the context stays open, which harms nobody.
+        // SAFETY: every object made from the context holds this, so none is left. If closing fails anyway,
+        // the context stays
+        // open, which does no harm.
         unsafe { (self.provider.verbs.ibv_close_device)(self.context) };
     }
 }

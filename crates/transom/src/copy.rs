@@ -1,20 +1,26 @@
 //! Copying to and from memory that the device, and through it the peer, may write meanwhile.
 //!
-//! Such memory changes while this process reads it. For Rust that is a data race unless both
-//! sides are atomic. What this process does is atomic: every access below is a relaxed atomic one.
-//! Two that overlap must be of one size, so it is the place that decides: the aligned words of eight
-//! bytes are read and written as words only, and the few bytes before the first and after the last of
-//! them as bytes only. A part of a word is written by an exchange of the word, which leaves its other
-//! bytes as they are. What the device does is not Rust: an adapter's DMA, a kernel's copy between
-//! processes, or the software device behind the C ABI. It stands on the same ground as memory shared
-//! with another process, where atomic (or volatile) accesses are what the language offers; a reader
-//! sees old or new bytes, torn at worst at word boundaries, and nothing else goes wrong.
+//! Such memory changes while this process reads it. For Rust that is a data race unless both sides are
+//! atomic. This
+//! process's side is atomic: every access below is a relaxed atomic one. Two accesses that overlap must have
+//! the same
+//! size, so the place decides the size: the aligned 8-byte words are read and written only as words, and the
+//! few bytes
+//! before the first word and after the last only as bytes. To write a part of a word, an exchange replaces
+//! the word and
+//! keeps its other bytes. The device's side is not Rust: an adapter's DMA, a kernel's copy between processes,
+//! or the
+//! software device behind the C ABI. It is like memory shared with another process, for which the language
+//! offers
+//! atomic (or volatile) accesses. A reader sees old or new bytes, torn only at word boundaries, and nothing
+//! else goes
+//! wrong.
 
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Bytes of a word.
+/// The size of a word in bytes.
 const WORD: usize = size_of::<u64>();
 
 /// Initialised memory that several sides read and write.
@@ -22,7 +28,7 @@ const WORD: usize = size_of::<u64>();
 pub(crate) struct Extent {
     address: *mut u8,
     length: usize,
-    /// What it is called in errors.
+    /// Its name in errors.
     name: &'static str,
 }
 
@@ -33,8 +39,8 @@ unsafe impl Sync for Extent {}
 
 impl Extent {
     /// # Safety
-    /// As long as this value is used, the bytes are mapped, initialised and writable, and nobody
-    /// holds a reference to them.
+    /// While this value is used, the bytes are mapped, initialised and writable, and nobody holds a reference
+    /// to them.
     pub(crate) unsafe fn new(address: *mut u8, length: usize, name: &'static str) -> Self {
         Self { address, length, name }
     }
@@ -97,7 +103,7 @@ impl Extent {
         Ok(())
     }
 
-    /// Copies bytes out of one word; answers how many.
+    /// Copies bytes out of one word. Returns how many.
     fn read_part(&self, at: usize, bytes: &mut [u8]) -> usize {
         if !bytes.is_empty() {
             let skip = self.within_word(at);
@@ -107,7 +113,7 @@ impl Extent {
         bytes.len()
     }
 
-    /// Copies bytes into one word; answers how many.
+    /// Copies bytes into one word. Returns how many.
     fn write_part(&self, at: usize, bytes: &[u8]) -> usize {
         if !bytes.is_empty() {
             let skip = self.within_word(at);
@@ -128,12 +134,12 @@ impl Extent {
         start..start + (self.length - start) / WORD * WORD
     }
 
-    /// How many bytes of its word lie before a byte of one.
+    /// The position of a byte in its word.
     fn within_word(&self, at: usize) -> usize {
         (at - self.words().start) % WORD
     }
 
-    /// Divides a range by how its bytes are accessed.
+    /// Divides a range by the kind of access for its bytes.
     fn split(&self, offset: usize, length: usize) -> Result<Parts> {
         self.check(offset, length)?;
         let words = self.words();
@@ -149,15 +155,16 @@ impl Extent {
     /// A byte outside of the words.
     fn byte(&self, at: usize) -> &AtomicU8 {
         debug_assert!(at < self.length && !self.words().contains(&at));
-        // SAFETY: within the extent, as who calls has checked; all access to it is atomic.
+        // SAFETY: within the extent, as the caller has checked; all access to it is atomic.
         unsafe { AtomicU8::from_ptr(self.address.wrapping_add(at)) }
     }
 
     /// The word that begins there.
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(self.words().contains(&at) && self.within_word(at) == 0);
-        // SAFETY: within the extent, as who calls has checked, and aligned, for it is one of the words;
-        // all access to it is atomic.
+        // SAFETY: within the extent, as the caller has checked, and aligned, because it is one of the words;
+        // all access to it
+        // is atomic.
         unsafe { AtomicU64::from_ptr(self.address.wrapping_add(at).cast()) }
     }
 
@@ -167,7 +174,7 @@ impl Extent {
     }
 }
 
-/// How many bytes of a range are accessed how, in their order; what is left are single bytes again.
+/// How many bytes of a range need which access, in order. The rest of the range is single bytes again.
 struct Parts {
     /// Single bytes before the words.
     before: usize,
@@ -221,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Two copies that overlap access what both touch in the same sizes: Miri says if not.
+    /// Overlapping copies access their common bytes in the same sizes. Miri fails otherwise.
     #[test]
     fn two_threads_copy_the_same_bytes_at_once() {
         let mut memory: Vec<u64> = vec![0; 8];

@@ -1,4 +1,4 @@
-//! The queue pair itself: its creation, its end, and what holds it together.
+//! The queue pair itself: its creation, its end, and the objects that it holds.
 
 use crate::completion::Operation;
 use crate::context::OpenDevice;
@@ -27,19 +27,19 @@ pub(crate) struct CreatedQueuePair {
     pub(crate) local: Endpoint,
     pub(crate) creation: Creation,
     poster: Poster,
-    /// The multicast groups it has joined, each as often as there are memberships.
+    /// The multicast groups it has joined. A group is listed once for each membership.
     pub(crate) groups: Mutex<Vec<Gid>>,
     pub(crate) parts: Parts,
 }
 
-/// What a queue pair is made of. Which of these it has depends on its service.
+/// The objects a queue pair is made from. Its service decides which of them it has.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub(crate) sends: Option<Arc<CreatedQueue>>,
-    /// Where the receives of its own complete.
+    /// The completion queue of its own receive queue.
     pub(crate) receives: Option<Arc<CreatedQueue>>,
-    /// Where it takes its receives from, if not from a queue of its own.
+    /// The shared receive queue, if it uses one in place of a receive queue of its own.
     pub(crate) shared: Option<Arc<CreatedShared>>,
     pub(crate) domain: Option<Arc<AllocatedDomain>>,
     pub(crate) xrc_domain: Option<Arc<OpenedXrcDomain>>,
@@ -47,7 +47,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// No parts but a device.
+    /// A device and nothing else.
     pub(crate) fn new(device: &Arc<OpenDevice>) -> Self {
         Self {
             sends: None,
@@ -70,12 +70,12 @@ impl Parts {
     }
 }
 
-/// How a queue pair is created.
+/// The creation parameters of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Creation {
     pub(crate) service: ibv_qp_type,
     pub(crate) capacity: ibv_qp_cap,
-    /// The operations its batches can have, bits of `ibv_qp_create_send_ops_flags`; 0 for none.
+    /// The operations its batches can have, bits of `ibv_qp_create_send_ops_flags`. 0 if it has no batches.
     pub(crate) operations: ibv_qp_create_send_ops_flags,
     pub(crate) port: u8,
     pub(crate) gid_index: u8,
@@ -83,8 +83,8 @@ pub(crate) struct Creation {
     pub(crate) qkey: u32,
 }
 
-// SAFETY: libibverbs is thread-safe; a queue pair may be used and destroyed by any thread, and the
-// endpoint is a plain value.
+// SAFETY: libibverbs is thread-safe. Any thread may use and destroy a queue pair, and the endpoint is a plain
+// value.
 unsafe impl Send for CreatedQueuePair {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CreatedQueuePair {}
@@ -104,7 +104,7 @@ impl CreatedQueuePair {
         }
         // SAFETY: the queue pair was created just now.
         let qpn = unsafe { (*qp).qp_num };
-        // Not to be guessed by who did not see the endpoint.
+        // Random, so that nobody can guess it without the endpoint.
         let psn = RandomState::new().hash_one(qpn) as u32 & 0xff_ffff;
         let local = Endpoint { qpn, psn, gid, lid: attributes.lid, mtu: attributes.active_mtu };
         let (poster, groups) = (Poster::new(), Mutex::default());
@@ -115,14 +115,14 @@ impl CreatedQueuePair {
         &self.parts.device
     }
 
-    /// Where its sends complete. Only the receiving end of XRC has no such queue, and its type has
-    /// nothing to post.
+    /// The completion queue of its sends. Only the receiving end of XRC has none, and its type cannot post
+    /// sends.
     pub(crate) fn send_queue(&self) -> &Arc<CreatedQueue> {
         self.parts.sends.as_ref().expect("what posts sends was built with a queue for them")
     }
 
-    /// Takes the completions of receives that there are; the moment after that, none if it has no
-    /// receives.
+    /// Takes the completions of receives that have come. Returns the moment after that, or `None` if it has
+    /// no receives.
     pub(crate) fn drain_receives(&self) -> Result<Option<Moment>> {
         let shared = self.parts.shared.as_ref().map(|shared| &shared.completions);
         let Some(queue) = shared.or(self.parts.receives.as_ref()) else { return Ok(None) };
@@ -130,7 +130,7 @@ impl CreatedQueuePair {
         Ok(Some(queue.lock().outstanding.now()))
     }
 
-    /// Posts a receive to its own receive queue: `post` is given its `wr_id`.
+    /// Posts a receive to its own receive queue. `post` gets its `wr_id`.
     pub(crate) fn post_receive(
         self: &Arc<Self>,
         operation: Operation,
@@ -148,12 +148,12 @@ impl WorkQueue for CreatedQueuePair {
     }
 }
 
-/// Creates the queue pair by the plain verb if that can name all it needs.
+/// Creates the queue pair. Uses the plain verb if that verb has all the arguments.
 fn create_qp(parts: &Parts, creation: &Creation) -> Result<*mut ibv_qp> {
     let cq = |queue: &Option<Arc<CreatedQueue>>| {
         queue.as_ref().map_or(std::ptr::null_mut(), |queue| queue.cq)
     };
-    // What a shared receive queue gives completes where that queue says.
+    // A receive of a shared receive queue completes into that queue's completion queue.
     let of_shared = parts.shared.as_ref().map(|shared| shared.completions.cq);
     let (send_cq, recv_cq) = (cq(&parts.sends), of_shared.unwrap_or_else(|| cq(&parts.receives)));
     let srq = parts.shared.as_ref().map_or(std::ptr::null_mut(), |shared| shared.srq);
@@ -198,15 +198,16 @@ impl Drop for CreatedQueuePair {
         self.give_shared_receives_back();
         // SAFETY: nobody else has the queue pair.
         if unsafe { (self.device().provider.verbs.ibv_destroy_qp)(self.qp) } != 0 {
-            // The queue pair stays, so what it uses must stay.
+            // The queue pair stays, so the objects it uses must stay.
             std::mem::forget(self.parts.clone());
             return;
         }
         for queue in self.parts.sends.iter().chain(&self.parts.receives) {
-            // What has completed takes room there until it is polled, if the library has not dropped it (rule
-            // ORD-29). If polling fails, whoever polls next sees it.
+            // Its completions take room there until they are polled, unless the library has dropped them
+            // (rule ORD-29). If
+            // polling fails, the next poll reports it.
             let _ = queue.poll();
-            // What its other requests hold is released when nothing uses it any more.
+            // Nothing uses the objects of its other requests any more, so release them.
             let abandoned = queue.lock().outstanding.abandon(self.poster);
             outlive(|| drop(abandoned));
         }
@@ -214,13 +215,14 @@ impl Drop for CreatedQueuePair {
 }
 
 impl CreatedQueuePair {
-    /// What it has taken from a shared receive queue completes before it goes, since its
-    /// completions go with it.
+    /// Makes the receives that it took from a shared receive queue complete now. Later its completions would
+    /// vanish with
+    /// it.
     fn give_shared_receives_back(&self) {
         if self.parts.shared.is_none() && self.parts.xrc_domain.is_none() {
             return;
         }
-        // If the device refuses, the receives stay with the shared queue until that goes.
+        // If the device refuses, the receives stay with the shared receive queue until its end.
         let _ = self.fail();
         if let Some(shared) = &self.parts.shared {
             let _ = shared.completions.poll();

@@ -13,9 +13,9 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use transom_abi::ibv_gid;
 
-/// A queue pair that sends datagrams to anybody and takes them from everybody. A datagram is a
-/// message of one packet at most, which arrives whole or not at all, and nobody tells the sender
-/// (rules UD-03 to UD-05).
+/// A queue pair that sends datagrams to any peer and receives them from any peer. A datagram is a message of
+/// at most one
+/// packet. It arrives whole or not at all, and nobody tells the sender (rules UD-03 to UD-05).
 ///
 /// ```
 /// use transom::{
@@ -39,7 +39,7 @@ use transom_abi::ibv_gid;
 /// let to_b = Destination { address, queue_pair: b.number(), qkey: 0x1234 };
 /// a.send(&to_b, b"ping")?.wait()?;
 ///
-/// // Who has received a datagram can answer it.
+/// // The receiver of a datagram can answer it.
 /// let ping: ReceivedDatagram = at_b.wait()?;
 /// assert_eq!(ping.to_vec(), b"ping");
 /// assert_eq!(ping.source().queue_pair, a.number());
@@ -48,7 +48,7 @@ use transom_abi::ibv_gid;
 /// # Ok::<(), transom::Error>(())
 /// ```
 ///
-/// Only what datagrams can do compiles:
+/// A call that datagrams do not support does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use transom::{Datagram, Grant, QueuePair};
@@ -57,7 +57,7 @@ use transom_abi::ibv_gid;
 /// }
 /// ```
 impl QueuePair<Datagram> {
-    /// Begins a queue pair for datagrams whose completions all go to one queue.
+    /// Begins a queue pair for datagrams. All its completions go to one queue.
     pub fn datagram(
         pd: &ProtectionDomain,
         completions: &CompletionQueue,
@@ -65,36 +65,38 @@ impl QueuePair<Datagram> {
         QueuePairBuilder::datagram(pd, completions)
     }
 
-    /// Posts a receive: the next datagram goes into the slice, its header into the first 40 bytes
-    /// and its payload behind (rule UD-01). One that does not fit is dropped, and the receive waits
-    /// for the next (rule UD-04).
+    /// Posts a receive. The next datagram goes into the slice: its header into the first 40 bytes, and its
+    /// payload after
+    /// that (rule UD-01). A datagram that does not fit is dropped, and the receive waits for the next (rule
+    /// UD-04).
     ///
     /// # Errors
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the slice has no room for the header;
     /// [`Error::Verb`](crate::Error::Verb), ENOMEM if the receive queue is full;
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
-    /// [`Error::SharedReceives`](crate::Error::SharedReceives) if it was built with a shared receive
-    /// queue; [`Error::OtherContext`](crate::Error::OtherContext) if the slice is of another opened device.
+    /// [`Error::SharedReceives`](crate::Error::SharedReceives) if it was built with a shared receive queue;
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if the slice belongs to another opened device.
     pub fn receive(&self, buffer: &Slice) -> Result<Receiving> {
         Receiving::post(buffer, |local| {
             post_receive(&self.inner, Operation::ReceiveDatagram, local)
         })
     }
 
-    /// Posts a datagram; see `ibv_post_send(3)`. Its completion says that it was sent, not that it
-    /// arrived.
+    /// Posts a datagram; see `ibv_post_send(3)`. Its completion says that it was sent, not that it arrived.
     ///
-    /// The completion fails with [`Status::LocalLength`](crate::Status::LocalLength) if the payload
-    /// is longer than one packet to its destination may be (rule UD-03): the
-    /// [`active_mtu`](crate::PortAttributes::active_mtu) always gets there, and up to 4096 bytes
-    /// within a host. The queue pair then sends no more until it is told to
-    /// [`resume`](Self::resume).
+    /// The completion fails with [`Status::LocalLength`](crate::Status::LocalLength) if the payload does not
+    /// fit in one
+    /// packet to its destination (rule UD-03). A payload of [`active_mtu`](crate::PortAttributes::active_mtu)
+    /// bytes always
+    /// fits; within a host, up to 4096 bytes fit. After such a failure the queue pair sends no more until you
+    /// [`resume`](Self::resume) it.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL for too many
     /// slices or inline bytes; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if the address handle or a slice is of another
-    /// opened device.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if the address handle or a slice belongs to
+    /// another opened
+    /// device.
     pub fn send<'a>(&self, to: &Destination, payload: impl Into<Payload<'a>>) -> Result<Posted> {
         Request::send(payload).post(&self.inner, Toward::Datagram(to.clone()))
     }
@@ -112,17 +114,17 @@ impl QueuePair<Datagram> {
         Request::send_immediate(payload, immediate).post(&self.inner, Toward::Datagram(to.clone()))
     }
 
-    /// Lets it send again after a datagram that failed (rule ST-18). It received all the while.
+    /// Lets it send again after a datagram that failed (rule ST-18). It received datagrams all the time.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb), EINVAL if it is in error altogether.
+    /// [`Error::Verb`](crate::Error::Verb), EINVAL if it is in the error state.
     pub fn resume(&self) -> Result<()> {
         self.inner.resume()
     }
 
-    /// Joins a multicast group: as long as the membership lives, datagrams that are sent to the
-    /// group's GID arrive here, if they name the right key and another queue pair has sent them; see
-    /// `ibv_attach_mcast(3)`.
+    /// Joins a multicast group; see `ibv_attach_mcast(3)`. While the membership lives, datagrams to the
+    /// group's GID arrive
+    /// here, if they name the right key and come from another queue pair.
     ///
     /// ```
     /// # use transom::{
@@ -148,11 +150,12 @@ impl QueuePair<Datagram> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the GID is none of a multicast group, ENOMEM
-    /// if the device has no more groups or members.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the GID is not that of a multicast group, ENOMEM if the
+    /// device has no
+    /// more groups or members.
     pub fn join(&self, group: Gid) -> Result<Membership> {
         let mut groups = self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        // The verbs do not count.
+        // The verbs do not count memberships.
         if !groups.contains(&group) {
             let verbs = self.inner.device().provider.verbs;
             let raw = ibv_gid { raw: group.0 };
@@ -165,10 +168,11 @@ impl QueuePair<Datagram> {
     }
 }
 
-/// The membership of a queue pair in a multicast group; from [`QueuePair::join`].
+/// The membership of a queue pair in a multicast group. From [`QueuePair::join`].
 ///
-/// Dropping it leaves the group, unless the queue pair has joined it more than once. Until then the
-/// queue pair is not destroyed.
+/// Dropping it leaves the group, unless the queue pair has joined it more than once. While it lives, the
+/// queue pair is
+/// not destroyed.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -180,7 +184,7 @@ impl QueuePair<Datagram> {
 /// let mut group = Gid([0; 16]);
 /// (group.0[0], group.0[1], group.0[15]) = (0xff, 0x01, 0x77); // ff01::77
 /// let membership = queue_pair.join(group)?;
-/// drop(membership); // what is sent to the group does not come any more
+/// drop(membership); // datagrams to the group do not arrive any more
 /// # Ok::<(), transom::Error>(())
 /// ```
 #[must_use = "the queue pair leaves the group when this is dropped"]
@@ -205,8 +209,8 @@ impl Drop for Membership {
         if !groups.contains(&self.group) {
             let verbs = self.queue_pair.device().provider.verbs;
             let raw = ibv_gid { raw: self.group.0 };
-            // SAFETY: the queue pair exists. If the device refuses, it stays a member, and with that
-            // the queue pair stays.
+            // SAFETY: the queue pair exists. If the device refuses, it stays a member, so the queue pair
+            // stays too.
             unsafe { (verbs.ibv_detach_mcast)(self.queue_pair.qp, &raw const raw, 0) };
         }
     }

@@ -1,13 +1,16 @@
 //! A completion queue at work: delivering completions, and waiting for them.
 //!
-//! Completions belong to the tickets ([`Posted`](crate::Posted)) of their requests. Whoever polls
-//! a queue delivers what it finds to the tickets, whoever waits for those.
+//! Completions belong to the tickets ([`Posted`](crate::Posted)) of their requests. A thread that polls a
+//! queue
+//! delivers every completion it finds to its ticket, also for other threads.
 //!
-//! To wait, a thread arms the queue (`ibv_req_notify_cq(3)`), polls once more, since a completion
-//! may have come before, and sleeps on the queue's descriptor. One thread at a time sleeps there,
-//! the *sleeper*; it alone takes the event, so nobody can take it from under its sleep. Other
-//! threads sleep on a condition, which each delivery and the leaving sleeper signal. Tasks leave a
-//! waker in their request's slot.
+//! To wait, a thread arms the queue (`ibv_req_notify_cq(3)`) and polls once more, since a completion may have
+//! come
+//! before. Then it sleeps on the queue's descriptor. One thread at a time sleeps there, the *sleeper*. Only
+//! the sleeper
+//! takes the event, so no other thread can take it while the sleeper sleeps. Other threads sleep on a
+//! condition
+//! variable. Each delivery and the leaving sleeper signal it. Tasks leave a waker in their request's slot.
 
 use crate::channel::Channel;
 use crate::context::OpenDevice;
@@ -26,19 +29,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transom_abi::*;
 
-/// The queue itself; every queue pair that uses it holds it.
+/// The queue itself. Every queue pair that uses it holds it.
 pub(crate) struct CreatedQueue {
     pub(crate) cq: *mut ibv_cq,
-    /// Its extended form, if it keeps times; null otherwise.
+    /// Its extended form, if it keeps times. Null otherwise.
     timed: *mut ibv_cq_ex,
     state: Mutex<State>,
-    /// Signalled when completions were delivered, or the sleeper has left.
+    /// Signalled when completions are delivered, or the sleeper leaves.
     delivered: Condvar,
     /// Dropped after the queue is destroyed.
     channel: Channel,
 }
 
-// SAFETY: libibverbs is thread-safe; a queue may be used and destroyed by any thread.
+// SAFETY: libibverbs is thread-safe. Any thread may use and destroy a queue.
 unsafe impl Send for CreatedQueue {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CreatedQueue {}
@@ -48,13 +51,14 @@ pub(crate) struct State {
     pub(crate) outstanding: Outstanding,
     /// The completions delivered so far.
     total: usize,
-    /// An event was asked for and is not yet taken.
+    /// An event was requested and is not yet taken.
     armed: bool,
     /// A thread sleeps on the descriptor.
     sleeper: bool,
-    /// How many threads sleep on the condition; to signal it costs a system call.
+    /// How many threads sleep on the condition variable. A signal costs a system call, so it is sent only to
+    /// some.
     dozing: usize,
-    /// Tasks await completions, so the queue is to stay armed for who delivers to them.
+    /// Tasks await completions, so the queue must stay armed for the thread that delivers to them.
     awaited: bool,
 }
 
@@ -82,7 +86,9 @@ impl CreatedQueue {
         Ok(Self { cq, timed, state: Mutex::default(), delivered: Condvar::new(), channel })
     }
 
-    /// Each outstanding request has an entry: the device looks at those that have completed, and no further.
+    /// Shrinks no further than the number of outstanding requests. The device checks only against completions
+    /// that have
+    /// come.
     pub(crate) fn resize(&self, entries: u32) -> Result<()> {
         let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
         let state = self.lock();
@@ -103,12 +109,12 @@ impl CreatedQueue {
         &self.channel.device
     }
 
-    /// The state, also after a panic elsewhere: every change of it is made whole.
+    /// Locks the state, even after a panic elsewhere: a panic never leaves a change half done.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, if so many more requests may be outstanding.
+    /// Locks the state, if this many more requests may be outstanding.
     pub(crate) fn lock_for(&self, more: usize) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         let entries = state.entries(self.cq);
@@ -119,13 +125,14 @@ impl CreatedQueue {
         }
     }
 
-    /// Delivers the completions there are, and returns how many.
+    /// Delivers the completions there are, and returns their number.
     pub(crate) fn poll(&self) -> Result<usize> {
         self.poll_for(|_| None::<()>).map(|(total, _)| total)
     }
 
-    /// Delivers completions, and looks under the same lock whether `done` gives something: until it
-    /// does, or there are no more.
+    /// Delivers completions until `done` returns a value or no more completions are there. It calls `done`
+    /// under the same
+    /// lock.
     pub(crate) fn poll_for<T>(
         &self,
         done: impl FnMut(&mut State) -> Option<T>,
@@ -142,7 +149,7 @@ impl CreatedQueue {
         loop {
             let mut leftovers = [const { Leftover::NOTHING }; BATCH];
             let mut state = self.lock();
-            // SAFETY: the queue exists, and whoever polls it has the lock.
+            // SAFETY: the queue exists, and every thread that polls it holds the lock.
             let count = unsafe {
                 match self.timed.is_null() {
                     true => poll::poll(self.cq, &mut taken),
@@ -166,7 +173,8 @@ impl CreatedQueue {
         }
     }
 
-    /// Takes the event that there may be, delivers the completions, and arms the queue. Returns how many there
+    /// Takes the event if there is one, delivers the completions, and arms the queue. Returns how many
+    /// completions there
     /// were.
     pub(crate) fn handle_events(&self) -> Result<usize> {
         let handle = || {
@@ -178,8 +186,9 @@ impl CreatedQueue {
         self.tell_tasks_if_failed(handle())
     }
 
-    /// If the queue has failed nobody will deliver to the tasks that await completions: they are woken, and find
-    /// that out when they ask.
+    /// Wakes the tasks that await completions if the queue has failed. Nobody would deliver to them any more.
+    /// They see the
+    /// failure when they poll.
     fn tell_tasks_if_failed<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
             let wakers = self.lock().outstanding.take_wakers();
@@ -190,15 +199,15 @@ impl CreatedQueue {
         outcome
     }
 
-    /// Arms the queue because a task awaits a completion. Poll after it.
+    /// Arms the queue because a task awaits a completion. You must poll after it.
     pub(crate) fn arm_for_task(&self) -> Result<()> {
         let mut state = self.lock();
         state.awaited = true;
         self.arm(&mut state)
     }
 
-    /// Sees to it that the next completion raises an event. Poll after it: a completion that came
-    /// before raises none.
+    /// Makes the next completion raise an event. You must poll after it: a completion that came before raises
+    /// none.
     fn arm(&self, state: &mut State) -> Result<()> {
         if !state.armed {
             // SAFETY: the queue exists.
@@ -212,16 +221,15 @@ impl CreatedQueue {
         Ok(())
     }
 
-    /// Waits until a completion is delivered, by whomever. Returns how many were, 0 when the
-    /// deadline has passed.
+    /// Waits until any thread delivers a completion. Returns how many were delivered, or 0 when the deadline
+    /// has passed.
     pub(crate) fn wait_for_any(&self, deadline: Option<Instant>) -> Result<usize> {
         let before = self.lock().total;
         let new = |state: &mut State| Some(state.total.wrapping_sub(before)).filter(|new| *new > 0);
         Ok(self.wait_until(deadline, None, new)?.unwrap_or(0))
     }
 
-    /// Polls and sleeps until `done` gives something, or the deadline passes, or `stop` becomes
-    /// readable.
+    /// Polls and sleeps until `done` returns a value, the deadline passes, or `stop` becomes readable.
     pub(crate) fn wait_until<T>(
         &self,
         deadline: Option<Instant>,
@@ -242,7 +250,7 @@ impl CreatedQueue {
                 return Ok(Some(result));
             }
             let mut state = self.lock();
-            // Another may have delivered it meanwhile.
+            // Another thread may have delivered it meanwhile.
             if let Some(result) = done(&mut state) {
                 return Ok(Some(result));
             }
@@ -282,13 +290,13 @@ impl CreatedQueue {
         }
     }
 
-    /// Wakes the threads that wait, so that they look whether they shall stop.
+    /// Wakes the waiting threads, so that they check whether they must stop.
     pub(crate) fn rouse(&self) {
-        // With the lock, so that none is between looking and dozing off.
+        // With the lock, so that no thread is between its check and its sleep.
         self.signal(self.lock());
     }
 
-    /// Wakes the threads that doze, once it has released the lock.
+    /// Wakes the dozing threads after it has released the lock.
     fn signal(&self, state: MutexGuard<'_, State>) {
         let dozing = state.dozing;
         drop(state);
@@ -310,7 +318,8 @@ impl CreatedQueue {
         state.dozing -= 1;
     }
 
-    /// Waits until the descriptor is readable, which it tells, or `stop` is, or the time is up.
+    /// Waits until the descriptor or `stop` is readable, or the time is up. Returns whether the descriptor is
+    /// readable.
     fn readable(&self, stop: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Result<bool> {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let watch = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
@@ -326,7 +335,7 @@ impl CreatedQueue {
         }
     }
 
-    /// Takes the event if there is one. A sleeper takes it by itself; it is about to wake.
+    /// Takes the event if there is one. A sleeper is about to wake, and takes it by itself.
     fn take_event_unless_waited_for(&self) -> Result<()> {
         let mut state = self.lock();
         if !state.sleeper && self.readable(None, Some(Duration::ZERO))? {
@@ -345,7 +354,7 @@ impl CreatedQueue {
         if result != 0 {
             return Err(last_error("ibv_get_cq_event", "taking a completion event"));
         }
-        // SAFETY: the event was taken just now; the channel is this queue's alone.
+        // SAFETY: the event was taken just now, and the channel belongs to this queue alone.
         unsafe { (verbs.ibv_ack_cq_events)(self.cq, 1) };
         state.armed = false;
         Ok(())
@@ -358,10 +367,10 @@ impl CreatedQueue {
 
 impl Drop for CreatedQueue {
     fn drop(&mut self) {
-        // SAFETY: every queue pair that uses the queue held this, so none is left, and every
-        // event taken is acknowledged.
+        // SAFETY: every queue pair that uses the queue holds this, so none is left, and every event taken is
+        // acknowledged.
         if unsafe { (self.verbs().ibv_destroy_cq)(self.cq) } != 0 {
-            // The queue stays, so the device must stay open; the channel then stays as well.
+            // The queue stays, so the device must stay open. The channel then stays as well.
             std::mem::forget(self.channel.device.clone());
         }
     }

@@ -1,4 +1,4 @@
-//! The devices a provider has.
+//! The devices of a provider.
 
 use crate::error::non_null;
 use crate::{Context, Provider, Result};
@@ -16,8 +16,9 @@ use transom_abi::ibv_device;
 /// ```
 ///
 /// # Errors
-/// [`crate::Error::Verb`] if the list could not be had: EPERM, ENOMEM, or ENOSYS if the kernel
-/// has no RDMA and the provider needs it.
+/// [`crate::Error::Verb`] if the list is not available: EPERM, ENOMEM, or ENOSYS if the provider needs RDMA
+/// in the
+/// kernel and the kernel has none.
 pub fn devices(provider: &Provider) -> Result<Vec<Device>> {
     let mut count: c_int = 0;
     // SAFETY: the count is a valid place to write.
@@ -54,7 +55,7 @@ impl Device {
     /// Opens the device; see `ibv_open_device(3)`.
     ///
     /// # Errors
-    /// [`crate::Error::Verb`], such as EACCES if this user may not use the device.
+    /// [`crate::Error::Verb`], for example EACCES if this user may not use the device.
     pub fn open(&self) -> Result<Context> {
         // SAFETY: the device lives as long as the list does.
         let context = unsafe { (self.list.provider.verbs.ibv_open_device)(self.device) };
@@ -71,21 +72,22 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The list as libibverbs made it; freed with its last device.
+/// The list that libibverbs made. It is freed with its last device.
 struct List {
     list: *mut *mut ibv_device,
     provider: Provider,
 }
 
-// SAFETY: as for `Device`; the list may be freed by any thread.
+// SAFETY: as for `Device`; any thread may free the list.
 unsafe impl Send for List {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list came from `ibv_get_device_list` and no `Device` refers to it any more;
-        // opened contexts keep their device by themselves.
+        // SAFETY: the list came from `ibv_get_device_list`, and no `Device` refers to it any more. Opened
+        // contexts keep their
+        // device themselves.
         unsafe { (self.provider.verbs.ibv_free_device_list)(self.list) }
     }
 }

@@ -8,15 +8,15 @@ use transom_abi::ibv_pd;
 
 /// A protection domain; see `ibv_alloc_pd(3)`.
 ///
-/// Queue pairs reach only regions and windows of their own domain. Clones refer to the same
-/// domain; it is freed when the last of them and the last object in it are gone (rules PD-02 to
-/// PD-04).
+/// Queue pairs reach only regions and windows of their own domain. Clones refer to the same domain. It is
+/// freed when
+/// the last clone and the last object in it are gone (rules PD-02 to PD-04).
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
 /// use transom::{Access, MemoryRegion, ProtectionDomain};
 ///
-/// // What is of one domain can be used together.
+/// // Objects of one domain can be used together.
 /// let pd = ProtectionDomain::new(&context)?;
 /// let region = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
 /// # Ok::<(), transom::Error>(())
@@ -30,7 +30,7 @@ impl ProtectionDomain {
     /// Allocates a domain (rule PD-01).
     ///
     /// # Errors
-    /// [`crate::Error::Verb`], ENOMEM if the device has no more.
+    /// [`crate::Error::Verb`], ENOMEM if the device has no more domains.
     pub fn new(context: &Context) -> Result<Self> {
         let device = context.inner.clone();
         // SAFETY: the context is open.
@@ -46,21 +46,21 @@ impl ProtectionDomain {
     }
 }
 
-/// The domain itself; every object in it holds it.
+/// The domain itself. Every object in it holds it.
 #[derive(Debug)]
 pub(crate) struct AllocatedDomain {
     pub(crate) pd: *mut ibv_pd,
     pub(crate) device: Arc<OpenDevice>,
 }
 
-// SAFETY: libibverbs is thread-safe; a domain may be used and freed by any thread.
+// SAFETY: libibverbs is thread-safe. Any thread may use and free a domain.
 unsafe impl Send for AllocatedDomain {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for AllocatedDomain {}
 
 impl Drop for AllocatedDomain {
     fn drop(&mut self) {
-        // SAFETY: every object in the domain held this, so none is left.
+        // SAFETY: every object in the domain holds this, so none is left.
         if unsafe { (self.device.provider.verbs.ibv_dealloc_pd)(self.pd) } != 0 {
             // The domain stays, so its device must stay open.
             std::mem::forget(self.device.clone());

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// A thread that delivers a queue's completions, so that tasks which await them are woken.
+/// A thread that delivers a queue's completions. Each delivery wakes the task that awaits it.
 ///
-/// It is needed only where futures are awaited and neither a reactor watches the queue's
-/// descriptor nor a thread waits. It sleeps while nothing completes, and ends when dropped.
+/// You need one only if you await futures while no reactor watches the queue's descriptor and no thread
+/// waits. The
+/// thread sleeps while nothing completes, and ends when you drop the driver.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -24,7 +25,7 @@ use std::thread::{Builder, JoinHandle};
 /// use transom::{Driver, QueuePair, Result};
 ///
 /// let driver = Driver::new(&cq)?;
-/// // To be given to any executor.
+/// // Give it to any executor.
 /// async fn tell(queue_pair: QueuePair) -> Result<()> {
 ///     queue_pair.send(b"awaited")?.await?;
 ///     Ok(())
@@ -35,9 +36,9 @@ use std::thread::{Builder, JoinHandle};
 #[derive(Debug)]
 pub struct Driver {
     thread: Option<JoinHandle<()>>,
-    /// The process that the thread is in: a forked child has none.
+    /// The process of the thread. A forked child has no such thread.
     process: u32,
-    /// Readable once the thread shall end.
+    /// Readable when the thread must end.
     stop: Arc<OwnedFd>,
     queue: CompletionQueue,
 }
@@ -46,7 +47,7 @@ impl Driver {
     /// Starts the thread.
     ///
     /// # Errors
-    /// [`Error::Verb`] if there is no descriptor or no thread to be had.
+    /// [`Error::Verb`] if the process gets no descriptor or no thread.
     pub fn new(queue: &CompletionQueue) -> Result<Self> {
         let failed = |verb, errno| Error::Verb {
             verb,
@@ -59,7 +60,7 @@ impl Driver {
         let (inner, until) = (queue.inner.clone(), stop.clone());
         let drive = move || {
             let never = |_: &mut State| None::<()>;
-            // It ends when told to, or if the device fails, which all tasks then see themselves.
+            // It ends on request, or if the device fails. In that case all tasks see the failure themselves.
             let _ = inner.wait_until(None, Some(until.as_fd()), never);
         };
         let thread = Builder::new()
@@ -74,14 +75,14 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // What tells the thread to end is one with its parent's.
+            // The stop event is shared with the parent, whose thread must not end.
             std::mem::forget(self.thread.take());
             return;
         }
         // Adding 1 to a fresh event counter cannot fail.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         self.queue.inner.rouse();
-        // A task that it wakes may have it, and drop it there.
+        // A task that this thread wakes may own the driver and drop it there. A thread cannot join itself.
         let this = std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != this) {
             let _ = thread.join();

@@ -1,29 +1,29 @@
-//! Where a queue pair can be reached.
+//! The addresses of queue pairs.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// What a peer must know to connect to a queue pair.
+/// The data that a peer needs to connect to a queue pair.
 ///
 /// It is a plain value: send it by any means, for example as JSON over a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The queue pair's number, 24 bits.
     pub qpn: u32,
-    /// The packet sequence number it starts with, 24 bits.
+    /// Its first packet sequence number, 24 bits.
     pub psn: u32,
     /// The GID of its port.
     pub gid: Gid,
-    /// The LID of its port; 0 on Ethernet.
+    /// The LID of its port. 0 on Ethernet.
     pub lid: u16,
-    /// The payload bytes of the largest packet its port takes.
+    /// The payload of the largest packet that its port takes, in bytes.
     pub mtu: u16,
 }
 
-/// A global identifier: the address of a port, sixteen bytes as they travel.
+/// A global identifier: the address of a port, 16 bytes in network order.
 ///
-/// It is written as an IPv6 address:
+/// It displays as an IPv6 address:
 ///
 /// ```
 /// let mut gid = transom::Gid([0; 16]);

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors: what went wrong, and how to fix it.
 
 use crate::{ConnectionError, WorkError};
 use std::ffi::c_int;
@@ -9,18 +9,17 @@ use std::{fmt, io};
 /// The result of most calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed.
+/// The reason why a call failed.
 ///
-/// Its text says what happened, to what, and what to do.
+/// Its text says what happened, to which object, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A verb failed; it has changed or queued nothing. Of what was posted before and was waited for,
-    /// this says nothing: it may be done yet.
+    /// A verb failed. It has changed or queued nothing. Requests that you posted before may still complete.
     Verb {
         /// The verb, such as `ibv_reg_mr`.
         verb: &'static str,
-        /// What it was asked to do, and to what.
+        /// What it was asked to do, and to which object.
         subject: String,
         /// The error number of `errno(3)`.
         errno: i32,
@@ -29,29 +28,29 @@ pub enum Error {
     Work(WorkError),
     /// A connection could not be made, or was not accepted.
     Connection(Box<ConnectionError>),
-    /// Private data of a connection are longer than there is room for.
+    /// The private data of a connection are too long.
     PrivateDataTooLong {
-        /// The bytes that were given.
+        /// The number of bytes given.
         length: usize,
-        /// The bytes there is room for.
+        /// The number of bytes allowed.
         room: usize,
     },
-    /// A library could not be opened, or is not what it should be.
+    /// A library did not open, or is not the expected library.
     Library {
-        /// What it should be: `libibverbs` or `librdmacm`.
+        /// The expected library: `libibverbs` or `librdmacm`.
         library: &'static str,
-        /// The file that was asked for.
+        /// The requested file.
         path: String,
-        /// What the dynamic loader said.
+        /// The message of the dynamic loader.
         problem: String,
     },
-    /// A range does not lie within what it should be a part of.
+    /// A range does not lie within the object it belongs to.
     OutOfRange {
-        /// What the range should lie within.
+        /// That object.
         of: &'static str,
-        /// The range, counted from the start of that.
+        /// The range, counted in bytes from the object's start.
         range: Range<u64>,
-        /// The bytes there are.
+        /// The length of the object in bytes.
         available: u64,
     },
     /// A memory region still has other users, so it cannot be deregistered.
@@ -59,44 +58,44 @@ pub enum Error {
         /// How many clones, slices, bound windows and outstanding requests refer to it.
         users: usize,
     },
-    /// As many requests are outstanding as the completion queue has entries.
+    /// The completion queue has no entry left: as many requests are outstanding as it has entries.
     CompletionQueueFull {
-        /// The entries it has, or would have.
+        /// The number of entries it has, or would have after the resize.
         entries: usize,
     },
     /// Two objects belong to different opened devices.
     OtherContext {
-        /// The object that is not of the context.
+        /// The object of the wrong device.
         what: &'static str,
     },
-    /// A queue pair that takes its receives from a shared receive queue has none of its own.
+    /// The queue pair takes its receives from a shared receive queue, so it has no receive queue of its own.
     SharedReceives,
-    /// The connection manager makes reliable connections only.
+    /// The queue pair is unreliable. The connection manager makes reliable connections only.
     UnreliableConnection,
-    /// Queue pairs that are found by address have one key, which this one has not.
+    /// The queue pair has the wrong key. Queue pairs that peers find by address all use one key.
     ServiceQkey {
         /// The key that it has.
         given: u32,
     },
-    /// A queue pair was not built for batches.
+    /// The queue pair was not built for batches.
     NotForBatches,
-    /// A window was to be bound to no bytes, which is how a type 1 window is unbound.
+    /// The range for a window is empty. Binding a type 1 window to no bytes would unbind it.
     EmptyWindow,
-    /// A type 2 window can be invalidated only through the queue pair that bound it.
+    /// Another queue pair bound this type 2 window. Only the queue pair that bound it can invalidate it.
     OtherQueuePair {
         /// The number of the queue pair that bound it.
         bound_by: u32,
         /// The number of the queue pair that was given.
         given: u32,
     },
-    /// The completion does not say that the peer invalidated this window, as it is bound now.
+    /// The completion does not say that the peer invalidated this window in its present bind.
     NotRevoked {
         /// The window's key.
         rkey: u32,
         /// The key the completion names, if it names one.
         invalidated: Option<u32>,
     },
-    /// Bytes or values received as a grant are none.
+    /// The bytes or values received as a grant are not a valid grant.
     BadGrant {
         /// What is wrong with them.
         problem: &'static str,
@@ -223,10 +222,11 @@ impl std::error::Error for Error {
     }
 }
 
-/// A call that took something, failed, and gives it back.
+/// A call that took an object, failed, and gives the object back.
 ///
-/// With `?` in a function that returns [`Error`] it becomes its error, and what it holds is dropped. A program
-/// with an error type of its own says the same once, for everything that can be given back:
+/// In a function that returns [`Error`], `?` turns it into its error and drops the object. If your program
+/// has an error
+/// type of its own, write the conversion once for all objects:
 ///
 /// ```
 /// use transom::{Access, MemoryRegion, ProtectionDomain, Refused};
@@ -239,7 +239,7 @@ impl std::error::Error for Error {
 ///     Device(#[from] transom::Error),
 /// }
 ///
-/// // What `#[from]` cannot derive, for it is of any `T`.
+/// // `#[from]` cannot derive this, because it holds for any `T`.
 /// impl<T> From<Refused<T>> for StoreError {
 ///     fn from(refused: Refused<T>) -> Self {
 ///         Self::Device(refused.error)
@@ -257,8 +257,8 @@ impl std::error::Error for Error {
 /// # Ok::<(), transom::Error>(())
 /// ```
 ///
-/// Where such a conversion is not worth it, there is `map_err(transom::Error::from)`. Who wants back what was taken
-/// looks at [`returned`](Self::returned):
+/// For a single call, use `map_err(transom::Error::from)`. To get the object back, take
+/// [`returned`](Self::returned):
 ///
 /// ```
 /// use transom::{Access, MemoryRegion, ProtectionDomain, Provider};
@@ -275,7 +275,7 @@ impl std::error::Error for Error {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused<T> {
-    /// What was taken, in the state it is now.
+    /// The object, in its present state.
     pub returned: T,
     /// Why the call failed.
     #[source]
@@ -288,8 +288,9 @@ impl<T> From<Refused<T>> for Error {
     }
 }
 
-/// Judges a verb that returns 0, an error number, or -1 with `errno` set. Some libraries return the negative of
-/// an error number instead, as rxe's does where a request is posted.
+/// Checks the result of a verb that returns 0, an error number, or -1 with `errno` set. Some libraries return
+/// a negative
+/// error number instead. rxe does so when it posts a request.
 pub(crate) fn check(verb: &'static str, subject: impl fmt::Display, result: c_int) -> Result<()> {
     match result {
         0 => Ok(()),
@@ -301,7 +302,7 @@ pub(crate) fn check(verb: &'static str, subject: impl fmt::Display, result: c_in
     }
 }
 
-/// Judges a verb that returns a pointer, or null with `errno` set.
+/// Checks the result of a verb that returns a pointer, or null with `errno` set.
 pub(crate) fn non_null<T>(
     verb: &'static str,
     subject: impl fmt::Display,
@@ -316,13 +317,13 @@ pub(crate) fn last_error(verb: &'static str, subject: impl fmt::Display) -> Erro
     Error::Verb { verb, subject: subject.to_string(), errno }
 }
 
-/// The error of an operation that the device's provider does not have.
+/// The error for an operation that the device's provider lacks.
 pub(crate) fn unsupported(verb: &'static str) -> Error {
     let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
     Error::Verb { verb, subject: "the provider does not have it".to_owned(), errno }
 }
 
-/// What to do about an error number of a verb.
+/// The advice for an error number of a verb.
 fn advice(errno: i32) -> &'static str {
     use rustix::io::Errno;
     match Errno::from_raw_os_error(errno) {
@@ -340,7 +341,7 @@ fn advice(errno: i32) -> &'static str {
     }
 }
 
-/// What to do about an error number of a function of librdmacm.
+/// The advice for an error number of a librdmacm function.
 fn connection_advice(errno: i32) -> &'static str {
     use rustix::io::Errno;
     match Errno::from_raw_os_error(errno) {
@@ -370,7 +371,7 @@ mod tests {
     #[test]
     fn a_verb_says_why_it_failed_in_any_of_three_ways() {
         let errno = |result| check("ibv_post_send", "", result).unwrap_err().errno();
-        // What `errno` was set to before has nothing to do with it.
+        // The result has nothing to do with an earlier value of `errno`.
         std::fs::File::open("/nowhere").unwrap_err();
         assert_eq!((errno(22), errno(-22)), (Some(22), Some(22)));
         std::fs::File::open("/nowhere").unwrap_err();

@@ -2,7 +2,7 @@
 
 use transom_abi::*;
 
-/// Something that happened outside of any work request; see `ibv_get_async_event(3)`.
+/// An event outside of any work request; see `ibv_get_async_event(3)`.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -15,7 +15,7 @@ use transom_abi::*;
 /// use std::time::Duration;
 /// use transom::{AsyncEventKind, RemoteSlice};
 ///
-/// // Whoever is asked for memory that it has not granted hears of it.
+/// // A request for memory that `b` has not granted raises an event there.
 /// let nowhere = RemoteSlice { addr: 0, rkey: 0x1234, length: 4 };
 /// a.write(b"lost", nowhere)?.wait().unwrap_err();
 /// while let Some(event) = context.async_event(Duration::from_secs(1))? {
@@ -28,35 +28,35 @@ use transom_abi::*;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The kind of event.
     pub kind: AsyncEventKind,
-    /// The number of the queue pair it happened to, if it is about one.
+    /// The number of the queue pair that the event is about, if any.
     pub queue_pair: Option<u32>,
-    /// The [handle](crate::SharedReceiveQueue::handle) of the shared receive queue it happened to, if
-    /// it is about one.
+    /// The [handle](crate::SharedReceiveQueue::handle) of the shared receive queue that the event is about,
+    /// if any.
     pub shared_receive_queue: Option<u32>,
 }
 
-/// What an [`AsyncEvent`] tells.
+/// The kind of an [`AsyncEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEventKind {
     /// A completion queue is in error.
     CompletionQueueError,
-    /// A queue pair met an error it could not report as a completion.
+    /// A queue pair had an error that it could not report as a completion.
     QueuePairFatal,
     /// The peer's request was invalid.
     InvalidRequest,
     /// The peer's request was refused: no key allows that access.
     AccessRefused,
-    /// The peer's first packet has come.
+    /// The peer's first packet has arrived.
     CommunicationEstablished,
     /// The send queue has drained.
     SendQueueDrained,
     /// A queue pair in error has taken its last receive from its shared receive queue.
     LastReceiveTaken,
-    /// A shared receive queue has fewer receives left than the limit that was
-    /// [armed](crate::SharedReceiveQueue::arm_limit).
+    /// A shared receive queue has fewer receives left than the [armed
+    /// limit](crate::SharedReceiveQueue::arm_limit).
     ReceivesRunLow,
     /// A shared receive queue is in error.
     SharedReceiveQueueError,
@@ -72,7 +72,7 @@ pub enum AsyncEventKind {
 
 impl AsyncEvent {
     /// # Safety
-    /// The event was taken and is not yet acknowledged, so the object it is about exists.
+    /// The event was taken and is not yet acknowledged, so the object that it is about exists.
     pub(crate) unsafe fn from_raw(raw: &ibv_async_event) -> Self {
         use AsyncEventKind::*;
         let (kind, about) = match raw.event_type {
@@ -103,7 +103,7 @@ impl AsyncEvent {
     }
 }
 
-/// The object an event is about.
+/// The kind of object that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
     QueuePair,
@@ -115,8 +115,8 @@ enum About {
 mod tests {
     use super::*;
 
-    /// Of each event that `ibv_get_async_event(3)` says is about a queue pair, also of those that only adapters
-    /// have.
+    /// For every event that `ibv_get_async_event(3)` says is about a queue pair, including those that only
+    /// adapters raise.
     #[test]
     fn events_name_their_queue_pair() {
         // SAFETY: all zero is a queue pair: null pointers and integers.

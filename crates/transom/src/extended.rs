@@ -1,4 +1,4 @@
-//! The operations that the header calls through the table beside a context.
+//! The operations that the header calls through the table around a context.
 
 /// The operation of this name, if the provider has it.
 macro_rules! extended {
@@ -31,7 +31,7 @@ mod tests {
         shared: SharedReceiveQueue,
     }
 
-    /// On a context whose operations nobody else has.
+    /// On a context whose operations nobody else uses.
     fn party() -> Party {
         let context = crate::devices(&Provider::software()).unwrap()[0].open().unwrap();
         let pd = ProtectionDomain::new(&context).unwrap();
@@ -86,7 +86,7 @@ mod tests {
         );
     }
 
-    /// The table grows at its front: an older one ends before what is newer.
+    /// The table grows at its front: an older table ends before the newer operations.
     #[test]
     fn what_an_older_library_has_not_is_unsupported() {
         let party = party();
@@ -102,7 +102,7 @@ mod tests {
         ends_at(newest + size_of::<usize>());
         assert!(!reaches(newest));
         is_unsupported(CompletionQueue::with_timestamps(&party.context, 4));
-        // Down to the size itself and what lies behind it.
+        // Down to the size itself and the fields behind it.
         ends_at(offset_of!(verbs_context, sz));
         is_unsupported(XrcDomain::private(&party.context));
         is_unsupported(party.context.port(1));

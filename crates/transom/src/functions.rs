@@ -1,13 +1,13 @@
-//! Tables of the C functions of a library, linked in or loaded.
+//! Tables of the C functions of a library, linked or loaded.
 
-/// The type of an exported function: the usual one, unless it has an ABI of its own.
+/// The type of an exported function: the usual one, unless the function has an ABI of its own.
 macro_rules! function {
     (, $($signature:tt)*) => { unsafe extern "C" fn $($signature)* };
     ($abi:literal, $($signature:tt)*) => { unsafe extern $abi fn $($signature)* };
 }
 
-/// Declares a table of functions under their C names, and its two sources: a crate that has them, and
-/// a library.
+/// Declares a table of functions under their C names, and its two sources: a crate that defines them, and a
+/// library.
 macro_rules! functions {
     (
         $(#[$doc:meta])*
@@ -48,13 +48,13 @@ macro_rules! functions {
 
 pub(crate) use {function, functions};
 
-/// The error of a library that cannot be loaded, or lacks a function.
+/// The error of a library that does not load, or lacks a function.
 pub(crate) fn unusable(
     library: &'static str,
     path: &str,
     error: &libloading::Error,
 ) -> crate::Error {
-    // The error itself says no more than that something failed.
+    // The error itself only says that something failed. Its source says why.
     let problem =
         std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     crate::Error::Library { library, path: path.to_owned(), problem }

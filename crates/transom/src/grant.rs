@@ -1,4 +1,4 @@
-//! What a peer is told of memory it may use.
+//! Grants: the description of memory that a peer may use.
 
 use crate::copy::check_range;
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ use std::ops::Range;
 use transom_abi::*;
 
 bitflags::bitflags! {
-    /// What the peer may do with memory.
+    /// The operations a peer may do on memory.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Rights: u8 {
         /// RDMA reads.
@@ -33,7 +33,7 @@ impl Rights {
         flags.fold(0, |flags, (_, flag)| flags | flag)
     }
 
-    /// The rights that access flags of the verbs give the peer.
+    /// The rights that these access flags of the verbs give the peer.
     pub(crate) fn from_access_flags(flags: ibv_access_flags) -> Self {
         Self::FLAGS
             .into_iter()
@@ -43,12 +43,14 @@ impl Rights {
     }
 }
 
-/// Memory a peer may use, and what it may do there.
+/// Memory a peer may use, and its rights there.
 ///
-/// It is a plain value: serialise it with serde, or send [`to_bytes`](Self::to_bytes). A peer gets
-/// one from a bound window ([`Window::grant`](crate::Window::grant)) or, for a whole region, from
-/// [`MemoryRegion::grant`](crate::MemoryRegion::grant). That somebody holds it proves nothing; the
-/// device decides each access by the key.
+/// It is a plain value: serialise it with serde, or send [`to_bytes`](Self::to_bytes). You get one from a
+/// bound
+/// window ([`Window::grant`](crate::Window::grant)) or, for a whole region, from
+/// [`MemoryRegion::grant`](crate::MemoryRegion::grant). Holding a grant proves nothing: the device decides
+/// each access
+/// by the key.
 ///
 /// ```
 /// use transom::{Grant, Rights};
@@ -61,21 +63,21 @@ impl Rights {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The remote address of its first byte; 0 if it is zero-based.
+    /// The remote address of its first byte. 0 if it is zero-based.
     pub addr: u64,
     /// The remote key.
     pub rkey: u32,
-    /// Its bytes.
+    /// The number of bytes.
     pub length: u64,
-    /// What the peer may do.
+    /// The operations that the peer may do.
     pub rights: Rights,
 }
 
 impl Grant {
-    /// The bytes of [`to_bytes`](Self::to_bytes).
+    /// The length of [`to_bytes`](Self::to_bytes), in bytes.
     pub const BYTES: usize = 24;
 
-    /// A fixed form for the wire: address, length, key (all big-endian), rights, three zero bytes.
+    /// Encodes it in a fixed form: address, length, key (all big-endian), rights, three zero bytes.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
@@ -85,11 +87,12 @@ impl Grant {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Decodes the output of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// [`Error::BadGrant`] for rights that do not exist, padding that is not zero, or a range that
-    /// goes past the end of the address space.
+    /// [`Error::BadGrant`] for rights that do not exist, padding that is not zero, or a range that passes the
+    /// end of the
+    /// address space.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<Self> {
         let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
         let (addr, length) = (word(0), word(8));
@@ -126,15 +129,16 @@ impl fmt::Display for Grant {
 
 /// A part of a peer's memory, as a request names it.
 ///
-/// [`Grant::slice`] makes one that lies within its grant. The fields are plain, so any other can
-/// be made too; the peer's device will refuse what its key does not allow.
+/// [`Grant::slice`] makes one that lies within its grant. The fields are public, so you can make any other
+/// too. The
+/// peer's device refuses each access that the key does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteSlice {
     /// The remote address of its first byte.
     pub addr: u64,
     /// The remote key.
     pub rkey: u32,
-    /// Its bytes; no request with it touches more.
+    /// The number of bytes. No request with it touches more.
     pub length: u64,
 }
 

@@ -1,11 +1,11 @@
-//! What an outstanding request keeps alive.
+//! The objects that an outstanding request keeps alive.
 
 use std::sync::Arc;
 
-/// Something that must outlive the requests that name it: a region, a window or an address handle.
+/// An object that must outlive the requests that name it: a region, a window or an address handle.
 pub(crate) trait Held: Send + Sync {}
 
-/// The objects one request names, dropped in this order.
+/// The objects that one request names, dropped in this order.
 #[expect(dead_code, reason = "the objects are held to be dropped, not to be used")]
 pub(crate) enum Keep {
     Nothing,

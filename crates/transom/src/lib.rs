@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # What else there is
+//! # Kinds of queue pairs
 //!
 //! | | begins at | reaches |
 //! |---|---|---|
@@ -9,56 +9,64 @@
 //! | a peer found by its address | [`Connector`], [`Listener`] | a [`Connection`] |
 //! | extended connections (XRC) | [`QueuePair::xrc_initiator`] | the shared queues of an [`XrcDomain`] |
 //!
-//! Which of these a queue pair is, is in its type, so that what it cannot do does not compile. Many
-//! of them can take their receives from one [`SharedReceiveQueue`], and several requests are posted
-//! at once, all or none, by a [`Batch`].
+//! The type of a queue pair says which of these it is, so a call that it does not support does not compile.
+//! Many queue pairs can take their receives from one [`SharedReceiveQueue`]. A [`Batch`] posts several
+//! requests at once, all or none.
 //!
-//! # Where the device comes from
+//! # Providers
 //!
-//! A [`Provider`] is a libibverbs: the software device that is part of this crate, or the system's
-//! library with the adapters it drives. The same code runs on both: everything goes through the
-//! verbs ABI's own tables, and connections through the functions of librdmacm. Only
-//! `Provider::software` needs the feature `software`.
+//! A [`Provider`] is a libibverbs: the software device in this crate, or the system's library with the
+//! adapters it
+//! drives. The same code runs on both. Every call goes through the tables of the verbs ABI, and connections
+//! go
+//! through the functions of librdmacm. Only `Provider::software` needs the feature `software`.
 //!
 //! # How peers find each other
 //!
-//! Above, both queue pairs were at hand. Programs that are apart connect by the connection manager
-//! (`rdma_cm`), as sockets are connected: one [listens](Listener) on an address, the other
-//! [connects](Connector) to it, each with a queue pair of its own, and both have a [`Connection`]. Any program
-//! that uses `rdma_cm` can be the other. Where two have another way to tell each other something,
-//! they can exchange [`Endpoint`]s by that instead.
+//! The example above has both queue pairs in one program. Two programs connect through the connection manager
+//! (`rdma_cm`), as they would with sockets: one [listens](Listener) on an address, the other
+//! [connects](Connector) to it. Each brings a queue pair of its own, and both get a [`Connection`]. The other
+//! side can be any program that uses `rdma_cm`. If two programs already have a channel, they can exchange
+//! [`Endpoint`]s over it instead.
 //!
 //! # Waiting
 //!
-//! Posting a request returns a [`Posted`]: wait for it, ask for it, or await it. No executor is
-//! needed, and any will do; see [`CompletionQueue`] and [`Driver`] for who delivers completions.
-//! Connections and requests for them are [`Pending`] in the same way.
+//! Posting a request returns a [`Posted`]: wait for it, poll it, or await it. You need no executor, and any
+//! will
+//! do. [`CompletionQueue`] and [`Driver`] say who delivers completions. Connections and requests for them are
+//! [`Pending`] in the same way.
 //!
 //! # Forked children
 //!
-//! A child of a `fork` has none of its parent's threads and connections: it opens a device and makes what it needs
-//! itself, and can await that too. Objects that it has inherited are its parent's, for it to leave alone. Where they
-//! are dropped in it, its parent has them still; no other thread must be in a call of this crate at the fork then.
+//! A child of `fork` has none of its parent's threads and connections. It opens a device and makes its own
+//! objects, and can await those too. Leave inherited objects alone: they belong to the parent. The child may
+//! drop
+//! them, and the parent still has them. But then no other thread may be in a call of this crate at the fork.
 //!
-//! # What the software device does
+//! # Logging
 //!
-//! It tells by events of [`tracing`](https://docs.rs/tracing), whose targets begin with `transom`: devices,
-//! peers and the port at `info`, states, refusals and retransmissions at `debug`. It puts no subscriber in
-//! place. Yours must not call into this crate from an event, for locks are held. Without one, only what a
-//! user must know goes to standard error.
+//! The software device reports with events of [`tracing`](https://docs.rs/tracing). Their targets begin with
+//! `transom`. Devices, peers and the port are at level `info`; states, refusals and retransmissions are at
+//! `debug`. It installs no subscriber. Your subscriber must not call into this crate from an event, because
+//! locks
+//! are held. Without a subscriber, only messages that a user must see go to standard error.
 //!
-//! # What keeps this safe
+//! # Safety
 //!
-//! - Every object holds those it was made from, so nothing is freed too early, in whatever order
-//!   the handles are dropped.
-//! - A region owns its buffer until the device has let go of it. Bytes are copied in and out, since
-//!   a peer may write them at any time; there are no references to them.
-//! - What a request names is held by its completion queue until it is done, also when its ticket
-//!   is dropped or forgotten. A receive posted to a shared receive queue is held the same way, since
-//!   all of them complete into one queue.
-//! - If the device refuses to free something, it stays, and so does what it depends on.
+//! - Every object holds the objects it was made from. So nothing is freed too early, in whatever order you
+//!   drop
+//!   the handles.
+//! - A region owns its buffer until the device has released it. A peer may write the bytes at any time, so
+//!   you
+//!   copy them in and out, and get no references to them.
+//! - The completion queue holds the objects that a request names until the request is done, even if you drop
+//!   or
+//!   forget its ticket. This includes receives of a shared receive queue, because all of them complete into
+//!   one
+//!   queue.
+//! - If the device refuses to free an object, the object stays, and so do the objects it depends on.
 //!
-//! Errors are [`Error`]s. A call that takes something and fails gives it back ([`Refused`]).
+//! Errors are [`Error`]s. A call that takes an object and fails gives it back ([`Refused`]).
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -16,10 +16,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use transom_abi::*;
 
-/// The bytes that a refusal carries for programs.
+/// The room for a program's bytes in a refusal.
 const REFUSAL: usize = 148;
 
-/// The bytes that an answer about datagrams carries, be it a refusal.
+/// The room for a program's bytes in an answer about datagrams, including a refusal.
 pub(crate) const ANSWER: usize = 136;
 
 /// Listens on an address for requests for connections; see `rdma_listen(3)`.
@@ -55,7 +55,7 @@ pub(crate) const ANSWER: usize = 136;
 ///
 /// let request = listener.accept().wait()?;
 /// assert_eq!(&**request.private_data(), b"anybody there?");
-/// // What is to be there when the peer sends, is posted before it may.
+/// // Post the receive before the acceptance, so that it is there when the peer sends.
 /// let pd = ProtectionDomain::new(&context)?;
 /// let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
 /// let queue_pair = QueuePair::builder(&pd, &CompletionQueue::new(&context, 64)?).build()?;
@@ -67,24 +67,27 @@ pub(crate) const ANSWER: usize = 136;
 /// # Ok::<(), transom::Error>(())
 /// ```
 pub struct Listener<S: QueuePairState = Connected> {
-    /// What those watch who wait.
+    /// The descriptor that all waiters watch.
     signal: Signal,
     id: Id,
-    /// Whether the device has gone, which is told once. Held while a request is taken: until it has a channel of
-    /// its own.
+    /// Whether the device has gone. That event comes once. The lock is held while a request is taken, until
+    /// the request has a
+    /// channel of its own.
     gone: Mutex<bool>,
     state: PhantomData<S>,
 }
 
 impl Listener {
-    /// Listens on an address of one of the provider's devices, or on the wildcard for all of them. Port 0
-    /// stands for any that is free. The ports are those of `rdma_cm`, which have nothing to do
-    /// with TCP's.
+    /// Listens on an address of one of the provider's devices, or on the wildcard address for all of them.
+    /// Port 0 takes any
+    /// free port. The ports are those of `rdma_cm`, which are separate from TCP's.
     ///
     /// # Errors
-    /// [`Error::Verb`]: EADDRINUSE if somebody listens there already, or EADDRNOTAVAIL where either listens on the
-    /// wildcard or a loopback address; EADDRNOTAVAIL or ENODEV if no device has the address, EACCES for a port below 1024 without the privilege;
-    /// [`Error::Library`] if the system has no librdmacm.
+    /// [`Error::Verb`]: EADDRINUSE if somebody already listens there, or EADDRNOTAVAIL if one of the two
+    /// listens on the
+    /// wildcard or a loopback address; EADDRNOTAVAIL or ENODEV if no device has the address; EACCES for a
+    /// port below 1024
+    /// without the privilege. [`Error::Library`] if the system has no librdmacm.
     pub fn bind(provider: &Provider, address: SocketAddr) -> Result<Self> {
         Self::listen(provider, RDMA_PS_TCP, address)
     }
@@ -103,14 +106,16 @@ impl<S: QueuePairState> Listener<S> {
         Ok(Self { signal, id, gone: Mutex::new(false), state: PhantomData })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.id.local_address().expect("what listens is bound to an address of IP")
     }
 
-    /// The next request. Any number of threads and tasks can wait for one; each request goes to one of
-    /// them. The listener's own descriptor ([`AsFd`]) is readable while one waits, too. Once the device has
-    /// gone, everybody who waits fails with ENODEV, and whoever asks from then on; the descriptor stays readable.
+    /// The next request. Any number of threads and tasks can wait for one. Each request goes to one of them.
+    /// The listener's
+    /// own descriptor ([`AsFd`]) is also readable while a request waits. When the device has gone, all who
+    /// wait get ENODEV,
+    /// and so do all later calls. The descriptor then stays readable.
     pub fn accept(&self) -> Pending<'_, ConnectionRequest<S>> {
         Pending::new(Next { listener: self })
     }
@@ -186,11 +191,12 @@ impl<S: QueuePairState> Arrival for Next<'_, S> {
     }
 }
 
-/// Somebody wants to connect, or to know where to send datagrams; from [`Listener::accept`]. To drop it
-/// refuses.
+/// A request from a peer that wants to connect, or to know where to send datagrams. From
+/// [`Listener::accept`]. Dropping it
+/// refuses the request.
 pub struct ConnectionRequest<S: QueuePairState = Connected> {
     private_data: PrivateData,
-    /// How often the peer wants to read at once, and lets this end.
+    /// How many reads at once the peer wants to make, and how many it allows.
     reads: (u8, u8),
     peer: SocketAddr,
     id: Id,
@@ -198,7 +204,7 @@ pub struct ConnectionRequest<S: QueuePairState = Connected> {
 }
 
 impl<S: QueuePairState> ConnectionRequest<S> {
-    /// What the peer's program sent with it.
+    /// The private data that the peer's program sent with it.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
@@ -213,18 +219,20 @@ impl<S: QueuePairState> ConnectionRequest<S> {
         self.id.local_address()
     }
 
-    /// The name of the device that it came by, such as `mlx5_0`: the queue pair to accept with must be of
-    /// it.
+    /// The name of the device that the request came through, such as `mlx5_0`. The queue pair that accepts it
+    /// must belong to
+    /// this device.
     pub fn device_name(&self) -> Option<String> {
         self.id.device_name()
     }
 
-    /// Refuses it, with up to 146 bytes for the peer's program, 134 if it is about datagrams
+    /// Refuses it, with up to 146 bytes for the peer's program, or 134 if it is about datagrams
     /// ([why not more](PrivateData)).
     ///
     /// # Errors
-    /// [`Error::PrivateDataTooLong`], and the peer is not told them; [`Error::Verb`], EINVAL if the
-    /// peer does not wait any more.
+    /// [`Error::PrivateDataTooLong`], and the peer gets a refusal without them; [`Error::Verb`], EINVAL if
+    /// the peer does not
+    /// wait any more.
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
         let carried = if self.id.is_for_datagrams() { ANSWER } else { REFUSAL };
         self.id.reject(&marked(private_data, carried)?)
@@ -236,18 +244,22 @@ impl<S: QueuePairState> ConnectionRequest<S> {
 }
 
 impl ConnectionRequest {
-    /// Accepts it with a queue pair, and up to 194 bytes for the peer's program
-    /// ([why not more](PrivateData)). Receives that are to be there when the peer sends are
-    /// posted before. The connection is there once it was [waited for](Pending). For an acceptance that carries
-    /// the grant of a window, see [`prepare`](Self::prepare).
+    /// Accepts it with a queue pair, and up to 194 bytes for the peer's program ([why not
+    /// more](PrivateData)). If the peer
+    /// sends at once, post receives before. Wait for the [`Pending`] to get the connection. To send the grant
+    /// of a window with
+    /// the acceptance, use [`prepare`](Self::prepare).
     ///
-    /// If this or the connection fails or is given up, the request is refused, and what was posted to the
-    /// queue pair ends with [`Status::Flushed`](crate::Status::Flushed).
+    /// If this or the connection fails or you give it up, the request is refused, and requests that you
+    /// posted to the queue
+    /// pair end with [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
-    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable
-    /// connection; [`Error::Connection`] if the queue pair is of another device or port, or if the peer does not
-    /// wait any more ([`GaveUp`](crate::ConnectionProblem::GaveUp)); [`Error::Verb`] if the device refuses.
+    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable
+    /// connection;
+    /// [`Error::Connection`] if the queue pair belongs to another device or port, or if the peer does not
+    /// wait any more
+    /// ([`GaveUp`](crate::ConnectionProblem::GaveUp)); [`Error::Verb`] if the device refuses.
     pub fn accept(
         self,
         queue_pair: QueuePair<Initialized>,
@@ -256,14 +268,17 @@ impl ConnectionRequest {
         self.prepare(queue_pair)?.accept(private_data)
     }
 
-    /// Connects a queue pair to the peer, which is not told before it is [accepted](Accepting::accept). What needs a
-    /// connected queue pair can be done meanwhile, such as to bind the window whose grant the acceptance carries.
+    /// Connects a queue pair to the peer. The peer is not told before you [accept](Accepting::accept).
+    /// Between the two calls
+    /// you can use the connected queue pair, for example to bind the window whose grant the acceptance
+    /// carries.
     ///
-    /// If this fails or is given up, the request is refused, and what was posted to the queue pair ends with
+    /// If this fails or you give it up, the request is refused, and requests that you posted to the queue
+    /// pair end with
     /// [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
-    /// As [`accept`](Self::accept), but for the private data.
+    /// As [`accept`](Self::accept), except for the private data.
     pub fn prepare(self, queue_pair: QueuePair<Initialized>) -> Result<Accepting> {
         let Self { private_data, reads, peer, id, .. } = self;
         prepare(id, queue_pair, peer, private_data, reads)

@@ -1,4 +1,4 @@
-//! A queue pair's way from state to state; see `ibv_modify_qp(3)`.
+//! The state changes of a queue pair; see `ibv_modify_qp(3)`.
 
 use crate::attributes::mtu_code;
 use crate::created_queue_pair::CreatedQueuePair;
@@ -7,25 +7,25 @@ use crate::{Context, Endpoint, Result};
 use std::ffi::c_int;
 use transom_abi::*;
 
-/// Packets wait 4.096 µs times 2 to this power for an acknowledgement: 67 ms.
+/// A packet waits 4.096 µs times 2 to this power for an acknowledgement: 67 ms.
 const TIMEOUT: u8 = 14;
 
-/// How often a packet without acknowledgement is sent again. With 7, some devices never give up (rule
-/// RXE-20).
+/// How often a packet is resent without an acknowledgement. With 7, some devices never give up (rule RXE-20).
 pub(crate) const RETRIES: u8 = 6;
 
-/// A peer without a receive is asked again without end.
+/// Retries without end while the peer has no receive.
 pub(crate) const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 
-/// A peer that sends without a receive here shall wait 0.64 ms.
+/// A peer that sends while this side has no receive must wait 0.64 ms.
 const RECEIVER_NOT_READY_TIMER: u8 = 12;
 
-/// How many reads and atomics may be under way, if the device can do so many. Both sides must
-/// agree, so it is a number that every device can do.
+/// How many reads and atomics may be under way, up to the device's limit. Both sides must agree, so this is a
+/// number
+/// that every device supports.
 const READS: u32 = 16;
 
 impl CreatedQueuePair {
-    /// RESET to INIT. Whether the peer may do something is left to the keys.
+    /// RESET to INIT. It allows all remote access: the keys decide what the peer may do.
     pub(crate) fn initialize(&self) -> Result<()> {
         let mut attributes = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
@@ -83,19 +83,19 @@ impl CreatedQueuePair {
         self.step(&mut attributes, "moving to RTS")
     }
 
-    /// To the state that the connection manager's attributes name, by its mask.
+    /// Moves to the state in the connection manager's attributes, with its mask.
     pub(crate) fn follow(
         &self,
         attributes: &mut ibv_qp_attr,
         mask: c_int,
         step: &str,
     ) -> Result<()> {
-        // It says 655 ms, which is long for who comes a little early.
+        // The connection manager's value is 655 ms, too long for a peer that sends a little early.
         attributes.min_rnr_timer = RECEIVER_NOT_READY_TIMER;
         self.modify(attributes, mask as ibv_qp_attr_mask, step)
     }
 
-    /// How many reads and atomics of the peer's can be under way, and how many of its own.
+    /// How many reads and atomics of the peer can be under way, and how many of its own.
     pub(crate) fn reads_at_once(&self) -> Result<(u8, u8)> {
         Ok((
             self.reads(|device| device.max_reads_served)?,
@@ -115,7 +115,7 @@ impl CreatedQueuePair {
         let mut mask = IBV_QP_STATE;
         let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_RTS, ..ibv_qp_attr::default() };
         if self.query_state()? == IBV_QPS_SQE {
-            // Some drivers do not know by themselves.
+            // Some drivers do not track this state.
             mask |= IBV_QP_CUR_STATE;
             attributes.cur_qp_state = IBV_QPS_SQE;
         }
@@ -128,7 +128,7 @@ impl CreatedQueuePair {
         self.modify(&mut attributes, IBV_QP_STATE, "moving to ERR")
     }
 
-    /// To the next state on the way to RTS, with what that takes.
+    /// Moves to the next state on the way to RTS, with the attributes that the step requires.
     fn step(&self, attributes: &mut ibv_qp_attr, step: &str) -> Result<()> {
         let mask = required_attributes(self.creation.service, attributes.qp_state);
         self.modify(attributes, mask, step)

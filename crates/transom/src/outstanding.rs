@@ -1,8 +1,8 @@
 //! The outstanding requests of a completion queue.
 //!
-//! Each posted request has a slot, found again by its `wr_id`. The slot holds what the request
-//! names until its completion is taken from the queue; so memory and windows stay even if the
-//! ticket is forgotten.
+//! Each posted request has a slot, and its `wr_id` names the slot. The slot holds the objects that the
+//! request names
+//! until its completion is taken from the queue. So memory and windows stay even if you forget the ticket.
 
 use crate::completion::judge;
 use crate::keep::Keep;
@@ -14,11 +14,11 @@ use std::task::Waker;
 use std::time::SystemTime;
 use transom_abi::ibv_wc;
 
-/// How many completions are taken from the device at a time. Room for them is made on each poll,
-/// and most polls find one or none.
+/// How many completions one call takes from the device. Each poll makes room for them, and most polls find
+/// one or none.
 pub(crate) const BATCH: usize = 4;
 
-/// The slots, and how many are in use.
+/// The slots, and the number of requests that are not yet completed.
 #[derive(Default)]
 pub(crate) struct Outstanding {
     now: Moment,
@@ -28,8 +28,9 @@ pub(crate) struct Outstanding {
     pub(crate) count: usize,
 }
 
-/// The name of a slot for one request: its index, and a count of how often it was used before, so
-/// that a late completion of an earlier request is not mistaken.
+/// The name of a slot for one request: its index, and how often the slot was used before. The count keeps a
+/// late
+/// completion of an earlier request from being taken for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     index: u32,
@@ -46,8 +47,9 @@ impl Ticket {
     }
 }
 
-/// What a request was posted to, a queue pair or a shared receive queue. Each has a name of its own,
-/// which is never given again, as their numbers are.
+/// A queue pair or shared receive queue that requests are posted to. Each has a name that is never reused,
+/// unlike their
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Poster(u64);
 
@@ -60,14 +62,14 @@ impl Poster {
 
 struct Slot {
     generation: u32,
-    /// What it was posted to.
+    /// The poster of its request.
     poster: Poster,
     state: State,
 }
 
 enum State {
     Free,
-    /// Posted; `waker` is that of the task that awaits it.
+    /// Posted. `waker` belongs to the task that awaits it.
     Posted {
         operation: Operation,
         keep: Keep,
@@ -80,8 +82,9 @@ enum State {
     Done(Result<Completion, WorkError>),
 }
 
-/// What a delivered completion leaves to do once the lock is released: release memory, which may
-/// run any destructor, and wake a task, which may run anything.
+/// The work that a delivered completion leaves for after the lock: release memory, which may run any
+/// destructor, and
+/// wake a task, which may run any code.
 pub(crate) struct Leftover {
     keep: Keep,
     waker: Option<Waker>,
@@ -100,7 +103,7 @@ impl Leftover {
 }
 
 impl Outstanding {
-    /// A slot for a request about to be posted.
+    /// Reserves a slot for a request that is about to be posted.
     pub(crate) fn insert(&mut self, poster: Poster, operation: Operation, keep: Keep) -> Ticket {
         self.count += 1;
         let state = State::Posted { operation, keep, waker: None };
@@ -128,12 +131,12 @@ impl Outstanding {
         }
     }
 
-    /// The present: what is delivered from now on is after it.
+    /// The present. Completions that are delivered from now on come after it.
     pub(crate) fn now(&self) -> Moment {
         self.now
     }
 
-    /// Hands a completion, just taken from the queue, to its request.
+    /// Hands a completion that was just taken from the queue to its request.
     pub(crate) fn deliver(&mut self, wc: &ibv_wc, time: Option<SystemTime>) -> Leftover {
         self.now = self.now.next();
         let ticket = Ticket::from_wr_id(wc.wr_id);
@@ -161,7 +164,7 @@ impl Outstanding {
         }
     }
 
-    /// The result of a request, once; its slot is free then.
+    /// Takes the result of a request, once. Its slot is free afterwards.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Completion, WorkError>> {
         let slot = &self.slots[ticket.index as usize];
         if slot.generation != ticket.generation || !matches!(slot.state, State::Done(_)) {
@@ -173,7 +176,7 @@ impl Outstanding {
         }
     }
 
-    /// Remembers which task to wake; gives back what is to be dropped without the lock.
+    /// Stores the waker of the task. Returns a waker to drop without the lock.
     pub(crate) fn set_waker(&mut self, ticket: Ticket, new: Waker) -> Option<Waker> {
         match &mut self.slots[ticket.index as usize].state {
             State::Posted { waker, .. } => waker.replace(new),
@@ -181,7 +184,7 @@ impl Outstanding {
         }
     }
 
-    /// The tasks that await any request, to be woken without the lock.
+    /// Takes the wakers of all tasks that await a request. Wake them without the lock.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         let waker = |slot: &mut Slot| match &mut slot.state {
             State::Posted { waker, .. } => waker.take(),
@@ -190,7 +193,7 @@ impl Outstanding {
         self.slots.iter_mut().filter_map(waker).collect()
     }
 
-    /// Nobody waits for this request any more.
+    /// Records that nobody waits for this request any more.
     pub(crate) fn detach(&mut self, ticket: Ticket) -> Option<Waker> {
         let slot = &mut self.slots[ticket.index as usize];
         if slot.generation != ticket.generation {
@@ -212,7 +215,8 @@ impl Outstanding {
         }
     }
 
-    /// The poster is destroyed, so its completions will not come. Nobody waits for any, since a
+    /// Forgets the requests of a poster that is destroyed: their completions will not come. Nobody waits for
+    /// them, since a
     /// ticket would hold the poster.
     pub(crate) fn abandon(&mut self, poster: Poster) -> Vec<Keep> {
         let mut abandoned = Vec::new();

@@ -1,11 +1,11 @@
-//! Panics of others' code: of wakers, and of buffers when they are dropped.
+//! Panics in foreign code: in wakers, and in the drop of buffers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Makes such a call with nothing locked. If it panics, the panic hook has said so, and that is all.
+/// Calls foreign code with nothing locked, and stops a panic there. The panic hook has already reported it.
 ///
-/// Whoever happens to make the call has nothing to do with it, and others are still to be woken.
+/// The thread that happens to make the call has nothing to do with the panic, and must still wake others.
 pub(crate) fn outlive(call: impl FnOnce()) {
-    // What a panic carries may panic when it is dropped.
+    // The payload of a panic may panic when it is dropped, so it is never dropped.
     let _ = catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget);
 }

@@ -1,4 +1,4 @@
-//! What will come: a connection, a request for one, its end.
+//! Results that are still to come: a connection, a request for one, its end.
 
 use crate::Result;
 use crate::cm::{Waiter, wait_until_readable};
@@ -9,19 +9,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Something that will come, or fail: a [`Connection`](crate::Connection), a
+/// A result that will come, or fail: a [`Connection`](crate::Connection), a
 /// [`ConnectionRequest`](crate::ConnectionRequest), or the end of a connection.
 ///
-/// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it is a
-/// future that any executor can poll. What wakes the task is a thread of this crate, one for the
-/// process, that starts when the first is awaited. With a reactor of your own, or `poll(2)`, watch its
-/// descriptor ([`AsFd`], [`AsRawFd`]) instead, and ask whenever that is readable. It is open for as long as this value lives,
-/// so it can be watched no more when what it stands for has come.
+/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it. It is a future
+/// that any
+/// executor can poll. A thread of this crate wakes the task. There is one for the process, and it starts when
+/// you await
+/// the first. With a reactor of your own, or `poll(2)`, watch the descriptor instead ([`AsFd`], [`AsRawFd`]),
+/// and call
+/// [`try_wait`](Self::try_wait) whenever it is readable. The descriptor closes with this value, so stop
+/// watching it when
+/// the result has come.
 ///
-/// Making a connection goes on only while somebody waits, asks or awaits. To drop this gives up what it
-/// stands for: a connection that is being made is not made, and the peer is told so.
+/// A connection makes progress only while somebody waits, polls or awaits. Dropping this gives it up: the
+/// connection is
+/// not made, and the peer is told.
 ///
 /// # Panics
+/// If you poll it again after it has come, or has failed.
 /// If it is asked again when it has come, or has failed.
 ///
 /// ```
@@ -43,20 +49,21 @@ pub struct Pending<'a, T> {
     arrival: Box<dyn Arrival<Output = T> + 'a>,
 }
 
-/// What is said to who asks for what has come or failed.
+/// The panic message for a caller that polls again after the result has come or failed.
 pub(crate) const ASKED_AGAIN: &str = "nobody asks for what has come or failed";
 
-/// Something that comes by events of one channel.
+/// A result that comes through the events of one channel.
 pub(crate) trait Arrival: Send {
     type Output;
 
-    /// Takes it if it is there, by the events there are.
+    /// Takes the result if it is there, after it has handled the events there are.
     fn take(&mut self) -> Result<Option<Self::Output>>;
 
-    /// What is readable while an event is there: the same one for as long as this value lives.
+    /// A descriptor that is readable while an event is there. It stays the same for as long as this value
+    /// lives.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Is told that data of the peer's have come; only a connection on its way makes use of it.
+    /// Says that data of the peer have come. Only a connection that is being made uses this.
     fn data_has_come(&self) -> Result<()> {
         Ok(())
     }
@@ -67,12 +74,12 @@ impl<'a, T> Pending<'a, T> {
         Self { waiter: Waiter::new(), arrival: Box::new(arrival) }
     }
 
-    /// What comes is told that data of the peer's have come.
+    /// Tells the arrival that data of the peer have come.
     pub(crate) fn tell_of_data(&self) -> Result<()> {
         self.arrival.data_has_come()
     }
 
-    /// Waits for it.
+    /// Waits for the result.
     ///
     /// # Errors
     /// [`Error::Connection`](crate::Error::Connection) if there will be no connection,
@@ -85,7 +92,7 @@ impl<'a, T> Pending<'a, T> {
         }
     }
 
-    /// Waits for it for some time. `None` when the time is up; then wait again.
+    /// Waits for the result, up to a timeout. `None` when the time is up; you may wait again.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -93,7 +100,7 @@ impl<'a, T> Pending<'a, T> {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    /// Takes it if it is there.
+    /// Takes the result if it is there.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -121,7 +128,7 @@ impl<T> Future for Pending<'_, T> {
         if let Some(outcome) = arrival.take().transpose() {
             return Poll::Ready(outcome);
         }
-        // If it has come meanwhile, the task is woken at once.
+        // If it has come meanwhile, this wakes the task at once.
         match waiter.wake_when_readable(arrival.descriptor(), context.waker()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),

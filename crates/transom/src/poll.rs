@@ -1,5 +1,4 @@
-//! Completion queues as the device has them, which take completions as they are or with the time of
-//! each.
+//! Polling of the device's completion queues, with or without the time of each completion.
 
 use crate::context::OpenDevice;
 use crate::error::{check, non_null, unsupported};
@@ -42,7 +41,7 @@ pub(crate) unsafe fn create(
     Ok(non_null("ibv_create_cq", subject, cq)?.as_ptr())
 }
 
-/// Takes a batch at most; see `ibv_poll_cq(3)`. Returns how many there were.
+/// Takes at most a batch; see `ibv_poll_cq(3)`. Returns how many there were.
 ///
 /// # Safety
 /// The queue exists.
@@ -55,7 +54,9 @@ pub(crate) unsafe fn poll(cq: *mut ibv_cq, taken: &mut Taken) -> Result<usize> {
     usize::try_from(count).map_err(|_| failed("ibv_poll_cq"))
 }
 
-/// The error of a poll that answers a negative number: it only says that it failed, and few libraries set `errno`.
+/// The error of a poll that returns a negative number. The number only says that it failed, and few libraries
+/// set
+/// `errno`.
 fn failed(verb: &'static str) -> Error {
     let errno = Errno::IO.raw_os_error();
     Error::Verb { verb, subject: "polling a completion queue".to_owned(), errno }
@@ -85,10 +86,10 @@ pub(crate) unsafe fn create_timed(
     Ok(non_null(VERB, subject, cq)?.as_ptr())
 }
 
-/// Takes a batch at most, with times; see `ibv_start_poll` in `ibv_create_cq_ex(3)`.
+/// Takes at most a batch, with times; see `ibv_start_poll` in `ibv_create_cq_ex(3)`.
 ///
 /// # Safety
-/// The queue exists and was made by [`create_timed`]; nobody else polls it meanwhile.
+/// The queue exists and [`create_timed`] made it. Nobody else polls it meanwhile.
 pub(crate) unsafe fn poll_timed(cq: *mut ibv_cq_ex, taken: &mut Taken) -> Result<usize> {
     // SAFETY: by the contract of this function.
     let (start, next, end) = unsafe { ((*cq).start_poll, (*cq).next_poll, (*cq).end_poll) };
@@ -115,15 +116,15 @@ pub(crate) unsafe fn poll_timed(cq: *mut ibv_cq_ex, taken: &mut Taken) -> Result
             answer = unsafe { next(cq) };
         }
     }
-    // SAFETY: a batch is open. What failed then fails again when the next one begins.
+    // SAFETY: a batch is open. A failure of `next_poll` will occur again when the next batch begins.
     unsafe { end(cq) };
     Ok(count)
 }
 
-/// Reads the current completion, as far as it is valid.
+/// Reads the valid fields of the current completion.
 ///
 /// # Safety
-/// There is one: a batch is open.
+/// There is a current completion: a batch is open.
 unsafe fn current(cq: *mut ibv_cq_ex) -> (ibv_wc, Option<SystemTime>) {
     macro_rules! read {
         ($field:ident) => {
@@ -163,7 +164,7 @@ mod tests {
         -2
     }
 
-    /// What mlx5 calls `CQ_POLL_ERR`, which is no error number.
+    /// mlx5 calls this `CQ_POLL_ERR`. It is not an error number.
     unsafe extern "C" fn begins_nothing(_: *mut ibv_cq_ex, _: *mut ibv_poll_cq_attr) -> c_int {
         -2
     }
@@ -178,7 +179,7 @@ mod tests {
         // SAFETY: it keeps times, so it is one of these, and nobody else polls it.
         unsafe { (*timed.inner.cq.cast::<ibv_cq_ex>()).start_poll = Some(begins_nothing) };
         for queue in [cq, timed] {
-            // Not an error of another call before.
+            // The error must not be that of an earlier call.
             std::fs::File::open("/nowhere").unwrap_err();
             assert_eq!(queue.poll().unwrap_err().errno(), Some(Errno::IO.raw_os_error()));
         }

@@ -16,8 +16,9 @@ use transom_abi::*;
 /// Posts a request to the send queue. It always asks for a completion.
 ///
 /// # Safety
-/// `keep` holds whatever the request names by address: its slices' regions, a window to be bound
-/// and the region it is bound to, an address handle.
+/// `keep` holds every object that the request names by address: the regions of its slices, a window to bind
+/// and the
+/// region for it, an address handle.
 pub(crate) unsafe fn post_send(
     queue_pair: &Arc<CreatedQueuePair>,
     operation: Operation,
@@ -31,26 +32,27 @@ pub(crate) unsafe fn post_send(
     Posted::post(queue_pair.send_queue(), queue_pair, operation, keep, |wr_id| {
         wr.wr_id = wr_id;
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists; the request and its list are valid during the call, and
-        // what it names stays until its completion, by the caller's promise.
+        // SAFETY: the queue pair exists. The request and its list are valid during the call. The caller
+        // promises that the
+        // objects it names stay until its completion.
         let result = unsafe { post_send(queue_pair.qp, &raw mut wr, &raw mut bad) };
         let inline = Inline(&wr);
         check("ibv_post_send", format_args!("posting {operation}{inline} to {queue_pair}"), result)
     })
 }
 
-/// How many bytes a request has inline.
+/// How many bytes a request carries inline.
 fn inline_length(wr: &ibv_send_wr) -> Option<u64> {
     if wr.send_flags & IBV_SEND_INLINE == 0 || wr.sg_list.is_null() {
         return None;
     }
     let count = usize::try_from(wr.num_sge).ok()?;
-    // SAFETY: a list of the request's, which is valid here.
+    // SAFETY: the request's own list, which is valid here.
     let sges = unsafe { std::slice::from_raw_parts(wr.sg_list, count) };
     Some(sges.iter().map(|sge| u64::from(sge.length)).sum())
 }
 
-/// So many bytes inline, for whoever has more than there is room for.
+/// Tells how many bytes are inline, for a caller that has more than the room.
 struct Inline<'a>(&'a ibv_send_wr);
 
 impl fmt::Display for Inline<'_> {
@@ -77,8 +79,9 @@ pub(crate) fn post_receive(
         queue_pair.post_receive(operation, regions(local).collect(), |wr_id| {
             let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair exists; the request and its list are valid during the call,
-            // and the regions it names stay until its completion, since the slot holds them.
+            // SAFETY: the queue pair exists. The request and its list are valid during the call. The slot
+            // holds the regions it
+            // names until its completion.
             let result = unsafe { post_recv(queue_pair.qp, &raw mut wr, &raw mut bad) };
             check("ibv_post_recv", format_args!("posting {operation} to {queue_pair}"), result)
         })
@@ -107,7 +110,9 @@ pub(crate) fn post_shared_receive(
     })
 }
 
-/// Whether all of them are of regions of this opened device: on another a key is nobody's, or somebody else's.
+/// Checks that all slices belong to regions of this opened device. On another device the key may be nobody's,
+/// or
+/// somebody else's.
 pub(crate) fn check_regions(slices: &[Slice], device: &OpenDevice) -> Result<()> {
     // SAFETY: a slice holds its region, so it is registered.
     let is_of = |slice: &Slice| unsafe { (*slice.region.mr()).context } == device.context;
@@ -121,7 +126,7 @@ pub(crate) fn regions(slices: &[Slice]) -> impl Iterator<Item = Arc<dyn Held>> {
     slices.iter().map(|slice| slice.region.clone() as Arc<dyn Held>)
 }
 
-/// Makes the scatter/gather list of some slices. Only a long one is allocated.
+/// Makes the scatter/gather list of some slices. Allocates only for a long list.
 pub(crate) fn with_sges<R>(
     slices: &[Slice],
     post: impl FnOnce(*mut ibv_sge, c_int) -> Result<R>,

@@ -11,16 +11,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A posted request, whose completion is still to come or to be taken.
+/// A posted request. Its completion has not come, or you have not taken it.
 ///
-/// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it
-/// is a future that any executor can poll, provided that a [`Driver`](crate::Driver), a reactor or
-/// a waiting thread delivers the queue's completions. What is done already is ready at once, as most is between
-/// queue pairs of one process: a task that awaits nothing else gives way to no other.
+/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it. It is a future
+/// that any
+/// executor can poll, if a [`Driver`](crate::Driver), a reactor or a waiting thread delivers the queue's
+/// completions.
+/// A request that is already done is ready at once. Between queue pairs of one process that is the usual
+/// case, so a task
+/// that awaits nothing else never yields to other tasks.
 ///
-/// Dropping it only means that nobody wants to know: the request goes on, and keeps its memory
-/// registered until it is done. As long as it exists, the queue pair or shared receive queue it was
-/// posted to is not destroyed.
+/// Drop it if you do not need the result: the request goes on, and keeps its memory registered until it is
+/// done. While
+/// the ticket exists, the queue pair or shared receive queue of the request is not destroyed.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -45,18 +48,18 @@ pub struct Posted {
     ticket: Ticket,
     outcome: Option<Result<Completion, WorkError>>,
     queue: Arc<CreatedQueue>,
-    /// While it exists, the completion will come.
+    /// While this exists, the completion will come.
     _posted_to: Arc<dyn WorkQueue>,
 }
 
-/// What requests are posted to: a queue pair or a shared receive queue.
+/// The target of posts: a queue pair or a shared receive queue.
 pub(crate) trait WorkQueue: Send + Sync {
-    /// How the slots of its requests name it.
+    /// Its name in the slots of its requests.
     fn poster(&self) -> Poster;
 }
 
 impl Posted {
-    /// Posts a request that completes into this queue: `post` is given its `wr_id`.
+    /// Posts a request that completes into this queue. `post` gets its `wr_id`.
     pub(crate) fn post(
         queue: &Arc<CreatedQueue>,
         to: &Arc<impl WorkQueue + 'static>,
@@ -64,7 +67,7 @@ impl Posted {
         keep: Keep,
         post: impl FnOnce(u64) -> Result<()>,
     ) -> Result<Self> {
-        // Before it is posted, since its completion may come at once.
+        // Inserted before the post, because the completion may come at once.
         let ticket = queue.lock_for(1)?.outstanding.insert(to.poster(), operation, keep);
         match post(ticket.wr_id()) {
             Ok(()) => Ok(Self::new(ticket, queue, to)),
@@ -76,8 +79,7 @@ impl Posted {
         }
     }
 
-    /// Posts several requests that complete into this queue, all or none: `post` is given the
-    /// `wr_id` of each.
+    /// Posts several requests that complete into this queue, all or none. `post` gets the `wr_id` of each.
     pub(crate) fn post_all(
         queue: &Arc<CreatedQueue>,
         to: &Arc<impl WorkQueue + 'static>,
@@ -114,7 +116,7 @@ impl Posted {
         self.outcome()
     }
 
-    /// Waits for the completion for some time. `None` when the time is up; then wait again.
+    /// Waits for the completion, up to a timeout. `None` when the time is up; you may wait again.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -131,7 +133,7 @@ impl Posted {
         queue.poll_for(|state| take(*ticket, outcome, state))?.1.transpose()
     }
 
-    /// Waits for the completion, without giving the ticket up.
+    /// Waits for the completion, and keeps the ticket.
     pub(crate) fn outcome(&mut self) -> Result<Completion> {
         loop {
             if let Some(completion) = self.wait_until(None)? {
@@ -145,17 +147,17 @@ impl Posted {
         queue.wait_until(deadline, None, |state| take(*ticket, outcome, state))?.transpose()
     }
 
-    /// Takes the completion, or leaves a waker for when it comes.
+    /// Takes the completion, or leaves a waker for its arrival.
     fn take_or_wake(&mut self, waker: &Waker) -> Result<Option<Completion>> {
         if let Some(completion) = self.try_wait()? {
             return Ok(Some(completion));
         }
-        // Cloned without the lock: that is the executor's code, which may do anything.
+        // Cloned without the lock: this runs code of the executor, which may do anything.
         let waker = waker.clone();
         let previous = self.queue.lock().outstanding.set_waker(self.ticket, waker);
         drop(previous);
         self.queue.arm_for_task()?;
-        // It may have come before the queue was armed.
+        // The completion may have come before the queue was armed.
         self.try_wait()
     }
 }

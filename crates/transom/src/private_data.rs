@@ -1,28 +1,30 @@
-//! The bytes that a connection's messages carry for its programs.
+//! The bytes that connection messages carry for programs.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// The bytes of the marking at the end.
+/// The length of the marking at the end, in bytes.
 const MARKING: usize = 2;
 
-/// What a peer's program sent along with its request for a connection, its acceptance or its refusal.
-/// It dereferences to the bytes.
+/// The bytes that a peer's program sent with its request for a connection, its acceptance or its refusal. It
+/// dereferences to them.
 ///
-/// The connection manager carries a fixed number of bytes, and tells nobody how many of them the
-/// program meant. So this crate fills what is behind its bytes with zeros and writes their number, and
-/// its complement, into the last two: a peer of this crate is given what was sent, and any other
-/// finds the bytes where they belong, at the beginning. The room is two bytes less for that: 54 in a
-/// request for a connection, 194 in its acceptance, 146 in its refusal.
+/// The connection manager carries a fixed number of bytes, and does not tell how many of them the program
+/// sent. So this
+/// crate fills the rest with zeros, and writes the number and its complement into the last two bytes. A peer
+/// that uses
+/// this crate gets exactly the bytes that were sent. Any other peer finds them at the beginning. The two
+/// bytes reduce the
+/// room: to 54 bytes in a request for a connection, 194 in its acceptance, 146 in its refusal.
 ///
-/// What comes from another program has no such marking, and is all that the connection manager
-/// carried, zeros behind it included ([`is_padded`](Self::is_padded)): such programs know how much of it
-/// to look at.
+/// The data of another program have no such marking. Then you get all that the connection manager carried,
+/// with the
+/// zeros at the end ([`is_padded`](Self::is_padded)). Such programs know how much of it is theirs.
 ///
 /// ```
 /// use transom::PrivateData;
 ///
-/// /// What a server makes of a request.
+/// /// A server's view of a request.
 /// fn greet(data: &PrivateData) -> String {
 ///     match data.is_padded() {
 ///         true => "a program that does not use this crate".to_owned(),
@@ -38,7 +40,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// The bytes that a peer is sent, if there is room for them.
+    /// The bytes to send to a peer, if there is room for them.
     pub(crate) fn marked(data: &[u8], room: usize) -> Option<Vec<u8>> {
         let length = u8::try_from(data.len()).ok().filter(|_| data.len() + MARKING <= room)?;
         let mut bytes = vec![0; room];
@@ -47,12 +49,12 @@ impl PrivateData {
         Some(bytes)
     }
 
-    /// How many bytes a program can send where the connection manager carries so many.
+    /// The number of bytes a program can send if the connection manager carries `carried` bytes.
     pub(crate) fn room(carried: usize) -> usize {
         carried - MARKING
     }
 
-    /// What has come.
+    /// Decodes the bytes that came.
     pub(crate) fn received(mut bytes: Vec<u8>) -> Self {
         let length = match bytes.as_slice() {
             [data @ .., length, complement] if *complement == !*length => {
@@ -67,7 +69,7 @@ impl PrivateData {
         Self { padded: length.is_none() && !bytes.is_empty(), bytes }
     }
 
-    /// Whether the peer did not say how long it is: then there may be zeros at its end that nobody sent.
+    /// Whether the peer sent no length. There may then be zeros at the end that its program did not send.
     pub fn is_padded(&self) -> bool {
         self.padded
     }
@@ -106,7 +108,7 @@ mod tests {
     #[test]
     fn every_length_comes_back_as_it_was_sent() {
         for room in [56, 136, 148, 180, 196] {
-            // Ends with a zero, and with what a marking could be.
+            // Data that end with a zero, or like a marking.
             for last in [0, 1, 0xFF] {
                 for length in 0..=PrivateData::room(room) {
                     let mut data = vec![7; length];
@@ -129,7 +131,7 @@ mod tests {
             &[0; 56],
             b"hello\0\0\0",
             b"\0\0\x01\x01",
-            // Too long, and something behind it.
+            // A length that is too large, and bytes behind the length.
             &[0, 0, 3, !3],
             &[0, 9, 1, !1],
             &[1],

@@ -1,4 +1,4 @@
-//! Where the verbs come from.
+//! The source of the verbs: the software device, or a library.
 
 use crate::Error;
 use crate::functions::{functions, unusable};
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 use transom_abi::*;
 
-/// A libibverbs: the software device that is part of this crate, or a library opened at run time.
+/// A libibverbs: the software device in this crate, or a library opened at run time.
 ///
-/// Objects of different providers do not mix; the compiler does not see that, but this crate
-/// checks it and answers [`Error::OtherContext`].
+/// You cannot mix objects of different providers. The compiler does not see a mix, but this crate checks and
+/// returns [`Error::OtherContext`].
 ///
 /// ```
 /// use transom::{Provider, devices};
@@ -35,8 +35,9 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// The software device. It needs no hardware, no kernel module and no privilege, but the feature
-    /// `software` of this crate, which is on by default.
+    /// The software device. It needs no hardware, no kernel module and no privilege. It needs this crate's
+    /// feature
+    /// `software`, which is on by default.
     #[cfg(feature = "software")]
     pub fn software() -> Self {
         static SOFTWARE: Verbs = Verbs::software();
@@ -44,7 +45,7 @@ impl Provider {
         Self { verbs: &SOFTWARE, connections: &CONNECTIONS, name: "software" }
     }
 
-    /// The software device with some verbs that are other than its own.
+    /// The software device with some verbs replaced.
     #[cfg(all(test, feature = "software"))]
     pub(crate) fn changed(change: impl FnOnce(&mut Verbs)) -> Self {
         let mut verbs = Verbs::software();
@@ -53,27 +54,30 @@ impl Provider {
     }
 
     /// The system's `libibverbs.so.1`, as the dynamic loader finds it, with the devices it drives.
-    /// Connections need its `librdmacm.so.1` too, which is loaded when the first is made.
+    /// Connections also need
+    /// the system's `librdmacm.so.1`. The first connection loads it.
     ///
     /// # Errors
-    /// [`Error::Library`] if there is none, or if it lacks a verb.
+    /// [`Error::Library`] if there is no such library, or if it lacks a verb.
     pub fn system() -> Result<Self, Error> {
         static SYSTEM: OnceLock<Result<Provider, Error>> = OnceLock::new();
-        // SAFETY: by this name the loader finds the C library whose ABI `Verbs` describes; what
-        // else it could find is up to who runs the program, as with every dynamic linking.
+        // SAFETY: by this name the loader finds the C library whose ABI `Verbs` describes. As with all
+        // dynamic linking, the user
+        // who runs the program is responsible for any other library of that name.
         SYSTEM.get_or_init(|| unsafe { Self::open("libibverbs.so.1") }).clone()
     }
 
-    /// A libibverbs at a path of one's own. It is never unloaded. For connections the librdmacm beside it
-    /// is used, if there is one whose name is otherwise the same, else the one that the dynamic loader
-    /// finds.
+    /// A libibverbs at a path of your choice. It is never unloaded. Connections use the librdmacm beside it,
+    /// if there is
+    /// one with otherwise the same name. If not, they use the one that the dynamic loader finds.
     ///
     /// # Errors
-    /// [`Error::Library`] if the file cannot be loaded, or if it lacks a verb.
+    /// [`Error::Library`] if the file does not load, or if it lacks a verb.
     ///
     /// # Safety
-    /// The file must be a libibverbs: its constructors run, and each verb is called as its manual
-    /// page has it. The same goes for a librdmacm beside it.
+    /// The file must be a libibverbs: its constructors run, and each verb is called as its manual page says.
+    /// The same
+    /// holds for a librdmacm beside it.
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, Error> {
         let path = path.as_ref();
         let name = path.to_string_lossy();
@@ -82,7 +86,7 @@ impl Provider {
             unsafe { Library::new(path) }.map_err(|error| unusable("libibverbs", &name, &error))?;
         // SAFETY: the caller vouches for the types of its functions.
         let verbs = unsafe { Verbs::load(&library, &name) }?;
-        // Providers start threads and keep pointers to their code, so the library stays.
+        // Providers start threads and keep pointers to their code, so the library must stay loaded.
         std::mem::forget(library);
         let connections = ConnectionLibrary::beside(Path::new(path));
         Ok(Self {
@@ -92,7 +96,7 @@ impl Provider {
         })
     }
 
-    /// The functions of librdmacm that go with its verbs.
+    /// The functions of librdmacm that belong to its verbs.
     pub(crate) fn connections(&self) -> Result<&'static ConnectionCalls, Error> {
         self.connections.calls()
     }
@@ -105,9 +109,9 @@ impl fmt::Debug for Provider {
 }
 
 functions! {
-    /// The verbs libibverbs exports and this crate calls, under their C names.
+    /// The verbs that libibverbs exports and this crate calls, under their C names.
     ///
-    /// What `<infiniband/verbs.h>` defines inline is called through the context's operations.
+    /// The functions that `<infiniband/verbs.h>` defines inline go through the context's operations.
     Verbs of transom_ibverbs, in "libibverbs";
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(list: *mut *mut ibv_device);

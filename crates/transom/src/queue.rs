@@ -11,31 +11,38 @@ use std::time::{Duration, Instant};
 /// Clones refer to the same queue. It is destroyed when the last of them and the last queue pair
 /// that uses it are gone.
 ///
-/// Completions reach the tickets of their requests when the queue is polled: by
-/// [`poll`](Self::poll), by anything that waits, by a [`Driver`](crate::Driver), or by
-/// [`handle_events`](Self::handle_events) when a reactor finds its descriptor ([`AsFd`], [`AsRawFd`]) readable,
-/// which is the same one for as long as the queue exists.
-/// If the waker of a task panics there, or a buffer that is dropped, the panic goes no further. If the device
-/// fails, whoever waits for a completion or awaits one has the error.
+/// Completions reach the tickets of their requests when someone polls the queue: [`poll`](Self::poll), any
+/// call that
+/// waits, a [`Driver`](crate::Driver), or [`handle_events`](Self::handle_events). Call the last one when your
+/// reactor
+/// finds the queue's descriptor ([`AsFd`], [`AsRawFd`]) readable. The descriptor stays the same while the
+/// queue exists.
+///
+/// If the waker of a task panics there, or the drop of a buffer, the panic goes no further. If the device
+/// fails, all
+/// threads and tasks that wait for a completion get the error.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) inner: Arc<CreatedQueue>,
 }
 
 impl CompletionQueue {
-    /// Creates a queue with at least `entries` entries. No more requests than it has entries can
-    /// be outstanding, so it never overruns.
+    /// Creates a queue with at least `entries` entries. No more requests than entries can be outstanding, so
+    /// the queue never
+    /// overruns.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queues of that size, ENOMEM
-    /// if it has no more queues, EMFILE if the process has no more descriptors.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queues of that size, ENOMEM if it has
+    /// no more
+    /// queues, EMFILE if the process has no more file descriptors.
     pub fn new(context: &Context, entries: u32) -> Result<Self> {
         let created = CreatedQueue::create(context.inner.clone(), entries, false)?;
         Ok(Self { inner: Arc::new(created) })
     }
 
-    /// Creates a queue whose completions tell when they were added to it, by the clock on the wall;
-    /// see `ibv_create_cq_ex(3)`. Otherwise it is like one from [`new`](Self::new).
+    /// Creates a queue whose completions carry the wall-clock time when they were added to it; see
+    /// `ibv_create_cq_ex(3)`.
+    /// Otherwise it is like one from [`new`](Self::new).
     ///
     /// ```
     /// use transom::{CompletionQueue, ProtectionDomain, Provider, QueuePair};
@@ -54,19 +61,20 @@ impl CompletionQueue {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Verb`](crate::Error::Verb), EOPNOTSUPP if the device or its
-    /// library keeps no such times.
+    /// As [`new`](Self::new); [`Error::Verb`](crate::Error::Verb), EOPNOTSUPP if the device or its library
+    /// keeps no such
+    /// times.
     pub fn with_timestamps(context: &Context, entries: u32) -> Result<Self> {
         let created = CreatedQueue::create(context.inner.clone(), entries, true)?;
         Ok(Self { inner: Arc::new(created) })
     }
 
-    /// How many entries it has; at least as many as were asked for.
+    /// The number of entries: at least as many as you asked for.
     pub fn entries(&self) -> usize {
         self.inner.entries()
     }
 
-    /// Changes how many entries it has, at least; see `ibv_resize_cq(3)`.
+    /// Changes the number of entries, to at least this many; see `ibv_resize_cq(3)`.
     ///
     /// # Errors
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull) if more requests are
@@ -76,8 +84,9 @@ impl CompletionQueue {
         self.inner.resize(entries)
     }
 
-    /// Takes the completions there are and delivers them to their tickets; see `ibv_poll_cq(3)`.
-    /// Returns how many there were; it does not wait.
+    /// Takes the completions there are and delivers them to their tickets; see `ibv_poll_cq(3)`. Returns how
+    /// many there
+    /// were. It does not wait.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device fails.
@@ -85,8 +94,9 @@ impl CompletionQueue {
         self.inner.poll()
     }
 
-    /// Waits until a completion is delivered, here or by anyone else. Returns how many were
-    /// delivered meanwhile, 0 when the time is up.
+    /// Waits until a completion is delivered, by this thread or another. Returns how many were delivered
+    /// meanwhile, or 0
+    /// when the time is up.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device fails.
@@ -94,9 +104,9 @@ impl CompletionQueue {
         self.inner.wait_for_any(Instant::now().checked_add(timeout))
     }
 
-    /// For a reactor: call it when the queue's descriptor is readable. It takes the events and
-    /// delivers the completions, which wakes the tasks that await them, and asks for the next
-    /// event. Returns how many completions there were.
+    /// For a reactor: call it when the queue's descriptor is readable. It takes the events, delivers the
+    /// completions, which
+    /// wakes the tasks that await them, and asks for the next event. Returns how many completions there were.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device fails.

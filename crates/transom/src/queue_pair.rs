@@ -15,10 +15,12 @@ use transom_abi::*;
 
 /// A queue pair; see `ibv_create_qp(3)`.
 ///
-/// It begins [`Initialized`], when it takes receives but does not yet send, and becomes
-/// [`Connected`] by [`connect`](QueuePair::connect). Clones refer to the same queue pair; it is
-/// destroyed when the last of them and the last [`Posted`] ticket of it are gone. One that is yet to be
-/// connected has no clones, for it is connected once:
+/// It begins [`Initialized`]: it takes receives but does not yet send. [`connect`](QueuePair::connect) makes
+/// it
+/// [`Connected`]. Clones refer to the same queue pair. It is destroyed when the last clone and the last
+/// [`Posted`]
+/// ticket of it are gone. You cannot clone a queue pair before it is connected, because it connects only
+/// once:
 ///
 /// ```compile_fail,E0599
 /// # fn of(queue_pair: transom::QueuePair<transom::Initialized>) {
@@ -29,8 +31,8 @@ use transom_abi::*;
 /// Queue pairs of other kinds begin at [`QueuePair::datagram`], [`QueuePair::xrc_initiator`] and
 /// [`QueuePair::xrc_target`].
 ///
-/// The queue pair lets the peer read, write and do atomics; which memory it may touch, keys alone
-/// decide.
+/// The queue pair lets the peer read, write and do atomics. Keys alone decide which memory the peer may
+/// touch.
 ///
 /// ```
 /// use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair};
@@ -65,13 +67,14 @@ impl<S: QueuePairState> QueuePair<S> {
         self.inner.local.qpn
     }
 
-    /// What the peer needs to connect to it.
+    /// The data that the peer needs to connect to it.
     pub fn endpoint(&self) -> Endpoint {
         self.inner.local
     }
 
-    /// Moves it to the error state: all outstanding requests end with
-    /// [`Status::Flushed`](crate::Status::Flushed), and so will those to come (rule ST-19).
+    /// Moves it to the error state. All outstanding requests end with
+    /// [`Status::Flushed`](crate::Status::Flushed), and so
+    /// do later ones (rule ST-19).
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device refuses.
@@ -79,8 +82,9 @@ impl<S: QueuePairState> QueuePair<S> {
         self.inner.fail()
     }
 
-    /// Whether the device has it in the error state; see `ibv_query_qp(3)`. A refused or failed
-    /// request brings it there, on both sides.
+    /// Whether the device has it in the error state; see `ibv_query_qp(3)`. A refused or failed request moves
+    /// both sides
+    /// there.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device does not answer.
@@ -88,9 +92,9 @@ impl<S: QueuePairState> QueuePair<S> {
         Ok(self.inner.query_state()? == IBV_QPS_ERR)
     }
 
-    /// How many sends (reads, writes, binds and so on) can be outstanding; at least as many as were
-    /// asked for. One is until its completion has been taken from the completion queue, not only until
-    /// it is done.
+    /// How many sends (reads, writes, binds and so on) can be outstanding: at least as many as you asked for.
+    /// A send is
+    /// outstanding until its completion is taken from the completion queue, not only until it is done.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device does not answer.
@@ -100,8 +104,9 @@ impl<S: QueuePairState> QueuePair<S> {
 }
 
 impl<S: OnePeer> QueuePair<S> {
-    /// Posts a receive: the next message goes into these slices, one after the other. A send
-    /// consumes it, and so does a write with immediate data.
+    /// Posts a receive. The next message goes into these slices, one after the other. A send consumes the
+    /// receive, and so
+    /// does a write with immediate data.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there
@@ -118,8 +123,9 @@ impl QueuePair<Initialized> {
     /// `ibv_modify_qp(3)`.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair
-    /// is then given up: what was posted to it ends with [`Status::Flushed`](crate::Status::Flushed).
+    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair is then
+    /// lost: requests
+    /// that you posted to it end with [`Status::Flushed`](crate::Status::Flushed).
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>> {
         let queue_pair = Unconnected::new(self.inner);
         queue_pair.ready_to_receive(peer)?;
@@ -128,19 +134,19 @@ impl QueuePair<Initialized> {
     }
 }
 
-/// Each of these posts one request and returns its ticket; see `ibv_post_send(3)`.
+/// Each of these methods posts one request and returns its ticket; see `ibv_post_send(3)`.
 ///
-/// All fail at once as [`post`](Self::post) does; a request that fails later says so through its
-/// ticket.
+/// All have the errors of [`post`](Self::post). A request that fails later reports it through its ticket.
 impl QueuePair<Connected> {
-    /// Posts a request that was made before.
+    /// Posts a request that you made before.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL if the request
-    /// has too many slices or too many inline bytes, or is not one of this service;
+    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL if the request has too
+    /// many slices or
+    /// too many inline bytes, or is not one of this service;
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than the
-    /// peer's slice; [`Error::OtherContext`](crate::Error::OtherContext) if a slice is of another opened device.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than the peer's slice;
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if a slice belongs to another opened device.
     pub fn post(&self, request: Request<'_>) -> Result<Posted> {
         request.post(&self.inner, Toward::Peer)
     }
@@ -246,8 +252,9 @@ impl QueuePair<Connected> {
     }
 }
 
-/// Not of those that are yet to be connected: who connected a second of them would put into error what the first has
-/// connected.
+/// Not for queue pairs that are not yet connected: connecting a clone would put the connected queue pair into
+/// the error
+/// state.
 macro_rules! clones_in {
     ($($state:ty)+) => {
         $(impl Clone for QueuePair<$state> {

@@ -1,4 +1,4 @@
-//! The functions of librdmacm, and where they come from.
+//! The functions of librdmacm, and their source.
 
 #[cfg(feature = "software")]
 mod linked;
@@ -13,15 +13,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 use transom_abi::*;
 
-/// The name under which the dynamic loader finds a librdmacm.
+/// The name by which the dynamic loader finds a librdmacm.
 const NAME: &str = "librdmacm.so.1";
 
-/// Where a provider has the functions of librdmacm from.
+/// A provider's source for the functions of librdmacm.
 pub(crate) enum ConnectionLibrary {
-    /// Linked in, over the verbs that are.
+    /// Linked in, over the linked verbs.
     #[cfg(feature = "software")]
     Linked(ConnectionCalls),
-    /// A library, loaded when it is first needed: a system without one has verbs all the same.
+    /// A library, loaded at the first use: a system without one still has verbs.
     Loaded { path: String, calls: OnceLock<Result<ConnectionCalls>> },
 }
 
@@ -31,11 +31,11 @@ impl ConnectionLibrary {
         Self::Linked(ConnectionCalls::software())
     }
 
-    /// That which goes with a libibverbs at this path.
+    /// The library that belongs to a libibverbs at this path.
     pub(crate) fn beside(libibverbs: &Path) -> Self {
         let name = libibverbs.file_name().unwrap_or_default().to_string_lossy();
         let neighbour = libibverbs.with_file_name(name.replace("libibverbs", "librdmacm"));
-        // A name alone is one for the dynamic loader, and no file of this directory.
+        // A bare name is for the dynamic loader. It is not a file of this directory.
         let is_path = libibverbs.components().count() > 1;
         let path = if is_path && neighbour != libibverbs && neighbour.exists() {
             neighbour.to_string_lossy().into_owned()
@@ -57,13 +57,15 @@ impl ConnectionLibrary {
 }
 
 fn load(path: &str) -> Result<ConnectionCalls> {
-    // SAFETY: by its usual name the loader finds a librdmacm, or what who runs the program has put in
-    // its place, as with every dynamic linking; for one at a path who opened the provider vouches.
+    // SAFETY: by its usual name the loader finds a librdmacm, or the library that the user who runs the
+    // program has put in its
+    // place, as with all dynamic linking. For a library at a path, the caller that opened the provider
+    // vouches.
     let library =
         unsafe { Library::new(path) }.map_err(|error| unusable("librdmacm", path, &error))?;
     // SAFETY: it is a librdmacm.
     let calls = unsafe { ConnectionCalls::load(&library, path) }?;
-    // It keeps pointers to its code, so it stays.
+    // It keeps pointers to its code, so it must stay loaded.
     std::mem::forget(library);
     Ok(calls)
 }
@@ -83,7 +85,7 @@ functions! {
     fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
     fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
     fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
-    // A thread may be cancelled where these wait for an event; with a channel they do not.
+    // A thread may be cancelled while these wait for an event. With a channel they do not wait.
     extern "C-unwind" fn rdma_resolve_addr(
         id: *mut rdma_cm_id,
         src_addr: *mut sockaddr,

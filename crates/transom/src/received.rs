@@ -1,4 +1,4 @@
-//! Datagrams that are received.
+//! Received datagrams.
 
 use crate::copy::check_range;
 use crate::error::non_null;
@@ -12,10 +12,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use transom_abi::*;
 
-/// The bytes of the global routing header before the payload (rule UD-01).
+/// The length of the global routing header before the payload, in bytes (rule UD-01).
 const HEADER: usize = 40;
 
-/// A receive of a datagram that was posted; a [`Posted`] that gives the datagram.
+/// A posted receive of a datagram: a [`Posted`] that returns the datagram.
 #[must_use = "the datagram is lost unless you wait for it"]
 pub struct Receiving {
     posted: Posted,
@@ -42,7 +42,7 @@ impl Receiving {
         Ok(self.received(completion))
     }
 
-    /// Waits for the datagram for some time. `None` when the time is up; then wait again.
+    /// Waits for the datagram, up to a timeout. `None` when the time is up; you may wait again.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -80,7 +80,7 @@ impl fmt::Debug for Receiving {
     }
 }
 
-/// A datagram that was received, and the buffer it is in.
+/// A received datagram, with its buffer.
 #[derive(Clone, Debug)]
 pub struct ReceivedDatagram {
     completion: Completion,
@@ -88,12 +88,12 @@ pub struct ReceivedDatagram {
 }
 
 impl ReceivedDatagram {
-    /// How the receive ended. Its length counts the header.
+    /// The completion of the receive. Its length counts the header.
     pub fn completion(&self) -> &Completion {
         &self.completion
     }
 
-    /// The payload bytes it has.
+    /// The length of the payload in bytes.
     pub fn len(&self) -> usize {
         self.payload().len()
     }
@@ -103,7 +103,7 @@ impl ReceivedDatagram {
         self.len() == 0
     }
 
-    /// Where the payload is: behind the header.
+    /// The part of the buffer with the payload: behind the header.
     pub fn payload(&self) -> Slice {
         let end = self.completion.length().clamp(HEADER, self.buffer.len());
         self.buffer.slice(HEADER..end).expect("a buffer with room for the header was posted")
@@ -117,25 +117,28 @@ impl ReceivedDatagram {
         bytes
     }
 
-    /// The global routing header, if the datagram came with one. With IPv4 its last 20 bytes are the
-    /// IP header (rule UD-02).
+    /// The global routing header, if the datagram came with one. With IPv4, the IP header is its last 20
+    /// bytes (rule
+    /// UD-02).
     pub fn header(&self) -> Option<[u8; HEADER]> {
         let mut header = [0; HEADER];
         self.buffer.read_at(0, &mut header).expect("the buffer begins with the header");
         self.source().has_header.then_some(header)
     }
 
-    /// Who sent it.
+    /// The sender.
     pub fn source(&self) -> Source {
         self.completion.source().expect("a receive of a datagram completes with its source")
     }
 
-    /// Where to answer it from this queue pair; see `ibv_create_ah_from_wc(3)`. The sender's key is
-    /// not in the datagram; mostly all who talk with each other use the same.
+    /// The sender as a destination for answers from this queue pair; see `ibv_create_ah_from_wc(3)`. The
+    /// datagram does not
+    /// carry the sender's key. Usually all peers use the same key.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the header was overwritten meanwhile, ENOMEM
-    /// if the device has no more address handles.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the header was overwritten meanwhile, ENOMEM if the
+    /// device has no
+    /// more address handles.
     pub fn sender(&self, queue_pair: &QueuePair<Datagram>, qkey: u32) -> Result<Destination> {
         let source = self.source();
         let mut wc = ibv_wc {
@@ -146,7 +149,7 @@ impl ReceivedDatagram {
             dlid_path_bits: source.path_bits,
             ..ibv_wc::default()
         };
-        // SAFETY: the header is 40 bytes that mean something whatever they are.
+        // SAFETY: the header is 40 bytes, and any bytes are valid.
         let mut grh: ibv_grh = unsafe {
             std::mem::transmute::<[u8; HEADER], ibv_grh>(self.header().unwrap_or([0; HEADER]))
         };
@@ -165,7 +168,7 @@ impl ReceivedDatagram {
         Ok(Destination { address, queue_pair: source.queue_pair, qkey })
     }
 
-    /// The buffer, to be posted again.
+    /// The buffer, so that you can post it again.
     pub fn into_buffer(self) -> Slice {
         self.buffer
     }

@@ -14,34 +14,37 @@ use std::sync::Arc;
 use transom_abi::*;
 
 bitflags::bitflags! {
-    /// What a memory region may be used for; see `ibv_reg_mr(3)` and rules MR-01 to MR-07.
+    /// The uses of a memory region; see `ibv_reg_mr(3)` and rules MR-01 to MR-07.
     ///
-    /// This side may always read it. What else is allowed to this side, to the peer with the
-    /// region's own key, and to windows:
+    /// This side may always read it. The flags allow more: to this side, to the peer with the region's own
+    /// key, and to
+    /// windows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Access: u32 {
-        /// This side's device may write it: for receives, and for what reads and atomics bring.
+        /// This side's device may write it: for receives, and for the results of reads and atomics.
         const LOCAL_WRITE = IBV_ACCESS_LOCAL_WRITE;
-        /// The peer may write it; needs `LOCAL_WRITE`.
+        /// The peer may write it. Needs `LOCAL_WRITE`.
         const REMOTE_WRITE = IBV_ACCESS_REMOTE_WRITE;
         /// The peer may read it.
         const REMOTE_READ = IBV_ACCESS_REMOTE_READ;
-        /// The peer may do atomic operations on it; needs `LOCAL_WRITE`.
+        /// The peer may do atomic operations on it. Needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = IBV_ACCESS_REMOTE_ATOMIC;
-        /// Windows may be bound to it. Those that grant writing or atomics need `LOCAL_WRITE`
-        /// too, but none of the `REMOTE` ones.
+        /// You may bind windows to it. Windows that grant writes or atomics also need `LOCAL_WRITE`, but none
+        /// of the `REMOTE`
+        /// flags.
         const MW_BIND = IBV_ACCESS_MW_BIND;
     }
 }
 
 /// A memory region that owns its buffer; see `ibv_reg_mr(3)`.
 ///
-/// The device, and through it the peer, may write the buffer as long as it is registered. So its
-/// bytes are copied in and out, and there is no way to a reference before
-/// [`deregister`](Self::deregister) gives the buffer back.
+/// While the buffer is registered, the device may write it, and through the device the peer. So you copy
+/// bytes in and
+/// out, and get no reference before [`deregister`](Self::deregister) gives the buffer back.
 ///
-/// Clones refer to the same region. Slices, bound windows and outstanding requests hold it too; it
-/// is deregistered when the last of them is gone.
+/// Clones refer to the same region. Slices, bound windows and outstanding requests hold it too. It is
+/// deregistered
+/// when the last of them is gone.
 ///
 /// ```
 /// use transom::{Access, MemoryRegion, ProtectionDomain, Provider};
@@ -63,16 +66,17 @@ impl<B: Buffer> MemoryRegion<B> {
     ///
     /// # Errors
     /// Gives the buffer back with [`Error::Verb`]: EINVAL if the peer may write or do atomics but
-    /// `LOCAL_WRITE` is missing (rules MR-04, MR-05), ENOMEM if there are too many regions or too
-    /// much memory is locked.
+    /// `LOCAL_WRITE` is missing
+    /// (rules MR-04, MR-05), ENOMEM if there are too many regions or too much locked memory.
     pub fn register(pd: &ProtectionDomain, buffer: B, access: Access) -> Result<Self, Refused<B>> {
-        // The buffer stays in this box until it is deregistered, so that the pointer taken from
-        // it keeps its right to the bytes.
+        // The buffer stays in this box until it is deregistered. So the pointer taken from it keeps its right
+        // to the bytes.
         let mut buffer = Box::new(UnsafeCell::new(buffer));
         let length = buffer.get_mut().len();
         let address = match length {
-            // An empty buffer may be nowhere, where a driver that pins its page finds none. The
-            // buffer's owner is somewhere, and nobody touches it by a region without bytes.
+            // The pointer of an empty buffer may point to no page, and a driver that pins its page would
+            // fail. The box has a
+            // page, and nobody touches it through a region without bytes.
             0 => buffer.get().cast(),
             _ => buffer.get_mut().as_mut_ptr(),
         };
@@ -94,17 +98,17 @@ impl<B: Buffer> MemoryRegion<B> {
         Ok(Self { registration: Arc::new(registration) })
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.registration.extent.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies bytes out, from `offset` on. Each aligned word of 8 bytes is read whole.
+    /// Copies bytes out, from `offset` on. Each aligned 8-byte word is read whole.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they are not all within the region.
@@ -112,7 +116,7 @@ impl<B: Buffer> MemoryRegion<B> {
         self.registration.extent.read_at(offset, bytes)
     }
 
-    /// Copies bytes in, from `offset` on. Each aligned word of 8 bytes is written whole.
+    /// Copies bytes in, from `offset` on. Each aligned 8-byte word is written whole.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they do not all fit into the region.
@@ -141,9 +145,9 @@ impl<B: Buffer> MemoryRegion<B> {
         Slice { address, length: self.len(), region: self.registration.clone() }
     }
 
-    /// What the peer may do with the region's own key, without any window.
+    /// The rights of a peer that has the region's own key, without any window.
     ///
-    /// Such a grant ends only with the region; a [`Window`](crate::Window) can be revoked.
+    /// Such a grant ends only with the region. To revoke a grant earlier, use a [`Window`](crate::Window).
     pub fn grant(&self) -> Grant {
         let rights = Rights::from_access_flags(self.registration.access.bits());
         let addr = self.registration.extent.as_ptr().addr() as u64;
@@ -152,8 +156,9 @@ impl<B: Buffer> MemoryRegion<B> {
         Grant { addr, rkey, length: self.len() as u64, rights }
     }
 
-    /// Deregisters the region and gives its buffer back; see `ibv_dereg_mr(3)`. From then on no
-    /// peer and no device touches it (rules DR-01, DR-15).
+    /// Deregisters the region and gives its buffer back; see `ibv_dereg_mr(3)`. Afterwards no peer and no
+    /// device touches
+    /// it (rules DR-01, DR-15).
     ///
     /// # Errors
     /// Gives the region back with [`Error::InUse`] while a clone, a slice, a bound window or an
@@ -193,7 +198,7 @@ impl<B: Buffer> fmt::Debug for MemoryRegion<B> {
     }
 }
 
-/// A part of a memory region. It holds the region, as do the requests it is posted with.
+/// A part of a memory region. It holds the region, and so does each request that is posted with it.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -217,12 +222,12 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// How many bytes it has.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -256,7 +261,7 @@ impl Slice {
         self.region.extent().write_at(at, bytes)
     }
 
-    /// Where in the region some bytes of the slice are.
+    /// The offset in the region of these bytes of the slice.
     fn offset(&self, offset: usize, length: usize) -> Result<usize> {
         let range = offset as u64..(offset as u64).saturating_add(length as u64);
         check_range("the slice", range, self.length as u64)?;
@@ -270,7 +275,7 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// A registered region, whatever its buffer is.
+/// A registered region with any buffer.
 pub(crate) trait Registered: Held {
     /// The region, valid as long as this is held.
     fn mr(&self) -> *mut ibv_mr;
@@ -284,20 +289,21 @@ struct Registration<B> {
     mr: *mut ibv_mr,
     extent: Extent,
     access: Access,
-    /// Empty once it is deregistered. Nothing touches the buffer before.
+    /// `None` once it is deregistered. Nothing touches the buffer before.
     buffer: Option<Box<UnsafeCell<B>>>,
     domain: Arc<AllocatedDomain>,
 }
 
 // SAFETY: libibverbs is thread-safe, and a `Buffer` is `Send`.
 unsafe impl<B: Buffer> Send for Registration<B> {}
-// SAFETY: as for `Send`; shared, only the extent is used, never the buffer itself.
+// SAFETY: as for `Send`. Threads share only the extent, never the buffer itself.
 unsafe impl<B: Buffer> Sync for Registration<B> {}
 
 impl<B> Registration<B> {
     fn deregister(&mut self) -> Result<Box<UnsafeCell<B>>> {
-        // SAFETY: the region is registered, since the buffer is still here, and `self` is borrowed
-        // alone, so nobody else uses it.
+        // SAFETY: the region is registered, because the buffer is still here. `self` is borrowed mutably, so
+        // nobody else uses
+        // it.
         let result = unsafe { (self.domain.device.provider.verbs.ibv_dereg_mr)(self.mr) };
         let subject = format_args!("deregistering {} bytes", self.extent.len());
         check("ibv_dereg_mr", subject, result)?;

@@ -10,10 +10,11 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use transom_abi::*;
 
-/// What a send or a write takes its bytes from.
+/// The source of a send's or a write's bytes.
 ///
-/// Slices of regions are read when the request is carried out. Plain bytes are copied while it is
-/// posted (inline); they may not be longer than the queue pair's inline size.
+/// The device reads slices of regions when it carries out the request. Plain bytes are copied while you post
+/// (inline).
+/// They may not be longer than the queue pair's inline size.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// Slices of memory regions, one after the other.
@@ -57,8 +58,9 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
 
 /// A request for the send queue; see `ibv_post_send(3)`.
 ///
-/// The methods of [`QueuePair`](crate::QueuePair) make and post one; make it yourself to fence it,
-/// and give it to [`QueuePair::post`](crate::QueuePair::post).
+/// The methods of [`QueuePair`](crate::QueuePair) make and post one. Make it yourself to fence it, and give
+/// it to
+/// [`QueuePair::post`](crate::QueuePair::post).
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -74,7 +76,7 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
 /// # let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
 /// # let region = MemoryRegion::register(&pd, vec![0; 4], access)?;
 /// # let grant = region.grant();
-/// // Written only once the read before has brought its bytes.
+/// // The fence makes the write wait until the read has brought its bytes.
 /// let here = [local.all()];
 /// let read = a.post(Request::read(&here, grant))?;
 /// let written = a.post(Request::write(b"next", grant).fence())?;
@@ -87,16 +89,16 @@ pub struct Request<'a> {
     pub(crate) operation: Operation,
     pub(crate) payload: Payload<'a>,
     remote: Option<RemoteSlice>,
-    /// What the verbs call the operation, and what it needs beside.
+    /// The verbs' form of the operation, with its other arguments.
     pub(crate) wr: ibv_send_wr,
 }
 
-// SAFETY: the pointers in `wr` are null until it is posted, which takes the request.
+// SAFETY: the pointers in `wr` are null until `post`, which takes the request.
 unsafe impl Send for Request<'_> {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Request<'_> {}
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Toward {
     /// To the peer the queue pair is connected to.
@@ -120,8 +122,8 @@ impl<'a> Request<'a> {
         request
     }
 
-    /// Sends a message and, before the peer sees it, invalidates a type 2 window of the peer
-    /// (rules INV-30 to INV-48).
+    /// Sends a message. Before the peer sees it, the send invalidates a type 2 window of the peer (rules
+    /// INV-30 to INV-48).
     pub fn send_invalidate(payload: impl Into<Payload<'a>>, rkey: u32) -> Self {
         let mut request = Self::new(Operation::Send, IBV_WR_SEND_WITH_INV, payload.into(), None);
         request.wr.imm.invalidate_rkey = rkey;
@@ -133,8 +135,8 @@ impl<'a> Request<'a> {
         Self::new(Operation::Write, IBV_WR_RDMA_WRITE, payload.into(), Some(remote.into()))
     }
 
-    /// Writes to the start of the peer's slice, then consumes a receive of the peer, which gets
-    /// the immediate data.
+    /// Writes to the start of the peer's slice, then consumes a receive of the peer. That receive gets the
+    /// immediate data.
     pub fn write_immediate(
         payload: impl Into<Payload<'a>>,
         remote: impl Into<RemoteSlice>,
@@ -152,8 +154,9 @@ impl<'a> Request<'a> {
         Self::new(Operation::Read, IBV_WR_RDMA_READ, payload, Some(remote.into()))
     }
 
-    /// Replaces the peer's 8-byte word at the start of its slice by `swap` if it equals `compare`.
-    /// What it was before comes into the local slice of 8 bytes, in this machine's byte order.
+    /// Replaces the peer's 8-byte word at the start of its slice by `swap` if it equals `compare`. The local
+    /// slice of 8
+    /// bytes gets the old value, in this machine's byte order.
     pub fn compare_swap(
         local: &'a Slice,
         remote: impl Into<RemoteSlice>,
@@ -164,25 +167,25 @@ impl<'a> Request<'a> {
         Self::atomic(Operation::CompareSwap, opcode, local, remote.into(), compare, swap)
     }
 
-    /// Adds to the peer's 8-byte word at the start of its slice, wrapping around. What it was
-    /// before comes into the local slice of 8 bytes, in this machine's byte order.
+    /// Adds to the peer's 8-byte word at the start of its slice, wrapping around. The local slice of 8 bytes
+    /// gets the old
+    /// value, in this machine's byte order.
     pub fn fetch_add(local: &'a Slice, remote: impl Into<RemoteSlice>, add: u64) -> Self {
         let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
         Self::atomic(Operation::FetchAdd, opcode, local, remote.into(), add, 0)
     }
 
-    /// Writes eight bytes to the start of the peer's slice, which must be aligned to eight: whoever
-    /// reads them there sees all of them or none. They are copied while posting. The grant must
-    /// have the right to write.
+    /// Writes 8 bytes to the start of the peer's slice, which must be aligned to 8 bytes. A reader there sees
+    /// all of them
+    /// or none. The bytes are copied while you post. The grant must have the right to write.
     ///
-    /// Only newer devices have it, and only on a reliable connection.
+    /// Only newer devices support it, and only on a reliable connection.
     pub fn atomic_write(word: &'a [u8; 8], remote: impl Into<RemoteSlice>) -> Self {
         let opcode = IBV_WR_ATOMIC_WRITE;
         Self::new(Operation::AtomicWrite, opcode, word.into(), Some(remote.into()))
     }
 
-    /// Lets the request start only when all earlier reads and atomics of its queue pair are done
-    /// (rule ORD-10).
+    /// Delays the request until all earlier reads and atomics of its queue pair are done (rule ORD-10).
     pub fn fence(mut self) -> Self {
         self.wr.send_flags |= IBV_SEND_FENCE;
         self
@@ -216,7 +219,8 @@ impl<'a> Request<'a> {
         request
     }
 
-    /// Whether its lengths agree, and its slices and its destination are of the queue pair's context.
+    /// Checks that its lengths agree, and that its slices and its destination belong to the queue pair's
+    /// context.
     pub(crate) fn check(&self, queue_pair: &CreatedQueuePair, toward: &Toward) -> Result<()> {
         if let Toward::Datagram(to) = toward
             && !Arc::ptr_eq(to.address.device(), queue_pair.device())
@@ -235,7 +239,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// What it keeps alive.
+    /// The objects that it keeps alive.
     pub(crate) fn keep(&self, toward: &Toward) -> Keep {
         let address = match toward {
             Toward::Datagram(to) => Some(to.address.held()),
@@ -273,8 +277,8 @@ impl<'a> Request<'a> {
             Payload::Slices(slices) => {
                 with_sges(slices, |sg_list, num_sge| {
                     (self.wr.sg_list, self.wr.num_sge) = (sg_list, num_sge);
-                    // SAFETY: the entries are slices of registered regions, which `keep` holds, as
-                    // it does an address handle.
+                    // SAFETY: the entries are slices of registered regions. `keep` holds the regions and the
+                    // address handle.
                     unsafe { post_send(queue_pair, self.operation, self.wr, keep) }
                 })
             }
@@ -283,8 +287,8 @@ impl<'a> Request<'a> {
                 let mut sge = ibv_sge { addr: bytes.as_ptr().addr() as u64, length, lkey: 0 };
                 (self.wr.sg_list, self.wr.num_sge) = (&raw mut sge, c_int::from(length > 0));
                 self.wr.send_flags |= IBV_SEND_INLINE;
-                // SAFETY: the bytes are readable while posting, and not needed afterwards; an address
-                // handle is held by `keep`.
+                // SAFETY: the bytes are readable while posting, and not needed afterwards. `keep` holds an
+                // address handle.
                 unsafe { post_send(queue_pair, self.operation, self.wr, keep) }
             }
         }

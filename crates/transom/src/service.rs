@@ -1,4 +1,4 @@
-//! Datagram queue pairs found by address (SIDR).
+//! Datagram queue pairs that peers find by address (SIDR).
 
 use crate::cm::{Channel, Event, Id, Offer};
 use crate::connecting::{Connector, found, marked, no_connection, not_failed};
@@ -16,25 +16,26 @@ use std::sync::Arc;
 use std::time::Instant;
 use transom_abi::*;
 
-/// The bytes that the question for a service carries for programs.
+/// The room for a program's bytes in the request for a service.
 const QUESTION: usize = 180;
 
-/// A queue pair for datagrams that was found by its address; from [`Connector::find_datagrams`].
+/// A queue pair for datagrams, found by its address. From [`Connector::find_datagrams`].
 #[derive(Clone, Debug)]
 pub struct DatagramService {
-    /// Where datagrams to it go.
+    /// The destination for datagrams to it.
     pub destination: Destination,
-    /// What its program sent along.
+    /// The private data of its program.
     pub private_data: PrivateData,
 }
 
 impl Destination {
-    /// The key of queue pairs that are found by address: the connection manager has this one for all.
+    /// The key of all queue pairs that are found by address. The connection manager uses this one for all.
     pub const SERVICE_QKEY: u32 = RDMA_UDP_QKEY;
 }
 
-/// Datagrams have no connection: who asks for the address of a service is told where its datagrams go,
-/// and that is all.
+/// Datagrams have no connection. A peer that asks for the address of a service gets a destination for its
+/// datagrams,
+/// and nothing more.
 ///
 /// ```
 /// use std::thread;
@@ -64,8 +65,9 @@ impl Destination {
 /// # Ok::<(), transom::Error>(())
 /// ```
 impl Listener<Datagram> {
-    /// Listens on an address for who looks for a queue pair for datagrams. The ports are others than those
-    /// of connections, which have nothing to do with UDP's either.
+    /// Listens on an address for peers that look for a queue pair for datagrams. Its ports are separate from
+    /// the ports of
+    /// connections, and from UDP ports.
     ///
     /// # Errors
     /// As [`Listener::bind`].
@@ -75,13 +77,15 @@ impl Listener<Datagram> {
 }
 
 impl ConnectionRequest<Datagram> {
-    /// Tells the peer this queue pair, and up to 134 bytes for its program
-    /// ([why not more](PrivateData)). The queue pair's key must be [`Destination::SERVICE_QKEY`].
+    /// Sends this queue pair to the peer, with up to 134 bytes for its program ([why not more](PrivateData)).
+    /// The queue
+    /// pair's key must be [`Destination::SERVICE_QKEY`].
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::ServiceQkey`] if the queue pair has another key;
-    /// [`Error::Connection`] if it is of another device or port; [`Error::Verb`] if the peer was told
-    /// something already, or the device refuses.
+    /// [`Error::Connection`] if it belongs to another device or port; [`Error::Verb`] if the peer already has
+    /// an answer, or
+    /// the device refuses.
     pub fn accept(self, queue_pair: &QueuePair<Datagram>, private_data: &[u8]) -> Result<()> {
         let private_data = &marked(private_data, ANSWER)?;
         let (created, (id, peer)) = (&queue_pair.inner, self.asked());
@@ -95,9 +99,9 @@ impl ConnectionRequest<Datagram> {
 }
 
 impl Connector {
-    /// Begins to look for the queue pair for datagrams that somebody [listens](Listener::datagrams) with
-    /// on the address, to be reached from this domain's queue pairs. The private data may be up to 178
-    /// bytes.
+    /// Begins to look for the datagram queue pair of a [listener](Listener::datagrams) on the address. Queue
+    /// pairs of this
+    /// domain can then reach it. The private data may be up to 178 bytes.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -114,18 +118,18 @@ impl Connector {
     }
 }
 
-/// A service that is asked for.
+/// A service that was asked for.
 struct Asking {
     id: Id,
     domain: Arc<AllocatedDomain>,
     peer: SocketAddr,
-    /// When the peer was asked.
+    /// The time when the peer was asked.
     since: Instant,
     private_data: Vec<u8>,
 }
 
 impl Asking {
-    /// Takes what has happened into account: the service, if that is it.
+    /// Handles an event. Returns the service if this event brings it.
     fn advance(&mut self, event: Event) -> Result<Option<DatagramService>> {
         match (event.kind, event.datagrams) {
             (RDMA_CM_EVENT_ADDR_RESOLVED, _) => {
@@ -169,10 +173,10 @@ impl Asking {
     }
 }
 
-/// A service that is looked for, until it is found, or is not.
+/// The search for a service, until it ends.
 struct Finding {
     asking: Option<Asking>,
-    /// As a connection has it that is on its way.
+    /// Kept apart from `asking`, as for a connection that is being made.
     channel: Arc<Channel>,
 }
 

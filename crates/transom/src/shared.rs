@@ -14,17 +14,17 @@ use std::fmt;
 use std::sync::Arc;
 use transom_abi::*;
 
-/// The queue itself; its queue pairs and the tickets of its receives hold it.
+/// The queue itself. Its queue pairs and the tickets of its receives hold it.
 pub(crate) struct CreatedShared {
     pub(crate) srq: *mut ibv_srq,
-    /// Where all its receives complete.
+    /// The completion queue of all its receives.
     pub(crate) completions: Arc<CreatedQueue>,
     poster: Poster,
     domain: Arc<AllocatedDomain>,
     xrc_domain: Option<Arc<OpenedXrcDomain>>,
 }
 
-// SAFETY: libibverbs is thread-safe; a queue may be used and destroyed by any thread.
+// SAFETY: libibverbs is thread-safe. Any thread may use and destroy a queue.
 unsafe impl Send for CreatedShared {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CreatedShared {}
@@ -77,15 +77,16 @@ impl Drop for CreatedShared {
     fn drop(&mut self) {
         // SAFETY: nobody else has the queue.
         if unsafe { (self.device().provider.verbs.ibv_destroy_srq)(self.srq) } != 0 {
-            // The queue stays, so what it uses must stay.
+            // The queue stays, so the objects it uses must stay.
             let (domain, xrc_domain) = (self.domain.clone(), self.xrc_domain.clone());
             std::mem::forget((self.completions.clone(), domain, xrc_domain));
             return;
         }
-        // What has completed takes room in the completion queue until it is polled; nothing is added
-        // from now on. If polling fails, whoever polls next sees it.
+        // Its completions take room in the completion queue until they are polled. No more are added from now
+        // on. If polling
+        // fails, the next poll reports it.
         let _ = self.completions.poll();
-        // What the other receives hold is released when nothing uses it any more.
+        // Nothing uses the objects of its other receives any more, so release them.
         let abandoned = self.completions.lock().outstanding.abandon(self.poster);
         outlive(|| drop(abandoned));
     }

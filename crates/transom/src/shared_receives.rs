@@ -17,17 +17,21 @@ use transom_abi::*;
 
 /// A shared receive queue: receives for many queue pairs; see `ibv_create_srq(3)`.
 ///
-/// Each message that comes to one of its queue pairs takes the oldest receive (rule SQ-07). All
-/// receives complete into one completion queue, that of the shared receive queue, whichever queue
-/// pair takes them; so their tickets work like others, and the completion tells which queue pair it
-/// was. A receive keeps its memory until it completes or the shared receive queue is destroyed. One
-/// that a queue pair is using when it goes completes as flushed.
+/// Each message that comes to one of its queue pairs takes the oldest receive (rule SQ-07). All receives
+/// complete into
+/// the completion queue of the shared receive queue, whichever queue pair takes them. So their tickets work
+/// like others,
+/// and the completion names the queue pair. A receive keeps its memory until it completes or the shared
+/// receive queue
+/// is destroyed. If a queue pair is destroyed while it uses a receive, the receive completes as flushed.
 ///
-/// Receives of datagrams have a header before their payload, so queue pairs for datagrams share
-/// queues of their own: `SharedReceiveQueue<Datagram>`.
+/// Receives of datagrams have a header before their payload. So queue pairs for datagrams share queues of
+/// their own:
+/// `SharedReceiveQueue<Datagram>`.
 ///
-/// Clones refer to the same queue. It is destroyed when the last of them, its last queue pair and
-/// the last ticket of its receives are gone.
+/// Clones refer to the same queue. It is destroyed when the last clone, its last queue pair and the last
+/// ticket of its
+/// receives are gone.
 ///
 /// ```
 /// use transom::{
@@ -59,12 +63,11 @@ pub struct SharedReceiveQueue<S: Sharing = Connected> {
 }
 
 impl SharedReceiveQueue<Connected> {
-    /// Creates a queue for at least `receives` receives of `slices` slices each, for queue pairs
-    /// with a reliable connection.
+    /// Creates a queue for at least `receives` receives of `slices` slices each, for reliable connections.
     ///
     /// # Errors
-    /// [`Error::Verb`]: EINVAL if the device has no queues of that size, ENOMEM if it has no more of
-    /// them. [`Error::OtherContext`] if the completion queue is of another opened device.
+    /// [`Error::Verb`]: EINVAL if the device has no queues of that size, ENOMEM if it has no more queues.
+    /// [`Error::OtherContext`] if the completion queue belongs to another opened device.
     pub fn new(
         pd: &ProtectionDomain,
         completions: &CompletionQueue,
@@ -76,7 +79,7 @@ impl SharedReceiveQueue<Connected> {
 }
 
 impl SharedReceiveQueue<Datagram> {
-    /// Creates a queue for at least `receives` receives, for queue pairs that take datagrams.
+    /// Creates a queue for at least `receives` receives, for queue pairs that receive datagrams.
     ///
     /// # Errors
     /// As [`new`](SharedReceiveQueue::new).
@@ -92,9 +95,9 @@ impl SharedReceiveQueue<Datagram> {
     /// [`QueuePair::receive`](crate::QueuePair::<Datagram>::receive).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the slice has no room for the header; [`Error::Verb`], ENOMEM if
-    /// the queue is full; [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if the slice is of another
-    /// opened device.
+    /// [`Error::OutOfRange`] if the slice has no room for the header; [`Error::Verb`], ENOMEM if the queue is
+    /// full;
+    /// [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if the slice belongs to another opened device.
     pub fn receive(&self, buffer: &Slice) -> Result<Receiving> {
         Receiving::post(buffer, |local| {
             post_shared_receive(&self.inner, Operation::ReceiveDatagram, local)
@@ -103,9 +106,11 @@ impl SharedReceiveQueue<Datagram> {
 }
 
 impl SharedReceiveQueue<XrcTarget> {
-    /// Creates a queue for at least `receives` receives of `slices` slices each, for messages of
-    /// extended reliable connections; see `ibv_create_srq_ex(3)`. They reach it through every
-    /// [`XrcTarget`] of the domain that name its [`number`](Self::number).
+    /// Creates a queue for at least `receives` receives of `slices` slices each, for messages of extended
+    /// reliable
+    /// connections; see `ibv_create_srq_ex(3)`. A message reaches it through any [`XrcTarget`] of the domain,
+    /// if it names
+    /// this queue's [`number`](Self::number).
     ///
     /// # Errors
     /// As [`new`](SharedReceiveQueue::new); [`Error::Verb`], EOPNOTSUPP if the device has no XRC.
@@ -119,7 +124,7 @@ impl SharedReceiveQueue<XrcTarget> {
         Self::create(pd, completions, Some(&domain.inner), receives, slices)
     }
 
-    /// The number by which messages name it; see `ibv_get_srq_num(3)`.
+    /// The number that messages name it by; see `ibv_get_srq_num(3)`.
     ///
     /// # Errors
     /// [`Error::Verb`] if the device does not answer.
@@ -135,19 +140,18 @@ impl SharedReceiveQueue<XrcTarget> {
     }
 }
 
-/// A shared receive queue whose receives are of messages from one peer each.
+/// A shared receive queue for messages of connected peers.
 pub trait SharingMessages: Sharing {}
 
 impl SharingMessages for Connected {}
 impl SharingMessages for XrcTarget {}
 
 impl<S: SharingMessages> SharedReceiveQueue<S> {
-    /// Posts a receive: one of the next messages goes into these slices; see
-    /// `ibv_post_srq_recv(3)`.
+    /// Posts a receive. One of the next messages goes into these slices; see `ibv_post_srq_recv(3)`.
     ///
     /// # Errors
     /// [`Error::Verb`]: ENOMEM if the queue is full, EINVAL if there are too many slices;
-    /// [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if a slice is of another opened device.
+    /// [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if a slice belongs to another opened device.
     pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
         post_shared_receive(&self.inner, Operation::Receive, local)
     }
@@ -194,7 +198,7 @@ impl<S: Sharing> SharedReceiveQueue<S> {
                     cq: completions.cq,
                     ..ibv_srq_init_attr_ex::default()
                 };
-                // SAFETY: the context is open; the domains and the queue exist and are of it.
+                // SAFETY: the context is open. The domains and the queue exist and belong to it.
                 let srq = unsafe { create_srq_ex(domain.device.context, &raw mut attributes) };
                 non_null("ibv_create_srq_ex", subject, srq)?
             }
@@ -205,7 +209,7 @@ impl<S: Sharing> SharedReceiveQueue<S> {
         Ok(Self { inner: Arc::new(created), receivers: PhantomData })
     }
 
-    /// How many receives it can hold; see `ibv_query_srq(3)`.
+    /// The number of receives it can hold; see `ibv_query_srq(3)`.
     ///
     /// # Errors
     /// [`Error::Verb`] if the device does not answer.
@@ -213,28 +217,29 @@ impl<S: Sharing> SharedReceiveQueue<S> {
         Ok(self.inner.query()?.max_wr)
     }
 
-    /// Changes how many receives it can hold, at least; see `ibv_modify_srq(3)`.
+    /// Changes the number of receives it can hold, to at least this many; see `ibv_modify_srq(3)`.
     ///
     /// # Errors
-    /// [`Error::Verb`]: EINVAL if more are posted, if the limit is higher, or if the device has no
-    /// queues of that size or cannot resize them (rule SQ-05).
+    /// [`Error::Verb`]: EINVAL if more are posted, if the limit is higher, if the device has no queues of
+    /// that size, or if
+    /// it cannot resize them (rule SQ-05).
     pub fn resize(&self, receives: u32) -> Result<()> {
         let attributes = ibv_srq_attr { max_wr: receives, ..ibv_srq_attr::default() };
         self.inner.modify(attributes, IBV_SRQ_MAX_WR)
     }
 
-    /// Arms the limit: when fewer receives than `limit` are left, or if they are already, a
-    /// [`ReceivesRunLow`](crate::AsyncEventKind::ReceivesRunLow) event comes, once (rules SQ-01 to
-    /// SQ-03). 0 disarms it.
+    /// Arms the limit. When fewer than `limit` receives are left, now or later, a
+    /// [`ReceivesRunLow`](crate::AsyncEventKind::ReceivesRunLow) event comes, once (rules SQ-01 to SQ-03). 0
+    /// disarms it.
     ///
     /// # Errors
-    /// [`Error::Verb`], EINVAL if the queue cannot hold so many (rule SQ-04).
+    /// [`Error::Verb`], EINVAL if the queue cannot hold that many (rule SQ-04).
     pub fn arm_limit(&self, limit: u32) -> Result<()> {
         let attributes = ibv_srq_attr { srq_limit: limit, ..ibv_srq_attr::default() };
         self.inner.modify(attributes, IBV_SRQ_LIMIT)
     }
 
-    /// The limit that is armed; 0 if none is, or if it was reached.
+    /// The armed limit. 0 if none is armed, or if it was reached.
     ///
     /// # Errors
     /// [`Error::Verb`] if the device does not answer.
@@ -242,7 +247,7 @@ impl<S: Sharing> SharedReceiveQueue<S> {
         Ok(self.inner.query()?.srq_limit)
     }
 
-    /// How events name it:
+    /// The handle that events name it by:
     /// [`AsyncEvent::shared_receive_queue`](crate::AsyncEvent::shared_receive_queue).
     pub fn handle(&self) -> u32 {
         // SAFETY: the queue exists.

@@ -1,4 +1,4 @@
-//! What kinds of queue pair there are, and which way each has gone.
+//! The kinds and states of queue pairs.
 
 use std::fmt::Debug;
 
@@ -23,13 +23,14 @@ pub enum XrcInitialized {}
 #[derive(Clone, Copy, Debug)]
 pub enum XrcInitiator {}
 
-/// The state of the receiving end of an extended reliable connection (XRC). What it receives goes
-/// to the shared receive queues of its domain, which no program has to look at through it.
+/// The state of the receiving end of an extended reliable connection (XRC). Its messages go to the shared
+/// receive
+/// queues of its domain, so no program receives through the queue pair itself.
 #[derive(Clone, Copy, Debug)]
 pub enum XrcTarget {}
 
-/// A state of a [`QueuePair`](crate::QueuePair): [`Initialized`] or [`Connected`], [`Datagram`], or
-/// one of XRC's.
+/// A state of a [`QueuePair`](crate::QueuePair): [`Initialized`] or [`Connected`], [`Datagram`], or one of
+/// XRC's.
 pub trait QueuePairState: sealed::Sealed + Debug + Send + Sync {}
 
 impl QueuePairState for Initialized {}
@@ -45,8 +46,9 @@ pub trait OnePeer: QueuePairState {}
 impl OnePeer for Initialized {}
 impl OnePeer for Connected {}
 
-/// Whose receives a [`SharedReceiveQueue`](crate::SharedReceiveQueue) has: those of [`Connected`] or
-/// of [`Datagram`] queue pairs, or of [`XrcTarget`]s.
+/// The users of a [`SharedReceiveQueue`](crate::SharedReceiveQueue): [`Connected`] or [`Datagram`] queue
+/// pairs, or
+/// [`XrcTarget`]s.
 pub trait Sharing: QueuePairState {}
 
 impl Sharing for Connected {}

@@ -1,4 +1,4 @@
-//! A window on its way from one state to another.
+//! State changes of windows.
 
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::{check, unsupported};
@@ -22,21 +22,24 @@ use transom_abi::*;
 /// A free window that is being bound.
 pub type Binding<T> = Transition<T, Free, Bound>;
 
-/// A bound window that is being bound to something else.
+/// A bound window that is being bound to other memory.
 pub type Rebinding = Transition<Type1, Bound, Bound>;
 
 /// A bound window that is being freed.
 pub type Invalidating<T> = Transition<T, Bound, Free>;
 
-/// What a [`Transition`] ends with: the window in its new state; or why not, and the window in its old
-/// state, if it is known to be in that.
+/// The result of a [`Transition`]: the window in its new state. On failure, the error, with the window in its
+/// old state
+/// if that state is certain.
 pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Window<T, From>>>>;
 
-/// A window whose change of state was posted.
+/// A window whose change of state is posted.
 ///
-/// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. It gives the window in its new
-/// state or, if the request failed, in the old one. Dropping it drops the window, which revokes it: when
-/// the request has completed, or with the queue pair.
+/// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. You get the window in its new state or, if
+/// the request
+/// failed, in the old one. Dropping this drops the window, which revokes it when the request has completed,
+/// or with the
+/// queue pair.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -51,7 +54,7 @@ pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Wi
 /// # let inbox = MemoryRegion::register(&pd, vec![0; 24], Access::LOCAL_WRITE)?;
 /// # let received = b.receive(&[inbox.all()])?;
 /// let binding = Window::<Type2>::alloc(&pd)?.bind(&a, &region.all(), Rights::READ)?;
-/// // The message goes behind the bind, which need not be waited for before.
+/// // The message follows the bind, so you need not wait for the bind first.
 /// a.send(&binding.grant().to_bytes())?.wait()?;
 /// let window = binding.wait()?;
 /// # received.wait()?;
@@ -60,13 +63,13 @@ pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Wi
 #[must_use = "the window is lost, and revoked, unless you wait for it"]
 pub struct Transition<T: WindowType, From: WindowState, To: WindowState> {
     posted: Posted,
-    /// Empty once it is given back.
+    /// `None` once it is given back.
     change: Option<Change<From, To>>,
     window_type: PhantomData<T>,
 }
 
 struct Change<From, To> {
-    /// Before the states, so that the window is freed before its regions are let go.
+    /// Declared before the states, so that the window is freed before its regions are released.
     mw: Arc<AllocatedWindow>,
     /// The key before the change.
     rkey: u32,
@@ -78,11 +81,12 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
     /// Waits until the window has changed its state.
     ///
     /// # Errors
-    /// Gives the window back in its old state with [`Error::Work`] if the request failed. The
-    /// queue pair is in error then.
+    /// Gives the window back in its old state with [`Error::Work`] if the request failed. The queue pair is
+    /// then in error.
     ///
-    /// No window with [`Error::Verb`], if waiting itself failed: nobody knows in which state it is, and
-    /// it has been dropped.
+    /// Gives no window back with [`Error::Verb`], if waiting itself failed. Its state is then unknown, and
+    /// the window has
+    /// been dropped.
     pub fn wait(mut self) -> TransitionResult<T, From, To> {
         let outcome = self.posted.outcome();
         self.settle(outcome)
@@ -95,20 +99,21 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
         match outcome {
             Ok(_) => Ok(Window { mw: OwnWindow::new(mw), state: to, window_type }),
             Err(error @ Error::Work(_)) => {
-                // The device still has the old key; so shall the struct (rule KEY-08).
+                // The device still has the old key, so the struct must have it too (rule KEY-08).
                 mw.set_rkey(rkey);
                 let returned = Window { mw: OwnWindow::new(mw), state: from, window_type };
                 Err(Refused { returned: Some(returned), error })
             }
-            // It may have been carried out all the same.
+            // The request may have been carried out anyway.
             Err(error) => Err(Refused { returned: None, error }),
         }
     }
 }
 
 impl<T: WindowType, From: WindowState> Transition<T, From, Bound> {
-    /// What the window will grant, once it is bound. It may be sent to the peer at once, by a later
-    /// request on the same queue pair (rules T1-56, T1-57).
+    /// The grant of the window once it is bound. You may send it to the peer at once, with a later request on
+    /// the same queue
+    /// pair (rules T1-56, T1-57).
     pub fn grant(&self) -> Grant {
         let change = self.change.as_ref();
         change.expect("a transition is not used after it is done").to.grant()
@@ -141,17 +146,19 @@ impl<T: WindowType, From: WindowState, To: WindowState> fmt::Debug for Transitio
 impl<T: WindowType> Window<T, Free> {
     /// Binds the window to a part of a region, through a connected queue pair.
     ///
-    /// The region needs [`Access::MW_BIND`](crate::Access::MW_BIND), and
-    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window shall grant writing or
-    /// atomics. A peer that is told of the grant by a later send on the same queue pair finds the
-    /// window bound (rule T1-56).
+    /// The region needs [`Access::MW_BIND`](crate::Access::MW_BIND), and also
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window grants writes or atomics. If a later
+    /// send on the same
+    /// queue pair tells the peer of the grant, the peer finds the window bound (rule T1-56).
     ///
     /// # Errors
-    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or
-    /// [`Error::Verb`]: EPERM if the region is of another domain than the window, ENOMEM if the
-    /// send queue is full. The binding gives it back if it ends with
-    /// [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28);
-    /// the queue pair is in error then.
+    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or [`Error::Verb`]: EPERM
+    /// if the region
+    /// and the window are of different domains, ENOMEM if the send queue is full. The binding gives the
+    /// window back if it
+    /// ends with [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28).
+    /// The queue pair
+    /// is then in error.
     pub fn bind(
         self,
         queue_pair: &QueuePair,
@@ -163,9 +170,9 @@ impl<T: WindowType> Window<T, Free> {
 }
 
 impl Window<Type2, Free> {
-    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the
-    /// start of the window, so that the peer learns nothing of this side's addresses (rules T2-29,
-    /// T2-30).
+    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the start of the
+    /// window. So the
+    /// peer does not learn this side's addresses (rules T2-29, T2-30).
     ///
     /// # Errors
     /// As [`bind`](Window::bind).
@@ -181,12 +188,14 @@ impl Window<Type2, Free> {
 }
 
 impl<T: WindowType> Window<T, Bound> {
-    /// Revokes the window. When this has completed, no access through the key touches memory any
-    /// more, not even one that had begun (rules INV-23, ORD-14).
+    /// Revokes the window. When this has completed, no access through the key touches memory any more, not
+    /// even an access
+    /// that had begun (rules INV-23, ORD-14).
     ///
-    /// A window of type 2 is invalidated by the queue pair that bound it, one of type 1 is unbound
-    /// by any of its domain (rules INV-01, T1-45). If that queue pair has failed, this does too, and
-    /// [`revoke`](Window::revoke) ends the grant.
+    /// For a type 2 window, use the queue pair that bound it. For a type 1 window, use any queue pair of its
+    /// domain (rules
+    /// INV-01, T1-45). If that queue pair has failed, this fails too. Then [`revoke`](Window::revoke) ends
+    /// the grant.
     ///
     /// # Errors
     /// Gives the window back, still bound, with [`Error::OtherQueuePair`];
@@ -197,8 +206,9 @@ impl<T: WindowType> Window<T, Bound> {
 }
 
 impl Window<Type1, Bound> {
-    /// Binds the window to something else, in one step (rules T1-50, T1-51, DR-09). The old key
-    /// opens nothing then. If it fails, the old binding stays as it was (rules T1-35, KEY-08).
+    /// Binds the window to other memory, in one step (rules T1-50, T1-51, DR-09). Afterwards the old key
+    /// opens nothing. If
+    /// this fails, the old binding stays as it was (rules T1-35, KEY-08).
     ///
     /// # Errors
     /// As [`bind`](Window::bind).
@@ -212,7 +222,7 @@ impl Window<Type1, Bound> {
     }
 }
 
-/// Posts the bind of a window. `addr` is where the peer will find its first byte.
+/// Posts the bind of a window. `addr` is the remote address of its first byte.
 fn bind<T: WindowType, From: WindowState + Holds>(
     window: Window<T, From>,
     queue_pair: &Arc<CreatedQueuePair>,
@@ -232,8 +242,9 @@ fn bind<T: WindowType, From: WindowState + Holds>(
     let posted = check_bind(&mw, queue_pair, memory).and_then(|()| match T::TYPE {
         IBV_MW_TYPE_1 => bind_mw(&mw, queue_pair, info, keep),
         _ => {
-            // The key may be that of an earlier binding; what tells of the end of that one is
-            // taken before this one begins.
+            // The key may be that of an earlier binding. Completions that report the end of that binding must
+            // be taken before
+            // this binding begins.
             mw.bind_after(queue_pair.drain_receives()?);
             post_bind(&mw, queue_pair, info, keep)
         }
@@ -253,7 +264,7 @@ fn bind<T: WindowType, From: WindowState + Holds>(
     Ok(Transition { posted, change, window_type: PhantomData })
 }
 
-/// Posts what takes a window's binding away.
+/// Posts the request that ends a window's binding.
 fn invalidate<T: WindowType>(
     window: Window<T, Bound>,
     queue_pair: &Arc<CreatedQueuePair>,
@@ -263,7 +274,7 @@ fn invalidate<T: WindowType>(
     let keep = held(&mw, [Some(&from.region), None]);
     let posted = same_context("window", &mw, queue_pair).and_then(|()| match T::TYPE {
         IBV_MW_TYPE_1 => {
-            // A bind of no bytes unbinds. It needs no region, but some libraries look at it.
+            // A bind of no bytes unbinds. It needs no region, but some libraries look at one.
             let (mr, addr) = (from.region.mr(), from.grant().addr);
             let info = ibv_mw_bind_info { mr, addr, ..ibv_mw_bind_info::default() };
             bind_mw(&mw, queue_pair, info, keep)
@@ -289,7 +300,7 @@ fn invalidate<T: WindowType>(
     }
 }
 
-/// Type 1, by `ibv_bind_mw(3)`, which chooses the new key and puts it into the window (KEY-06).
+/// Type 1: `ibv_bind_mw(3)` chooses the new key and puts it into the window (KEY-06).
 fn bind_mw(
     mw: &Arc<AllocatedWindow>,
     queue_pair: &Arc<CreatedQueuePair>,
@@ -301,15 +312,16 @@ fn bind_mw(
     let bind_mw = bind_mw.ok_or_else(|| unsupported("ibv_bind_mw"))?;
     Posted::post(queue_pair.send_queue(), queue_pair, Operation::BindWindow, keep, |wr_id| {
         let mut bind = ibv_mw_bind { wr_id, send_flags: IBV_SEND_SIGNALED, bind_info };
-        // SAFETY: queue pair, window and region exist, are of one context, and stay until the
-        // completion, since the slot holds the latter two.
+        // SAFETY: queue pair, window and region exist and are of one context. The slot holds window and
+        // region until the
+        // completion.
         let result = unsafe { bind_mw(queue_pair.qp, mw.mw, &raw mut bind) };
         let subject = format_args!("binding a window to {} bytes", bind_info.length);
         check("ibv_bind_mw", subject, result)
     })
 }
 
-/// Type 2, by a work request, with the next key of the window.
+/// Type 2: a work request, with the next key of the window.
 fn post_bind(
     mw: &Arc<AllocatedWindow>,
     queue_pair: &Arc<CreatedQueuePair>,
@@ -322,12 +334,12 @@ fn post_bind(
     let wr = ibv_send_wr { opcode: IBV_WR_BIND_MW, op, ..ibv_send_wr::default() };
     // SAFETY: `keep` holds the window and the region, which are of the queue pair's context.
     let posted = unsafe { post_send(queue_pair, Operation::BindWindow, wr, keep) }?;
-    // Some providers do this while posting and some leave it to us (rule KEY-10).
+    // Some providers do this while posting, and some leave it to the caller (rule KEY-10).
     mw.set_rkey(rkey);
     Ok(posted)
 }
 
-/// What the header's `ibv_bind_mw` checks, and what the verbs take for granted.
+/// Checks that the header's `ibv_bind_mw` makes, and those that the verbs leave to the caller.
 fn check_bind(mw: &AllocatedWindow, queue_pair: &CreatedQueuePair, memory: &Slice) -> Result<()> {
     if memory.is_empty() {
         return Err(Error::EmptyWindow);
@@ -355,12 +367,12 @@ fn same_context(
     }
 }
 
-/// The key with its low byte raised by one, as `ibv_inc_rkey(3)` has it (rule KEY-02).
+/// The key with its low byte raised by one, as `ibv_inc_rkey(3)` does (rule KEY-02).
 fn next_rkey(rkey: u32) -> u32 {
     rkey & !0xff | u32::from((rkey as u8).wrapping_add(1))
 }
 
-/// What a request on a window keeps: the window, then the regions.
+/// The objects that a request on a window keeps: the window, then the regions.
 fn held(mw: &Arc<AllocatedWindow>, regions: [Option<&Arc<dyn Registered>>; 2]) -> Keep {
     let regions = regions.into_iter().flatten().map(|region| region.clone() as Arc<dyn Held>);
     std::iter::once(mw.clone() as Arc<dyn Held>).chain(regions).collect()

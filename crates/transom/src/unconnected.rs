@@ -4,8 +4,9 @@ use crate::created_queue_pair::CreatedQueuePair;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A queue pair that is being connected. Nobody else can have it, for one that is yet to be connected has no clones:
-/// if that fails or is given up, what was posted to it is flushed, for no message will come.
+/// A queue pair that is being connected. Nobody else can have it, because one that is not yet connected has
+/// no clones.
+/// If connecting fails or is given up, its posted requests are flushed, because no message will come.
 pub(crate) struct Unconnected(Option<Arc<CreatedQueuePair>>);
 
 const CONNECTED: &str = "it is had until it is connected";
@@ -15,7 +16,7 @@ impl Unconnected {
         Self(Some(queue_pair))
     }
 
-    /// It is connected.
+    /// Releases the queue pair, now that it is connected.
     pub(crate) fn connected(mut self) -> Arc<CreatedQueuePair> {
         self.0.take().expect(CONNECTED)
     }
@@ -32,7 +33,7 @@ impl Deref for Unconnected {
 impl Drop for Unconnected {
     fn drop(&mut self) {
         if let Some(queue_pair) = &self.0 {
-            // If the device refuses, it is gone, and so is what was posted.
+            // If the device refuses, the queue pair is gone, and its requests with it.
             let _ = queue_pair.fail();
         }
     }

@@ -1,4 +1,4 @@
-//! Memory windows, whose life is in their types.
+//! Memory windows. Their types follow their life.
 
 use crate::created_queue_pair::CreatedQueuePair;
 use crate::domain::AllocatedDomain;
@@ -15,14 +15,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use transom_abi::*;
 
-/// A memory window: a key to a part of a region, with rights of its own, that can be given and
-/// taken back without touching the region; see `ibv_alloc_mw(3)` and rules sections B to D.
+/// A memory window: a key to a part of a region, with rights of its own. You can grant and revoke it without
+/// touching
+/// the region; see `ibv_alloc_mw(3)` and rules sections B to D.
 ///
-/// Its life is in its type. It begins [`Free`]; [`bind`](Window::bind) makes it [`Bound`], and
-/// then there is a [`grant`](Window::grant) for the peer. [`invalidate`](Window::invalidate) on
-/// this side, or a peer's send with invalidate ([`revoked_by`](Window::revoked_by)), makes it free
-/// again; from then on the old key opens nothing. Each step takes the window and gives it back in
-/// its new state, or, if it failed, in the old one.
+/// Its type says which state it is in. It begins [`Free`]. [`bind`](Window::bind) makes it [`Bound`], with a
+/// [`grant`](Window::grant) for the peer. [`invalidate`](Window::invalidate) on this side, or a peer's send
+/// with
+/// invalidate ([`revoked_by`](Window::revoked_by)), makes it free again. From then on the old key opens
+/// nothing.
+/// Each step takes the window and gives it back in its new state, or in the old state if the step failed.
 ///
 /// A grant ends in one of four ways:
 ///
@@ -33,7 +35,7 @@ use transom_abi::*;
 /// | [`revoke`](Window::revoke) | nothing | nothing, or an error if the device refuses |
 /// | dropping it | nothing | nothing |
 ///
-/// The two types differ in who may use the key and in how it is taken back:
+/// The two types differ in who may use the key and in how you revoke it:
 ///
 /// | | [`Type1`] | [`Type2`] |
 /// |---|---|---|
@@ -42,7 +44,7 @@ use transom_abi::*;
 /// | invalidated by the peer | no | yes |
 /// | addresses may count from 0 | no | yes: [`bind_zero_based`](Window::bind_zero_based) |
 ///
-/// A bound window holds its region, which so cannot be deregistered (rules DR-03, DR-04).
+/// A bound window holds its region, so you cannot deregister the region (rules DR-03, DR-04).
 ///
 /// ```
 /// # use transom::{CompletionQueue, Provider, QueuePair};
@@ -62,7 +64,7 @@ use transom_abi::*;
 /// let window = window.bind(&owner, &region.slice(3..9)?, Rights::READ)?.wait()?;
 /// let grant = window.grant();
 ///
-/// // The peer, which was sent the grant, reads.
+/// // The peer, which has received the grant, reads.
 /// peer.read(&[local.slice(0..6)?], grant)?.wait()?;
 /// let mut bytes = [0; 6];
 /// local.read_at(0, &mut bytes)?;
@@ -75,7 +77,7 @@ use transom_abi::*;
 /// # Ok::<(), transom::Error>(())
 /// ```
 ///
-/// What a state does not allow does not compile:
+/// A call that a state does not allow does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use transom::{Free, Type2, Window};
@@ -84,7 +86,7 @@ use transom_abi::*;
 /// }
 /// ```
 pub struct Window<T: WindowType, S: WindowState = Free> {
-    /// Before the state, so that the window is freed before its region is let go.
+    /// Declared before the state, so that the window is freed before its region is released.
     pub(crate) mw: OwnWindow,
     pub(crate) state: S,
     pub(crate) window_type: PhantomData<T>,
@@ -102,11 +104,11 @@ pub struct Bound {
     pub(crate) region: Arc<dyn Registered>,
 }
 
-/// The type of a window that is bound by `ibv_bind_mw(3)` and belongs to a protection domain.
+/// The type of a window that `ibv_bind_mw(3)` binds. It belongs to a protection domain.
 #[derive(Clone, Copy, Debug)]
 pub enum Type1 {}
 
-/// The type of a window that is bound by a work request and belongs to a queue pair.
+/// The type of a window that a work request binds. It belongs to a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Type2 {}
 
@@ -142,8 +144,8 @@ impl<T: WindowType> Window<T, Free> {
     /// Allocates a window (rules MWA-01, MWA-02, MWA-08).
     ///
     /// # Errors
-    /// [`Error::Verb`]: EOPNOTSUPP if the device has no windows of this type, ENOMEM if it has no
-    /// more of them.
+    /// [`Error::Verb`]: EOPNOTSUPP if the device has no windows of this type, ENOMEM if it has no more
+    /// windows.
     pub fn alloc(pd: &ProtectionDomain) -> Result<Self> {
         let domain = pd.inner.clone();
         // SAFETY: the domain's context is open.
@@ -160,22 +162,27 @@ impl<T: WindowType> Window<T, Free> {
 }
 
 impl<T: WindowType> Window<T, Bound> {
-    /// What the peer must be told to use the window. It is good as long as this window lives:
+    /// The grant to send to the peer, so that it can use the window. It is valid as long as this window
+    /// lives:
     /// dropping the window revokes it.
     pub fn grant(&self) -> Grant {
         self.state.grant()
     }
 
     /// Ends the grant by freeing the window, whatever the state of the queue pair that bound it. When this
-    /// returns, no access through the key touches memory any more, not even one that had begun (rules
-    /// MWA-13, MWA-14).
+    /// returns, no
+    /// access through the key touches memory any more, not even an access that had begun (rules MWA-13,
+    /// MWA-14).
     ///
-    /// [`invalidate`](Window::invalidate) leaves a window that can be bound again, but is a request like others:
-    /// once the queue pair has failed, and a peer that oversteps its grant sees to that, it ends with
-    /// [`Status::Flushed`](crate::Status::Flushed) and the grant is still there. A window of type 1 is then usable
-    /// through the other queue pairs of its domain, and a window of either type keeps its region from being
-    /// deregistered. This ends the grant all the same; so does dropping the window, which does not tell whether the
-    /// device has agreed.
+    /// [`invalidate`](Window::invalidate) leaves a window that you can bind again. But it is a request like
+    /// others: once
+    /// the queue pair has failed, it ends with [`Status::Flushed`](crate::Status::Flushed), and the grant
+    /// remains. A peer
+    /// that oversteps its grant makes the queue pair fail. Then a type 1 window is still usable through the
+    /// other queue
+    /// pairs of its domain, and a window of either type prevents deregistering its region. `revoke` ends the
+    /// grant
+    /// even then. Dropping the window does so too, but does not tell you whether the device agreed.
     ///
     /// ```
     /// # use transom::{CompletionQueue, Provider, QueuePair};
@@ -195,7 +202,7 @@ impl<T: WindowType> Window<T, Bound> {
     /// // The peer oversteps, and both queue pairs fail.
     /// assert!(peer.write(b"mine now", window.grant())?.wait().is_err());
     ///
-    /// // The request that would take the grant back is not carried out any more.
+    /// // The request to revoke the grant is not carried out any more.
     /// let refused = window.invalidate(&owner)?.wait().unwrap_err();
     /// let window = refused.returned.expect("it is as it was");
     /// window.revoke()?;
@@ -204,24 +211,27 @@ impl<T: WindowType> Window<T, Bound> {
     /// ```
     ///
     /// # Errors
-    /// Gives the window back, still bound, with [`Error::Verb`] if the device refuses, which it does only if it has
-    /// failed itself.
+    /// Gives the window back, still bound, with [`Error::Verb`] if the device refuses. It refuses only if it
+    /// has failed
+    /// itself.
     pub fn revoke(self) -> Result<(), Refused<Self>> {
         self.mw.free().map_err(|error| Refused { returned: self, error })
     }
 }
 
 impl Window<Type2, Bound> {
-    /// The window is free again, because the peer has invalidated it: the completion of a receive
-    /// on the queue pair that bound it says so (rules INV-30, INV-32).
+    /// Frees the window, because the peer has invalidated it. The completion of a receive on the queue pair
+    /// that bound
+    /// it proves this (rules INV-30, INV-32).
     ///
-    /// Keys come again after some binds, and numbers of queue pairs too. So a completion counts only
-    /// if it was taken from its queue after this binding was made: one that has freed a window once
-    /// frees none again.
+    /// Keys repeat after some binds, and so do numbers of queue pairs. So a completion counts only if it was
+    /// taken from its
+    /// queue after this bind. A completion that has freed a window once frees none again.
     ///
     /// # Errors
-    /// Gives the window back, still bound, with [`Error::NotRevoked`] if the completion does not
-    /// name it, or tells of another binding.
+    /// Gives the window back, still bound, with [`Error::NotRevoked`] if the completion does not name it, or
+    /// belongs to
+    /// another bind.
     pub fn revoked_by(self, completion: &Completion) -> Result<Window<Type2, Free>, Refused<Self>> {
         let rkey = self.state.grant.rkey;
         let invalidated = completion.invalidated_rkey();
@@ -249,7 +259,7 @@ impl Bound {
         self.grant
     }
 
-    /// Whether a type 2 window with this binding may be invalidated there.
+    /// Checks that this queue pair may invalidate a type 2 window with this binding.
     pub(crate) fn check_owner(&self, queue_pair: &CreatedQueuePair) -> Result<()> {
         let (bound_by, given) = (self.queue_pair, queue_pair.local.qpn);
         if bound_by == given { Ok(()) } else { Err(Error::OtherQueuePair { bound_by, given }) }
@@ -268,19 +278,20 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// A window that no outstanding request names: it is freed when this is dropped, even if whoever takes the completion
-/// of its last request has not let go of it yet.
+/// A window that no outstanding request names. Dropping this frees the window, even if the thread that takes
+/// the
+/// completion of its last request still holds it.
 pub(crate) struct OwnWindow(Option<Arc<AllocatedWindow>>);
 
 const OWN: &str = "it is had until a request names it";
 
 impl OwnWindow {
-    /// The requests that named it are done.
+    /// Call it when the requests that named the window are done.
     pub(crate) fn new(window: Arc<AllocatedWindow>) -> Self {
         Self(Some(window))
     }
 
-    /// A request names it, and it is freed no sooner than that is done.
+    /// A request names the window from now on. It is not freed before that request is done.
     pub(crate) fn named(mut self) -> Arc<AllocatedWindow> {
         self.0.take().expect(OWN)
     }
@@ -297,7 +308,7 @@ impl Deref for OwnWindow {
 impl Drop for OwnWindow {
     fn drop(&mut self) {
         if let Some(window) = &self.0 {
-            // If the device refuses, it is asked once more when nobody has the window any more.
+            // If the device refuses, we ask once more when nobody holds the window any more.
             let _ = window.free();
         }
     }
@@ -306,16 +317,18 @@ impl Drop for OwnWindow {
 /// The window itself. Outstanding requests that name it hold it.
 pub(crate) struct AllocatedWindow {
     pub(crate) mw: *mut ibv_mw,
-    /// The verbs do not have it any more.
+    /// The verbs no longer have it.
     freed: AtomicBool,
-    /// Before its last bind, in the life of the queue where the receives of the queue pair that bound
-    /// it complete; none if that has none, and for a window that no peer can invalidate.
+    /// The moment before its last bind, on the queue into which the receives of the binding queue pair
+    /// complete. `None` if
+    /// that queue pair has no receives, and for a window that no peer can invalidate.
     before_bind: Mutex<Option<Moment>>,
     pub(crate) domain: Arc<AllocatedDomain>,
 }
 
-// SAFETY: libibverbs is thread-safe. The key in the struct is changed only by a bind and by who
-// holds the `Window`, which a bind takes.
+// SAFETY: libibverbs is thread-safe. Only a bind and the holder of the `Window` change the key in the struct,
+// and a bind
+// takes the `Window`.
 unsafe impl Send for AllocatedWindow {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for AllocatedWindow {}
@@ -323,18 +336,18 @@ unsafe impl Sync for AllocatedWindow {}
 impl Held for AllocatedWindow {}
 
 impl AllocatedWindow {
-    /// The key as the verbs have it.
+    /// The key that the verbs have.
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: the window is allocated, and whoever asks holds the `Window`.
+        // SAFETY: the window is allocated, and the caller holds the `Window`.
         unsafe { (*self.mw).rkey }
     }
 
-    /// Notes that it is bound after this moment.
+    /// Records that it is bound after this moment.
     pub(crate) fn bind_after(&self, moment: Option<Moment>) {
         *self.before_bind.lock().unwrap_or_else(PoisonError::into_inner) = moment;
     }
 
-    /// Whether its last bind was before something that this moment is of.
+    /// Whether its last bind was before this moment.
     fn was_bound_before(&self, moment: Moment) -> bool {
         let before = *self.before_bind.lock().unwrap_or_else(PoisonError::into_inner);
         before.is_some_and(|before| moment.is_after(before))
@@ -348,8 +361,9 @@ impl AllocatedWindow {
 }
 
 impl AllocatedWindow {
-    /// Frees it, once. If it is bound, this unbinds it (rule MWA-13). Whoever asks owns the window, and asks nothing
-    /// else of it afterwards.
+    /// Frees it, once. If it is bound, this unbinds it (rule MWA-13). The caller owns the window, and asks
+    /// nothing else of
+    /// it afterwards.
     fn free(&self) -> Result<()> {
         if self.freed.load(Relaxed) {
             return Ok(());
@@ -367,8 +381,7 @@ impl AllocatedWindow {
 impl Drop for AllocatedWindow {
     fn drop(&mut self) {
         if self.free().is_err() {
-            // The window stays, so its domain must stay; its region will find itself busy and
-            // stay as well.
+            // The window stays, so its domain must stay. Its region will be busy and stay as well.
             std::mem::forget(self.domain.clone());
         }
     }
@@ -380,7 +393,8 @@ mod tests {
     use crate::{Rights, Type2, Window};
     use std::sync::Arc;
 
-    /// Another thread has delivered the completion of its bind, and is slow to let go of what that held.
+    /// Another thread has delivered the completion of the bind, and is slow to release the objects of that
+    /// request.
     #[test]
     fn a_window_that_is_dropped_is_revoked_at_once() {
         let context = crate::devices(&Provider::software()).unwrap()[0].open().unwrap();

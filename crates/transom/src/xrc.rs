@@ -8,8 +8,9 @@ use crate::{
 use std::marker::PhantomData;
 
 impl QueuePair<XrcTarget> {
-    /// Begins the receiving end of an extended reliable connection. It has no queues, so what the
-    /// builder says of their sizes means nothing for it.
+    /// Begins the receiving end of an extended reliable connection. It has no queues, so the builder's queue
+    /// sizes do not
+    /// apply.
     pub fn xrc_target(domain: &XrcDomain) -> QueuePairBuilder<XrcTarget> {
         QueuePairBuilder::xrc_target(domain)
     }
@@ -37,8 +38,8 @@ impl QueuePair<XrcInitialized> {
     /// Connects it to a target, which must connect to [`endpoint`](Self::endpoint) in turn.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair
-    /// is then given up.
+    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair is then
+    /// lost.
     pub fn connect(self, target: &Endpoint) -> Result<QueuePair<XrcInitiator>> {
         self.inner.ready_to_receive(target)?;
         self.inner.ready_to_send()?;
@@ -47,9 +48,9 @@ impl QueuePair<XrcInitialized> {
 }
 
 impl QueuePair<XrcInitiator> {
-    /// Posts a request to the shared receive queue of this
-    /// [number](crate::SharedReceiveQueue::number) at the target. What consumes no receive needs it
-    /// too: keys are valid there in that queue's protection domain.
+    /// Posts a request to the target's shared receive queue of this
+    /// [number](crate::SharedReceiveQueue::number). A request
+    /// that consumes no receive needs the number too: its keys are checked in that queue's protection domain.
     ///
     /// # Errors
     /// As [`QueuePair::post`](crate::QueuePair::<crate::Connected>::post).

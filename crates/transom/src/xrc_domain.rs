@@ -1,4 +1,4 @@
-//! XRC domains: which shared receive queues an extended reliable connection reaches.
+//! XRC domains: the shared receive queues that an extended reliable connection reaches.
 
 use crate::context::OpenDevice;
 use crate::error::{non_null, unsupported};
@@ -13,8 +13,7 @@ use transom_abi::*;
 /// An XRC domain: the shared receive queues that the [`XrcTarget`](crate::XrcTarget)s in it reach; see
 /// `ibv_open_xrcd(3)`.
 ///
-/// Clones refer to the same domain. It is closed when the last of them and the last object in it are
-/// gone.
+/// Clones refer to the same domain. It is closed when the last clone and the last object in it are gone.
 ///
 /// ```
 /// use transom::{
@@ -26,7 +25,7 @@ use transom_abi::*;
 /// let pd = ProtectionDomain::new(&context)?;
 /// let cq = CompletionQueue::new(&context, 16)?;
 ///
-/// // The receiving side: one target, and as many shared receive queues as it likes.
+/// // The receiving side: one target, and any number of shared receive queues.
 /// let domain = XrcDomain::private(&context)?;
 /// let shared = SharedReceiveQueue::xrc(&pd, &cq, &domain, 8, 1)?;
 /// let target = QueuePair::xrc_target(&domain).build()?;
@@ -51,14 +50,15 @@ impl XrcDomain {
     /// Opens a domain that nobody else can open.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EOPNOTSUPP if the device has no XRC, ENOMEM if it has no
-    /// more domains.
+    /// [`Error::Verb`](crate::Error::Verb): EOPNOTSUPP if the device has no XRC, ENOMEM if it has no more
+    /// domains.
     pub fn private(context: &Context) -> Result<Self> {
         Self::open(context, -1)
     }
 
-    /// Opens the domain of a file: whoever opens the same file with the same device opens the same
-    /// domain. The file need not stay open.
+    /// Opens the domain of a file. All processes that open the same file with the same device get the same
+    /// domain. The file
+    /// need not stay open.
     ///
     /// # Errors
     /// As [`private`](Self::private).
@@ -83,13 +83,13 @@ impl XrcDomain {
     }
 }
 
-/// The domain itself; every object in it holds it.
+/// The domain itself. Every object in it holds it.
 pub(crate) struct OpenedXrcDomain {
     pub(crate) xrcd: *mut ibv_xrcd,
     pub(crate) device: Arc<OpenDevice>,
 }
 
-// SAFETY: libibverbs is thread-safe; a domain may be used and closed by any thread.
+// SAFETY: libibverbs is thread-safe. Any thread may use and close a domain.
 unsafe impl Send for OpenedXrcDomain {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for OpenedXrcDomain {}
@@ -97,7 +97,7 @@ unsafe impl Sync for OpenedXrcDomain {}
 impl Drop for OpenedXrcDomain {
     fn drop(&mut self) {
         let close_xrcd = extended!(self.device, close_xrcd);
-        // SAFETY: every object in the domain held this, so none is left.
+        // SAFETY: every object in the domain holds this, so none is left.
         let closed = close_xrcd.is_some_and(|close_xrcd| unsafe { close_xrcd(self.xrcd) } == 0);
         if !closed {
             // The domain stays, so its device must stay open.

@@ -1,4 +1,4 @@
-//! Pages of the kernel's, for adapters, which want no others.
+//! Pages from the kernel, for adapters, which need no special ones.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::io;
@@ -11,13 +11,13 @@ pub(crate) struct Allocation {
     length: usize,
 }
 
-// SAFETY: the memory is this value's as that of a box would be.
+// SAFETY: this value owns the memory, as a box would.
 unsafe impl Send for Allocation {}
 // SAFETY: as above; nothing here reads or writes it.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Maps memory for `length` bytes, from a page on.
+    /// Maps at least `length` bytes, aligned to a page.
     pub(crate) fn new(length: usize) -> io::Result<Self> {
         let (rights, length) = (ProtFlags::READ | ProtFlags::WRITE, length.max(1));
         // SAFETY: a fresh mapping at an address that the kernel chooses.
@@ -25,7 +25,7 @@ impl Allocation {
         Ok(Self { first: NonNull::new(first.cast()).expect("a mapping is never at zero"), length })
     }
 
-    /// The first byte, which is mapped until this is dropped.
+    /// The first byte. It is mapped until this is dropped.
     pub(crate) fn first(&self) -> NonNull<u8> {
         self.first
     }
@@ -33,7 +33,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nobody uses it any more.
+        // SAFETY: `new` mapped it with this length, and nobody uses it any more.
         let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,10 +1,10 @@
-//! Socket addresses as C has them.
+//! Socket addresses in C's form.
 
 use rustix::net::AddressFamily;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use transom_abi::{sockaddr_in, sockaddr_in6, sockaddr_storage};
 
-/// An address for C.
+/// Converts an address to C's form.
 pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     let mut storage = sockaddr_storage::default();
     match address {
@@ -33,11 +33,11 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     storage
 }
 
-/// An address of C's, if it is one of IP.
+/// Converts an address from C's form, if it is an IP address.
 pub(crate) fn from_c(storage: &sockaddr_storage) -> Option<SocketAddr> {
     match AddressFamily::from_raw(storage.ss_family) {
         AddressFamily::INET => {
-            // SAFETY: of this family the storage holds one; all bytes are such an address.
+            // SAFETY: with this family the storage holds one, and any bytes are such an address.
             let sin = unsafe { (&raw const *storage).cast::<sockaddr_in>().read() };
             let ip = Ipv4Addr::from(sin.sin_addr.to_ne_bytes());
             Some(SocketAddrV4::new(ip, u16::from_be(sin.sin_port)).into())

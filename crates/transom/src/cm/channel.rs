@@ -17,22 +17,22 @@ pub(crate) struct Channel {
     pub(crate) calls: &'static ConnectionCalls,
 }
 
-// SAFETY: librdmacm is thread-safe; a channel may be used and destroyed by any thread.
+// SAFETY: librdmacm is thread-safe. Any thread may use and destroy a channel.
 unsafe impl Send for Channel {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Channel {}
 
-/// What has happened to an id.
+/// An event of an id.
 pub(crate) struct Event {
     pub(crate) kind: rdma_cm_event_type,
     pub(crate) status: c_int,
-    /// What the peer's program says, as long as the connection manager carries it.
+    /// The bytes from the peer's program, at the length that the connection manager carries.
     pub(crate) private_data: Vec<u8>,
-    /// Of a connection: the peer wants to read so often at once, and lets this end.
+    /// For a connection: how many reads at once the peer wants to make, and how many it allows.
     pub(crate) reads: (u8, u8),
-    /// Of a request: its id, which is this channel's until it is taken to another.
+    /// For a request: its id. It belongs to this channel until it is moved to another.
     pub(crate) id: *mut rdma_cm_id,
-    /// Where datagrams go, if it is about them.
+    /// For datagrams: their destination.
     pub(crate) datagrams: Option<rdma_ud_param>,
 }
 
@@ -50,7 +50,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Fetches the next event, if there is one. `datagrams` says what its id is for.
+    /// Fetches the next event, if there is one. `datagrams` says whether its id is for datagrams.
     pub(crate) fn next(&self, datagrams: bool) -> Result<Option<Event>> {
         let mut event = ptr::null_mut();
         loop {
@@ -65,7 +65,7 @@ impl Channel {
                 _ => return Err(error),
             }
         }
-        // SAFETY: the event was fetched just now, and is of such an id.
+        // SAFETY: the event was fetched just now, and belongs to such an id.
         let copy = unsafe { Event::copy(&*event, datagrams) };
         // SAFETY: it is acknowledged once.
         let result = unsafe { (self.calls.rdma_ack_cm_event)(event) };
@@ -80,9 +80,9 @@ fn failed(verb: &'static str, subject: &str, errno: Errno) -> Error {
 
 impl Event {
     /// # Safety
-    /// The event is not yet acknowledged, and of an id for datagrams or not, as it says.
+    /// The event is not yet acknowledged. `datagrams` says correctly whether its id is for datagrams.
     unsafe fn copy(event: &rdma_cm_event, datagrams: bool) -> Self {
-        // SAFETY: both kinds of parameters begin with address and length, and may be any bytes.
+        // SAFETY: both kinds of parameters begin with address and length, and any bytes are valid.
         let conn = unsafe { event.param.conn };
         let private_data = if conn.private_data.is_null() {
             Vec::new()
@@ -98,7 +98,7 @@ impl Event {
             reads: (conn.responder_resources, conn.initiator_depth),
             id: event.id,
             datagrams: if datagrams {
-                // SAFETY: of such an id these are the parameters.
+                // SAFETY: an id for datagrams has these parameters.
                 Some(unsafe { event.param.ud })
             } else {
                 None

@@ -12,37 +12,38 @@ use std::ptr;
 use std::sync::Arc;
 use transom_abi::*;
 
-/// How long resolving an address or a route may take.
+/// How long resolving an address or a route may take, in milliseconds.
 const RESOLVING_MS: c_int = 5000;
 
-/// An id with an event channel of its own. It has no queue pair: the program's changes its states
-/// itself, as the id says.
+/// An id with an event channel of its own. It has no queue pair: this crate changes the states of the
+/// program's queue pair
+/// itself, with the id's attributes.
 pub(crate) struct Id {
     raw: *mut rdma_cm_id,
-    /// Is for datagrams.
+    /// Whether it is for datagrams.
     datagrams: bool,
     provider: Provider,
     /// Others may keep it for its descriptor.
     channel: Arc<Channel>,
 }
 
-// SAFETY: librdmacm is thread-safe, and what changes an id needs `self` alone or is called by one thread
-// at a time.
+// SAFETY: librdmacm is thread-safe. Calls that change an id need `self` mutably, or only one thread at a time
+// makes them.
 unsafe impl Send for Id {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Id {}
 
-/// What an end says when it asks for a connection or accepts one.
+/// The parameters of an end that asks for a connection or accepts one.
 pub(crate) struct Offer<'a> {
-    /// As long as the connection manager carries it.
+    /// At the length that the connection manager carries.
     pub(crate) private_data: &'a [u8],
-    /// The peer may read so often at once, and this end wants to.
+    /// How many reads at once the peer may make, and how many this end wants to make.
     pub(crate) reads: (u8, u8),
     pub(crate) retries: u8,
     pub(crate) receiver_not_ready_retries: u8,
-    /// The number of its queue pair; 0 for who only asks where datagrams go.
+    /// The number of its queue pair. 0 for a request that only asks where datagrams go.
     pub(crate) queue_pair: u32,
-    /// It takes its receives from a shared receive queue.
+    /// Whether it takes its receives from a shared receive queue.
     pub(crate) shared_receives: bool,
 }
 
@@ -59,7 +60,7 @@ impl Id {
         Ok(Self { raw, datagrams: port_space == RDMA_PS_UDP, provider: *provider, channel })
     }
 
-    /// That of a request, which leaves the channel of its listener.
+    /// Takes the id of a request from the channel of its listener.
     ///
     /// # Safety
     /// The id came with a request for this listener just now, and nobody else has it.
@@ -107,7 +108,7 @@ impl Id {
         check("rdma_bind_addr", format_args!("binding to {to}"), result)
     }
 
-    /// Lets requests arrive; as many as the connection manager lets wait.
+    /// Lets requests arrive. The backlog is the connection manager's default.
     pub(crate) fn listen(&self) -> Result<()> {
         // SAFETY: the id exists.
         let result = unsafe { (self.channel.calls.rdma_listen)(self.raw, 0) };
@@ -151,7 +152,7 @@ impl Id {
         check("rdma_establish", "confirming a connection", result)
     }
 
-    /// Tells that the peer has the acceptance, for its data have come.
+    /// Reports that the peer has the acceptance, because its data have come.
     pub(crate) fn data_has_come(&self) -> Result<()> {
         // SAFETY: the id exists.
         let result = unsafe { (self.channel.calls.rdma_notify)(self.raw, IBV_EVENT_COMM_EST) };
@@ -162,11 +163,11 @@ impl Id {
         }
     }
 
-    /// `private_data` is as long as the connection manager carries it.
+    /// `private_data` has the length that the connection manager carries.
     pub(crate) fn reject(&self, private_data: &[u8]) -> Result<()> {
         let length = u8::try_from(private_data.len()).expect("no message carries more");
         let reject = self.channel.calls.rdma_reject;
-        // SAFETY: the id exists, and there are as many bytes as it says.
+        // SAFETY: the id exists, and there are as many bytes as the length says.
         let result = unsafe { reject(self.raw, private_data.as_ptr().cast(), length) };
         check("rdma_reject", "refusing a request", result)
     }
@@ -178,7 +179,7 @@ impl Id {
         check("rdma_disconnect", "disconnecting", result)
     }
 
-    /// How a queue pair goes to a state, and the mask of what is set for that.
+    /// The attributes for a queue pair's move to a state, and their mask.
     pub(crate) fn attributes(&self, state: ibv_qp_state) -> Result<(ibv_qp_attr, c_int)> {
         let mut attributes = ibv_qp_attr { qp_state: state, ..ibv_qp_attr::default() };
         let mut mask = 0;
@@ -190,12 +191,12 @@ impl Id {
     }
 
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
-        // SAFETY: the id exists; all bytes are such a storage.
+        // SAFETY: the id exists, and any bytes are such a storage.
         address::from_c(&unsafe { (*self.raw).route.addr.src.src_storage })
     }
 
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
-        // SAFETY: the id exists; all bytes are such a storage.
+        // SAFETY: the id exists, and any bytes are such a storage.
         address::from_c(&unsafe { (*self.raw).route.addr.dst.dst_storage })
     }
 
@@ -203,8 +204,9 @@ impl Id {
     fn device(&self) -> Option<*mut ibv_device> {
         // SAFETY: the id exists.
         let context = unsafe { (*self.raw).verbs };
-        // SAFETY: the device it is bound to stays open. Its library may write the context meanwhile, so there is
-        // no reference to it.
+        // SAFETY: the device it is bound to stays open. Its library may write the context meanwhile, so this
+        // makes no reference to
+        // it.
         (!context.is_null()).then(|| unsafe { (*context).device })
     }
 
@@ -214,7 +216,7 @@ impl Id {
         self.device().map(|device| unsafe { name(device) })
     }
 
-    /// Whether the device that leads to the peer is this one, and the port too if one is given.
+    /// Checks that this device leads to the peer, and also this port if one is given.
     pub(crate) fn check_device(
         &self,
         given: &OpenDevice,
@@ -250,7 +252,7 @@ unsafe fn name(device: *mut ibv_device) -> String {
 }
 
 impl Offer<'_> {
-    /// What who neither reads nor has a queue pair says.
+    /// The parameters of an end that neither reads nor has a queue pair.
     pub(crate) const NOTHING: Self = Self {
         private_data: &[],
         reads: (0, 0),
@@ -305,7 +307,7 @@ mod tests {
             };
             Err(ConnectionProblem::OtherDevice { leads: full(leads), given: full(given) })
         };
-        // Before the way is known, no device leads anywhere.
+        // Before the route is known, no device leads to the peer.
         assert_eq!(id.check_device(&context.inner, Some(1)), other("", "1"));
         id.resolve_address(None, "127.0.0.1:1".parse().unwrap()).unwrap();
         while id.next().unwrap().is_none() {}

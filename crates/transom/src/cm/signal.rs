@@ -1,4 +1,4 @@
-//! What all who wait for events of one channel watch.
+//! A descriptor for all threads and tasks that wait for events of one channel.
 
 use crate::cm::watch;
 use crate::{Error, Result};
@@ -6,17 +6,18 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A descriptor that is readable while a channel has an event, and for good once the last of them has come.
+/// A descriptor that is readable while a channel has an event, and forever after the last event.
 ///
-/// An event is taken by one of those who wait. What concerns all of them must be seen by the others too, also
-/// by who begins to wait just then, or waits by a reactor of his own.
+/// One waiter takes each event. If an event concerns all, the other waiters must see it too. So must a thread
+/// that begins
+/// to wait just then, and a reactor.
 pub(crate) struct Signal {
     epoll: OwnedFd,
     last: OwnedFd,
 }
 
 impl Signal {
-    /// That of this channel.
+    /// Makes the signal of this channel.
     pub(crate) fn of(channel: BorrowedFd<'_>) -> Result<Self> {
         let make = || {
             let last = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -34,9 +35,9 @@ impl Signal {
         })
     }
 
-    /// The last event has come: the descriptor stays readable.
+    /// Records that the last event has come. The descriptor stays readable.
     pub(crate) fn stay(&self) {
-        // To write to an empty one cannot fail.
+        // A write to an empty counter cannot fail.
         let _ = rustix::io::write(&self.last, &1_u64.to_ne_bytes());
     }
 }

@@ -1,9 +1,11 @@
 //! Waits for events of connections, and wakes tasks that await them.
 //!
-//! One thread for the process watches the descriptors that are awaited; it starts with the first and
-//! sleeps while nothing happens. Who has a reactor of his own can watch them there instead.
+//! One thread for the process watches the descriptors that tasks await. It starts with the first of them and
+//! sleeps while
+//! nothing happens. If you have a reactor, you can watch them there instead.
 //!
-//! A forked child has no such thread, and what its parent's watches is its parent's: it begins anew.
+//! A forked child has no such thread, and its parent's watched descriptors belong to the parent. So a child
+//! starts anew.
 
 use crate::panics::outlive;
 use crate::{Error, Result};
@@ -28,7 +30,7 @@ pub(crate) fn wait_until_readable(
 ) -> Result<bool> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // What is too long for a number of seconds is as good as without end.
+        // A time that is too long for a `Timespec` is as good as no deadline.
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref()) {
             Ok(0) => return Ok(false),
@@ -42,11 +44,11 @@ pub(crate) fn wait_until_readable(
     }
 }
 
-/// One who awaits a descriptor, by one waker at a time; once this is gone, by none.
+/// A task that awaits a descriptor. It has one waker at a time. When this is dropped, it has none.
 pub(crate) struct Waiter {
-    /// Never given again.
+    /// Never reused.
     number: u64,
-    /// Where it may have a waker.
+    /// The descriptor at which it may have a waker.
     descriptor: Option<RawFd>,
 }
 
@@ -56,8 +58,9 @@ impl Waiter {
         Self { number: NEXT.fetch_add(1, Relaxed), descriptor: None }
     }
 
-    /// Wakes the task once the descriptor is readable, which is the same each time. Descriptors that may be
-    /// watched are [forgotten](forget) before they are closed.
+    /// Wakes the task when the descriptor is readable. Pass the same descriptor each time. A descriptor that
+    /// may be watched must
+    /// be [forgotten](forget) before it is closed.
     pub(crate) fn wake_when_readable(
         &mut self,
         descriptor: BorrowedFd<'_>,
@@ -87,7 +90,7 @@ impl Waiter {
             false => epoll::add(watcher.epoll, descriptor, data, flags),
         };
         let woken_no_more = added.is_err().then(|| watcher.wakers.remove(&key));
-        // Wakers are dropped with nothing locked: what goes with them may have a descriptor that is watched.
+        // Wakers are dropped with nothing locked: their drop may close a watched descriptor.
         drop(guard);
         drop((before, woken_no_more));
         added.map_err(|errno| failed("epoll_ctl", errno.raw_os_error()))
@@ -103,48 +106,49 @@ impl Drop for Waiter {
     }
 }
 
-/// Watches a descriptor no more, and wakes nobody for it.
+/// Stops watching a descriptor, and wakes nobody for it.
 pub(crate) fn forget(descriptor: RawFd) {
     let Some(watched) = watched() else { return };
     // Dropped with nothing locked, as above.
     let _woken_no_more = lock(watched).as_mut().map(|watcher| watcher.stop(descriptor));
 }
 
-/// The descriptors that are watched, and who awaits them.
+/// The watched descriptors, and the tasks that await them.
 struct Watcher {
-    /// Never closed, since the thread never ends.
+    /// Never closed, because the thread never ends.
     epoll: &'static OwnedFd,
-    /// With the numbers of their waiters.
+    /// Each waker with the number of its waiter.
     wakers: HashMap<RawFd, Vec<(u64, Waker)>>,
 }
 
-/// That of a process, once something was awaited.
+/// The watcher of a process, once a task awaits something.
 type Watched = Mutex<Option<Watcher>>;
 
-/// This process's, once something is awaited; never freed. A forked child has none: another thread of its parent's
-/// may have had it locked, and the wakers in it are of its parent's tasks.
+/// The watcher of this process, once a task awaits something. It is never freed. A forked child has none:
+/// another thread of
+/// the parent may have locked it, and its wakers belong to the parent's tasks.
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
 
-/// This process's, if anything was awaited in it.
+/// The watcher of this process, if a task has awaited something in it.
 fn watched() -> Option<&'static Watched> {
-    // SAFETY: what is there is never freed.
+    // SAFETY: a watcher is never freed once it is there.
     unsafe { WATCHED.load(Acquire).as_ref() }
 }
 
-/// This process's.
+/// The watcher of this process. Creates it if there is none.
 fn this_process() -> Result<&'static Watched> {
     if let Some(watched) = watched() {
         return Ok(watched);
     }
-    // Before anybody locks it. That a child leaves it more than once does no harm.
-    // SAFETY: a function that lives as long as this program.
+    // Before anybody locks it. If a child leaves it more than once, that does no harm.
+    // SAFETY: the function lives as long as this program.
     match unsafe { pthread_atfork(None, None, Some(leave_to_parent)) } {
         0 => {}
         errno => return Err(failed("pthread_atfork", errno)),
     }
     let new = Box::into_raw(Box::default());
     match WATCHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
-        // SAFETY: it is there for good now.
+        // SAFETY: it stays for good now.
         Ok(_) => Ok(unsafe { &*new }),
         Err(others) => {
             // SAFETY: nobody has seen it.
@@ -167,7 +171,7 @@ unsafe extern "C" fn leave_to_parent() {
     WATCHED.store(ptr::null_mut(), Release);
 }
 
-/// Also after a panic elsewhere: every change is made whole.
+/// Locks it, even after a panic elsewhere: a panic never leaves a change half done.
 fn lock(watched: &Watched) -> MutexGuard<'_, Option<Watcher>> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -184,16 +188,17 @@ impl Watcher {
         Ok(Self { epoll, wakers: HashMap::new() })
     }
 
-    /// Who awaited the descriptor, which is watched no more.
+    /// Stops watching the descriptor. Returns the wakers of the tasks that awaited it.
     fn stop(&mut self, descriptor: RawFd) -> Vec<(u64, Waker)> {
         let Some(wakers) = self.wakers.remove(&descriptor) else { return Vec::new() };
-        // SAFETY: a descriptor with wakers is open, for it is forgotten before it is closed.
+        // SAFETY: a descriptor with wakers is open, because it is forgotten before it is closed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let _ = epoll::delete(self.epoll, descriptor);
         wakers
     }
 
-    /// The waker of a waiter, if it has one there. What nobody awaits any more is not watched.
+    /// Removes the waker of a waiter, if it has one there. Stops watching a descriptor that nobody awaits any
+    /// more.
     fn remove(&mut self, descriptor: RawFd, number: u64) -> Option<Waker> {
         let wakers = self.wakers.get_mut(&descriptor)?;
         let at = wakers.iter().position(|(other, _)| *other == number)?;
@@ -214,11 +219,11 @@ fn watch(epoll: &'static OwnedFd, watched: &Watched) {
             Err(_) => return,
         }
         for event in events.drain(..) {
-            // A task that still awaits it says so again.
+            // A task that still awaits it registers again.
             let descriptor = event.data.u64() as RawFd;
             let wakers = lock(watched).as_mut().map(|watcher| watcher.stop(descriptor));
             for (_, waker) in wakers.into_iter().flatten() {
-                // One that panics does not end this thread, which wakes all.
+                // A waker that panics does not end this thread, which wakes all tasks.
                 outlive(|| waker.wake());
             }
         }
@@ -241,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// Goes with a descriptor that is watched, as a task does that awaits a connection.
+    /// Owns a watched descriptor, as a task does that awaits a connection.
     struct Owner(RawFd);
 
     impl Wake for Owner {
@@ -275,7 +280,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let tells = Waker::from(Arc::new(Tells(tell)));
         let one = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
-        // Of those who await the same, and of those who await something else later.
+        // For tasks that await the same descriptor, and for tasks that await it later.
         let [mut panics, mut is_told] = [(); 2].map(|()| Waiter::new());
         panics.wake_when_readable(one.as_fd(), &Waker::from(Arc::new(Panics))).unwrap();
         is_told.wake_when_readable(one.as_fd(), &tells).unwrap();
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!(had(), [0, 0, 1]);
         drop(another);
         assert_eq!(had(), [0, 0, 0]);
-        // It is watched for whoever comes next.
+        // It is watched for the next waiter.
         let mut next = Waiter::new();
         next.wake_when_readable(never.as_fd(), &first).unwrap();
         assert_eq!(had(), [1, 0, 0]);

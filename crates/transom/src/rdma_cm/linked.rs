@@ -2,7 +2,7 @@
 
 use transom_rdmacm::{ExplainCalls, FileCalls, Provider, Source, Verbs};
 
-/// The verbs that are linked in, and the connection manager of their device.
+/// The linked verbs, and the connection manager of their device.
 pub(super) enum Linked {}
 
 impl Source for Linked {
@@ -22,7 +22,7 @@ const CONNECTION_MANAGER: FileCalls = FileCalls {
     }),
 };
 
-/// The verbs that are linked in, as librdmacm's functions want them.
+/// The linked verbs, in the form that librdmacm's functions need.
 const VERBS: Verbs = {
     macro_rules! linked {
         ($($name:ident)*) => { Verbs { $($name: transom_ibverbs::$name,)* } };
