@@ -1,5 +1,5 @@
-//! A batch of send work requests while a program builds it: nothing of it is posted before it is
-//! whole (rules PS-14, PS-15). Its memory is taken when the queue pair is created.
+//! A batch of send work requests that a program is building. No request is posted before the batch is complete (rules
+//! PS-14, PS-15). Its memory is allocated when the queue pair is created.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -15,7 +15,7 @@ use transom_system::sanitizers::{self, Half};
 use crate::check;
 use crate::wrong::Wrong;
 
-/// A send work request as far as it is built.
+/// A send work request that is being built.
 struct Built {
     wr_id: u64,
     flags: SendFlags,
@@ -41,7 +41,7 @@ enum Data {
     },
 }
 
-/// The batch of a queue pair; empty unless one is being built.
+/// The batch of a queue pair. It is empty unless the program is building one.
 pub(crate) struct Batch {
     kind: ibv_qp_type,
     /// Bits of `ibv_qp_create_send_ops_flags`.
@@ -50,15 +50,15 @@ pub(crate) struct Batch {
     requests: Vec<Built>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// The first thing that went wrong; the program learns it when it completes the batch.
+    /// The first fault. The program gets it when it completes the batch.
     error: Option<Wrong>,
 }
 
-// SAFETY: the windows are only touched on behalf of the program, which named them for that.
+// SAFETY: the windows are only written for the program, which named them for that.
 unsafe impl Send for Batch {}
 
 impl Batch {
-    /// An empty batch with room for what the send queue can hold; `ENOMEM` if there is no memory for it.
+    /// An empty batch with room for as many requests as the send queue holds. `ENOMEM` if there is no memory for it.
     pub(crate) fn new(kind: ibv_qp_type, enabled: u64, cap: ibv_qp_cap) -> Result<Self, c_int> {
         let size = cap.max_send_wr as usize;
         Ok(Self {
@@ -102,14 +102,14 @@ impl Batch {
         });
     }
 
-    /// Names the window that the request just begun binds.
+    /// Sets the window that the last request binds.
     pub(crate) fn set_window(&mut self, window: *mut ibv_mw) {
         if let Some(request) = self.last() {
             request.window = window;
         }
     }
 
-    /// Says whom the last request reaches, on a queue pair of this type.
+    /// Sets the destination of the last request, if the queue pair has this type.
     pub(crate) fn set_remote(&mut self, kind: ibv_qp_type, remote: Result<Remote, c_int>) {
         let right_type = self.kind == kind;
         match (self.last(), remote) {
@@ -138,7 +138,7 @@ impl Batch {
     /// Gives the last request its data, as it is now (rule LA-21).
     ///
     /// # Safety
-    /// The buffers are readable memory, unless refused by their lengths alone.
+    /// The buffers are readable memory, unless their lengths alone are refused.
     pub(crate) unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf]) {
         let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.length));
         let (total, most) = (total.unwrap_or(usize::MAX) as u64, self.cap.max_inline_data.into());
@@ -160,7 +160,7 @@ impl Batch {
         self.note_inline(start);
     }
 
-    /// Gives the ATOMIC WRITE just begun its eight bytes.
+    /// Gives the last request, an ATOMIC WRITE, its 8 bytes.
     pub(crate) fn set_word(&mut self, word: [u8; 8]) {
         let start = self.inline.len();
         if self.last().is_some() {
@@ -169,7 +169,7 @@ impl Batch {
         }
     }
 
-    /// The inline bytes from `start` on are the last request's.
+    /// The inline bytes from `start` on belong to the last request.
     fn note_inline(&mut self, start: usize) {
         let length = self.inline.len() - start;
         if let Some(request) = self.last() {
@@ -177,12 +177,12 @@ impl Batch {
         }
     }
 
-    /// The batch will not be posted; the first reason counts.
+    /// Marks the batch as refused. The first reason counts.
     pub(crate) fn fail(&mut self, wrong: Wrong) {
         self.error.get_or_insert(wrong);
     }
 
-    /// The request that setters fill in. Once something has failed there is none.
+    /// The request that setters fill in. `None` after a fault.
     fn last(&mut self) -> Option<&mut Built> {
         if self.error.is_some() { None } else { self.requests.last_mut() }
     }
@@ -203,17 +203,17 @@ impl Batch {
         pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(refused)?;
         for request in &self.requests {
             if let SendOp::Local(LocalOp::BindType2(bind)) = request.op
-                // SAFETY: the program named it, and its memory stays readable.
+                // SAFETY: the program named the window, and its memory stays readable.
                 && let Some(window) = unsafe { request.window.as_mut() }
             {
-                // As for the plain verb (rule KEY-10).
+                // As in `ibv_post_send` (rule KEY-10).
                 window.rkey = bind.window.0;
             }
         }
         Ok(())
     }
 
-    /// Whether a setter that this type of queue pair demands was not called.
+    /// Whether the program has not called a setter that this type of queue pair needs.
     fn lacks_remote(&self, request: &Built) -> bool {
         let local = matches!(request.op, SendOp::Local(_));
         let demands = matches!(self.kind, IBV_QPT_UD | IBV_QPT_XRC_SEND) && !local;
@@ -239,7 +239,7 @@ impl Batch {
         Ok(())
     }
 
-    /// What sanitizers are told of the requests, which are posted by the function `verb`.
+    /// Tells sanitizers about the requests, which the function `verb` posts.
     pub(crate) fn note(&self, verb: usize) {
         for request in &self.requests {
             let Data::Sges { start, count } = request.data else { continue };
@@ -254,7 +254,7 @@ impl Batch {
         }
     }
 
-    /// What `transom check` is told of the requests.
+    /// The requests as `transom check` records them.
     pub(crate) fn described(&self, call: &Call) -> Vec<Posted> {
         let each = self.requests.iter().map(|request| {
             let buffers: Vec<_> = match request.data {
@@ -284,7 +284,7 @@ impl Batch {
         each.collect()
     }
 
-    /// Forgets what was built.
+    /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.sges.clear();
@@ -299,13 +299,13 @@ fn room_for<T>(count: usize) -> Result<Vec<T>, c_int> {
     Ok(room)
 }
 
-/// Whether a request still wants local buffers; it gets data once.
+/// Whether a request can still get local buffers. It gets data only once.
 fn takes_sges(request: &Built) -> bool {
     let returns = matches!(request.op, SendOp::Message(body) if body.returns_data());
     takes_inline(request) || (returns && matches!(request.data, Data::None))
 }
 
-/// Whether a request still wants data and may have it inline (rule PS-05).
+/// Whether a request can still get data, and may get it inline (rule PS-05).
 fn takes_inline(request: &Built) -> bool {
     let carries = matches!(request.op, SendOp::Message(body) if body.carries_data());
     carries && matches!(request.data, Data::None)

@@ -12,8 +12,8 @@ use crate::entry::{guarded, zero_or};
 use crate::wrong::Wrong;
 use crate::{mr, mw, post, qp};
 
-/// Posts a bind of a type 1 window (rules C.1). C calls it through an inline that has checked type,
-/// region and domain; it is checked again here for whoever does not.
+/// Posts a bind of a type 1 window (rules C.1). The inline of `verbs.h` has checked type, region and domain before.
+/// They are checked again here, for callers that do not use the inline.
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         if qp.is_null() || mw.is_null() || bind.is_null() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: not null, so valid by the contract of this verb.
+        // SAFETY: it is not null, so it is valid by the contract of this verb.
         let pair = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         let posted = unsafe { post_bind(pair, mw, &*bind) };
@@ -86,7 +86,7 @@ unsafe fn post_bind(qp: &QueuePair, mw: *mut ibv_mw, bind: &ibv_mw_bind) -> Resu
     };
     qp.post_send(&request, More::Nothing)
         .map_err(|error| post::wrong(error, qp, Some(IBV_WR_BIND_MW), 0, 0))?;
-    // The new key counts from now on, whatever comes of the bind (rules KEY-06, KEY-08).
+    // The new key counts from now on, even if the bind fails later (rules KEY-06, KEY-08).
     // SAFETY: as above.
     unsafe { (*mw).rkey = window.0 };
     Ok(())

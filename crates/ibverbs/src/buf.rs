@@ -1,5 +1,5 @@
-//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best, which is shared memory. It is no
-//! dma-buf, and stays until it is freed, like other memory of the program.
+//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best, here shared memory. It is no dma-buf, and stays
+//! until it is freed, like other memory of the program.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -13,14 +13,14 @@ use crate::entry::{effect_always, number_of, pointer_of};
 use crate::object::{Handled, InContext, Table};
 use crate::pd;
 
-/// A buffer, and the C domain it was allocated from.
+/// A buffer, and the C struct of the domain that it was allocated from.
 struct Buffer {
     pd: *mut ibv_pd,
     memory: Allocation,
     length: usize,
 }
 
-// SAFETY: the memory is the program's to use, and the domain is only compared.
+// SAFETY: only the program uses the memory, and the domain is only compared.
 unsafe impl Send for Buffer {}
 
 impl Handled for ibv_buf {
@@ -36,7 +36,7 @@ impl Handled for ibv_buf {
     }
 }
 
-/// It names none: its domain does.
+/// A buffer has no context of its own. Its domain has one.
 impl InContext for ibv_buf {
     unsafe fn context(_: *const Self) -> *mut ibv_context {
         null_mut()
@@ -45,7 +45,7 @@ impl InContext for ibv_buf {
 
 static BUFFERS: Table<ibv_buf, Buffer> = Table::new();
 
-/// Whether a buffer was allocated from this very domain and holds the range.
+/// Whether a buffer was allocated from this domain, under this name, and contains the range.
 ///
 /// # Safety
 /// `buf` is null or readable.
@@ -64,7 +64,7 @@ pub(crate) unsafe fn holds(
     unsafe { BUFFERS.with(buf, |object| holds(object.inner)) }.unwrap_or(false)
 }
 
-/// Allocates a buffer and answers its address, a page's (rule MR-41).
+/// Allocates a buffer. Returns its address, which is aligned to a page (rule MR-41).
 ///
 /// # Safety
 /// `pd` is null or readable, `buf` null or writable.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
     })
 }
 
-/// Frees a buffer, which no region lies in any more. Nothing happens to one that has been freed.
+/// Frees a buffer. No region may lie in it any more. Nothing happens if it is already freed.
 ///
 /// # Safety
 /// `buf` is null or readable.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     })
 }
 
-/// A new descriptor of a buffer that is a dma-buf; none is: -1, `ENODATA` (rule MR-43).
+/// A new descriptor of a buffer that is a dma-buf. No buffer is one: -1, `ENODATA` (rule MR-43).
 ///
 /// # Safety
 /// `buf` is null or readable.

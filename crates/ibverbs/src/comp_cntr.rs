@@ -19,8 +19,8 @@ use crate::wrong::Wrong;
 
 static COUNTERS: Table<ibv_comp_cntr, Arc<CompletionCounter>> = Table::new();
 
-/// How many counters there may be, and what they count (rule CC-01). Fills as much as the caller's
-/// struct has, and a newer caller's unknown fields with zeros.
+/// The limits of counters (rule CC-01). It fills the fields of the caller's struct, and a newer caller's unknown fields
+/// with zeros.
 ///
 /// # Safety
 /// `context` is null or open; `caps` is null or writable for `size` bytes.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     })
 }
 
-/// Ends a counter; `EBUSY` while a queue pair counts with it (rule CC-09).
+/// Ends a counter. `EBUSY` while a queue pair counts with it (rule CC-09).
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -97,13 +97,13 @@ pub unsafe extern "C" fn ibv_destroy_comp_cntr(counter: *mut ibv_comp_cntr) -> c
             taken.put_back(ours);
             return Err(libc::EBUSY);
         }
-        // SAFETY: the struct stays readable; a context outlives its objects.
+        // SAFETY: the struct stays readable, and a context outlives its objects.
         unsafe { Context::release((*counter).context) };
         Ok(())
     })
 }
 
-/// The counter a pointer names.
+/// The counter that a pointer names.
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -112,7 +112,7 @@ unsafe fn find(counter: *const ibv_comp_cntr) -> Result<Arc<CompletionCounter>, 
     unsafe { COUNTERS.with(counter, |object| object.inner.clone()) }
 }
 
-/// Runs `with` on one of the values of a counter.
+/// Runs `with` on one value of a counter.
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -126,7 +126,7 @@ unsafe fn on_value(
     errno_of(verb, || unsafe { find(counter) }.map(|counter| with(value(&counter))))
 }
 
-/// Sets how many operations have ended well (rule CC-04).
+/// Sets the count of successful operations (rule CC-04).
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ibv_set_comp_cntr(counter: *mut ibv_comp_cntr, value: u
     }
 }
 
-/// Sets how many operations have failed (rule CC-04).
+/// Sets the count of failed operations (rule CC-04).
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn ibv_set_err_comp_cntr(counter: *mut ibv_comp_cntr, valu
     }
 }
 
-/// Adds to how many operations have ended well (rule CC-04).
+/// Adds to the count of successful operations (rule CC-04).
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn ibv_inc_comp_cntr(counter: *mut ibv_comp_cntr, amount: 
     unsafe { on_value("ibv_inc_comp_cntr", counter, CompletionCounter::completions, add) }
 }
 
-/// Adds to how many operations have failed (rule CC-04).
+/// Adds to the count of failed operations (rule CC-04).
 ///
 /// # Safety
 /// `counter` is null or readable.
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(counter: *mut ibv_comp_cntr, amou
     unsafe { on_value("ibv_inc_err_comp_cntr", counter, CompletionCounter::errors, add) }
 }
 
-/// How many operations have ended well.
+/// Reads the count of successful operations.
 ///
 /// # Safety
 /// `counter` is null or readable, `value` null or writable.
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn ibv_read_comp_cntr(counter: *mut ibv_comp_cntr, value: 
     unsafe { read("ibv_read_comp_cntr", counter, CompletionCounter::completions, value) }
 }
 
-/// How many operations have failed.
+/// Reads the count of failed operations.
 ///
 /// # Safety
 /// `counter` is null or readable, `value` null or writable.
@@ -210,8 +210,8 @@ unsafe fn read(
         let to = unsafe { to.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         let found = unsafe { find(counter) }?;
-        // A program may wait for a value by reading in a loop.
-        // SAFETY: the struct is readable, for it was found; a context outlives its objects.
+        // A program may wait for a value by reading it in a loop, so this must make progress.
+        // SAFETY: the object was found, so its struct is readable, and a context outlives its objects.
         let context = unsafe { Context::of((*counter).context) };
         context.ok_or(libc::EINVAL)?.adapter.progress();
         *to = value(&found).load(Acquire);
@@ -220,7 +220,7 @@ unsafe fn read(
     })
 }
 
-/// Has a counter count operations of a queue pair (rules CC-05 to CC-09).
+/// Makes a counter count operations of a queue pair (rules CC-05 to CC-09).
 ///
 /// # Safety
 /// `qp` and `counter` are null or readable, `attr` too.
@@ -245,8 +245,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     })
 }
 
-/// Ends the counters of a context that is closed. One that a queue pair of another context counts with
-/// stays.
+/// Ends the counters of a context, which is being closed. A counter that a queue pair of another context uses stays.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in COUNTERS.take_all(context) {
         let Some(ours) = taken.inner.take() else { continue };
@@ -254,7 +253,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(ours);
             continue;
         }
-        // SAFETY: this counter is the one that is counted off.
+        // SAFETY: this call counts off this counter.
         unsafe { Context::release(context) };
     }
 }

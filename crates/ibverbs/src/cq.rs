@@ -18,11 +18,11 @@ use crate::object::{Table, trusted};
 use crate::poller::Poller;
 use crate::wrong::Wrong;
 
-/// A completion queue, and who waits for it.
+/// A completion queue, with its poller and the counts of its events.
 pub(crate) struct Queue {
     pub(crate) adapter: Arc<Adapter>,
     pub(crate) cq: Arc<Cq>,
-    /// Polls it field by field.
+    /// The poller that reads completions field by field.
     pub(crate) poller: Poller,
     pub(crate) events: Arc<EventCount>,
     async_events: Arc<EventCount>,
@@ -30,11 +30,11 @@ pub(crate) struct Queue {
     _parent: Option<DomainUse>,
 }
 
-/// A completion queue's use of a parent domain, which so cannot be deallocated.
+/// A completion queue's use of a parent domain. It keeps the domain from being deallocated.
 pub(crate) struct DomainUse(Arc<ProtectionDomain>);
 
 impl DomainUse {
-    /// Counts a user; `None` for a domain that is deallocated already.
+    /// Counts a user. `None` if the domain is already deallocated.
     pub(crate) fn of(domain: &Arc<ProtectionDomain>) -> Option<Self> {
         domain.adopt().ok()?;
         Some(Self(domain.clone()))
@@ -50,7 +50,7 @@ impl Drop for DomainUse {
 /// Every completion queue can be cast to an extended one.
 static CQS: Table<ibv_cq_ex, Queue> = Table::new();
 
-/// What a completion queue is created with: `ibv_create_cq(3)` and `ibv_create_cq_ex(3)`.
+/// The arguments of `ibv_create_cq(3)` and `ibv_create_cq_ex(3)`.
 pub(crate) struct Request {
     pub(crate) cqe: i64,
     pub(crate) channel: *mut ibv_comp_channel,
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     })
 }
 
-/// A size that a completion queue can have.
+/// Checks the size of a completion queue.
 fn check_size(cqe: i64, rule: &'static str) -> Result<u32, Wrong> {
     let limit = Limits::DEVICE.completions;
     match u32::try_from(cqe) {
@@ -97,7 +97,7 @@ fn check_size(cqe: i64, rule: &'static str) -> Result<u32, Wrong> {
     }
 }
 
-/// Makes a completion queue; the rest of `abi` is as the caller wants it.
+/// Makes a completion queue. The caller has set the other fields of `abi`.
 ///
 /// # Safety
 /// `context` is null or open; the channel is null or live.
@@ -159,7 +159,7 @@ unsafe fn try_create(
     Ok(made)
 }
 
-/// The queue a pointer names, for a queue pair that shall use it.
+/// The queue that a pointer names.
 ///
 /// # Safety
 /// `cq` is null or readable.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             let verb = "ibv_destroy_cq";
             events.settle(&Wait { verb, owner: owner(Event::Completion, cq) });
             async_events.settle(&Wait { verb, owner: owner(Event::Asynchronous, cq) });
-            // An event may have been delivered just now. Whoever acknowledges it must find the queue.
+            // An event may have been delivered just now. The thread that acknowledges it must find the queue.
             let is_settled =
                 |queue: &Queue| queue.events.is_settled() && queue.async_events.is_settled();
             // SAFETY: as above.
@@ -207,14 +207,14 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 checker.events_unread(Some(thing), cq.addr(), &unread.unwrap_or_default());
             }
             drop(queue);
-            // SAFETY: the struct stays readable; a context outlives its queues.
+            // SAFETY: the struct stays readable, and a context outlives its queues.
             unsafe { Context::release((*cq).context) };
             return Ok(());
         }
     })
 }
 
-/// Says what completes into a queue that is to be ended.
+/// Notes which objects use a queue that the program wants to destroy.
 ///
 /// # Safety
 /// As [`ibv_destroy_cq`].
@@ -229,7 +229,7 @@ unsafe fn busy(cq: *mut ibv_cq, queue: &Cq) -> c_int {
     Wrong::held(holders, "CR-12").told(None, "ibv_destroy_cq", 0)
 }
 
-/// Changes the size; `EINVAL` below what is waiting (rule CQ-14).
+/// Changes the size. `EINVAL` if it is less than the number of waiting completions (rule CQ-14).
 ///
 /// # Safety
 /// `cq` is null or readable.
@@ -245,16 +245,16 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         if let Some(checker) = check::on() {
             checker.queue_sized(cq.addr(), cqe.unsigned_abs());
         }
-        // The size that it has now: another thread may have changed it again.
-        // SAFETY: as above; the struct is live while the table is locked.
+        // Read the size now, because another thread may have changed it again.
+        // SAFETY: as above. The struct is live while the table is locked.
         unsafe {
             CQS.with(cq.cast(), |object| (*object.abi).cqe = object.inner.cq.capacity() as c_int)
         }
     })
 }
 
-/// Changes when events are raised. Every count and period is within the limits that
-/// `ibv_query_device_ex(3)` tells; if either is zero, an event is raised at once.
+/// Changes when events are raised. All counts and periods are within the limits that `ibv_query_device_ex(3)` reports.
+/// If either is zero, an event is raised at once.
 ///
 /// # Safety
 /// `cq` is null or readable; `attr` is null or readable.
@@ -275,7 +275,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
     })
 }
 
-/// Ours, straight from a live pointer: polling trusts it, as C demands.
+/// Our part, directly from a live pointer. Polls trust the pointer, as C allows.
 ///
 /// # Safety
 /// `cq` is null or live.
@@ -285,7 +285,7 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
     unsafe { trusted::<ibv_cq_ex, Queue>(cq.cast()) }
 }
 
-/// Takes up to `limit` completions; their number, or -1 on an overrun queue (rule CQ-01).
+/// Takes up to `limit` completions. Returns their number, or -1 if the queue has overrun (rule CQ-01).
 ///
 /// # Safety
 /// `cq` is null or live; `wc` is null or writable for `limit` entries.
@@ -298,7 +298,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
             return Err(libc::EINVAL);
         }
         let write = |at: usize, completion: &Completion| {
-            // SAFETY: `at` is below `limit`, so within what the caller gave.
+            // SAFETY: `at` is below `limit`, so it is within the caller's array.
             unsafe { wc.add(at).write(to_c(completion)) };
         };
         loop {
@@ -312,7 +312,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
     polled.map_or(-1, |count| count as c_int)
 }
 
-/// Why nothing can be polled any more (rule CQ-05).
+/// Notes that the queue has overrun, so that it gives no completions any more (rule CQ-05). Returns the errno.
 #[cold]
 pub(crate) fn overrun(queue: &Queue, verb: &'static str) -> c_int {
     const SAID: &str = "the completion queue has overrun before: nothing more comes by it, and it can only be destroyed";
@@ -320,11 +320,11 @@ pub(crate) fn overrun(queue: &Queue, verb: &'static str) -> c_int {
     wrong.told_seldom(queue.adapter.device(), verb)
 }
 
-/// What the service level of a received datagram says of its header, as NVIDIA's adapters do: IPv4,
-/// so that the GRH area holds 20 bytes. RoCE has no other use for it, and UCX looks there.
+/// The service level of a received datagram with an IPv4 header, as on NVIDIA's adapters. It means that the GRH area
+/// holds 20 bytes. RoCE does not use the service level otherwise, and UCX reads it.
 const ROCE_V2_IPV4: u8 = 2;
 
-/// As C knows it. The port has no LID and one P_Key, and no path but the first.
+/// A completion in its C form. The port has no LID, only one P_Key, and only one path.
 #[inline]
 pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
     ibv_wc {
@@ -337,14 +337,14 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
         qp_num: completion.qp,
         src_qp: completion.source_qp,
         wc_flags: completion.flags.difference(Flags::IPV4 | Flags::SOLICITED).bits().into(),
-        // A datagram is answered to where it came from (rule UD-07).
+        // A reply to a datagram goes to its source (rule UD-07).
         sl: if completion.flags.contains(Flags::IPV4) { ROCE_V2_IPV4 } else { 0 },
         ..ibv_wc::default()
     }
 }
 
-/// Asks for an event at the next completion, or the next solicited one; at once if one waits to be
-/// polled (rules CQ-06 to CQ-12).
+/// Asks for an event at the next completion, or the next solicited one. The event is raised at once if such a
+/// completion is already waiting (rules CQ-06 to CQ-12).
 ///
 /// # Safety
 /// `cq` is live.
@@ -353,7 +353,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     unsafe { arm_by(cq, |queue| _ = arm(queue, solicited_only)) }
 }
 
-/// Arms a queue in this way.
+/// Arms a queue with `arm`.
 ///
 /// # Safety
 /// As [`req_notify_cq`].
@@ -366,7 +366,7 @@ pub(crate) unsafe fn arm_by(cq: *mut ibv_cq, arm: impl FnOnce(&Queue)) -> c_int 
     }))
 }
 
-/// Arms a queue: whether an event was raised at once.
+/// Arms a queue. Returns whether an event was raised at once.
 #[inline]
 pub(crate) fn arm(queue: &Queue, solicited_only: c_int) -> bool {
     let raised = queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
@@ -374,12 +374,12 @@ pub(crate) fn arm(queue: &Queue, solicited_only: c_int) -> bool {
     raised
 }
 
-/// Whose events are meant.
+/// The owner of a queue's events, for `transom check`.
 pub(crate) fn owner(event: Event, cq: *const ibv_cq) -> Owner {
     Owner { event, thing: Thing::CompletionQueue, address: cq.addr() }
 }
 
-/// Counts a completion event as delivered; the pointer for C, and the program's own.
+/// Counts a completion event as delivered. Returns the pointer for C, and the program's own pointer.
 pub(crate) fn deliver_completion(handle: u32) -> Option<(*mut ibv_cq, *mut c_void)> {
     CQS.by_handle(handle, |object| {
         object.inner.events.delivered();
@@ -388,7 +388,7 @@ pub(crate) fn deliver_completion(handle: u32) -> Option<(*mut ibv_cq, *mut c_voi
     })
 }
 
-/// Counts an asynchronous event as delivered; the pointer for C.
+/// Counts an asynchronous event as delivered. Returns the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_cq> {
     CQS.by_handle(handle, |object| {
         object.inner.async_events.delivered();
@@ -407,7 +407,7 @@ pub(crate) unsafe fn acknowledge_event(cq: *mut ibv_cq) {
     }
 }
 
-/// Ends the completion queues of a context that is closed; nobody can acknowledge events any more.
+/// Ends the completion queues of a context, which is being closed. Nobody can acknowledge events any more.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in CQS.take_all(context) {
         let Some(queue) = taken.inner.take() else { continue };
@@ -416,7 +416,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             continue;
         }
         drop(queue);
-        // SAFETY: this queue is the one that is counted off.
+        // SAFETY: this call counts off this queue.
         unsafe { Context::release(context) };
     }
 }

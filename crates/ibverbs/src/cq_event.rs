@@ -9,8 +9,8 @@ use crate::comp_channel::Channel;
 use crate::entry::{effect_always, guarded_always, number_always};
 use crate::{check, cq, sanitized};
 
-/// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18). A thread
-/// that is cancelled meanwhile unwinds through it.
+/// Takes the next event of a channel. It blocks if the channel's descriptor does (rules CQ-11, CR-18). If the thread is
+/// cancelled meanwhile, it unwinds through this function.
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -28,14 +28,14 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         if let Some(checker) = check::on() {
             checker.may_sleep(channel.addr(), &ours.events);
         }
-        // Not inside a verb's guard: a thread that waits here may be cancelled.
+        // Outside the verb's guard, because a thread that waits here may be cancelled.
         let taken = ours.adapter.take_event(&ours.events);
         if let Some(checker) = check::on() {
             checker.is_awake();
         }
         let delivered = guarded_always("ibv_get_cq_event", || {
             let (_, handle) = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-            // An event of a queue destroyed meanwhile is nobody's.
+            // An event of a queue destroyed meanwhile is dropped.
             Ok(cq::deliver_completion(handle as u32))
         });
         match delivered {

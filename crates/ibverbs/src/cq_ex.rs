@@ -20,11 +20,11 @@ const READABLE: u64 = (IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
 
-/// The fields that are made of the time.
+/// The fields with the time of a completion.
 const TIMED: u64 =
     (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
 
-/// Makes a completion queue for at least `cqe` completions whose wanted fields can be read.
+/// Makes a completion queue for at least `cqe` completions. The program can read the fields that it asks for.
 ///
 /// # Safety
 /// `context` is null or open; `attr` is null or readable, and what it names is live.
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let Some(attr) = (unsafe { attr.as_ref() }) else { return Err(libc::EINVAL) };
         // SAFETY: by the contract of this verb.
         unsafe {
-            // Whose the refusal is.
+            // A refusal is noted at this context's device.
             let _ = Context::of(context);
             let request =
                 request(context, attr).map_err(|wrong| wrong.told(None, "ibv_create_cq_ex", 0))?;
@@ -87,7 +87,7 @@ unsafe fn request(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Resu
     })
 }
 
-/// The operations of a queue: those that are always there, and the fields that are asked for.
+/// The operations of a queue: those that every queue has, and the readers of the fields that the program asks for.
 fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
     let asked = |field: ibv_create_cq_wc_flags| attr.wc_flags & u64::from(field) != 0;
     macro_rules! if_asked {
@@ -120,8 +120,7 @@ fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
     }
 }
 
-/// Begins a batch with its first completion; `ENOENT` if there is none. Other threads wait for the
-/// end of the batch.
+/// Begins a batch with its first completion. `ENOENT` if there is none. Other threads wait until the batch ends.
 ///
 /// # Safety
 /// `cq` is null or live, and this thread is in no batch of it; `attr` is null or readable.
@@ -134,10 +133,10 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         };
         loop {
             let turn = queue.poller.begin();
-            // SAFETY: a live queue, and it is this thread's turn.
+            // SAFETY: the queue is live, and it is this thread's turn.
             let found = unsafe { advance(cq, queue) }?;
             if found {
-                // `end_poll` ends it.
+                // `end_poll` ends the turn.
                 std::mem::forget(turn);
             } else {
                 drop(turn);
@@ -150,7 +149,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     zero_if_found(answer)
 }
 
-/// Goes on to the next completion; `ENOENT` if there is none.
+/// Goes on to the next completion. `ENOENT` if there is none.
 ///
 /// # Safety
 /// `cq` is null or live; this thread is in a batch of it.
@@ -163,7 +162,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     }))
 }
 
-/// What polling answers: `ENOENT`, which is no error, if there is no completion.
+/// The result of polling. `ENOENT` means that there is no completion; it is no error.
 fn zero_if_found(found: Result<bool, c_int>) -> c_int {
     match found {
         Ok(true) => 0,
@@ -183,7 +182,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Makes the next completion the current one, if there is one; `EIO` on an overrun queue (rule CQ-05).
+/// Makes the next completion the current one, if there is one. `EIO` if the queue has overrun (rule CQ-05).
 ///
 /// # Safety
 /// `cq` is `queue`'s pointer for C, and it is this thread's turn.
@@ -214,13 +213,12 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
     polled.map(|count| count > 0).ok_or_else(|| cq::overrun(queue, "ibv_start_poll"))
 }
 
-/// The tag of a message that a tagged buffer has matched, and its sender's own data; zeros of any
-/// other completion.
+/// The tag of a message that a tagged buffer has matched, and its sender's own data. Zeros for any other completion.
 ///
 /// # Safety
 /// `cq` is null or live; this thread is in a batch of it. `info` is null or writable.
 unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: by the contract of this verb; it is this thread's turn, so nobody writes the current.
+    // SAFETY: by the contract of this verb. It is this thread's turn, so nobody writes the current completion.
     unsafe {
         if let (Some(queue), Some(info)) = (cq::of(cq.cast()), info.as_mut()) {
             *info = (*queue.poller.current.get()).tag;
@@ -237,7 +235,7 @@ macro_rules! readers {
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
             // SAFETY: by the contract of this verb.
             let Some($queue) = (unsafe { cq::of(cq.cast()) }) else { return 0 };
-            // SAFETY: it is this thread's turn, so nobody writes it.
+            // SAFETY: it is this thread's turn, so nobody writes the current completion.
             let $current = unsafe { &*$queue.poller.current.get() };
             $value
         })+
@@ -245,9 +243,9 @@ macro_rules! readers {
 }
 
 readers! {
-    /// Which operation it was.
+    /// The operation.
     read_opcode(_queue, current) -> ibv_wc_opcode { current.wc.opcode }
-    /// The code of the reason it failed for.
+    /// The code of the reason for a failure.
     read_vendor_err(_queue, current) -> u32 { current.wc.vendor_err }
     /// Bytes transferred.
     read_byte_len(_queue, current) -> u32 { current.wc.byte_len }
@@ -268,8 +266,8 @@ readers! {
     read_sl(_queue, current) -> u8 { current.wc.sl }
     /// The low bits of the destination LID.
     read_dlid_path_bits(_queue, current) -> u8 { current.wc.dlid_path_bits }
-    /// When it was added to the queue, in ticks of the device: nanoseconds.
+    /// The time when it was added to the queue, in ticks of the device's clock: nanoseconds.
     read_completion_ts(_queue, current) -> u64 { current.time }
-    /// The same, in nanoseconds of the wall clock.
+    /// The same time, in nanoseconds of the wall clock.
     read_completion_wallclock_ns(_queue, current) -> u64 { clock::wall_time(current.time) }
 }

@@ -13,11 +13,11 @@ use crate::device;
 use crate::entry::errno_of;
 use crate::sanitized;
 
-/// Ticks of the device's clock in a millisecond: a tick is a nanosecond.
+/// Ticks of the device's clock in a millisecond. A tick is a nanosecond.
 const CLOCK_KHZ: u64 = 1_000_000;
 
-/// What the device is and has, beyond `ibv_query_device(3)`. Fills as much as the caller's struct
-/// has, and a newer caller's unknown fields with zeros.
+/// The attributes of the device, with those that `ibv_query_device(3)` lacks. It fills the fields of the caller's
+/// struct, and a newer caller's unknown fields with zeros.
 ///
 /// # Safety
 /// `context` is null or open; `input` is null or readable; `attr` is null or writable for `size`
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         let full = attributes(ours.device().options().windows_2a);
         let known = size.min(size_of::<ibv_device_attr_ex>());
         let (to, from) = (attr.cast::<u8>(), (&raw const full).cast::<u8>());
-        // SAFETY: `size` bytes are writable, by the contract of this verb; plain data.
+        // SAFETY: `size` bytes are writable, by the contract of this verb. The struct is plain data.
         unsafe {
             to.copy_from_nonoverlapping(from, known);
             to.add(known).write_bytes(0, size - known);
@@ -77,8 +77,8 @@ fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
     }
 }
 
-/// A rendezvous request may bring as much as this beside its headers' 32 bytes, for software to use
-/// if no tagged buffer matches.
+/// The bytes that a rendezvous request may bring beside the 32 bytes of its headers. Software uses them if no tagged
+/// buffer matches.
 const RENDEZVOUS_HEADER: u32 = 256;
 
 fn tag_matching() -> ibv_tm_caps {
@@ -91,14 +91,14 @@ fn tag_matching() -> ibv_tm_caps {
     }
 }
 
-/// What only reliable services do.
+/// The operations of reliable services only.
 const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE
     | IBV_ODP_SUPPORT_READ
     | IBV_ODP_SUPPORT_ATOMIC
     | IBV_ODP_SUPPORT_FLUSH
     | IBV_ODP_SUPPORT_ATOMIC_WRITE;
 
-/// No region is ever pinned, so every operation works on memory that is paged on demand.
+/// No region is ever pinned, so every operation works on demand-paged memory.
 fn on_demand_paging() -> ibv_odp_caps {
     let messages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     ibv_odp_caps {
@@ -111,7 +111,7 @@ fn on_demand_paging() -> ibv_odp_caps {
     }
 }
 
-/// Reads the device's clock: as for other devices, its ticks are all in the nanoseconds.
+/// Reads the device's clock. As for other devices, all its ticks are in `tv_nsec`.
 ///
 /// # Safety
 /// `context` is null or open; `values` is null or writable.

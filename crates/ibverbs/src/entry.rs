@@ -1,11 +1,11 @@
-//! How a call from C comes in, and what it answers: the one way for every verb.
+//! The entry of every call from C, and its answer.
 //!
-//! A verb is a closure that answers a value or an errno, and has a name. Here a panic becomes a failure of the device
-//! and `EIO` (`transom_system::failure`), once the device has failed verbs are not begun, and an errno is noted for
-//! `transom explain` unless the verb has done so with more to say ([`told`](crate::told)), and put where C looks for
-//! it: into `errno`, whatever else the verb answers by its convention.
+//! A verb is a closure that returns a value or an errno, and has a name. Here, a panic becomes a failure of the device
+//! and `EIO` (`transom_system::failure`). Once the device has failed, verbs do not begin. An errno is noted for
+//! `transom explain`, unless the verb has noted more itself ([`told`](crate::told)). It is also written to `errno`,
+//! whatever the verb returns by its convention.
 //!
-//! | convention | by | once the device has failed, too |
+//! | convention | function | also after the device has failed |
 //! |---|---|---|
 //! | zero, or an errno | [`errno_of`] | [`errno_always`] |
 //! | a pointer, or null | [`pointer_of`] | [`pointer_always`] |
@@ -13,8 +13,8 @@
 //! | nothing | | [`effect_always`] |
 //! | any, where every nanosecond counts | [`guarded`] | [`guarded_always`] |
 //!
-//! What ends something is done always, or a program could not end. What only reads fields of its
-//! arguments, or answers a constant, comes in by itself.
+//! Verbs that end something always run; otherwise a program could not end. Functions that only read fields of their
+//! arguments, or return a constant, do not need this module.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -25,7 +25,7 @@ use transom_thread::{set_errno, uncancelled};
 
 use crate::{sanitized, told};
 
-/// Runs a verb, unless the device has failed; an error is in `errno` afterwards.
+/// Runs a verb, unless the device has failed. An error is in `errno` afterwards.
 #[inline]
 pub(crate) fn guarded<T>(
     name: &'static str,
@@ -34,7 +34,7 @@ pub(crate) fn guarded<T>(
     if has_failed() { refused(name, libc::EIO) } else { guarded_always(name, verb) }
 }
 
-/// Runs a verb; an error is in `errno` afterwards.
+/// Runs a verb. An error is in `errno` afterwards.
 #[inline]
 pub(crate) fn guarded_always<T>(
     name: &'static str,
@@ -53,7 +53,7 @@ pub(crate) fn guarded_always<T>(
     }
 }
 
-/// Notes that the verb is refused, unless it has done so itself, and puts the errno where C looks for it.
+/// Notes that the verb is refused, unless it has done so itself, and sets `errno`.
 #[cold]
 fn refused<T>(name: &'static str, errno: c_int) -> Result<T, c_int> {
     told::answered(name, errno);
@@ -61,7 +61,8 @@ fn refused<T>(name: &'static str, errno: c_int) -> Result<T, c_int> {
     Err(errno)
 }
 
-/// Runs what is called seldom enough to be looked after: it cannot be cancelled, and what it is about is noted.
+/// Runs a control verb. It cannot be cancelled, and its object's device is recorded. A verb on the fast path does not
+/// pay for this.
 fn controlled<T>(name: &'static str, verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     told::begin(name);
     let _watched = sanitized::verb(name);
@@ -79,7 +80,7 @@ pub(crate) fn errno_of(name: &'static str, verb: impl FnOnce() -> Result<(), c_i
     zero_or(guarded(name, || controlled(name, verb)))
 }
 
-/// Zero, or an errno; once the device has failed, too.
+/// Zero, or an errno. It runs also after the device has failed.
 pub(crate) fn errno_always(name: &'static str, verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
     zero_or(guarded_always(name, || controlled(name, verb)))
 }
@@ -92,7 +93,7 @@ pub(crate) fn pointer_of<T>(
     guarded(name, || controlled(name, verb)).unwrap_or(null_mut())
 }
 
-/// A pointer, or null; once the device has failed, too.
+/// A pointer, or null. It runs also after the device has failed.
 pub(crate) fn pointer_always<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<*mut T, c_int>,
@@ -105,7 +106,7 @@ pub(crate) fn number_of(name: &'static str, verb: impl FnOnce() -> Result<c_int,
     guarded(name, || controlled(name, verb)).unwrap_or(-1)
 }
 
-/// A number, or -1; once the device has failed, too.
+/// A number, or -1. It runs also after the device has failed.
 pub(crate) fn number_always(
     name: &'static str,
     verb: impl FnOnce() -> Result<c_int, c_int>,
@@ -113,7 +114,7 @@ pub(crate) fn number_always(
     guarded_always(name, || controlled(name, verb)).unwrap_or(-1)
 }
 
-/// Nothing; once the device has failed, too.
+/// Nothing. It runs also after the device has failed.
 pub(crate) fn effect_always(verb: impl FnOnce()) {
     let effect = || {
         verb();

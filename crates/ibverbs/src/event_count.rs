@@ -1,4 +1,4 @@
-//! The counts that make a destroy wait for acknowledgements.
+//! The counts of events that make a destroy wait for acknowledgements.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use transom_check::ledger::Owner;
 
 use crate::{check, wrong};
 
-/// A program that still means to acknowledge its events has done so by then.
+/// After this time, a program has most likely forgotten to acknowledge its events.
 const LONG: Duration = Duration::from_secs(1);
 
 /// Events delivered and acknowledged (rules CR-18, AE-06).
@@ -33,12 +33,12 @@ impl EventCount {
         *self.unacknowledged.lock() == 0
     }
 
-    /// Waits until everything delivered is acknowledged. If that takes long, it is said once.
+    /// Waits until everything delivered is acknowledged. If that takes long, it reports this once.
     pub(crate) fn settle(&self, wait: &Wait) {
         if self.is_settled() {
             return;
         }
-        // With nothing locked: what is said of it may take a while.
+        // Nothing may be locked here: the checker may take a while.
         let is_told =
             check::on().is_some_and(|checker| checker.waits(wait.verb, wait.owner, false));
         let mut is_late = false;

@@ -1,8 +1,8 @@
 //! `ibv_fork_init(3)`.
 //!
-//! Regions are not pinned, and pages are copied by the kernel in the address space of the process
-//! that registered them, so a fork takes no page away from them. What a child does with the objects
-//! it inherits stays with the child (`transom_system::fork`).
+//! Regions are not pinned. The kernel copies pages in the address space of the process that registered them, so a fork
+//! takes no page away from a region. A child's changes to the objects that it inherits stay in the child
+//! (`transom_system::fork`).
 
 use std::ffi::{c_int, c_void};
 
@@ -13,17 +13,17 @@ pub extern "C" fn ibv_fork_init() -> c_int {
     0
 }
 
-/// `fork` is always safe here.
+/// `fork` is always safe.
 pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
     IBV_FORK_UNNEEDED
 }
 
-/// Nothing is pinned here, so a child may have every page: success.
+/// No page is pinned, so a child may have every page: success.
 pub extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
     0
 }
 
-/// Undoes what [`ibv_dontfork_range`] did, which is nothing: success.
+/// [`ibv_dontfork_range`] does nothing, so there is nothing to undo: success.
 pub extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
     0
 }

@@ -1,12 +1,12 @@
 //! The verbs of libibverbs as `extern "C"` functions over the software device.
 //!
-//! Each function has the name, arguments and answers of its man page; the shared object exports them
-//! under their symbol versions, and the Rust API calls them directly. This is the pointer edge:
-//! arguments from C are turned into values here, and what may be null or unknown is refused as the
-//! rules say. Work requests and buffers must be valid as the man pages demand.
+//! Each function has the name, the arguments and the results of its man page. The shared object exports them under
+//! their symbol versions, and the Rust API calls them directly. Raw pointers stop here: this crate turns arguments from
+//! C into values, and refuses null and unknown arguments as the rules say. Work requests and buffers must be valid, as
+//! the man pages demand.
 //!
-//! Control verbs find their object by its handle, never by trusting the pointer, and memory of
-//! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
+//! Control verbs find their object by its handle, and never trust the pointer. Memory of destroyed objects stays
+//! readable and is kept for reuse, so a second destroy returns `ENOENT` (rules DR-02, MWA-17).
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

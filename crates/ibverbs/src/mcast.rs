@@ -28,7 +28,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     })
 }
 
-/// Ends a membership; `EINVAL` if there is none.
+/// Ends a membership. `EINVAL` if there is none.
 ///
 /// # Safety
 /// As [`ibv_attach_mcast`].
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(
 /// # Safety
 /// `gid` is null or readable.
 unsafe fn group(gid: *const ibv_gid) -> Result<[u8; 16], c_int> {
-    // SAFETY: by the contract of this function; both variants are plain bytes.
+    // SAFETY: by the contract of this function. Both variants are plain bytes.
     let gid = unsafe { gid.as_ref().ok_or(libc::EINVAL)?.raw };
     if is_multicast(&gid) { Ok(gid) } else { Err(libc::EINVAL) }
 }

@@ -1,5 +1,5 @@
-//! What rdma-core added after its version 44 and is of no other subject here: the speed of a
-//! port, DMA handles, `ibv_wr_opcode_str`.
+//! Functions that rdma-core added after its version 44 and that fit no other module: the speed of a port, DMA handles,
+//! `ibv_wr_opcode_str`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -9,7 +9,7 @@ use crate::device::port_of;
 use crate::entry::{errno_of, number_of, pointer_of};
 use crate::sanitized;
 
-/// The speed of a port in units of 100 Mbit/s: its lanes times the speed of each.
+/// The speed of a port in units of 100 Mbit/s: its number of lanes times the speed of a lane.
 ///
 /// # Safety
 /// `speed` is null or writable.
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     })
 }
 
-/// How many lanes an `active_width` of a port stands for.
+/// The number of lanes that an `active_width` of a port stands for.
 fn lanes(width: u8) -> u64 {
     match width {
         2 => 4,
@@ -41,7 +41,7 @@ fn lanes(width: u8) -> u64 {
     }
 }
 
-/// How many units of 100 Mbit/s an `active_speed` of a port stands for.
+/// The speed of a lane that an `active_speed` of a port stands for, in units of 100 Mbit/s.
 fn lane_speed(speed: u8) -> u64 {
     match speed {
         1 => 25,
@@ -55,7 +55,7 @@ fn lane_speed(speed: u8) -> u64 {
     }
 }
 
-/// DMA handles steer the caches of a PCIe bus, and there is none. Null, `EOPNOTSUPP` (rule MR-44).
+/// DMA handles steer the caches of a PCIe bus. There is no such bus: null, `EOPNOTSUPP` (rule MR-44).
 pub extern "C" fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
     pointer_of("ibv_alloc_dmah", || Err(libc::EOPNOTSUPP))
 }
@@ -65,12 +65,12 @@ pub extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
     errno_of("ibv_dealloc_dmah", || Err(libc::EOPNOTSUPP))
 }
 
-/// The memory of the device is no dma-buf: -1, `EOPNOTSUPP`.
+/// Device memory is no dma-buf: -1, `EOPNOTSUPP`.
 pub extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
     number_of("ibv_dm_export_dmabuf_fd", || Err(libc::EOPNOTSUPP))
 }
 
-/// The kind of a work request in rdma-core's words.
+/// rdma-core's name of a work request's opcode.
 pub extern "C" fn ibv_wr_opcode_str(opcode: ibv_wr_opcode) -> *const c_char {
     /// Version 44 left the number free.
     const IBV_WR_FLUSH: ibv_wr_opcode = 14;

@@ -1,9 +1,9 @@
-//! Objects that C holds by pointer and we know by handle.
+//! Objects that C holds by pointer and this library finds by handle.
 //!
-//! The C struct of an object belongs to the program as much as to us, and ours behind it is used by
-//! several threads at once. So there is no reference to the C struct, only a pointer, and never a
-//! `&mut` to ours while it can be found. Fields of the C struct that change are written under the
-//! table's lock; what of ours changes has a lock of its own.
+//! An object has two parts: a C struct, which the program uses too, and our part behind it, which several threads use
+//! at once. So there is never a reference to the C struct, only a pointer, and never a `&mut` to our part while it can
+//! be found. Changing fields of the C struct are written under the table's lock. Changing fields of our part have a
+//! lock of their own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ use crate::context::Context;
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
-    /// What `transom check` calls it.
+    /// The kind of object, for `transom check`.
     const THING: Thing;
     /// The field.
     ///
@@ -30,7 +30,7 @@ pub(crate) trait Handled {
     unsafe fn handle(abi: *const Self) -> u32;
     /// Sets the field.
     fn set_handle(&mut self, handle: u32);
-    /// The number or key that programs know it by, or 0.
+    /// The number or key that programs see, or 0.
     fn number(&self) -> u32 {
         0
     }
@@ -84,31 +84,29 @@ handled!(
     ibv_comp_cntr CompletionCounter
 );
 
-/// The C struct, and ours behind it.
+/// The C struct, and our part behind it.
 #[repr(C)]
 struct Object<A, I> {
     abi: A,
-    /// Gone once the object is destroyed; its memory stays readable.
+    /// `None` once the object is destroyed. The memory stays readable.
     inner: Option<I>,
 }
 
 impl<A, I> Object<A, I> {
-    /// Takes ours out.
+    /// Takes our part out.
     ///
     /// # Safety
-    /// `object` is of a table and not in it, and nobody but the caller uses the object.
+    /// A table made `object`, it is not in the table now, and only the caller uses it.
     unsafe fn take_inner(object: NonNull<Self>) -> Option<I> {
         // SAFETY: by the contract of this function.
         unsafe { &mut (*object.as_ptr()).inner }.take()
     }
 }
 
-/// Ours, straight from a live pointer: what posts and polls trusts it, as C demands, and takes no
-/// lock.
+/// Our part, directly from a live pointer. Posts and polls trust the pointer, as C allows, and take no lock.
 ///
 /// # Safety
-/// `abi` is null or from a table of these types, and nobody destroys the object while the answer is
-/// used.
+/// `abi` is null or from a table of these types, and nobody destroys the object while the result is used.
 #[inline]
 pub(crate) unsafe fn trusted<'a, A, I: Sync>(abi: *const A) -> Option<&'a I> {
     if abi.is_null() {
@@ -118,9 +116,9 @@ pub(crate) unsafe fn trusted<'a, A, I: Sync>(abi: *const A) -> Option<&'a I> {
     unsafe { &(*abi.cast::<Object<A, I>>()).inner }.as_ref()
 }
 
-/// A live object while its table is locked: to look at, and to take clones of.
+/// A live object while its table is locked, to look at and to clone from.
 pub(crate) struct Live<'t, A, I> {
-    /// The C struct. Programs read it whenever they like.
+    /// The C struct. Programs may read it at any time.
     pub(crate) abi: *mut A,
     pub(crate) inner: &'t I,
 }
@@ -132,19 +130,19 @@ pub(crate) struct Table<A, I> {
 
 struct Entries<A, I> {
     live: BTreeMap<u32, NonNull<Object<A, I>>>,
-    /// Memory of destroyed objects, the longest dead first.
+    /// Memory of destroyed objects, the oldest first.
     dead: VecDeque<NonNull<Object<A, I>>>,
     last: u32,
 }
 
-// SAFETY: the pointers are to boxes that only this table frees (never). What is in them is reached
-// under the table's lock, or by `trusted`, which asks for more.
+// SAFETY: the pointers point to boxes that only this table may free, and it never does. Their content is reached under
+// the table's lock, or by `trusted`, whose contract covers it.
 unsafe impl<A, I: Send> Send for Entries<A, I> {}
 
-/// Destroyed objects rest before their memory is used again, so that a stale pointer finds a dead
-/// handle rather than somebody else's object.
+/// How many destroyed objects there must be before the oldest one's memory is used again. So a stale pointer finds a
+/// dead handle and not another object.
 const REST: usize = 256;
-/// In a checked process a stale pointer is to be recognized much longer.
+/// The same for a process under `transom check`, which must recognize a stale pointer for much longer.
 const CHECKED_REST: usize = 1 << 16;
 
 impl<A: Handled + InContext, I> Table<A, I> {
@@ -153,7 +151,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
         Self { inner: Mutex::new(entries) }
     }
 
-    /// Sets a handle aside, for objects that must know theirs before they are whole.
+    /// Reserves a handle, for objects that need it before they are complete.
     pub(crate) fn reserve(&self) -> u32 {
         let mut entries = self.inner.lock();
         loop {
@@ -164,13 +162,13 @@ impl<A: Handled + InContext, I> Table<A, I> {
         }
     }
 
-    /// Adds an object; answers the pointer for C.
+    /// Adds an object. Returns the pointer for C.
     pub(crate) fn insert(&self, abi: A, inner: impl FnOnce(u32) -> I) -> *mut A {
         let handle = self.reserve();
         self.insert_reserved(handle, abi, inner(handle))
     }
 
-    /// Adds an object under a reserved handle; answers the pointer for C.
+    /// Adds an object under a reserved handle. Returns the pointer for C.
     pub(crate) fn insert_reserved(&self, handle: u32, mut abi: A, inner: I) -> *mut A {
         abi.set_handle(handle);
         let number = abi.number();
@@ -179,7 +177,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let mut entries = self.inner.lock();
         let object = if entries.dead.len() > rest {
             let object = entries.dead.pop_front().expect("more than none");
-            // SAFETY: memory of a destroyed object, made by a box below and owned by this table.
+            // SAFETY: this is memory of a destroyed object, made by the box below and owned by this table.
             unsafe { object.write(new) };
             object
         } else {
@@ -189,16 +187,16 @@ impl<A: Handled + InContext, I> Table<A, I> {
         drop(entries);
         let abi = object.as_ptr().cast();
         if let Some(checker) = check::on() {
-            // SAFETY: just made, and its `context` does not change.
+            // SAFETY: the struct was just made, and its `context` does not change.
             let context = unsafe { A::context(abi) };
             checker.made(A::THING, abi.addr(), context.addr(), number);
         }
         abi
     }
 
-    /// Finds the object that a C pointer names by its handle and runs `with` on it. The table is
-    /// locked meanwhile, so nobody destroys the object; what waits, or asks this table again, is done
-    /// afterwards with what `with` has cloned.
+    /// Finds the object of a C pointer by its handle, and runs `with` on it. The table is locked meanwhile, so nobody
+    /// destroys the object. Work that waits, or that uses this table again, must come afterwards, on clones that `with`
+    /// has made.
     ///
     /// # Safety
     /// `abi` is null or points to a readable struct of its type.
@@ -214,13 +212,13 @@ impl<A: Handled + InContext, I> Table<A, I> {
         // SAFETY: by the contract of this function.
         let handle = unsafe { A::handle(abi) };
         let found = entries.get(handle).ok_or_else(|| gone(abi))?;
-        // What is noted of the verb that looks is its device's.
-        // SAFETY: a live object's struct, whose context is there as long as the object.
+        // If the running verb is refused, the refusal is noted at this object's device.
+        // SAFETY: the object is live, and its context lives as long as the object.
         let _ = unsafe { Context::of(A::context(found.abi)) };
         Ok(with(found))
     }
 
-    /// As [`Table::with`], for the live object with this handle.
+    /// Like [`Table::with`], for the live object with this handle.
     pub(crate) fn by_handle<T>(
         &self,
         handle: u32,
@@ -229,7 +227,8 @@ impl<A: Handled + InContext, I> Table<A, I> {
         self.inner.lock().get(handle).map(with)
     }
 
-    /// Refuses to destroy an object that is in use, by the errno of `busy`, which says what holds it.
+    /// Refuses to destroy an object that is in use. The errno comes from `busy`, which also notes what holds the
+    /// object.
     ///
     /// # Safety
     /// As [`Table::with`].
@@ -249,9 +248,9 @@ impl<A: Handled + InContext, I> Table<A, I> {
         answer?
     }
 
-    /// Takes the object out of the live ones, before it is destroyed: of two who try, one succeeds.
-    /// What is in use must not be taken out even for a moment, for its users would not find it: it is
-    /// refused by [`Table::check_unused`] before.
+    /// Takes the object out of the live ones, before it is destroyed. Of two threads that try, one succeeds. An object
+    /// in use must not be taken out even for a moment, because its users would not find it. So [`Table::check_unused`]
+    /// refuses it first.
     ///
     /// # Safety
     /// As [`Table::with`].
@@ -260,7 +259,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
         unsafe { self.take_if(abi, |_| true) }?.ok_or(libc::ENOENT)
     }
 
-    /// The same for an object to which something applies as long as the table is locked; none if it does not.
+    /// The same if `applies` is true while the table is locked. `None` if it is not.
     ///
     /// # Safety
     /// As [`Table::with`].
@@ -280,13 +279,13 @@ impl<A: Handled + InContext, I> Table<A, I> {
         }
         let object = entries.live.remove(&handle).ok_or(libc::ENOENT)?;
         drop(entries);
-        // SAFETY: out of the table, so this is the only way to it but for users who break C's rules.
+        // SAFETY: the object is out of the table, so only the caller can reach it, unless the program breaks C's rules.
         let inner = unsafe { Object::take_inner(object) };
         Ok(Some(Taken { table: self, handle, object, inner }))
     }
 }
 
-/// The errno for a pointer to no living object.
+/// The errno for a pointer to no live object.
 #[cold]
 fn gone<A: Handled>(abi: *const A) -> c_int {
     if let Some(checker) = check::on() {
@@ -298,24 +297,24 @@ fn gone<A: Handled>(abi: *const A) -> c_int {
 impl<A, I> Entries<A, I> {
     fn get(&self, handle: u32) -> Option<Live<'_, A, I>> {
         let object = self.live.get(&handle)?.as_ptr();
-        // SAFETY: a live object's box; whoever takes it out of the table needs the lock on it first.
+        // SAFETY: the box is a live object's. A thread that takes it out of the table needs the lock first.
         let inner = unsafe { &(*object).inner }.as_ref()?;
         Some(Live { abi: object.cast(), inner })
     }
 }
 
 impl<A: Handled + InContext, I> Table<A, I> {
-    /// Takes out all objects made in a context that is closed.
+    /// Takes out all objects made in a context, which is being closed.
     pub(crate) fn take_all(&self, context: *mut ibv_context) -> Vec<Taken<'_, A, I>> {
         let mut entries = self.inner.lock();
-        // SAFETY: live objects' boxes; their `context` does not change.
+        // SAFETY: the boxes are live objects', and their `context` does not change.
         let ours = |object: &NonNull<Object<A, I>>| unsafe {
             A::context(object.as_ptr().cast()) == context
         };
         let taken: Vec<_> = entries.live.extract_if(.., |_, object| ours(object)).collect();
         drop(entries);
         let taken = taken.into_iter().map(|(handle, object)| {
-            // SAFETY: out of the table, as in `take`.
+            // SAFETY: the object is out of the table, as in `take_if`.
             let inner = unsafe { Object::take_inner(object) };
             Taken { table: self, handle, object, inner }
         });
@@ -323,7 +322,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
     }
 }
 
-/// An object on its way out: destroyed for good, or put back.
+/// An object taken out of its table. It is destroyed, or put back.
 pub(crate) struct Taken<'t, A: Handled, I> {
     table: &'t Table<A, I>,
     handle: u32,
@@ -337,9 +336,9 @@ impl<A: Handled, I> Taken<'_, A, I> {
         self.handle
     }
 
-    /// It cannot be destroyed after all.
+    /// Puts the object back, because it cannot be destroyed after all.
     pub(crate) fn put_back(self, inner: I) {
-        // SAFETY: not in the table, so still ours alone.
+        // SAFETY: the object is not in the table, so only this value reaches it.
         unsafe { (*self.object.as_ptr()).inner = Some(inner) };
         self.table.inner.lock().live.insert(self.handle, self.object);
         std::mem::forget(self);
@@ -365,7 +364,7 @@ mod tests {
 
     type Things = Table<ibv_cq_ex, Arc<AtomicUsize>>;
 
-    /// A pointer that C hands from thread to thread.
+    /// A pointer that C passes from thread to thread.
     #[derive(Clone, Copy)]
     struct Pointer(*mut ibv_cq_ex);
 
@@ -384,7 +383,7 @@ mod tests {
         Pointer(things.insert(ibv_cq_ex::default(), |_| Arc::default()))
     }
 
-    /// Runs it in two threads at once.
+    /// Runs `run` in two threads at once.
     fn twice(run: impl Fn() + Send + Copy) {
         thread::scope(|scope| [scope.spawn(run), scope.spawn(run)].map(|_| ()));
     }
@@ -468,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Whoever has to let something of it be over first, as an event, finds it meanwhile.
+    /// A destroy that must wait for something first, such as an event, leaves the object where others find it.
     #[test]
     fn what_a_taker_does_not_want_stays_where_it_is() {
         let things = Things::new();

@@ -1,7 +1,7 @@
-//! The operations that C finds in a context, by which the inlines of `verbs.h` reach the verbs.
+//! The operations in a context. The inlines of `verbs.h` call the verbs through them.
 //!
-//! Verbs for Ethernet frames have no function: their operations in the context stay null, and the
-//! inlines of `verbs.h` answer `EOPNOTSUPP` by themselves.
+//! Verbs for Ethernet frames have no function. Their operations in the context stay null, and the inlines of `verbs.h`
+//! return `EOPNOTSUPP` themselves.
 //!
 //! | verbs | needs |
 //! |---|---|
@@ -19,7 +19,7 @@ use crate::{
     post_srq_ops, qp, qp_ex, special_mr, srq, td, watched, xrc,
 };
 
-/// What C finds in every context; its descriptors are its own.
+/// The operations of every context. Its caller fills in the descriptors.
 pub(crate) fn operations() -> verbs_context {
     let context = ibv_context {
         device: device::the_device(),

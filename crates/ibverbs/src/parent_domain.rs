@@ -1,10 +1,9 @@
-//! `ibv_alloc_parent_domain(3)`: a domain that stands for another, and may be in a thread domain.
+//! `ibv_alloc_parent_domain(3)`: a domain that stands for another one, and may belong to a thread domain.
 //!
-//! The allocators of a parent domain are for memory that a program and its adapter share. There is
-//! no such memory here: queues are the library's own. So they are accepted and never called. Neither is
-//! there a difference between memory that a confidential guest keeps to itself and memory that it
-//! shares with its host: what reaches it is this guest's own kernel. So leave to share it is accepted,
-//! and not used (rule PD-18).
+//! A parent domain's allocators provide memory that a program and its adapter share. The library owns the queues here,
+//! so there is no such memory: the allocators are accepted and never called. A confidential guest can keep memory to
+//! itself or share it with its host. Only the guest's own kernel accesses memory here, so permission to share it is
+//! accepted and not used (rule PD-18).
 
 use std::ffi::c_int;
 use std::sync::Arc;

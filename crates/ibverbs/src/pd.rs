@@ -11,24 +11,23 @@ use crate::entry::{effect_always, errno_always, pointer_of};
 use crate::object::Table;
 use crate::wrong::Wrong;
 
-/// A protection domain, and the context it was made in.
+/// A protection domain, and the context of this name of it.
 #[derive(Clone)]
 pub(crate) struct Pd {
     pub(crate) domain: Arc<ProtectionDomain>,
     pub(crate) context: *mut ibv_context,
-    /// It is another's, known here by its handle.
+    /// Whether it is a second name, made by [`ibv_import_pd`].
     imported: bool,
 }
 
-// SAFETY: the context pointer is only handed back to C.
+// SAFETY: the context pointer is only passed back to C.
 unsafe impl Send for Pd {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Pd {}
 
 static PDS: Table<ibv_pd, Pd> = Table::new();
 
-/// The domain a pointer names; an unknown one, or one freed through another context, is `ENOENT`
-/// (rule PD-08).
+/// The domain that a pointer names. `ENOENT` if it is unknown, or was freed under another name (rule PD-08).
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -62,7 +61,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     })
 }
 
-/// A domain of the same device, by its handle: a second name for it, in this context.
+/// Finds a domain of the same device by its handle, and makes a second name for it in this context.
 ///
 /// # Safety
 /// `context` is from [`crate::ibv_open_device`] or [`crate::ibv_import_device`].
@@ -80,7 +79,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
     })
 }
 
-/// Ends an imported name; the domain itself stays. Nothing happens to one that is not imported.
+/// Ends an imported name. The domain itself stays. Nothing happens if the name is not imported.
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -97,8 +96,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     })
 }
 
-/// Frees a protection domain, under whichever name; `EBUSY` while something belongs to it (rules
-/// PD-02 to PD-10).
+/// Frees a protection domain, under any of its names. `EBUSY` while something belongs to it (rules PD-02 to PD-10).
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -120,7 +118,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     })
 }
 
-/// Says what belongs to a domain that is to be freed.
+/// Notes what belongs to a domain that the program wants to free.
 #[cold]
 fn busy(pd: &Pd) -> c_int {
     // SAFETY: a context outlives its domains.
@@ -129,8 +127,8 @@ fn busy(pd: &Pd) -> c_int {
     Wrong::held(holders.unwrap_or_default(), "PD-02").told(None, "ibv_dealloc_pd", 0)
 }
 
-/// Frees the protection domains of a context that is closed: parent domains before those they stand
-/// for, which are older.
+/// Frees the protection domains of a context, which is being closed. Parent domains come first, because the domains
+/// that they stand for are older.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in PDS.take_all(context).into_iter().rev() {
         let Some(ours) = taken.inner.take() else { continue };
@@ -139,7 +137,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(ours);
             continue;
         }
-        // SAFETY: this domain is the one that is counted off.
+        // SAFETY: this call counts off this domain.
         unsafe { Context::release(context) };
     }
 }

@@ -19,7 +19,7 @@ use crate::{ah, mw};
 
 const MAX_SGE: usize = Limits::DEVICE.max_sge as usize;
 
-/// What is wrong with a post of so many SGEs that is refused; a receive has no opcode.
+/// The fault of a refused post with `sges` SGEs, of which `limit` were allowed. A receive has no opcode.
 #[cold]
 pub(crate) fn wrong(
     error: PostError,
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn post_send(
         while let Some(wr) = unsafe { next.as_ref() } {
             // SAFETY: as above.
             unsafe { post_one_send(ours, wr) }.map_err(|wrong| {
-                // What was posted before it waits for more.
+                // Requests posted before this one expect more to follow. Send them now.
                 ours.pair.advance();
                 let number = ours.pair.number().bits();
                 wrong.told(Some(ours.pair.device()), "ibv_post_send", number)
@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn post_send(
 /// What `wr` points to is valid.
 #[inline]
 unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Result<(), Wrong> {
-    // SAFETY: by the contract of this function; the unions are plain data, read as opcode and type say.
+    // SAFETY: by the contract of this function. The unions are plain data, read as opcode and type say.
     unsafe {
         let sges = sges(wr.sg_list, wr.num_sge)?;
         match *kind {
@@ -120,7 +120,7 @@ unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Res
     }
 }
 
-/// Posts what says itself where it goes; out of the way of what does not.
+/// Posts a request that names its destination. It is not inlined, so that other requests do not pay for it.
 ///
 /// # Safety
 /// As [`post_one_send`].
@@ -141,7 +141,7 @@ unsafe fn post_addressed(
     }
 }
 
-/// Posts what goes there. A part of its callers, of which each knows more.
+/// Posts a request to `remote`. It is inlined, because each caller knows more about the arguments.
 ///
 /// # Safety
 /// As [`post_one_send`].
@@ -164,7 +164,7 @@ unsafe fn post_to(
     } else {
         qp.post_send(&request, more).map_err(refused)?;
     }
-    // Both styles of reading the key of a window work (rule KEY-10).
+    // A program may read the new key from the window or compute it. Both work (rule KEY-10).
     if let SendOp::Local(LocalOp::BindType2(bind)) = op {
         // SAFETY: `operation` has found it not null.
         unsafe { (*wr.op.bind_mw.mw).rkey = bind.window.0 };
@@ -172,7 +172,7 @@ unsafe fn post_to(
     Ok(())
 }
 
-/// Posts with the data as it is now (rule LA-21); keys are not looked at.
+/// Posts with the data as it is now (rule LA-21). Keys are not checked.
 ///
 /// # Safety
 /// The SGEs name readable memory.
@@ -187,7 +187,7 @@ unsafe fn post_inline(
         let (asked, limit) = (request.sges.len() as u64, most as u64);
         return Err(Wrong::too_much("num_sge", asked, limit, "PS-03"));
     }
-    // Lengths first: memory of what is refused is not looked at.
+    // Lengths first: a refused request's memory is not read.
     let total: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
     let room = qp.config().send.inline_room as u64;
     if total > room {
@@ -202,7 +202,7 @@ unsafe fn post_inline(
         qp.post_send(&SendRequest { sges: &[], inline: Some(data), ..*request }, more)
     };
     Ok(match request.sges {
-        // As nearly all are.
+        // The common case.
         [sge] => post(&[bytes(sge)]),
         sges => {
             let mut data: [&[u8]; MAX_SGE] = [&[]; MAX_SGE];
@@ -212,8 +212,8 @@ unsafe fn post_inline(
     })
 }
 
-/// What a UD queue pair is asked, and whom it reaches. What moves data but is no SEND is taken, to
-/// fail when its turn comes (rule PS-06).
+/// The operation and the destination of a UD request. A request that moves data but is no SEND is accepted, and fails
+/// in its turn (rule PS-06).
 ///
 /// # Safety
 /// The unions of `wr` hold what UD and its opcode say.
@@ -243,7 +243,7 @@ unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), Wrong> {
 /// The unions of `wr` hold what its opcode says.
 #[inline]
 unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, Wrong> {
-    // SAFETY: by the contract of this function; all variants are plain data.
+    // SAFETY: by the contract of this function. All variants are plain data.
     unsafe {
         let rdma = wr.wr.rdma;
         let atomic = wr.wr.atomic;
@@ -343,7 +343,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     unsafe { tell_bad(bad, next, posted) }
 }
 
-/// Posts a list of receives one by one; `next` is the first that is not posted.
+/// Posts a list of receives one by one. Afterwards `next` is the first one that was not posted.
 ///
 /// # Safety
 /// The list and what it points to is valid.
@@ -362,7 +362,7 @@ pub(crate) unsafe fn receives(
     Ok(())
 }
 
-/// What a list of work requests answers: the first that was not taken is told by `bad`.
+/// The result of posting a list. If it failed, `bad` gets the first request that was not posted.
 ///
 /// # Safety
 /// `bad` is null or writable.

@@ -12,7 +12,7 @@ use crate::{errno, post, srq};
 /// Carries out a list of operations, up to the first bad one.
 ///
 /// # Safety
-/// `srq` is null or live; the list and what it points to is valid; `bad` is null or writable.
+/// `srq` is null or live; the list and everything that it points to is valid; `bad` is null or writable.
 pub(crate) unsafe extern "C" fn post_srq_ops(
     srq: *mut ibv_srq,
     wr: *mut ibv_ops_wr,
@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
 }
 
 /// # Safety
-/// What `wr` points to is valid.
+/// Everything that `wr` points to is valid.
 unsafe fn post_one(queue: &SharedReceiveQueue, wr: &mut ibv_ops_wr) -> Result<(), c_int> {
     let flags = wr.flags as ibv_ops_flags;
     if flags & !(IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC) != 0 {
@@ -53,7 +53,7 @@ unsafe fn post_one(queue: &SharedReceiveQueue, wr: &mut ibv_ops_wr) -> Result<()
         IBV_WR_TAG_SYNC => TagChange::Sync,
         _ => return Err(libc::EINVAL),
     };
-    // To report the count is all that TAG_SYNC is for.
+    // TAG_SYNC does nothing but report the count.
     let reports = flags & IBV_OPS_TM_SYNC != 0 || wr.opcode == IBV_WR_TAG_SYNC;
     let request = TagRequest {
         wr_id: wr.wr_id,

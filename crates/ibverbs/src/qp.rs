@@ -1,4 +1,4 @@
-//! A queue pair as C holds it; `ibv_destroy_qp(3)`, and what its events need.
+//! A queue pair as C holds it: `ibv_destroy_qp(3)`, and the counts of its events.
 
 mod attributes;
 
@@ -22,12 +22,12 @@ use crate::event_count::{EventCount, Wait};
 use crate::object::{Handled, InContext, Table, trusted};
 use crate::wrong::Wrong;
 
-/// A queue pair, and what only C wants back.
+/// A queue pair, with the values that C may query.
 pub(crate) struct Qp {
     pub(crate) pair: Arc<QueuePair>,
     /// Its type, as it was created.
     pub(crate) kind: ibv_qp_type,
-    /// What `ibv_wr_start` and its family build, if it was created for them.
+    /// The batch that `ibv_wr_start` and its family build, if the queue pair was created for them.
     pub(crate) batch: Option<Mutex<Batch>>,
     cap: ibv_qp_cap,
     told: Arc<Mutex<Told>>,
@@ -46,15 +46,15 @@ impl Qp {
     }
 }
 
-/// What was told of a queue pair and is only kept to be asked for. Whoever changes the queue pair, or
-/// tells C of its state, has the lock, so that all of it agrees.
+/// Values that the program has set and that are kept only for queries. A thread that changes the queue pair, or tells C
+/// its state, holds the lock, so that all of it agrees.
 #[derive(Default)]
 struct Told {
     address: ibv_ah_attr,
     rate_limit: u32,
 }
 
-/// Every queue pair has room for the extended form, whose first field is the plain one.
+/// Every queue pair has room for the extended form. Its first field is the plain form.
 static QPS: Table<ibv_qp_ex_flush, Qp> = Table::new();
 
 impl InContext for ibv_qp_ex_flush {
@@ -81,17 +81,17 @@ impl Handled for ibv_qp_ex_flush {
     }
 }
 
-/// A handle for a queue pair that is about to be made: its events name it.
+/// Reserves a handle for a queue pair that is about to be made. Its events carry it.
 pub(crate) fn reserve() -> u32 {
     QPS.reserve()
 }
 
-/// Adds a queue pair under its handle; the pointer for C.
+/// Adds a queue pair under its handle. Returns the pointer for C.
 pub(crate) fn enter(handle: u32, abi: ibv_qp_ex_flush, qp: Qp) -> *mut ibv_qp {
     QPS.insert_reserved(handle, abi, qp).cast()
 }
 
-/// Ours, straight from a live pointer: posting trusts it, as C demands.
+/// Our part, directly from a live pointer. Posts trust the pointer, as C allows.
 ///
 /// # Safety
 /// `qp` is null or live.
@@ -101,7 +101,7 @@ pub(crate) unsafe fn ours<'a>(qp: *mut ibv_qp) -> Option<&'a Qp> {
     unsafe { trusted::<ibv_qp_ex_flush, Qp>(qp.cast()) }
 }
 
-/// The device's queue pair, likewise.
+/// The device's queue pair, in the same way.
 ///
 /// # Safety
 /// As [`ours`].
@@ -111,7 +111,7 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
     Some(&unsafe { ours(qp) }?.pair)
 }
 
-/// Whether a pointer names a queue pair that is not destroyed: else `ENOENT`.
+/// Checks that a pointer names a queue pair that is not destroyed. `ENOENT` otherwise.
 ///
 /// # Safety
 /// `qp` is null or readable.
@@ -129,7 +129,7 @@ pub(crate) unsafe fn find(qp: *mut ibv_qp) -> Result<Arc<QueuePair>, c_int> {
     unsafe { QPS.with(qp.cast(), |object| object.inner.pair.clone()) }
 }
 
-/// A UD queue pair and its device, for multicast; `EINVAL` for any other type.
+/// A UD queue pair and its device, for multicast. `EINVAL` for any other type.
 ///
 /// # Safety
 /// `qp` is null or readable.
@@ -151,7 +151,7 @@ pub(crate) unsafe fn datagram_pair(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     errno_always("ibv_destroy_qp", || {
         loop {
-            // What is kept is busy, not waited for.
+            // If something holds the queue pair, refuse at once. Wait only for events.
             // SAFETY: by the contract of this verb.
             unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused(), busy) }?;
             // SAFETY: as above.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             let may_end = |qp: &Qp| qp.events.is_settled() && qp.pair.check_unused().is_ok();
             // SAFETY: as above.
             let taken = unsafe { QPS.take_if(qp.cast(), may_end) }?;
-            // An event may have been delivered just now. Whoever acknowledges it must find the queue pair.
+            // An event may have been delivered just now. The thread that acknowledges it must find the queue pair.
             let Some(mut taken) = taken else { continue };
             let handle = taken.handle();
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
@@ -179,14 +179,14 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
                 taken.put_back(ours);
                 return Err(libc::EBUSY);
             }
-            // SAFETY: the struct stays readable; a context outlives its queue pairs.
+            // SAFETY: the struct stays readable, and a context outlives its queue pairs.
             unsafe { Context::release((*qp).context) };
             return Ok(());
         }
     })
 }
 
-/// Says what keeps a queue pair that is to be ended.
+/// Notes what holds a queue pair that the program wants to destroy.
 #[cold]
 fn busy(qp: &Qp) -> c_int {
     let (pair, groups) = (&qp.pair, qp.kind == IBV_QPT_UD);
@@ -195,12 +195,12 @@ fn busy(qp: &Qp) -> c_int {
     wrong.told(Some(pair.device()), "ibv_destroy_qp", pair.number().bits())
 }
 
-/// Whose asynchronous events are meant.
+/// The owner of a queue pair's asynchronous events, for `transom check`.
 pub(crate) fn owner(qp: *const ibv_qp) -> Owner {
     Owner { event: Event::Asynchronous, thing: Thing::QueuePair, address: qp.addr() }
 }
 
-/// Counts an asynchronous event as delivered; the pointer for C.
+/// Counts an asynchronous event as delivered. Returns the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
     QPS.by_handle(handle, |object| {
         object.inner.events.delivered();
@@ -219,7 +219,7 @@ pub(crate) unsafe fn acknowledge_event(qp: *mut ibv_qp) {
     }
 }
 
-/// Ends the queue pairs of a context that is closed.
+/// Ends the queue pairs of a context, which is being closed.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in QPS.take_all(context) {
         let Some(ours) = taken.inner.take() else { continue };
@@ -228,7 +228,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(ours);
             continue;
         }
-        // SAFETY: this queue pair is the one that is counted off.
+        // SAFETY: this call counts off this queue pair.
         unsafe { Context::release(context) };
     }
 }

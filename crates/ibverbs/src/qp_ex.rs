@@ -8,8 +8,8 @@ use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
 
-/// Creates a queue pair in RESET, with a batch to build send work requests in if asked
-/// (`ibv_create_qp_ex(3)`).
+/// Creates a queue pair in RESET (`ibv_create_qp_ex(3)`). If the program asks for it, the queue pair has a batch in
+/// which to build send work requests.
 ///
 /// # Safety
 /// `context` is null or open; `init` is null or valid.
@@ -30,8 +30,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     })
 }
 
-/// What only the extended attributes can ask for: `EINVAL` for what nobody knows, `EOPNOTSUPP` for
-/// what this device does not do.
+/// Checks the attributes that only the extended form has. `EINVAL` for unknown ones, `EOPNOTSUPP` for those that this
+/// device does not support.
 fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(), Wrong> {
     const NOT_HERE: u32 =
         IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
@@ -60,21 +60,21 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
     if init.qp_type == IBV_QPT_XRC_RECV {
         return Ok(());
     }
-    // Only that end belongs to an XRC domain.
+    // Only the receiving end belongs to an XRC domain.
     if asks(IBV_QP_INIT_ATTR_XRCD) {
         const SAID: &str = "comp_mask has IBV_QP_INIT_ATTR_XRCD, which only IBV_QPT_XRC_RECV takes";
         return Err(Wrong::because(libc::EINVAL, SAID, ""));
     }
-    // What was not given may be anything.
+    // A field outside `comp_mask` may hold anything.
     let pd = if asks(IBV_QP_INIT_ATTR_PD) { init.pd } else { std::ptr::null_mut() };
-    // SAFETY: null or a domain's struct, which stays readable.
+    // SAFETY: it is null or a domain's struct, which stays readable.
     match unsafe { pd.as_ref() } {
         Some(pd) if pd.context == context => Ok(()),
         _ => Err(Wrong::unknown("pd", libc::EINVAL, "PD-08")),
     }
 }
 
-/// The extended form of a queue pair; null if it was not created to build requests.
+/// The extended form of a queue pair. Null if it was not created to build requests.
 ///
 /// # Safety
 /// `qp` is null or live.

@@ -1,4 +1,4 @@
-//! Regions that are not memory of the program: null regions, device memory, dma-bufs.
+//! Regions outside the program's memory: null regions, device memory, dma-bufs.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
@@ -15,10 +15,10 @@ use crate::mr::{enter, parse_access};
 use crate::wrong::Wrong;
 use crate::{dm, errno, pd};
 
-/// Rights that peers and this side can use; the others say how memory of a program is registered.
+/// Rights that peers and this side can use. The other flags say how a program's memory is registered.
 const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::RELAXED_ORDERING);
 
-/// Allocates a null region: gathers give zeros, scatters are discarded (rule MR-36).
+/// Allocates a null region. Gathers give zeros, and scatters are discarded (rule MR-36).
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     })
 }
 
-/// Registers a range of device memory; addresses count from zero.
+/// Registers a range of device memory. Addresses count from zero.
 ///
 /// # Safety
 /// `pd` and `dm` are null or readable.
@@ -62,8 +62,8 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     })
 }
 
-/// Registers a range of a dma-buf under the addresses from `iova` on (rule MR-37). The region keeps
-/// the memory; the descriptor may be closed.
+/// Registers a range of a dma-buf under the addresses from `iova` on (rule MR-37). The region keeps the memory, so the
+/// program may close the descriptor.
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -106,7 +106,7 @@ pub(crate) unsafe fn register_dmabuf(
     if offset % page_size() != iova % page_size() {
         return Err(Wrong::invalid("iova", iova, "MR-29"));
     }
-    // SAFETY: the caller keeps it open meanwhile; one that is not open is refused as that.
+    // SAFETY: the caller keeps it open meanwhile. If it is not open, the call is refused for that.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let length = length as u64;
     let writable = access.contains(Access::LOCAL_WRITE);
@@ -117,7 +117,7 @@ pub(crate) unsafe fn register_dmabuf(
         DmaBufError::NoMemory => libc::ENOMEM.into(),
     })?;
     let region = MemoryRegion::of_dma_buf(&found.domain, mapping, length, iova, access);
-    // As rdma-core's library has it.
+    // rdma-core's library sets the same.
     let addr = std::ptr::without_provenance_mut(offset as usize);
     Ok(enter(pd, found, addr, region.map_err(errno::of_register)?))
 }

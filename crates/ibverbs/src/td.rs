@@ -13,19 +13,19 @@ use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
 use crate::wrong::Wrong;
 
-/// A thread domain's C struct has no handle, so its address is one.
+/// Thread domains by address, because their C struct has no handle.
 static TDS: Mutex<BTreeMap<usize, Td>> = Mutex::new(BTreeMap::new());
 
-/// A thread domain, and the C struct it was handed out as.
+/// A thread domain, and the C struct that the program holds.
 struct Td {
     domain: Arc<ThreadDomain>,
     abi: Box<ibv_td>,
 }
 
-// SAFETY: the context pointer in the C struct is only handed back to C.
+// SAFETY: the context pointer in the C struct is only passed back to C.
 unsafe impl Send for Td {}
 
-/// The thread domain a pointer names, if it is of this context.
+/// The thread domain that a pointer names, if it belongs to this context.
 pub(crate) fn find(
     td: *const ibv_td,
     context: *mut ibv_context,
@@ -35,7 +35,7 @@ pub(crate) fn find(
     found.map(|found| found.domain.clone()).ok_or(libc::ENOENT)
 }
 
-/// Allocates a thread domain; there are no attributes yet.
+/// Allocates a thread domain. rdma-core defines no attributes yet.
 ///
 /// # Safety
 /// `context` is open; `init` is null or readable.
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     })
 }
 
-/// Frees a thread domain; `EBUSY` while a parent domain uses it.
+/// Frees a thread domain. `EBUSY` while a parent domain uses it.
 ///
 /// # Safety
 /// The context of `td` is open if it is a thread domain.
@@ -83,12 +83,12 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     })
 }
 
-/// Frees the thread domains of a context that is closed.
+/// Frees the thread domains of a context, which is being closed.
 pub(crate) fn free_all(context: *mut ibv_context) {
     let unused = |td: &Td| td.abi.context == context && td.domain.close().is_ok();
     let freed = TDS.lock().extract_if(.., |_, td| unused(td)).count();
     for _ in 0..freed {
-        // SAFETY: each thread domain is counted off once.
+        // SAFETY: this call counts off each thread domain once.
         unsafe { Context::release(context) };
     }
 }

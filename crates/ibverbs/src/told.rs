@@ -1,5 +1,5 @@
-//! That no call which answers an errno is without a record (rule EX-04): where a verb has not noted itself why it is
-//! refused, [`entry`](crate::entry) notes at least which verb it was and what it answered.
+//! Ensures that every call that returns an errno leaves a record (rule EX-04). If a verb has not noted the reason
+//! itself, [`entry`](crate::entry) notes at least the verb and the errno.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -12,23 +12,23 @@ use transom_system::registry::{CallRefusal, Name};
 use crate::adapters;
 
 thread_local! {
-    /// The device of what the running verb has found last.
+    /// The device of the object that the running verb has found last.
     static ABOUT: RefCell<Option<Weak<Device>>> = const { RefCell::new(None) };
-    /// The errno that is about to be answered has been noted, or is no fault.
+    /// The errno about to be returned has been noted, or is no fault.
     static IS_TOLD: Cell<bool> = const { Cell::new(false) };
     /// The running verb, or the last one.
     static VERB: Cell<&'static str> = const { Cell::new("") };
-    /// Which answer of which verb was noted last for want of more to say, and when.
+    /// The verb and the errno of the last record without a reason of its own, and its time.
     static LAST: Cell<((usize, c_int), u64)> = const { Cell::new(((0, 0), 0)) };
 }
 
-/// How long the same is not noted again, in nanoseconds.
+/// The same answer is noted at most once in this time, in nanoseconds.
 const APART: u64 = 1_000_000_000;
 
-/// A verb begins, which has found nothing yet.
+/// A verb begins. It has found nothing yet.
 pub(crate) fn begin(verb: &'static str) {
     VERB.set(verb);
-    // A thread that ends has none any more.
+    // A thread that is ending has already lost this variable.
     let _ = ABOUT.try_with(|about| about.take());
     IS_TOLD.set(false);
 }
@@ -38,12 +38,12 @@ pub(crate) fn verb() -> &'static str {
     VERB.get()
 }
 
-/// The running verb is about something of this device.
+/// The running verb has found an object of this device.
 pub(crate) fn about(device: &Arc<Device>) {
     let _ = ABOUT.try_with(|about| about.replace(Some(Arc::downgrade(device))));
 }
 
-/// Notes why a verb is refused; without a device of its own, with the one that it was about.
+/// Notes why a verb is refused, at `device` or else at the device of the object that the verb has found.
 #[cold]
 pub(crate) fn note(device: Option<&Device>, call: &CallRefusal) {
     IS_TOLD.set(true);
@@ -57,20 +57,20 @@ pub(crate) fn note(device: Option<&Device>, call: &CallRefusal) {
     }
 }
 
-/// What was noted was no answer: the verb goes on.
+/// The last note was no answer: the verb goes on.
 #[cold]
 pub(crate) fn goes_on() {
     IS_TOLD.set(false);
 }
 
-/// The errno that is about to be answered is no fault: nothing is to be noted.
+/// The errno about to be returned is no fault, and is not noted.
 #[cold]
 pub(crate) fn is_no_fault() {
     IS_TOLD.set(true);
 }
 
-/// The verb answers an errno. That there is nothing yet, and that a signal came, is no fault; and what a loop is
-/// answered again and again is noted once a second.
+/// The verb returns an errno. `EAGAIN` and `EINTR` are no faults. An answer that a loop gets again and again is noted
+/// once a second.
 #[cold]
 pub(crate) fn answered(verb: &'static str, errno: c_int) {
     let nothing_yet = matches!(errno, libc::EAGAIN | libc::EINTR);
@@ -81,7 +81,7 @@ pub(crate) fn answered(verb: &'static str, errno: c_int) {
     IS_TOLD.set(false);
 }
 
-/// Whether this answer of this verb has not been noted in this thread just now.
+/// Whether this thread has not noted this answer of this verb within the last second.
 pub(crate) fn is_due(verb: &'static str, errno: c_int) -> bool {
     let (now, this) = (clock::steady(), (verb.as_ptr().addr(), errno));
     let (last, since) = LAST.get();
@@ -92,7 +92,7 @@ pub(crate) fn is_due(verb: &'static str, errno: c_int) -> bool {
     due
 }
 
-/// The device that the verb was about, or the only one there is.
+/// The device of the object that the verb has found, or the only device of the process.
 fn found() -> Option<Arc<Device>> {
     let about = ABOUT.try_with(|about| about.borrow().as_ref().and_then(Weak::upgrade));
     about.ok().flatten().or_else(adapters::only)

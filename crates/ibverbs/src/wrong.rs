@@ -1,5 +1,5 @@
-//! What is wrong with a call that is refused at once: named where that is decided, and noted for
-//! `transom explain` by the verb. A call that succeeds has nothing to do with it.
+//! The fault of a call that is refused at once. The code that decides names the fault, and the verb notes it for
+//! `transom explain`. A call that succeeds does not use this module.
 
 use std::ffi::c_int;
 
@@ -12,11 +12,11 @@ use transom_system::say_to_whoever_reads;
 
 use crate::{errno, told};
 
-/// Why a verb is refused, and the errno that says so to the program.
+/// The reason why a verb is refused, and the errno for the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrong {
     errno: c_int,
-    /// None is not worth a note, or not worth another.
+    /// `None` if it needs no note, or no further note.
     fault: Option<CallFault>,
     field: &'static str,
     value: u64,
@@ -47,7 +47,7 @@ impl Wrong {
         Self { field, limit, ..Self::with(libc::EINVAL, CallFault::TooLittle, value, rule) }
     }
 
-    /// The field is `value`, and the table has so many entries, or that one is empty: `EINVAL`.
+    /// The field is `value`, but the table has only `entries` entries, or that one is empty: `EINVAL`.
     pub(crate) const fn no_entry(
         field: &'static str,
         value: u64,
@@ -58,12 +58,12 @@ impl Wrong {
         Self { field, limit: entries, ..wrong }
     }
 
-    /// What is wrong, in words.
+    /// A fault in words.
     pub(crate) const fn because(errno: c_int, said: &'static str, rule: &'static str) -> Self {
         Self { said, ..Self::with(errno, CallFault::Told, 0, rule) }
     }
 
-    /// A port of this number, by the name of its field: the device has port 1 only.
+    /// Checks a port number. `field` is its field's name. The device has only port 1.
     pub(crate) const fn check_port(
         field: &'static str,
         port: u32,
@@ -76,7 +76,7 @@ impl Wrong {
         }
     }
 
-    /// The size of a queue, by the name of its field.
+    /// A refused queue size. `field` is its field's name.
     pub(crate) const fn of_size(
         field: &'static str,
         size: u64,
@@ -89,7 +89,7 @@ impl Wrong {
         }
     }
 
-    /// The field cannot be `value`: `EINVAL`.
+    /// The field must not be `value`: `EINVAL`.
     pub(crate) const fn invalid(field: &'static str, value: u64, rule: &'static str) -> Self {
         Self { field, ..Self::with(libc::EINVAL, CallFault::Invalid, value, rule) }
     }
@@ -99,18 +99,18 @@ impl Wrong {
         Self { field, ..Self::with(libc::EOPNOTSUPP, CallFault::Unsupported, value, rule) }
     }
 
-    /// The field names no object that is there.
+    /// The field names no object that exists.
     pub(crate) const fn unknown(field: &'static str, errno: c_int, rule: &'static str) -> Self {
         Self { field, ..Self::with(errno, CallFault::Unknown, 0, rule) }
     }
 
-    /// There are as many as there may be, or there is no memory for more: `ENOMEM`.
+    /// The limit is reached, or there is no memory for more: `ENOMEM`.
     pub(crate) const fn exhausted(rule: &'static str) -> Self {
         Self::with(libc::ENOMEM, CallFault::Exhausted, 0, rule)
     }
 
-    /// The queue is full: `ENOMEM`. How many places it has, and how many hold work that is not carried out yet, if that
-    /// is to be told.
+    /// The queue is full: `ENOMEM`. `occupancy` is the number of its places, and of those whose work is not carried out
+    /// yet. Without it, nothing is noted.
     pub(crate) fn full(queue: &'static str, occupancy: Option<(usize, usize)>) -> Self {
         let (places, waiting) = occupancy.unwrap_or_default();
         let wrong = Self::with(libc::ENOMEM, CallFault::Full, places as u64, "");
@@ -118,7 +118,7 @@ impl Wrong {
         Self { fault, field: queue, more: [waiting as u64, 0], ..wrong }
     }
 
-    /// A fault that no field is named for.
+    /// A fault of no certain field.
     pub(crate) const fn with(
         errno: c_int,
         fault: CallFault,
@@ -138,18 +138,18 @@ impl Wrong {
         Self { more, ..self }
     }
 
-    /// The same by another errno.
+    /// The same, with another errno.
     pub(crate) const fn answering(self, errno: c_int) -> Self {
         Self { errno, ..self }
     }
 
-    /// Others hold what is to be ended: `EBUSY`.
+    /// Other objects hold the object that the program wants to end: `EBUSY`.
     pub(crate) fn held(holders: Holders, rule: &'static str) -> Self {
         let (counts, first) = holders.numbers();
         Self::with(libc::EBUSY, CallFault::Held, counts, rule).and(first)
     }
 
-    /// Windows are bound to a region that is to be ended or changed: `EBUSY`.
+    /// Windows are bound to the region that the program wants to end or change: `EBUSY`.
     pub(crate) fn bound(windows: &BoundWindows, rule: &'static str) -> Self {
         let BoundWindows { count, key, qp, wr_id, age } = *windows;
         let first = u64::from(qp) << 32 | u64::from(key);
@@ -157,14 +157,14 @@ impl Wrong {
         Self { more: [wr_id, age], ..wrong }
     }
 
-    /// The address is none that packets can be sent to: the errno of why.
+    /// Packets cannot be sent to the address. The errno comes from the reason.
     pub(crate) fn unreachable(why: Unreachable) -> Self {
         let gid = u128::from_be_bytes(why.gid());
         let wrong = Self::with(why.errno(), CallFault::Unreachable, (gid >> 64) as u64, "ST-29");
         Self { field: "grh.dgid", limit: gid as u64, ..wrong }
     }
 
-    /// Why an object of the device is refused that has no range.
+    /// A refused object of the device that has no address range.
     pub(crate) fn of_object(error: RegisterError, rule: &'static str) -> Self {
         match error {
             RegisterError::Exhausted => Self::exhausted(rule),
@@ -172,7 +172,7 @@ impl Wrong {
         }
     }
 
-    /// The same of a verb that a loop may call again and again: it is noted once a second.
+    /// Like [`Wrong::told`], for a verb that a program may call in a loop. It is noted once a second.
     #[cold]
     pub(crate) fn told_seldom(self, device: &Device, verb: &'static str) -> c_int {
         if told::is_due(verb, self.errno) {
@@ -182,8 +182,8 @@ impl Wrong {
         self.errno
     }
 
-    /// Notes it as the answer of a verb, about a queue pair or zero; its errno. Where no device is given, it is that of
-    /// what the verb has found.
+    /// Notes it as the answer of a verb, about a queue pair or zero. Returns its errno. Without a device, it is noted
+    /// at the device of the object that the verb has found.
     #[cold]
     pub(crate) fn told(self, device: Option<&Device>, verb: &'static str, qp: u32) -> c_int {
         match self.fault {
@@ -208,7 +208,7 @@ impl Wrong {
     }
 }
 
-/// Tells that a verb waits for events that were delivered, and which call acknowledges them.
+/// Reports that a verb waits for delivered events, and which call acknowledges them.
 #[cold]
 pub(crate) fn waits(verb: &'static str, acknowledges: &'static str, count: u64) {
     let said = format!("{acknowledges} to be called for {count} more of its events");

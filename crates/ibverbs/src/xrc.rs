@@ -44,7 +44,7 @@ impl Handled for Xrcd {
 
 static XRCDS: Table<Xrcd, Arc<XrcDomain>> = Table::new();
 
-/// The domain a pointer names.
+/// The domain that a pointer names.
 ///
 /// # Safety
 /// `xrcd` is null or readable.
@@ -86,7 +86,7 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
     }
     let (create, exclusive) = (init.oflags & libc::O_CREAT != 0, init.oflags & libc::O_EXCL != 0);
     let file = match init.fd {
-        // A private domain can only be made.
+        // A private domain can only be created.
         -1 if !create => {
             const SAID: &str =
                 "fd is -1 and oflags have no O_CREAT: a domain without a file can only be made";
@@ -95,7 +95,7 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
         -1 => None,
         fd if fd < 0 => return Err(Wrong::unknown("fd", libc::EBADF, "")),
         fd => {
-            // SAFETY: only asked about during this call; one that is not open answers `EBADF`.
+            // SAFETY: it is used only during this call. If it is not open, the call returns `EBADF`.
             let named = named_by(unsafe { BorrowedFd::borrow_raw(fd) });
             Some(named.map_err(|error| error.raw_os_error())?)
         }
@@ -110,24 +110,24 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
     })
 }
 
-/// The file that a descriptor names, and a descriptor of ours that keeps it, by which it is neither read nor
-/// written, nor are the program's locks on it lost when it is closed.
+/// The file that a descriptor names, and a descriptor of ours that keeps the file alive. Ours can neither read nor
+/// write, and closing it does not release the program's locks on the file.
 fn named_by(fd: BorrowedFd<'_>) -> Result<(XrcFile, OwnedFd), Errno> {
     let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        // Where there is no /proc, or the descriptor is not open.
+        // There is no /proc, or the descriptor is not open.
         .or_else(|_| rustix::io::fcntl_dupfd_cloexec(fd, 0))?;
     let status = rustix::fs::fstat(&held)?;
     Ok((XrcFile { device: status.st_dev, inode: status.st_ino }, held))
 }
 
-/// Closes an XRC domain; `EBUSY` while something belongs to it.
+/// Closes an XRC domain. `EBUSY` while something belongs to it.
 ///
 /// # Safety
 /// `xrcd` is null or readable.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     errno_always("ibv_close_xrcd", || {
-        // SAFETY: by the contract of this verb; a live struct's context is there.
+        // SAFETY: by the contract of this verb, and a live struct has its context.
         let context = unsafe { XRCDS.with(xrcd.cast(), |object| Xrcd::context(object.abi)) }?;
         let busy = |domain: &Arc<XrcDomain>| {
             // SAFETY: a context outlives its domains.
@@ -144,13 +144,13 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
             taken.put_back(domain);
             return Err(libc::EBUSY);
         }
-        // SAFETY: the struct stays readable; a context outlives its domains.
+        // SAFETY: the struct stays readable, and a context outlives its domains.
         unsafe { Context::release((*xrcd).context) };
         Ok(())
     })
 }
 
-/// Closes the XRC domains of a context that is closed.
+/// Closes the XRC domains of a context, which is being closed.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in XRCDS.take_all(context) {
         let Some(domain) = taken.inner.take() else { continue };
@@ -158,7 +158,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(domain);
             continue;
         }
-        // SAFETY: this domain is the one that is counted off.
+        // SAFETY: this call counts off this domain.
         unsafe { Context::release(context) };
     }
 }
