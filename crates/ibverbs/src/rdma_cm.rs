@@ -1,18 +1,18 @@
-//! What the kernel offers at `/dev/infiniband/rdma_cm`, as three functions: the commands of
-//! `<rdma/rdma_user_cm.h>` over this device's connection manager.
+//! The interface of the kernel's `/dev/infiniband/rdma_cm`, as functions: the commands of `<rdma/rdma_user_cm.h>` over
+//! this device's connection manager.
 //!
-//! A `librdmacm.so.1` that finds these functions in its libibverbs uses them as it uses the kernel's file
-//! otherwise. A file's descriptor is readable while an event waits. Commands and their answers are
-//! copied by the kernel, as all memory of programs is: an address where nothing is answers `EFAULT`.
+//! If a `librdmacm.so.1` finds these functions in its libibverbs, it uses them in place of the kernel's file. A file's
+//! descriptor is readable while an event waits. The kernel copies commands and their answers, as it copies all memory
+//! of programs: an unmapped address gives `EFAULT`.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `command` | a command in the program's memory, and where its answer goes |
-//! | `addresses` | addresses as C has them |
+//! | `command` | a command in the program's memory, and the place for its answer |
+//! | `addresses` | addresses in their C form |
 //! | `calls` | commands about ids |
-//! | `queries` | commands that ask |
+//! | `queries` | commands that query |
 //! | `events` | fetching events |
-//! | `why` | why the last command was refused, and calls of librdmacm's for `transom explain` |
+//! | `why` | the reason why the last command was refused, and refused calls of librdmacm, for `transom explain` |
 
 mod addresses;
 mod calls;
@@ -36,13 +36,13 @@ use crate::entry::{errno_always, number_always};
 use command::{Command, Refusal};
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
 
-/// What librdmacm asks is told under the names of its own functions.
+/// A refused command is noted under the name of librdmacm's function, not of a verb.
 const NOT_A_VERB: &str = "";
 
-/// The devices that open files are of.
+/// The device of each open file.
 static FILES: Mutex<Vec<(c_int, Arc<Adapter>)>> = Mutex::new(Vec::new());
 
-/// What commands there are, by their numbers.
+/// The commands, by number.
 const COMMANDS: [Option<Run>; 25] = {
     let mut commands: [Option<Run>; 25] = [None; 25];
     commands[RDMA_USER_CM_CMD_CREATE_ID as usize] = Some(calls::create_id);
@@ -70,28 +70,28 @@ const COMMANDS: [Option<Run>; 25] = {
     commands
 };
 
-/// Carries a command out.
+/// Executes a command.
 type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 
-/// Opens a file: its descriptor, or -1.
+/// Opens a file. Returns its descriptor, or -1.
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
         let adapter = adapters::open().map_err(|error| {
             say(format_args!("{error}"));
-            let said = "the device cannot be opened; why was said on standard error";
+            let said = "the device cannot be opened; standard error has the reason";
             why::keep(&Refusal::new(error.errno().unwrap_or(libc::ENODEV), said))
         })?;
         let opened = adapter.connections().call(|manager| manager.open_file());
         let file = opened.map_err(|refused| why::keep(&refused.into()))?;
         let mut files = FILES.lock();
-        // The program may have closed the descriptor of another itself.
+        // The program may have closed another file's descriptor itself, and this file may have its number now.
         files.retain(|(other, _)| *other != file);
         files.push((file, adapter));
         Ok(file)
     })
 }
 
-/// Ends a file with its ids: 0, or -1.
+/// Closes a file and ends its ids. Returns 0, or -1.
 pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
     number_always(NOT_A_VERB, || {
         let mut files = FILES.lock();
@@ -104,11 +104,11 @@ pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
     })
 }
 
-/// Carries a command of `n` bytes out: `n`, or -1. A thread that waits for an event by it may be cancelled,
-/// and unwinds through it.
+/// Executes a command of `n` bytes. Returns `n`, or -1. If a thread is cancelled while it waits for an event, it
+/// unwinds through this function.
 ///
 /// # Safety
-/// The command, and what it names, is the program's to read and to write.
+/// The program may read and write the command and all memory that it names.
 pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
     file: c_int,
     command: *const c_void,
@@ -125,7 +125,7 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
         }
         let run = COMMANDS.get(command.number() as usize);
         let run = run.ok_or(Refusal::invalid("there is no command of this number"))?;
-        run.ok_or(Refusal::new(libc::ENOSYS, "this command is not there"))?(&command)
+        run.ok_or(Refusal::new(libc::ENOSYS, "this command is not supported"))?(&command)
     };
     let errno = errno_always(NOT_A_VERB, || carry_out().map_err(|refusal| why::keep(&refusal)));
     let errno = if fetches && errno == 0 { fetch(file, address, n) } else { errno };
@@ -135,11 +135,11 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
     }
 }
 
-/// Fetches an event, and waits for one if the descriptor does: zero, or an errno.
+/// Fetches an event. It waits for one if the descriptor blocks. Returns zero, or an errno.
 fn fetch(file: c_int, address: u64, n: usize) -> c_int {
     loop {
         let mut fetched = false;
-        // That the device has failed is an event too.
+        // Also after the device has failed, because that is an event too.
         let mut look = || {
             let adapter = adapter_of(file)?;
             let command = Command::read(&adapter, file, address, n)?;
@@ -151,8 +151,7 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
         if errno != 0 || fetched {
             return errno;
         }
-        // Not inside a verb's guard, and with nothing to be dropped: a thread that waits here may be
-        // cancelled.
+        // Outside the verb's guard, and with nothing to drop, because a thread that waits here may be cancelled.
         if let Err(refusal) = events::wait(file) {
             let errno = why::keep(&refusal);
             set_errno(errno);

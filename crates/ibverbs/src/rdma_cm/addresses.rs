@@ -1,4 +1,4 @@
-//! Addresses as C has them.
+//! Addresses in their C form.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -8,22 +8,22 @@ use super::command::Refusal;
 
 const AF_INET: u16 = libc::AF_INET as u16;
 const AF_INET6: u16 = libc::AF_INET6 as u16;
-/// `AF_IB`, whose addresses are GIDs and service ids: no adapter of RoCE has any.
+/// `AF_IB`. Its addresses are GIDs and service ids. No RoCE adapter has any.
 pub(super) const AF_IB: u16 = 27;
 
-/// Bytes of a `sockaddr_in`, a `sockaddr_in6` and a `sockaddr_ib`.
+/// The lengths in bytes of a `sockaddr_in`, a `sockaddr_in6` and a `sockaddr_ib`.
 const IN: usize = 16;
 const IN6: usize = 28;
 pub(super) const IB: usize = 48;
 
-/// An address is of a family that has no place here.
+/// The family of an address is not supported.
 const FAMILY: Refusal = Refusal::invalid(
-    "the address is neither AF_INET nor AF_INET6: its family is not set, or another",
+    "the address is neither AF_INET nor AF_INET6: its family is unset, or another one",
 );
-/// It is not as long as one of its family.
-const LENGTH: Refusal = Refusal::invalid("the address is not as long as one of its family");
+/// The length of an address does not fit its family.
+const LENGTH: Refusal = Refusal::invalid("the length of the address does not fit its family");
 
-/// The bytes of an address in the room that is for all.
+/// The bytes of an address in a `sockaddr_storage`.
 fn bytes(address: &sockaddr_storage) -> [u8; IB] {
     let mut bytes = [0; IB];
     bytes[..2].copy_from_slice(&address.ss_family.to_ne_bytes());
@@ -31,11 +31,11 @@ fn bytes(address: &sockaddr_storage) -> [u8; IB] {
     bytes
 }
 
-/// The same of a room for IP addresses.
+/// The bytes of an address in a `sockaddr_in6`.
 fn bytes_of_ip(address: &sockaddr_in6) -> [u8; IB] {
     let mut bytes = [0; IB];
     bytes[..2].copy_from_slice(&address.sin6_family.to_ne_bytes());
-    // Ports and addresses are in the order they travel.
+    // Ports and addresses are in network order.
     bytes[2..4].copy_from_slice(&address.sin6_port.to_ne_bytes());
     bytes[4..8].copy_from_slice(&address.sin6_flowinfo.to_ne_bytes());
     bytes[8..24].copy_from_slice(&address.sin6_addr);
@@ -43,7 +43,7 @@ fn bytes_of_ip(address: &sockaddr_in6) -> [u8; IB] {
     bytes
 }
 
-/// An address by its family; `None` if none is there.
+/// Reads an address by its family. `None` if there is none.
 fn parse(bytes: &[u8; IB]) -> Result<Option<SocketAddr>, Refusal> {
     let [f0, f1, p0, p1, rest @ ..] = bytes;
     let port = u16::from_be_bytes([*p0, *p1]);
@@ -57,25 +57,25 @@ fn parse(bytes: &[u8; IB]) -> Result<Option<SocketAddr>, Refusal> {
             let octets = rest.get(4..20).and_then(|octets| octets.first_chunk::<16>());
             let ip = Ipv6Addr::from(*octets.ok_or(LENGTH)?);
             let scope = rest.get(20..24).and_then(|scope| scope.first_chunk::<4>());
-            // To other addresses it says nothing.
+            // The scope has no meaning for other addresses.
             let scope = scope.filter(|_| ip.is_unicast_link_local());
             let scope = scope.map_or(0, |scope| u32::from_ne_bytes(*scope));
             Ok(Some(SocketAddrV6::new(ip, port, 0, scope).into()))
         }
         AF_IB => {
-            let said = "the address is AF_IB, which no adapter of RoCE has: give one of IP";
+            let said = "the address is AF_IB, which no RoCE adapter has: give an IP address";
             Err(Refusal::new(libc::ENODEV, said))
         }
         _ => Err(FAMILY),
     }
 }
 
-/// An address of IP, if one is there: `EINVAL` if it is of another family.
+/// Reads an IP address. `None` if there is none, `EINVAL` if it has another family.
 pub(super) fn of_ip(address: &sockaddr_in6) -> Result<Option<SocketAddr>, Refusal> {
     parse(&bytes_of_ip(address))
 }
 
-/// An address that is said to be `size` bytes long: `EINVAL` if one of its family is not.
+/// Reads an address of `size` bytes. `EINVAL` if addresses of its family have another length.
 pub(super) fn of(address: &sockaddr_storage, size: u16) -> Result<Option<SocketAddr>, Refusal> {
     if size == 0 {
         return Ok(None);
@@ -92,7 +92,7 @@ pub(super) fn of(address: &sockaddr_storage, size: u16) -> Result<Option<SocketA
     parse(&bytes(address))
 }
 
-/// An address in the room that is for all, and its length; nothing if there is none.
+/// An address in a `sockaddr_storage`, and its length. Length zero if there is none.
 pub(super) fn to_storage(address: Option<SocketAddr>) -> (sockaddr_storage, u16) {
     let mut storage = sockaddr_storage::default();
     let Some(address) = address else { return (storage, 0) };
@@ -112,7 +112,7 @@ pub(super) fn to_storage(address: Option<SocketAddr>) -> (sockaddr_storage, u16)
     }
 }
 
-/// An address in the room for those of IP; nothing if there is none.
+/// An address in a `sockaddr_in6`. All zeros if there is none.
 pub(super) fn to_ip(address: Option<SocketAddr>) -> sockaddr_in6 {
     let (storage, _) = to_storage(address);
     let number = |at: usize| u16::from_ne_bytes([storage.ss_data[at], storage.ss_data[at + 1]]);

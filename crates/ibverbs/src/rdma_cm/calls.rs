@@ -12,14 +12,13 @@ use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 use super::addresses;
 use super::command::{Command, Refusal};
 
-/// A field that is not used yet is set.
+/// A reserved field is set.
 const RESERVED: Refusal = Refusal::invalid("a reserved field of the command is not zero");
-/// No address is given where there must be one.
+/// An address is missing.
 const NO_ADDRESS: Refusal = Refusal::invalid("no address is given: its family is 0");
-/// An option's value has another length.
-const OPTION_LENGTH: Refusal = Refusal::invalid(
-    "optlen is not that of the option: 1 for TOS and ACK_TIMEOUT, 4 for the others",
-);
+/// The length of an option's value is wrong.
+const OPTION_LENGTH: Refusal =
+    Refusal::invalid("optlen does not fit the option: TOS and ACK_TIMEOUT take 1, the others 4");
 
 /// Makes an id.
 pub(super) fn create_id(command: &Command<'_>) -> Result<(), Refusal> {
@@ -93,7 +92,7 @@ pub(super) fn resolve_addr(command: &Command<'_>) -> Result<(), Refusal> {
     resolve(command, body.id, source, addresses::of(&body.dst_addr, body.dst_size)?)
 }
 
-/// Nothing is waited for: what the host does not know at once it does not learn.
+/// It does not wait: the host knows the answer at once or never.
 fn resolve(
     command: &Command<'_>,
     id: u32,
@@ -104,7 +103,7 @@ fn resolve(
     command.call(|manager| manager.resolve_address(command.file, CommId(id), source, destination))
 }
 
-/// Looks for a path: on RoCE the address says all.
+/// Looks for a path. On RoCE the address is enough.
 pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_resolve_route = command.body()?;
     if body.timeout_ms == 0 {
@@ -117,7 +116,7 @@ pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// Lets an id listen.
+/// Makes an id listen.
 pub(super) fn listen(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_listen = command.body()?;
     command.call(|manager| manager.listen(command.file, CommId(body.id), body.backlog as i32))
@@ -128,7 +127,7 @@ fn private_data(of: &rdma_ucm_conn_param) -> &[u8] {
     &of.private_data[..usize::from(of.private_data_len)]
 }
 
-/// Numbers of retries are of three bits; more is the most.
+/// A number of retries has three bits. A larger one means the maximum.
 fn retries(count: u8) -> Bits<3> {
     Bits::low(u32::from(count).min(Bits::<3>::MAX.get()))
 }
@@ -162,7 +161,7 @@ pub(super) fn connect(command: &Command<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// Accepts a request; without parameters, confirms that a connection is accepted.
+/// Accepts a request. Without parameters, it confirms an accepted connection.
 pub(super) fn accept(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_accept = command.body_of(offset_of!(rdma_ucm_accept, ece))?;
     let (id, with) = (CommId(body.id), &body.conn_param);
@@ -216,7 +215,7 @@ pub(super) fn disconnect(command: &Command<'_>) -> Result<(), Refusal> {
         .call(|manager| manager.with_id(command.file, id, |engine, now| engine.disconnect(id, now)))
 }
 
-/// Tells of an event of the queue pair.
+/// Reports an event of the queue pair.
 pub(super) fn notify(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_notify = command.body()?;
     if body.event != IBV_EVENT_COMM_EST {
@@ -257,7 +256,7 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), Refusal> {
                 it.with_id(command.file, id, |engine, _| engine.set_ack_timeout(id, timeout))
             })
         }
-        // The path leads where the address does.
+        // The path leads to the address, so its content does not matter.
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) if length > 0 && length % path == 0 => {
             let _: ib_path_rec_data = command.get(body.optval)?;
             command.call(|it| {
@@ -265,7 +264,7 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), Refusal> {
             })
         }
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => {
-            Err(Refusal::invalid("optlen is no multiple of an ibv_path_data, or 0"))
+            Err(Refusal::invalid("optlen is 0, or no multiple of the size of an ibv_path_data"))
         }
         _ => Err(Refusal::new(libc::ENOSYS, "there is no such option of this level")),
     }
@@ -317,7 +316,7 @@ pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), Refusal> {
     command.answer(body.response, &rdma_ucm_destroy_id_resp { events_reported })
 }
 
-/// Moves an id here from another file.
+/// Moves an id from another file to this one.
 pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_migrate_resp>())?;
     let body: rdma_ucm_migrate_id = command.body()?;
@@ -328,7 +327,7 @@ pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), Refusal> {
     command.answer(body.response, &rdma_ucm_migrate_resp { events_reported })
 }
 
-/// Puts an event of the program's own among those of an id.
+/// Adds an event of the program's own to the events of an id.
 pub(super) fn write_cm_event(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_write_cm_event = command.body()?;
     if !matches!(body.event, RDMA_CM_EVENT_USER | RDMA_CM_EVENT_INTERNAL) {

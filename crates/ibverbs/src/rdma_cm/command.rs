@@ -1,4 +1,4 @@
-//! A command in the program's memory, and where its answer goes.
+//! A command in the program's memory, and the place for its answer.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -9,7 +9,7 @@ use transom_host::Adapter;
 use transom_host::connections::manager::Manager;
 use transom_system::memory::{Destination, Readable, Source, Writable};
 
-/// Why a command is refused: the errno, with a sentence that librdmacm's function passes on.
+/// The reason why a command is refused: the errno, and a sentence that librdmacm's function passes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     errno: c_int,
@@ -21,7 +21,7 @@ impl Refusal {
         Self { errno, said: Cow::Borrowed(said) }
     }
 
-    /// An argument cannot be so.
+    /// An argument is invalid.
     pub(super) const fn invalid(said: &'static str) -> Self {
         Self::new(libc::EINVAL, said)
     }
@@ -41,11 +41,11 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// An address leads nowhere in the program.
+/// An address is not mapped in the program.
 const FAULT: Refusal =
     Refusal::new(libc::EFAULT, "a pointer does not point into the program's memory");
 
-/// Structs of plain numbers: any bytes make one.
+/// Structs of plain numbers. Any bytes are a valid value.
 ///
 /// # Safety
 /// All bit patterns of the type are valid.
@@ -54,7 +54,7 @@ pub(super) unsafe trait Plain: Copy + Default {}
 macro_rules! plain {
     ($($name:ty)+) => {
         $(
-            // SAFETY: it has numbers only, and arrays and unions of them.
+            // SAFETY: it has only numbers, and arrays and unions of numbers.
             unsafe impl Plain for $name {}
         )+
     };
@@ -79,7 +79,7 @@ pub(super) struct Command<'a> {
     /// The file's descriptor.
     pub(super) file: c_int,
     header: rdma_ucm_cmd_hdr,
-    /// Where what is behind the header lies.
+    /// The address of the bytes after the header.
     body: u64,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Command<'a> {
         Ok(command)
     }
 
-    /// Which command it is.
+    /// The number of the command.
     pub(super) fn number(&self) -> u32 {
         self.header.cmd
     }
@@ -119,16 +119,16 @@ impl<'a> Command<'a> {
         self.adapter.connections().call(call).map_err(Into::into)
     }
 
-    /// What is behind the header: `EINVAL` if it is not all there.
+    /// The struct after the header. `EINVAL` if the command is too short for it.
     pub(super) fn body<T: Plain>(&self) -> Result<T, Refusal> {
         self.body_of(size_of::<T>())
     }
 
-    /// The same of a struct that has grown, of which `least` bytes must be there; the rest may be zero.
+    /// The same for a struct that has grown. `least` bytes must be there; missing ones after that are zero.
     pub(super) fn body_of<T: Plain>(&self, least: usize) -> Result<T, Refusal> {
         let there = usize::from(self.header.in_);
         if there < least {
-            return Err(Refusal::invalid("the command is shorter than one of its number"));
+            return Err(Refusal::invalid("the command is too short for its number"));
         }
         self.get_part(self.body, there.min(size_of::<T>()))
     }
@@ -138,27 +138,27 @@ impl<'a> Command<'a> {
         self.get_part(address, size_of::<T>())
     }
 
-    /// Its first bytes; the rest is zero.
+    /// The first bytes of a value. The rest is zero.
     fn get_part<T: Plain>(&self, address: u64, length: usize) -> Result<T, Refusal> {
         let mut value = T::default();
-        // SAFETY: this function's own, and any bytes make a `T`.
+        // SAFETY: the value belongs to this function, and any bytes are a valid `T`.
         let to = unsafe { Writable::shared((&raw mut value).cast(), size_of::<T>() as u64) };
         self.copy(Destination::Own(to), Source::Program(address), length)?;
         Ok(value)
     }
 
-    /// Bytes of room for the answer.
+    /// The room for the answer, in bytes.
     pub(super) fn room(&self) -> usize {
         self.header.out.into()
     }
 
-    /// Answers: `ENOSPC` if there is no room for `least` bytes of it.
+    /// Checks the room for the answer. `ENOSPC` if it has less than `least` bytes.
     pub(super) fn check_room(&self, least: usize) -> Result<(), Refusal> {
         let refusal = Refusal::new(libc::ENOSPC, "the command has no room for its answer");
         if self.room() < least { Err(refusal) } else { Ok(()) }
     }
 
-    /// Writes the answer, or as much of it as there is room for.
+    /// Writes the answer, or the part of it that there is room for.
     pub(super) fn answer<T: Plain>(&self, response: u64, answer: &T) -> Result<(), Refusal> {
         self.answer_at(response, 0, answer)
     }
@@ -173,7 +173,7 @@ impl<'a> Command<'a> {
         let length = self.room().saturating_sub(offset).min(size_of::<T>());
         let to = response.checked_add(offset as u64).ok_or(FAULT)?;
         let from = std::ptr::from_ref(answer).cast();
-        // SAFETY: borrowed for longer than this call.
+        // SAFETY: it is borrowed for longer than this call.
         let from = unsafe { Readable::shared(from, size_of::<T>() as u64) };
         self.copy(Destination::Program(to), Source::Own(from), length)
     }
@@ -183,7 +183,7 @@ impl<'a> Command<'a> {
             return Ok(());
         }
         let copier = self.adapter.device().process().copier();
-        // No region keeps the program's memory where it is.
+        // No region holds this memory, so the kernel must check the address.
         copier.copy(to, from, length as u64).map_err(|_| FAULT)
     }
 }

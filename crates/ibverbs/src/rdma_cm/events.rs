@@ -16,8 +16,8 @@ use super::command::{Command, Refusal};
 use super::queries::ah_attr;
 
 unsafe extern "C-unwind" {
-    /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
-    /// its names: everybody else promises the compiler that `poll` does not unwind.
+    /// The C library's `poll`. A thread that is cancelled meanwhile unwinds from here. It is declared by its other
+    /// name, because other declarations of `poll` promise the compiler that it does not unwind.
     #[link_name = "__poll"]
     fn poll(files: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
 }
@@ -25,14 +25,14 @@ unsafe extern "C-unwind" {
 /// Fetches an event, if there is one.
 pub(super) fn fetch(command: &Command<'_>) -> Result<bool, Refusal> {
     let whole = size_of::<rdma_ucm_event_resp>();
-    // Without the last two fields, which are younger.
+    // The last two fields are newer, and may be missing.
     command.check_room(offset_of!(rdma_ucm_event_resp, reserved).min(whole))?;
     let body: rdma_ucm_get_event = command.body()?;
     let event = command.call(|manager| {
         let Some(event) = manager.next_event(command.file)? else {
             return Ok::<_, Refused>(None);
         };
-        // A group's is one of datagrams.
+        // An event of a group has the datagram form.
         let of_group =
             matches!(event.happened, Happened::MulticastJoin(_) | Happened::MulticastError(..));
         let service = manager.service(CommId(event.id));
@@ -44,9 +44,9 @@ pub(super) fn fetch(command: &Command<'_>) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// Waits for an event, if the descriptor does: else `EAGAIN`.
+/// Waits for an event, if the descriptor blocks. `EAGAIN` otherwise.
 pub(super) fn wait(file: c_int) -> Result<(), Refusal> {
-    // SAFETY: this only asks the kernel about the number.
+    // SAFETY: this only queries the kernel about the number.
     let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
     if flags < 0 {
         return Err(Refused::NoFile.into());
@@ -54,18 +54,19 @@ pub(super) fn wait(file: c_int) -> Result<(), Refusal> {
     if flags & libc::O_NONBLOCK != 0 {
         return Err(Refusal::new(libc::EAGAIN, "no event waits"));
     }
-    // Whoever takes the last event makes it unreadable again, under the lock of all: a thread that did
-    // so here would leave one that has just seen it readable to wait for ever, with that lock.
+    // Wait without taking anything from the descriptor. The thread that takes the last event clears it, under the
+    // manager's lock. If a waiting thread cleared it here, the other one, which has just seen it readable, would block
+    // for ever while it holds that lock.
     let mut readable = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor, and room for what becomes of it.
+    // SAFETY: there is one descriptor, with room for its events.
     let count = unsafe { poll(&mut readable, 1, -1) };
     if count < 0 {
-        return Err(Refusal::new(transom_thread::errno(), "waiting for an event has ended"));
+        return Err(Refusal::new(transom_thread::errno(), "the wait for an event was interrupted"));
     }
     if readable.revents & libc::POLLNVAL != 0 { Err(Refused::NoFile.into()) } else { Ok(()) }
 }
 
-/// An event as C has it.
+/// An event in its C form.
 fn response(event: &Delivered, datagrams: bool) -> rdma_ucm_event_resp {
     let happened = &event.happened;
     let (ece, param) = match happened {
@@ -84,7 +85,7 @@ fn response(event: &Delivered, datagrams: bool) -> rdma_ucm_event_resp {
     }
 }
 
-/// Private data in the room that events have, and its length.
+/// Private data in the field of events, and its length.
 fn private_data(happened: &Happened) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
     let mut room = [0; RDMA_MAX_PRIVATE_DATA];
     let data = happened.private_data();
@@ -93,7 +94,7 @@ fn private_data(happened: &Happened) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
     (room, length as u8)
 }
 
-/// What a program has an event of its own carry: in the first two words, of whatever kind the id is.
+/// The argument of a program's own event. It is in the first two words, for every kind of id.
 fn argument_of(argument: u64) -> rdma_ucm_event_param {
     let conn = rdma_ucm_conn_param {
         qp_num: argument as u32,
@@ -103,7 +104,7 @@ fn argument_of(argument: u64) -> rdma_ucm_event_param {
     whole(|param| param.conn = conn)
 }
 
-/// What an event of a connection tells.
+/// The parameters of an event of a connection.
 fn conn_param(happened: &Happened) -> (Ece, rdma_ucm_event_param) {
     let (private_data, private_data_len) = private_data(happened);
     let mut conn =
@@ -125,7 +126,7 @@ fn conn_param(happened: &Happened) -> (Ece, rdma_ucm_event_param) {
     (offer.map(|offer| offer.ece).unwrap_or_default(), whole(|param| param.conn = conn))
 }
 
-/// What an event of datagrams or of a group tells.
+/// The parameters of an event of datagrams or of a group.
 fn ud_param(event: &Delivered) -> (Ece, rdma_ucm_event_param) {
     let happened = &event.happened;
     let (private_data, private_data_len) = private_data(happened);
@@ -157,7 +158,7 @@ fn ud_param(event: &Delivered) -> (Ece, rdma_ucm_event_param) {
     (offered, whole(|param| param.ud = ud))
 }
 
-/// Parameters of which every byte has a value, whichever kind is set.
+/// Parameters with every byte initialized, whichever kind is set.
 fn whole(set: impl FnOnce(&mut rdma_ucm_event_param)) -> rdma_ucm_event_param {
     let mut param = rdma_ucm_event_param::default();
     set(&mut param);

@@ -1,4 +1,4 @@
-//! Commands that ask: for addresses, device and path, and how a queue pair goes to a state.
+//! Commands that query an id: its addresses, its device, its path, and the attributes of its queue pair for a state.
 
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -14,16 +14,16 @@ use transom_wire::packet::DEFAULT_PKEY;
 use super::addresses::{self, AF_IB, IB};
 use super::command::{Command, Refusal};
 
-/// The device has no number in the kernel, as `ibv_get_device_index(3)` says too.
+/// The device has no number in the kernel. `ibv_get_device_index(3)` returns the same.
 const NO_INDEX: u32 = u32::MAX;
 
-/// What there is to be told of an id.
+/// The values of an id that can be queried.
 struct Told {
     source: Option<SocketAddr>,
     destination: Option<SocketAddr>,
     service: ServiceId,
     route: Option<Route>,
-    /// What a connection needs of the way is known too.
+    /// Whether the path is known too, with all that a connection needs.
     has_path: bool,
 }
 
@@ -37,12 +37,12 @@ impl Told {
         Self { source, destination, service, route, has_path }
     }
 
-    /// Whether it belongs to a device: by the address that it is bound to, or by the way that was found.
+    /// Whether it belongs to a device, by the address that it is bound to or by the route that was found.
     fn has_device(&self) -> bool {
         self.route.is_some() || self.source.is_some_and(|source| !is_any(source.ip()))
     }
 
-    /// The device's GUID and port, zero if it belongs to none.
+    /// The device's GUID and port. Zero if it belongs to none.
     fn device(&self) -> (u64, u8) {
         match self.has_device() {
             true => (transom_system::node_guid().to_be(), PORT),
@@ -64,7 +64,7 @@ fn told(command: &Command<'_>, id: u32) -> Result<Told, Refusal> {
     command.call(|manager| manager.with_id(command.file, id, |engine, _| Ok(Told::of(engine, id))))
 }
 
-/// All of them, IP alone.
+/// All values, for IP addresses only.
 pub(super) fn query_route(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_route_resp, ibdev_index))?;
     let body: rdma_ucm_query = command.body_of(offset_of!(rdma_ucm_query, option))?;
@@ -97,10 +97,10 @@ pub(super) fn query_route(command: &Command<'_>) -> Result<(), Refusal> {
     command.answer(body.response, &answer)
 }
 
-/// Selector of path records: the value, not less nor more.
+/// A selector in path records: exactly this value.
 const EXACTLY: u8 = 2;
 
-/// One of them, by what is asked for.
+/// One kind of values, chosen by the option.
 pub(super) fn query(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_query = command.body()?;
     let ask = match body.option {
@@ -173,14 +173,14 @@ fn query_path(command: &Command<'_>, response: u64, told: &Told) -> Result<(), R
     command.answer_at(response, head, &path_record(&route))
 }
 
-/// A path record, as it travels.
+/// A path record, in the form on the wire.
 fn path_record(route: &Route) -> ib_path_rec_data {
     let mut bytes = [0; 64];
     bytes[8..24].copy_from_slice(&gid(route.destination));
     bytes[24..40].copy_from_slice(&gid(route.source));
     bytes[47] = HOP_LIMIT;
     bytes[48] = route.traffic_class;
-    // It can be gone back; one path.
+    // Reversible, and one path.
     bytes[49] = 0x80 | 1;
     bytes[50..52].copy_from_slice(&DEFAULT_PKEY.to_be_bytes());
     bytes[54] = EXACTLY << 6 | route.mtu.code();
@@ -196,7 +196,7 @@ fn path_record(route: &Route) -> ib_path_rec_data {
     record
 }
 
-/// How a queue pair goes to a state.
+/// The attributes that move a queue pair to a state.
 pub(super) fn init_qp_attr(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<ib_uverbs_qp_attr>())?;
     let body: rdma_ucm_init_qp_attr = command.body()?;

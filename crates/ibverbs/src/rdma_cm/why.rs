@@ -1,8 +1,8 @@
-//! Why calls of librdmacm's are refused, for `transom explain`.
+//! The reasons for refused calls of librdmacm, for `transom explain`.
 //!
-//! A command that is refused leaves its sentence with the thread, and librdmacm asks for it there
-//! ([`transom_rdma_cm_why`]): which of its functions a program has called, only librdmacm knows. That comes back
-//! with the function's name ([`transom_rdma_cm_refused`]), and is kept where refusals of verbs are.
+//! A refused command leaves its sentence in the thread, and librdmacm fetches it there ([`transom_rdma_cm_why`]). Only
+//! librdmacm knows which of its functions the program has called. It sends the sentence back with the function's name
+//! ([`transom_rdma_cm_refused`]), and this module records it beside the refusals of verbs.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -19,20 +19,21 @@ use crate::adapters;
 use crate::entry::effect_always;
 
 thread_local! {
-    /// Why the last command of this thread's was refused.
+    /// The reason why the last command of this thread was refused.
     static WHY: Cell<Name<{ CallRefusal::SAID }>> = const { Cell::new(Name::EMPTY) };
 }
 
-/// Keeps why a command is refused; its errno.
+/// Keeps the reason why a command is refused. Returns its errno.
 pub(super) fn keep(refusal: &Refusal) -> c_int {
     WHY.set(Name::new(refusal.said()));
     refusal.errno()
 }
 
-/// Writes why the last command of this thread's was refused, without a zero behind it: how many bytes that is.
+/// Writes the reason why the last command of this thread was refused, without a zero at the end. Returns its length in
+/// bytes.
 ///
 /// # Safety
-/// There is so much room.
+/// `to` has `room` bytes.
 pub unsafe extern "C" fn transom_rdma_cm_why(to: *mut c_char, room: usize) -> usize {
     let why = WHY.get();
     let bytes = why.as_bytes();
@@ -42,8 +43,9 @@ pub unsafe extern "C" fn transom_rdma_cm_why(to: *mut c_char, room: usize) -> us
     length
 }
 
-/// Keeps what a function of librdmacm answered, and why; or what it waits for if it has no errno. A program that has
-/// no device yet opens one for that, which it is about to do or could not be asked why.
+/// Records the errno of a function of librdmacm and the reason, or, without an errno, what the function waits for. If
+/// the program has no device yet, this opens one for the record. The program is about to open it anyway, and without a
+/// device `transom explain` could not find the reason.
 ///
 /// # Safety
 /// Both are strings.
@@ -55,7 +57,7 @@ pub unsafe extern "C" fn transom_rdma_cm_refused(
     effect_always(|| {
         // SAFETY: by the contract of this function.
         let (function, said) = unsafe { (CStr::from_ptr(function), CStr::from_ptr(said)) };
-        // What cannot be opened has been said where it was asked for.
+        // If the device cannot be opened, the failed open has reported that.
         let Some(adapter) = adapters::opened().or_else(opened_for_good) else { return };
         let fault = if errno == 0 { CallFault::Waits } else { CallFault::Told };
         let (function, said) = (function.to_string_lossy(), said.to_string_lossy());
@@ -74,12 +76,12 @@ pub unsafe extern "C" fn transom_rdma_cm_refused(
     });
 }
 
-/// A device that stays open, as librdmacm's devices do: its slot in the registry is where what was refused is looked
-/// for, and a device for each refusal would take that of others.
+/// Opens a device that stays open, as librdmacm's devices do. `transom explain` looks for refusals in the device's slot
+/// in the registry. A new device for each refusal would take the slots of others.
 fn opened_for_good() -> Option<Arc<Adapter>> {
     static OPENED: Mutex<Option<Arc<Adapter>>> = Mutex::new(None);
     let adapter = adapters::open().ok()?;
-    // A forked child's copy of its parent's is left as it is.
+    // In a forked child, the old value is a copy of its parent's device. Leave that untouched.
     std::mem::forget(OPENED.lock().replace(adapter.clone()));
     Some(adapter)
 }
