@@ -1,4 +1,4 @@
-//! The devices of this process: the one that it opens for itself, and all that contexts were made on.
+//! The devices of this process: the one that it opens for itself, and all devices that have contexts.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,21 +14,21 @@ use crate::options;
 /// The device of this process, if a context is open.
 static DEVICE: Mutex<Option<Weak<Adapter>>> = Mutex::new(None);
 
-/// The devices that contexts were made on.
+/// The devices that have contexts.
 static DEVICES: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
 
 /// The device of this process, if it is open.
 pub(crate) fn opened() -> Option<Arc<Adapter>> {
     let open = DEVICE.lock().as_ref().and_then(Weak::upgrade);
-    // The parent's is not a forked child's to use.
+    // A forked child must not use its parent's device.
     open.filter(|adapter| !adapter.device().process().is_inherited())
 }
 
-/// The device of this process, opened unless it is.
+/// The device of this process. It is opened if it is not open.
 pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();
     let open = device.as_ref().and_then(Weak::upgrade);
-    // After a fork the child opens a device of its own; the parent's is not its to use.
+    // After a fork the child opens a device of its own. It must not use its parent's.
     if let Some(adapter) = open.filter(|adapter| !adapter.device().process().is_inherited()) {
         return adapter.device().check().map(|()| adapter);
     }
@@ -41,7 +41,7 @@ pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
     Ok(opened)
 }
 
-/// Remembers a device that a context is made on.
+/// Remembers a device that gets a context.
 pub(crate) fn note(adapter: &Arc<Adapter>) {
     let mut devices = DEVICES.lock();
     devices.retain(|known| known.strong_count() > 0);
@@ -50,7 +50,7 @@ pub(crate) fn note(adapter: &Arc<Adapter>) {
     }
 }
 
-/// The device that contexts were made on, if it is one only.
+/// The device that has contexts, if there is only one.
 pub(crate) fn only() -> Option<Arc<Device>> {
     let devices = DEVICES.lock();
     let own = |adapter: &Arc<Adapter>| !adapter.device().process().is_inherited();
@@ -59,7 +59,7 @@ pub(crate) fn only() -> Option<Arc<Device>> {
     only.map(|adapter| adapter.device().clone())
 }
 
-/// The device with contexts that a descriptor names.
+/// The device that a descriptor names, if it has contexts.
 pub(crate) fn named_by(fd: BorrowedFd<'_>) -> Option<Arc<Adapter>> {
     let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
     known.into_iter().find(|adapter| adapter.device().process().is_named_by(fd))

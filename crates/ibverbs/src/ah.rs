@@ -26,8 +26,7 @@ pub(crate) struct Ah {
 static AHS: Table<ibv_ah, Ah> = Table::new();
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Where a datagram goes that is sent with this address handle: posting trusts the pointer, as C
-/// demands.
+/// The destination of a datagram that is sent with this address handle. Posts trust the pointer, as C allows.
 ///
 /// # Safety
 /// `ah` is null or live.
@@ -41,7 +40,7 @@ pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Dat
 /// The highest service level that has an Ethernet priority (rule NET-15).
 const MAX_SERVICE_LEVEL: u8 = 7;
 
-/// The address of an address vector (rule ST-09). RoCE addresses by GID alone.
+/// The address in an address vector (rule ST-09). RoCE addresses are GIDs only.
 pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, Wrong> {
     Wrong::check_port("ah_attr.port_num", attr.port_num.into(), "ST-09")?;
     if attr.sl > MAX_SERVICE_LEVEL {
@@ -68,7 +67,7 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
         gid,
         source,
         traffic_class: grh.traffic_class,
-        // Zero would not leave the host; programs that leave it out mean the usual.
+        // A packet with hop limit zero would not leave the host. Programs that leave it out mean the default.
         hop_limit: if grh.hop_limit == 0 { 64 } else { grh.hop_limit },
         flow_label: grh.flow_label & 0xf_ffff,
     })
@@ -110,7 +109,7 @@ unsafe fn create(
     Ok(AHS.insert(abi, |_| Ah { address, pd }))
 }
 
-/// Makes an address handle that answers a received datagram.
+/// Makes an address handle to reply to a received datagram.
 ///
 /// # Safety
 /// As [`ibv_create_ah`]; `wc` and `grh` are null or readable.
@@ -130,7 +129,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     })
 }
 
-/// Fills in the address of whoever sent a datagram (`ibv_init_ah_from_wc(3)`).
+/// Fills in the address of a datagram's sender (`ibv_init_ah_from_wc(3)`).
 ///
 /// # Safety
 /// `context` is null or open; `wc`, `grh` and `attr` are null or valid; `grh` is the first 40 bytes of the receive buffer.
@@ -151,21 +150,22 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     })
 }
 
-/// The index of the GID that a datagram is answered from: that which it was sent to, of a group one from which its
-/// sender is reached. None of another: the area holds the header of no datagram of this port's.
+/// The index of the GID that replies to a datagram come from. It is the GID that the datagram was sent to. For a group,
+/// it is one from which the sender can be reached. `None` otherwise: the area does not hold the header of a datagram to
+/// this port.
 fn answering(route: &Route, addresses: &Addresses) -> Option<usize> {
     let towards = |gid| addresses.towards(gid).map(|(index, _)| index);
     if is_multicast(&route.destination) {
         towards(&route.source)
     } else if ip(&route.destination).is_loopback() {
-        // Whichever it is, this host is reached from it.
+        // Every loopback address reaches this host.
         addresses.own().map(|(index, _)| index)
     } else {
         addresses.index_of(&route.destination)
     }
 }
 
-/// The address of whoever sent a datagram.
+/// The address of a datagram's sender.
 ///
 /// # Safety
 /// As [`ibv_init_ah_from_wc`].
@@ -201,7 +201,7 @@ unsafe fn from_wc(
     Ok(answer)
 }
 
-/// Ends an address handle; datagrams posted with it still go.
+/// Ends an address handle. Datagrams posted with it are still sent.
 ///
 /// # Safety
 /// `ah` is null or readable.
@@ -216,8 +216,8 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     })
 }
 
-/// The Ethernet address and VLAN of a GID: of this device's own there are neither, and those of others
-/// are the kernel's business, for packets go by UDP.
+/// The Ethernet address and VLAN of a GID. This device's own GIDs have neither. Those of other hosts are left to the
+/// kernel, because packets go by UDP.
 ///
 /// # Safety
 /// `context` is null or open; `attr` is null or readable; `mac` is writable for six bytes, `vlan` is writable; either may be null.
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     })
 }
 
-/// Ends the address handles of a context that is closed.
+/// Ends the address handles of a context, which is being closed.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in AHS.take_all(context) {
         if let Some(ours) = taken.inner.take() {

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
 use crate::wrong::Wrong;
 
-/// A completion channel: the C struct, and ours behind it.
+/// A completion channel: the C struct, and our part behind it.
 #[repr(C)]
 pub(crate) struct Channel {
     abi: ibv_comp_channel,
@@ -26,26 +26,26 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Ours, from the pointer that C has.
+    /// Our part, from the pointer that C has.
     ///
     /// # Safety
     /// `channel` is null or live.
     pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> Option<&'a Self> {
-        // SAFETY: by the contract of this function, made by `ibv_create_comp_channel`.
+        // SAFETY: by the contract of this function. `ibv_create_comp_channel` made it.
         unsafe { channel.cast::<Self>().as_ref() }
     }
 }
 
-/// A completion queue's use of a channel, which so stays alive.
+/// A completion queue's use of a channel. It keeps the channel alive.
 pub(crate) struct ChannelUse(*mut Channel);
 
-// SAFETY: only its atomic count and its events are used.
+// SAFETY: only the channel's atomic count and its events are used.
 unsafe impl Send for ChannelUse {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for ChannelUse {}
 
 impl ChannelUse {
-    /// Counts a user; `None` for a null pointer.
+    /// Counts a user. `None` for a null pointer.
     ///
     /// # Safety
     /// `channel` is null or live.
@@ -69,7 +69,7 @@ impl Drop for ChannelUse {
     }
 }
 
-/// Makes a completion channel; its descriptor becomes readable with an event.
+/// Makes a completion channel. Its descriptor is readable while an event waits.
 ///
 /// # Safety
 /// `context` is open.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     })
 }
 
-/// Ends a completion channel; `EBUSY` while completion queues use it (rule CR-16).
+/// Ends a completion channel. `EBUSY` while completion queues use it (rule CR-16).
 ///
 /// # Safety
 /// `channel` is null or live.
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
             return Err(libc::EINVAL);
         }
         let channel = channel.cast::<Channel>();
-        // SAFETY: by the contract of this verb, made by `ibv_create_comp_channel`.
+        // SAFETY: by the contract of this verb. `ibv_create_comp_channel` made it.
         unsafe {
             let users = (*channel).users.load(Acquire);
             if users != 0 {

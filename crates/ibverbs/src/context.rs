@@ -1,4 +1,4 @@
-//! A context: a view of a device, and what C holds it by.
+//! A context: a view of a device, with its C struct.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -15,23 +15,23 @@ use transom_system::object_counts::ObjectKind;
 
 use crate::{adapters, told};
 
-/// The C struct, which C knows by the address of its last part, and ours behind it.
+/// The C struct, and our part behind it. C holds the address of the struct's last part.
 #[repr(C)]
 pub(crate) struct Context {
     abi: verbs_context,
     pub(crate) adapter: Arc<Adapter>,
     pub(crate) events: Arc<EventQueue<AsyncEvent>>,
     _port_events: Arc<EventSource<AsyncEvent>>,
-    /// What `cmd_fd` names; closed with the context.
+    /// `cmd_fd`. It is closed with the context.
     _command: OwnedFd,
-    /// Objects made in it, and one more while it is open.
+    /// The number of objects made in it, plus one while it is open.
     users: AtomicU32,
     open: AtomicU32,
 }
 
 impl Context {
-    /// Makes one for C, whose `cmd_fd` is `command`, a descriptor that names the device; the rest of
-    /// `abi` is as the caller wants it.
+    /// Makes a context for C. Its `cmd_fd` is `command`, a descriptor that names the device. The caller has set the
+    /// other fields of `abi`.
     pub(crate) fn enter(
         adapter: Arc<Adapter>,
         command: OwnedFd,
@@ -57,7 +57,7 @@ impl Context {
         Ok(&raw mut ours.abi.context)
     }
 
-    /// Ours, from the pointer that C has.
+    /// Our part, from the pointer that C has.
     ///
     /// # Safety
     /// `context` is null or from [`Context::enter`], and not closed.
@@ -71,7 +71,8 @@ impl Context {
         Some(ours)
     }
 
-    /// Ours, to make something in it: `EIO` where the device is inherited, whose objects are its parent's.
+    /// Our part, to make an object in it. `EIO` if the device is inherited, because its objects belong to the parent
+    /// process.
     ///
     /// # Safety
     /// As [`Context::of`].
@@ -82,12 +83,12 @@ impl Context {
         Ok(ours)
     }
 
-    /// The device that it is a view of.
+    /// Its device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         self.adapter.device()
     }
 
-    /// The events that nobody has read which tell of the end of an object, or of any.
+    /// The unread events that report a fatal error of an object, or of any object.
     pub(crate) fn fatal_events(&self, of: Option<(Thing, u32)>) -> Vec<&'static str> {
         let fatal = self.events.waiting().into_iter().filter_map(|(event, id)| {
             let (thing, name) = match event {
@@ -105,7 +106,7 @@ impl Context {
         fatal.collect()
     }
 
-    /// Closes it; false if it is closed already.
+    /// Closes it. False if it is already closed.
     pub(crate) fn close(&self) -> bool {
         self.open.swap(0, AcqRel) != 0
     }
@@ -115,17 +116,17 @@ impl Context {
         self.users.fetch_add(1, Relaxed);
     }
 
-    /// Counts one less; the last one out of a closed context takes it along.
+    /// Counts one less. The last one frees the context.
     ///
     /// # Safety
-    /// `context` is from [`Context::enter`], and one of its objects, or its being open, has not been
-    /// counted off yet; the caller counts that one off, and uses the context no more.
+    /// `context` is from [`Context::enter`]. One of its objects, or its open state, is still counted. The caller counts
+    /// that one off, and does not use the context afterwards.
     pub(crate) unsafe fn release(context: *mut ibv_context) {
         // SAFETY: by the contract of this function.
         let ours = unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() };
-        // SAFETY: made by `Box::leak` in `Context::enter`, and there until its last one is counted off.
+        // SAFETY: `Context::enter` made it by `Box::leak`, and it lives until the last one is counted off.
         if unsafe { (*ours).users.fetch_sub(1, AcqRel) } == 1 {
-            // SAFETY: as above; nothing refers to it any more.
+            // SAFETY: as above. Nothing refers to it any more.
             let ours = unsafe { Box::from_raw(ours) };
             let adapter = ours.adapter.clone();
             drop(ours);

@@ -315,7 +315,8 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
 /// Notes that the queue has overrun, so that it gives no completions any more (rule CQ-05). Returns the errno.
 #[cold]
 pub(crate) fn overrun(queue: &Queue, verb: &'static str) -> c_int {
-    const SAID: &str = "the completion queue has overrun before: nothing more comes by it, and it can only be destroyed";
+    const SAID: &str =
+        "the completion queue has overrun: it gives no more completions, and can only be destroyed";
     let wrong = Wrong::because(libc::EIO, SAID, "CQ-05");
     wrong.told_seldom(queue.adapter.device(), verb)
 }

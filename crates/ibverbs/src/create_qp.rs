@@ -1,4 +1,4 @@
-//! `ibv_create_qp(3)`, `ibv_open_qp(3)`, and what each type of queue pair is made of.
+//! `ibv_create_qp(3)`, `ibv_open_qp(3)`, and the parts of each type of queue pair.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::sanitized;
 use crate::wrong::Wrong;
 use crate::{cq, pd, srq, wr, xrc};
 
-/// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
-/// verb, to name its XRC domain.
+/// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended verb, which can
+/// name an XRC domain.
 ///
 /// # Safety
 /// `pd` is null or readable; `init` is null or valid.
@@ -61,7 +61,8 @@ pub(crate) unsafe fn create(
     // SAFETY: by the contract of this function.
     unsafe {
         try_create(init).map_err(|wrong| {
-            // It may be wrong before its domain is looked at, whose device is the one that is told.
+            // The fault may come before the domain is looked up. Look it up here, because the refusal is noted at its
+            // device.
             let given = init.comp_mask & IBV_QP_INIT_ATTR_PD != 0;
             let _ = pd::find(if given { init.pd } else { std::ptr::null_mut() });
             wrong.told(None, verb, 0)
@@ -85,7 +86,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
     let batch = wants_batch.then(|| Batch::new(init.qp_type, operations, cap)).transpose()?;
-    // The handle names the queue pair in events, so it comes first.
+    // Events carry the handle, so reserve it first.
     let handle = qp::reserve();
     let config = QpConfig {
         pd: parts.pd,
@@ -143,11 +144,11 @@ fn service(kind: ibv_qp_type) -> Result<Service, Wrong> {
     }
 }
 
-/// Bytes of a gather entry: address, length and key.
+/// The length of a gather entry in bytes: address, length and key.
 const GATHER_ENTRY: u32 = 16;
 
-/// The sizes that are given: queues at least as deep as asked for, and the rest as asked for, but for
-/// queues that the type does not have (rules CR-02, CR-03, CR-08).
+/// The sizes that the queue pair gets. Queues are at least as deep as asked for. The other sizes are as asked for, but
+/// zero for queues that the type does not have (rules CR-02, CR-03, CR-08).
 fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, Wrong> {
     let limits = Limits::DEVICE;
     let mut cap = init.cap;
@@ -159,8 +160,8 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
         (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
     }
     if service != Service::XrcTarget {
-        // Adapters have as much in place of a gather entry, and programs send it inline without having
-        // asked. An atomic write takes its eight bytes when it is built.
+        // Adapters have that much inline room in place of a gather entry, and programs use it without having asked for
+        // it. An atomic write takes its 8 bytes when it is built.
         cap.max_inline_data = cap.max_inline_data.max(GATHER_ENTRY);
     }
     let asked = [
@@ -174,7 +175,7 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
         return Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-03"));
     }
     if cap.max_recv_wr > 0 {
-        // Adapters have room for a piece of memory in every receive.
+        // Adapters have room for one SGE in every receive.
         cap.max_recv_sge = cap.max_recv_sge.max(1);
     }
     cap.max_send_wr = Limits::depth(cap.max_send_wr);
@@ -182,7 +183,7 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
     Ok(cap)
 }
 
-/// The objects that a queue pair is made of, as its type needs them.
+/// The objects that a queue pair of its type uses.
 struct Parts {
     context: *mut ibv_context,
     pd: Option<Arc<ProtectionDomain>>,
@@ -207,7 +208,7 @@ unsafe fn parts(
         if !init.srq.is_null() {
             return Err(Wrong::invalid("srq with a qp_type", kind, "CR-07"));
         }
-        // SAFETY: by the contract of this function; `find` has seen that it is live.
+        // SAFETY: by the contract of this function. `find` has checked that it is live.
         let (domain, context) = unsafe { (xrc::find(init.xrcd)?, (*init.xrcd).context) };
         let receives = QpReceives::Xrc(domain);
         return Ok(Parts { context, pd: None, send_cq: None, receive_cq: None, receives });
@@ -228,13 +229,13 @@ unsafe fn parts(
     };
     let tag_matching = shared.as_ref().and_then(|srq| srq.config().tag_matching.clone());
     if let (Some(srq), Some(_)) = (&shared, &tag_matching) {
-        // Tags are matched for RC; what it reads into a tagged buffer goes by the queue pair's own
-        // protection domain, which is therefore the queue's.
+        // Tags are matched for RC only. Its READs into a tagged buffer use the queue pair's own protection domain, so
+        // the shared queue must have the same.
         let number = srq.config().pd.number();
         let same_pd = pd.as_ref().is_some_and(|pd| pd.number() == number);
         if service != Service::Rc || !same_pd {
             const SAID: &str =
-                "a queue that matches tags serves queue pairs of RC in its own protection domain";
+                "a queue that matches tags serves only RC queue pairs in its own protection domain";
             return Err(Wrong::because(libc::EINVAL, SAID, ""));
         }
     }
@@ -253,12 +254,12 @@ unsafe fn parts(
                 .map_err(|errno| Wrong::unknown("recv_cq", errno, "CR-06"))?,
         ),
     };
-    // With tag matching, all receives complete where the shared queue says.
+    // With tag matching, all receives complete to the shared queue's completion queue.
     let receive_cq = tag_matching.map(|matching| matching.cq).or(receive_cq);
     Ok(Parts { context, pd, send_cq, receive_cq, receives })
 }
 
-/// Opens the receiving end of an XRC connection that this process has made, by number.
+/// Opens by its number the receiving end of an XRC connection that this process has made.
 ///
 /// # Safety
 /// `context` is open; `attr` is null or readable.
@@ -285,7 +286,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     })
 }
 
-/// The C object for the receiving end of an XRC connection that is opened once more.
+/// The C object for an opened receiving end of an XRC connection.
 fn opened(
     context: *mut ibv_context,
     ours: &Context,

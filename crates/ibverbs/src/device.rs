@@ -1,4 +1,4 @@
-//! The device as it is listed and queried: `ibv_get_device_list(3)`, `ibv_query_device(3)` and kin.
+//! The list of devices, and queries of the device: `ibv_get_device_list(3)`, `ibv_query_device(3)` and others.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
 use std::fs::File;
@@ -19,19 +19,19 @@ use crate::sanitized;
 use crate::told;
 use crate::wrong::Wrong;
 
-/// Who made it.
+/// The device's vendor.
 pub const VENDOR_ID: u32 = 0x0074_736d;
-/// Which of its maker's devices it is.
+/// The vendor's number for this kind of device.
 pub const VENDOR_PART_ID: u32 = 1;
-/// Its hardware's version.
+/// The version of the hardware.
 pub const HW_VER: u32 = 1;
-/// The port's only P_Key: the default one.
+/// The port's only P_Key, which is the default one.
 pub const PKEY: u16 = 0xffff;
-/// Longest region: the user half of the address space.
+/// The longest region, in bytes: the user half of the address space.
 pub(crate) const MAX_REGION: u64 = 1 << 47;
 
-/// The C struct with a word behind it: the provider libraries of other vendors look there to see
-/// whether a device is theirs.
+/// The C struct with zeroed words behind it. Provider libraries of other vendors read these words to see whether a
+/// device is theirs.
 #[repr(C)]
 struct Device {
     abi: ibv_device,
@@ -46,7 +46,7 @@ unsafe impl Send for Listed {}
 unsafe impl Sync for Listed {}
 
 static DEVICE: LazyLock<Listed> = LazyLock::new(|| {
-    // With a name that is none the device is listed, and cannot be opened.
+    // If the environment has an invalid name, the device is listed but cannot be opened.
     let name = DeviceName::chosen().cloned().unwrap_or_default();
     let ibdev_path = CString::new(name.ibdev_path()).unwrap_or_default();
     let abi = ibv_device {
@@ -70,8 +70,8 @@ pub(crate) fn the_device() -> *mut ibv_device {
     DEVICE.0.cast()
 }
 
-/// Whether a pointer is the one that [`ibv_get_device_list`] hands out. Any other, null or a device of
-/// another library in the process, is not looked into: `EINVAL`.
+/// Whether a pointer is the one that [`ibv_get_device_list`] returns. Any other pointer, null or a device of another
+/// library in the process, is not read: `EINVAL`.
 pub(crate) fn is_the_device(verb: &'static str, device: *const ibv_device) -> bool {
     let ours = std::ptr::eq(device, the_device());
     if !ours {
@@ -81,7 +81,7 @@ pub(crate) fn is_the_device(verb: &'static str, device: *const ibv_device) -> bo
     ours
 }
 
-/// The devices, ended by null; to be freed by [`ibv_free_device_list`].
+/// The devices, ended by null. The program frees the list by [`ibv_free_device_list`].
 ///
 /// # Safety
 /// `count` is null or writable.
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
             // SAFETY: by the contract of this verb.
             unsafe { *count = 1 };
         }
-        // SAFETY: room for two pointers, zeroed, checked before it is written to.
+        // SAFETY: there is room for two zeroed pointers, checked before the write.
         unsafe {
             let list = libc::calloc(2, size_of::<*mut ibv_device>()).cast::<*mut ibv_device>();
             if list.is_null() {
@@ -103,20 +103,20 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
     })
 }
 
-/// Frees a list; devices opened from it stay.
+/// Frees a list. Devices opened from it stay open.
 ///
 /// # Safety
 /// `list` is from [`ibv_get_device_list`] and not freed.
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: made by `calloc` there.
+    // SAFETY: `ibv_get_device_list` made it by `calloc`.
     unsafe { libc::free(list.cast()) };
 }
 
-/// The name in a device, be it this one or what a program has made up to look like one, as rdma-core's library
-/// answers it; null, `EINVAL`, for no device at all.
+/// The name in a device's struct. As in rdma-core's library, a program may have made up that struct itself. Null,
+/// `EINVAL`, for a null pointer.
 ///
 /// # Safety
-/// `device` is null or names a device that stays as it is.
+/// `device` is null or names a device that does not change.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     // SAFETY: by the contract of this function.
     match unsafe { device.as_ref() } {
@@ -129,18 +129,18 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     }
 }
 
-/// The node GUID in network order; zero, `EINVAL`, if it is not this device.
+/// The node GUID in network order. Zero, `EINVAL`, if it is not this device.
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     if is_the_device("ibv_get_device_guid", device) { node_guid().to_be() } else { 0 }
 }
 
-/// The kernel's index of the device: it has none, so -1; with `EINVAL` if it is not this device.
+/// The kernel's index of the device. It has none, so -1; with `EINVAL` if it is not this device.
 pub extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     is_the_device("ibv_get_device_index", device);
     -1
 }
 
-/// What the device is and how much it has (`ibv_query_device(3)`).
+/// The attributes and limits of the device (`ibv_query_device(3)`).
 ///
 /// # Safety
 /// `context` is open; `attr` is writable.
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn ibv_query_device(
     })
 }
 
-/// What [`ibv_query_device`] answers; `windows_2a` if windows of type 2 are of kind 2A.
+/// The result of [`ibv_query_device`]. `windows_2a` is true if windows of type 2 are of kind 2A.
 pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
@@ -219,7 +219,7 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
     }
 }
 
-/// The version, as the firmware's.
+/// The version of Transom, in place of a firmware's.
 pub const FW_VER: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,
@@ -229,7 +229,7 @@ pub const FW_VER: &CStr =
 /// The longest message of the port, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
-/// What [`ibv_query_port`] answers on a host with these addresses.
+/// The result of [`ibv_query_port`] on a host with these addresses.
 pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
     let down = addresses.has_lost_network();
     ibv_port_attr {
@@ -240,7 +240,7 @@ pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE,
         pkey_tbl_len: 1,
-        // As every port of Ethernet has it.
+        // No Ethernet port has a LID.
         lid: 0,
         active_width: 2,
         active_speed: 32,
@@ -250,7 +250,7 @@ pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
     }
 }
 
-/// `phys_state` of a port whose link is up, and of one without a link.
+/// `phys_state` of a port with a link, and of one without.
 const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
 
@@ -272,8 +272,7 @@ unsafe fn with_addresses<T>(
     Some(look(&ours.device().port().addresses()))
 }
 
-/// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`), and a newer caller's
-/// unknown fields with zeros.
+/// Fills the fields of the caller's struct (`ibv_query_port(3)`), and a newer caller's unknown fields with zeros.
 ///
 /// # Safety
 /// `context` is null or open; `attr` is writable for `length` bytes.
@@ -291,7 +290,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
         let full = unsafe { port_of(context, port) }?;
         let known = length.min(size_of::<ibv_port_attr>());
         let (to, from) = (attr.cast::<u8>(), (&raw const full).cast::<u8>());
-        // SAFETY: `length` bytes are writable, by the contract of this function; plain data.
+        // SAFETY: `length` bytes are writable, by the contract of this function. The struct is plain data.
         unsafe {
             to.copy_from_nonoverlapping(from, known);
             to.add(known).write_bytes(0, length - known);
@@ -301,7 +300,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
     })
 }
 
-/// The attributes of a port as they are now.
+/// The current attributes of a port.
 ///
 /// # Safety
 /// `context` is null or open.
@@ -315,7 +314,7 @@ pub(crate) unsafe fn port_of(context: *mut ibv_context, port: u8) -> Result<ibv_
     Ok(full)
 }
 
-/// The exported form, which older programs call: it fills the struct they knew.
+/// The exported form, which older programs call. It fills their shorter struct.
 ///
 /// # Safety
 /// `context` is null or open; `attr` is writable for 48 bytes.
@@ -353,7 +352,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     })
 }
 
-/// A place of the port's GID table.
+/// Checks an index of the port's GID table.
 fn gid_index(port: u32, index: i64) -> Result<usize, Wrong> {
     Wrong::check_port("port_num", port, "")?;
     let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
@@ -363,12 +362,12 @@ fn gid_index(port: u32, index: i64) -> Result<usize, Wrong> {
     })
 }
 
-/// The GID at an index; zeros where there is none.
+/// The GID at an index. Zeros if there is none.
 fn gid_at(addresses: &Addresses, index: usize) -> [u8; 16] {
     addresses.get(index).map_or([0; 16], |address| address.gid)
 }
 
-/// The type of a GID, as the older enum counts: 1 is RoCE v2.
+/// The type of a GID, by the older enum: 1 is RoCE v2.
 ///
 /// # Safety
 /// `context` is null or open; `kind` is writable.
@@ -422,7 +421,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         let index = gid_index(port, index.into()).map_err(told)?;
         let addresses = ours.device().port().addresses();
         let found = addresses.get(index).map(|found| gid_entry(index, found));
-        // Programs look through the table so.
+        // Programs search the table in this way, so an empty entry is no fault.
         let found = found.ok_or_else(|| {
             told::is_no_fault();
             libc::ENODATA
@@ -437,7 +436,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     })
 }
 
-/// All GID table entries; their number, or a negative errno (`ibv_query_gid_table(3)`).
+/// Reads all GID table entries (`ibv_query_gid_table(3)`). Returns their number, or a negative errno.
 ///
 /// # Safety
 /// `context` is null or open; `entries` is writable for `max` entries of `size` bytes.
@@ -456,8 +455,8 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         let fill = |addresses: &Addresses| {
             let mut count = 0;
             for (index, address) in addresses.iter().take(max) {
-                // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes,
-                // which may be any number.
+                // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes. `size` may be
+                // any number, so the write is unaligned.
                 unsafe {
                     entries.byte_add(count * size).write_unaligned(gid_entry(index, address))
                 };
@@ -472,7 +471,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     told.unwrap_or_else(|errno| -(errno as isize))
 }
 
-/// The only P_Key: the default one, in network order.
+/// The only P_Key, the default one, in network order.
 ///
 /// # Safety
 /// `pkey` is writable.
@@ -509,12 +508,12 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
     })
 }
 
-/// Where sysfs is.
+/// The path of sysfs.
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// Reads `directory/file` into `buffer` without its final newline; its length, or -1.
+/// Reads `directory/file` into `buffer`, without its final newline. Returns its length, or -1.
 ///
 /// # Safety
 /// The strings are null or end in zero; `buffer` is null or writable for `size` bytes.
@@ -533,7 +532,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
         let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
         let mut bytes = Vec::new();
-        // No more than there is room for: not every file ends.
+        // Read no more than there is room for, because some files have no end.
         let room = u64::try_from(size).unwrap_or(u64::MAX);
         File::open(path(directory).join(path(file)))
             .and_then(|file| file.take(room).read_to_end(&mut bytes))

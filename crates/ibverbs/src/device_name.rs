@@ -1,4 +1,4 @@
-//! What the device is called, and where programs look for it.
+//! The device's name, and the places where programs look for it.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -8,22 +8,22 @@ use std::sync::OnceLock;
 use transom_abi::{IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX};
 use transom_system::environment;
 
-/// What its character device is called, as that of the first device of a host.
+/// The name of its character device: that of a host's first device.
 pub const DEV_NAME: &CStr = c"uverbs0";
-/// Where sysfs has its character device.
+/// The path of its character device in sysfs.
 pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs0";
 
-/// The name of an RDMA device: what the kernel would let one be called. That is a letter, and then
-/// letters, digits and `_`, `-`, `.`; up to 63 of them.
+/// The name of an RDMA device, as the kernel would allow it: a letter, and then letters, digits and `_`, `-`, `.`; 63
+/// characters at most.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceName(CString);
 
 impl DeviceName {
-    /// The name of this process's device, read from the environment once: [`DeviceName::default`] if
-    /// nothing is said there.
+    /// The name of this process's device. It is read from the environment once. If the environment has none, it is
+    /// [`DeviceName::default`].
     ///
     /// # Errors
-    /// What is said there is no name.
+    /// The text in the environment is no name.
     pub fn chosen() -> Result<&'static Self, NotAName> {
         static CHOSEN: OnceLock<Result<DeviceName, NotAName>> = OnceLock::new();
         let chosen = CHOSEN.get_or_init(|| match environment::DEVICE_NAME.text() {
@@ -33,12 +33,12 @@ impl DeviceName {
         chosen.as_ref().map_err(Clone::clone)
     }
 
-    /// As C has it.
+    /// The name as a C string.
     pub fn as_c_str(&self) -> &CStr {
         &self.0
     }
 
-    /// Where sysfs has the device.
+    /// The path of the device in sysfs.
     pub fn ibdev_path(&self) -> String {
         format!("/sys/class/infiniband/{self}")
     }
@@ -64,7 +64,7 @@ impl FromStr for DeviceName {
         let refused = || NotAName(text.to_owned());
         let of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         let fits = text.len() < IBV_SYSFS_NAME_MAX;
-        // It becomes the name of a directory, and tools tell indexes from names by the first digit.
+        // It becomes the name of a directory. Tools take a text that begins with a digit for an index.
         let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
         if !(fits && begins && text.bytes().all(of_a_name)) {
             return Err(refused());
@@ -73,7 +73,7 @@ impl FromStr for DeviceName {
     }
 }
 
-/// A text that no device can have as its name.
+/// A text that cannot be the name of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no name for a device: it begins with a letter and has letters, digits, `_`, `-` and `.`, \

@@ -13,16 +13,16 @@ use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::wrong::Wrong;
 
-/// Device memory, as one context knows it.
+/// One name of device memory, in one context.
 struct Dm {
     memory: Arc<DeviceMemory>,
-    /// It is another's, known here by its handle.
+    /// Whether it is a second name, made by [`ibv_import_dm`].
     imported: bool,
 }
 
 static DMS: Table<ibv_dm, Dm> = Table::new();
 
-/// The memory a pointer names.
+/// The memory that a pointer names.
 ///
 /// # Safety
 /// `dm` is null or readable.
@@ -49,8 +49,7 @@ fn enter(
     DMS.insert(abi, |_| Dm { memory, imported })
 }
 
-/// Allocates device memory, zeroed. There is `max_dm_size` of it in all; `ENOMEM` when that is used
-/// up.
+/// Allocates zeroed device memory. There are `max_dm_size` bytes of it in all. `ENOMEM` when they are used up.
 ///
 /// # Safety
 /// `context` is open; `attr` is null or readable.
@@ -61,7 +60,8 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     pointer_of("ibv_alloc_dm", || {
         // SAFETY: by the contract of this verb.
         let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
-        // In a forked child too: it is memory of that process alone, and programs share an adapter's so.
+        // Also in a forked child, whose device is inherited: the memory belongs to that process alone, and programs
+        // share an adapter's memory in this way.
         let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
         if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
             return Err(libc::EINVAL);
@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     })
 }
 
-/// Frees device memory, under whichever name; `EBUSY` while a region of it is registered.
+/// Frees device memory, under any of its names. `EBUSY` while a region of it is registered.
 ///
 /// # Safety
 /// `dm` is null or readable.
@@ -95,13 +95,13 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
             taken.put_back(ours);
             return Err(if gone { libc::ENOENT } else { libc::EBUSY });
         }
-        // SAFETY: the struct stays readable; a context outlives its objects.
+        // SAFETY: the struct stays readable, and a context outlives its objects.
         unsafe { Context::release((*dm).context) };
         Ok(())
     })
 }
 
-/// Device memory of the same device, by its handle: a second name for it, in this context.
+/// Finds device memory of the same device by its handle, and makes a second name for it in this context.
 ///
 /// # Safety
 /// `context` is open.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
     })
 }
 
-/// Ends an imported name; the memory itself stays. Nothing happens to one that is not imported.
+/// Ends an imported name. The memory itself stays. Nothing happens if the name is not imported.
 ///
 /// # Safety
 /// `dm` is null or readable.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
         // SAFETY: by the contract of this verb.
         let Ok(mut taken) = (unsafe { DMS.take(dm) }) else { return };
         match taken.inner.take() {
-            // SAFETY: the struct stays readable; a context outlives its objects.
+            // SAFETY: the struct stays readable, and a context outlives its objects.
             Some(ours) if ours.imported => unsafe { Context::release((*dm).context) },
             Some(ours) => taken.put_back(ours),
             None => {}
@@ -157,7 +157,7 @@ unsafe extern "C" fn memcpy_to_dm(
 /// Copies bytes of device memory to the program, whole words only.
 ///
 /// # Safety
-/// `dm` is null or readable; the destination is given up for it.
+/// `dm` is null or readable; nobody else uses the destination meanwhile.
 unsafe extern "C" fn memcpy_from_dm(
     to: *mut c_void,
     dm: *mut ibv_dm,
@@ -175,8 +175,7 @@ fn errno(error: io::Error) -> c_int {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Frees the device memory of a context that is closed. What a region of another context lies in
-/// stays.
+/// Frees the device memory of a context, which is being closed. Memory with a region of another context stays.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in DMS.take_all(context) {
         let Some(ours) = taken.inner.take() else { continue };
@@ -185,7 +184,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(ours);
             continue;
         }
-        // SAFETY: this memory is the one that is counted off.
+        // SAFETY: this call counts off this memory.
         unsafe { Context::release(context) };
     }
 }

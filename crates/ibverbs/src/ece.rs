@@ -1,6 +1,5 @@
-//! `ibv_set_ece(3)`, `ibv_query_ece(3)`: options that two ends of one vendor agree on when they
-//! connect. This device has none: it says so under its own vendor number and accepts that from a
-//! peer.
+//! `ibv_set_ece(3)`, `ibv_query_ece(3)`: options that two devices of one vendor agree on when they connect. This device
+//! has none. It reports so under its own vendor number, and accepts that number from a peer.
 
 use std::ffi::c_int;
 
@@ -11,7 +10,7 @@ use crate::entry::errno_of;
 use crate::qp;
 use crate::sanitized;
 
-/// Tells the options of a queue pair.
+/// Reads the options of a queue pair.
 ///
 /// # Safety
 /// `qp` is null or readable; `ece` is null or writable.
@@ -27,8 +26,8 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
     })
 }
 
-/// Takes options of a peer; those accepted, which are none, are left in `ece`. A vendor of zero is a
-/// peer that does not speak of options, as libibverbs has it.
+/// Takes a peer's options. It writes the accepted ones, which are none, to `ece`. As in libibverbs, vendor zero means
+/// that the peer has sent no options.
 ///
 /// # Safety
 /// As [`ibv_query_ece`].

@@ -1,11 +1,11 @@
-//! The errnos of what the device refuses.
+//! The errnos of the device's refusals.
 
 use std::ffi::c_int;
 
 use transom_device::queue::PostError;
 use transom_host::objects::RegisterError;
 
-/// Of a refused registration, or of another object that takes room on the device.
+/// The errno of a refused registration, or of another refused object of the device.
 pub(crate) fn of_register(error: RegisterError) -> c_int {
     match error {
         RegisterError::Rights
@@ -19,7 +19,7 @@ pub(crate) fn of_register(error: RegisterError) -> c_int {
     }
 }
 
-/// Of a refused post.
+/// The errno of a refused post.
 pub(crate) fn of_post(error: PostError) -> c_int {
     match error {
         PostError::Full => libc::ENOMEM,

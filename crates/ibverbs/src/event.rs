@@ -11,8 +11,8 @@ use crate::entry::{effect_always, guarded_always, number_always};
 use crate::sanitized;
 use crate::{cq, qp, srq};
 
-/// Takes the next asynchronous event; blocks if `async_fd` does, else -1 with `EAGAIN`
-/// (rules AE-06, AE-07). A thread that is cancelled meanwhile unwinds through it.
+/// Takes the next asynchronous event. It blocks if `async_fd` does; otherwise it returns -1 with `EAGAIN` (rules AE-06,
+/// AE-07). If the thread is cancelled meanwhile, it unwinds through this function.
 ///
 /// # Safety
 /// `context` is open; `event` is writable.
@@ -25,7 +25,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         return number_always("ibv_get_async_event", || Err(libc::EINVAL));
     };
     loop {
-        // Not inside a verb's guard: a thread that waits here may be cancelled.
+        // Outside the verb's guard, because a thread that waits here may be cancelled.
         let taken = ours.events.take();
         let delivered = guarded_always("ibv_get_async_event", || {
             let taken = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
@@ -39,14 +39,14 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
                 sanitized::has_filled(event);
                 return 0;
             }
-            // An event of something destroyed meanwhile is nobody's.
+            // An event of an object destroyed meanwhile is dropped.
             Ok(None) => {}
             Err(_) => return -1,
         }
     }
 }
 
-/// An event as C has it, counted as delivered; none if what it is about has gone.
+/// An event in its C form, counted as delivered. `None` if its object is gone.
 fn deliver(event_type: ibv_event_type, handle: u32) -> Option<ibv_async_event> {
     let element = match event_type {
         IBV_EVENT_CQ_ERR => cq::deliver_event(handle).map(|cq| ibv_async_event_element { cq }),
@@ -62,10 +62,10 @@ fn deliver(event_type: ibv_event_type, handle: u32) -> Option<ibv_async_event> {
     element.map(|element| ibv_async_event { element, event_type })
 }
 
-/// Tells the checker of an event of an object, if there is a checker.
+/// Tells the checker, if there is one, about an event of an object.
 fn tell(event: &ibv_async_event, what: impl FnOnce(&'static Checker, Owner)) {
     let Some(checker) = check::on() else { return };
-    // SAFETY: the element is what its type says.
+    // SAFETY: the element's variant is that of its event type.
     let owner = unsafe {
         match event.event_type {
             IBV_EVENT_CQ_ERR => cq::owner(Event::Asynchronous, event.element.cq),
@@ -85,7 +85,7 @@ fn tell(event: &ibv_async_event, what: impl FnOnce(&'static Checker, Owner)) {
 /// # Safety
 /// `event` is from [`ibv_get_async_event`].
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: by the contract of this verb; the element is what its type says.
+    // SAFETY: by the contract of this verb. The element's variant is that of its event type.
     effect_always(|| unsafe {
         let Some(event) = event.as_ref() else { return };
         tell(event, |checker, owner| checker.acknowledged(owner, 1));

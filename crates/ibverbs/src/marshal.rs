@@ -1,5 +1,5 @@
-//! What the kernel's connection manager says and libibverbs's own structs: librdmacm has these
-//! copied from one into the other. Plain data; a null pointer is left alone.
+//! Copies between structs of the kernel's connection manager and libibverbs's own structs. librdmacm calls these
+//! functions. The structs are plain data, and a null pointer is ignored.
 
 use transom_abi::*;
 
@@ -17,7 +17,7 @@ fn address_vector(to: &mut ibv_ah_attr, from: &ib_uverbs_ah_attr) {
     copy_fields!(to from from: dlid sl src_path_bits static_rate is_global port_num);
 }
 
-/// Copies an address vector of the kernel's.
+/// Copies an address vector from the kernel.
 ///
 /// # Safety
 /// Both are null or valid.
@@ -31,8 +31,8 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     }
 }
 
-/// Copies attributes of a queue pair of the kernel's, but for the state to move to: librdmacm has
-/// chosen that one before it asks the kernel for the others.
+/// Copies attributes of a queue pair from the kernel, except the state to move to. librdmacm has chosen that state
+/// before it asks the kernel for the other attributes.
 ///
 /// # Safety
 /// Both are null or valid.
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     address_vector(&mut to.alt_ah_attr, &from.alt_ah_attr);
 }
 
-/// Copies a path record of the kernel's.
+/// Copies a path record from the kernel.
 ///
 /// # Safety
 /// Both are null or valid.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(
 ) {
     // SAFETY: by the contract of this function.
     let (Some(to), Some(from)) = (unsafe { (to.as_mut(), from.as_ref()) }) else { return };
-    // SAFETY: every GID may be read as bytes.
+    // SAFETY: every GID can be read as bytes.
     (to.dgid, to.sgid) = unsafe { (from.dgid.raw, from.sgid.raw) };
     to.raw_traffic = from.raw_traffic as u32;
     to.reversible = from.reversible as u32;

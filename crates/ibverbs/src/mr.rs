@@ -20,22 +20,21 @@ use crate::pd::{self, Pd};
 use crate::wrong::Wrong;
 use crate::{device, errno};
 
-/// A region, and the device it is on.
+/// A region, and its device.
 pub(crate) struct Mr {
     region: SharedRegion,
     device: Arc<Device>,
-    /// It is another's, known here by its handle.
+    /// Whether it is a second name, made by [`ibv_import_mr`].
     imported: bool,
 }
 
-/// A region that may have several names; gone once it is deregistered under one of them.
+/// A region that may have several names. `None` once it is deregistered under one of them.
 type SharedRegion = Arc<Mutex<Option<MemoryRegion>>>;
 
 static MRS: Table<ibv_mr, Mr> = Table::new();
 
-/// Whether a window of type 1 may be bound to the region a pointer names, as far as its kind goes: no
-/// special one (rule T1-07), no zero-based one (rule T1-06). One that is unknown is for the bind to
-/// refuse.
+/// Whether the kind of a region allows a window of type 1: it is not special (rule T1-07), and not zero-based (rule
+/// T1-06). An unknown region passes; the bind itself refuses it.
 ///
 /// # Safety
 /// `mr` is null or readable.
@@ -43,7 +42,7 @@ pub(crate) unsafe fn allows_type1(mr: *const ibv_mr) -> Result<(), c_int> {
     // SAFETY: by the contract of this function.
     match unsafe { look_up(mr) } {
         Some((true, _)) => Err(libc::ENOTSUP),
-        // What else may be wrong with it is said by the bind's completion (rules C.2).
+        // The bind's completion reports every other fault of the region (rules C.2).
         Some((false, found)) => match may_carry(found.access, WindowType::Type1, Access::empty()) {
             Err(Reason::ZeroBasedRegion) => Err(libc::EINVAL),
             _ => Ok(()),
@@ -52,7 +51,7 @@ pub(crate) unsafe fn allows_type1(mr: *const ibv_mr) -> Result<(), c_int> {
     }
 }
 
-/// Whether a region is special (null, device memory, a dma-buf, or imported), and what it is.
+/// Whether a region is special (null, device memory, a dma-buf, or imported), and its registration.
 ///
 /// # Safety
 /// `mr` is null or readable.
@@ -75,7 +74,7 @@ pub(crate) fn parse_access(bits: c_uint) -> Result<Access, Wrong> {
         return Err(Wrong::invalid("access", (bits & !known).into(), "MR-08"));
     }
     let access = Access::from_bits_truncate(bits);
-    // There is no memory here that outlasts a power cut.
+    // No memory here survives a loss of power.
     if access.contains(Access::FLUSH_PERSISTENT) {
         return Err(Wrong::unsupported("access", Access::FLUSH_PERSISTENT.bits().into(), "MR-11"));
     }
@@ -85,7 +84,7 @@ pub(crate) fn parse_access(bits: c_uint) -> Result<Access, Wrong> {
     Ok(access)
 }
 
-/// What is wrong with a registration.
+/// The fault of a refused registration.
 fn wrong(error: RegisterError, registration: &Registration) -> Wrong {
     let Registration { address, length, iova, access } = *registration;
     match error {
@@ -204,7 +203,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     })
 }
 
-/// As [`ibv_reg_mr_iova`]; `access` may have optional bits, as it may there.
+/// Like [`ibv_reg_mr_iova`]. In both, `access` may have optional bits.
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -221,8 +220,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     })
 }
 
-/// A region of the same device, by its handle: a second name for it, in this domain. It has no
-/// address here.
+/// Finds a region of the same device by its handle, and makes a second name for it in this domain. That name has no
+/// address.
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -234,8 +233,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         unsafe { Context::to_make_in(ours.context) }?;
         let found = MRS.by_handle(handle, |object| {
             let (mr, abi) = (object.inner, object.abi);
-            // SAFETY: the struct is live while the table is locked, and its fields are written under
-            // that lock.
+            // SAFETY: the struct is live while the table is locked, and its fields are written under that lock.
             let (length, lkey, rkey) = unsafe { ((*abi).length, (*abi).lkey, (*abi).rkey) };
             let ours = Arc::ptr_eq(&mr.device, ours.domain.device());
             ours.then(|| (length, lkey, rkey, mr.region.clone()))
@@ -249,7 +247,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
     })
 }
 
-/// Ends an imported name; the region itself stays. Nothing happens to one that is not imported.
+/// Ends an imported name. The region itself stays. Nothing happens if the name is not imported.
 ///
 /// # Safety
 /// `mr` is null or readable.
@@ -263,13 +261,13 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     })
 }
 
-/// Says which windows are bound to a region that is to be ended or changed.
+/// Notes which windows are bound to a region that the program wants to end or change.
 #[cold]
 fn bound(region: &MemoryRegion, verb: &'static str, rule: &'static str) -> c_int {
     Wrong::bound(&region.bound_windows(), rule).told(None, verb, 0)
 }
 
-/// Ends a region under all its names; false if that has happened, `EBUSY` while a window is bound.
+/// Ends a region under all its names. False if it has already ended. `EBUSY` while a window is bound.
 fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
     let mut shared = region.lock();
     let Some(region) = shared.take() else { return Ok(false) };
@@ -286,7 +284,7 @@ fn tell_end(ours: &Mr) {
     key.into_iter().for_each(|key| checker.region_ends(check::id_of(&ours.device), key));
 }
 
-/// Ends a registration; `EBUSY` while a window is bound, `ENOENT` if it is none (rules DR-01 to DR-05).
+/// Ends a registration. `EBUSY` while a window is bound, `ENOENT` if there is no such region (rules DR-01 to DR-05).
 ///
 /// # Safety
 /// `mr` is null or readable.
@@ -316,7 +314,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     })
 }
 
-/// Changes a registration; zero, or a code of `enum ibv_rereg_mr_err_code` (rules RR-01 to RR-12).
+/// Changes a registration. Returns zero, or a code of `enum ibv_rereg_mr_err_code` (rules RR-01 to RR-12).
 ///
 /// # Safety
 /// `mr` and `pd` are null or readable.
@@ -334,7 +332,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
         // SAFETY: by the contract of this verb.
         let special = unsafe { look_up(mr) }.is_some_and(|(special, _)| special);
-        // Special regions stay as they are (rule MR-36).
+        // Special regions cannot be changed (rule MR-36).
         let wrong = special
             || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
             || (moves && (address.is_null() || length == 0))
@@ -345,16 +343,16 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         }
         // SAFETY: by the contract of this verb.
         let Ok(region) = (unsafe { MRS.with(mr, |object| object.inner.region.clone()) }) else {
-            // Not a region, or not any more (rule RR-01).
+            // It is no region, or not any more (rule RR-01).
             code = IBV_REREG_MR_ERR_INPUT;
             return Err(libc::EINVAL);
         };
-        // Locked until C is told, so that what C reads agrees with what is registered.
+        // Locked until the C struct is written, so that it agrees with the registration.
         let mut region = region.lock();
         let region = region.as_mut().ok_or(libc::ENOENT)?;
         let mut registration = region.registration();
         if moves {
-            // As at registration (rule MR-27).
+            // The same limit as at registration (rule MR-27).
             if length as u64 > device::MAX_REGION {
                 return Err(libc::EINVAL);
             }
@@ -388,7 +386,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             }
             error => self::wrong(error, &registration).told(None, "ibv_rereg_mr", 0),
         })?;
-        // SAFETY: by the contract of this verb; the struct is live while the table is locked.
+        // SAFETY: by the contract of this verb. The struct is live while the table is locked.
         unsafe {
             MRS.with(mr, |object| {
                 if new_pd.is_some() {
@@ -402,8 +400,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     if changed == 0 { 0 } else { code }
 }
 
-/// Ends the registrations of a context that is closed. One that a window of another context is
-/// bound to stays until that is gone, as it would for `ibv_dereg_mr`.
+/// Ends the registrations of a context, which is being closed. If a window of another context is bound to a region, the
+/// region stays until that window is gone, as for `ibv_dereg_mr`.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in MRS.take_all(context) {
         if let Some(ours) = taken.inner.take_if(|ours| !ours.imported)

@@ -1,4 +1,4 @@
-//! `ibv_reg_mr_ex(3)`: the one registration of all kinds of memory, and that of a range of a buffer.
+//! `ibv_reg_mr_ex(3)`: one verb to register all kinds of memory; and the registration of a range of a buffer.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -11,14 +11,13 @@ use crate::mr::register;
 use crate::special_mr::register_dmabuf;
 use crate::wrong::Wrong;
 
-/// Registers memory of the program, of a buffer of [`ibv_alloc_buf`](crate::ibv_alloc_buf), or of a
-/// dma-buf, as [`ibv_reg_mr_iova2`](crate::ibv_reg_mr_iova2) or
-/// [`ibv_reg_dmabuf_mr`](crate::ibv_reg_dmabuf_mr) would. `EOPNOTSUPP` for a DMA handle and whatever
-/// came later; `EINVAL` unless exactly one kind of memory is named, or if the range is not one of the
-/// buffer's (rules MR-38, MR-42, MR-44).
+/// Registers memory of the program, of a buffer of [`ibv_alloc_buf`](crate::ibv_alloc_buf), or of a dma-buf, as
+/// [`ibv_reg_mr_iova2`](crate::ibv_reg_mr_iova2) or [`ibv_reg_dmabuf_mr`](crate::ibv_reg_dmabuf_mr) would. `EOPNOTSUPP`
+/// for a DMA handle and for newer attributes. `EINVAL` unless exactly one kind of memory is named, or if the range is
+/// not within the buffer (rules MR-38, MR-42, MR-44).
 ///
 /// # Safety
-/// `pd` is null or readable, `attr` null or valid: an [`ibv_mr_init_attr_buf`] if it says that it has a
+/// `pd` is null or readable. `attr` is null or valid; it is an [`ibv_mr_init_attr_buf`] if its `comp_mask` has a
 /// buffer.
 pub unsafe extern "C" fn ibv_reg_mr_ex(
     pd: *mut ibv_pd,
@@ -38,7 +37,7 @@ unsafe fn register_ex(
     pointer_of(verb, || {
         // SAFETY: by the contract of this function.
         unsafe { check_memory(pd, attr).map_err(|wrong| wrong.told(None, verb, 0)) }?;
-        // SAFETY: as above; it was just found not to be null.
+        // SAFETY: as above. `check_memory` has refused null.
         let attr = unsafe { &*attr };
         let has = |bit| attr.comp_mask & bit != 0;
         if has(ADDRESS) {
@@ -57,7 +56,7 @@ unsafe fn register_ex(
 const ADDRESS: u64 = IBV_REG_MR_MASK_ADDR;
 const DMABUF: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
 
-/// Whether exactly one kind of memory is named, with all that it needs.
+/// Checks that exactly one kind of memory is named, with all attributes that it needs.
 ///
 /// # Safety
 /// As [`ibv_reg_mr_ex`].
@@ -115,6 +114,6 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
         },
         buf,
     };
-    // SAFETY: by the contract of this verb; the attributes are of the longer kind.
+    // SAFETY: by the contract of this verb. The attributes are of the longer kind.
     unsafe { register_ex("ibv_reg_buf_mr", pd, (&raw const attr).cast()) }
 }

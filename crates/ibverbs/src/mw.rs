@@ -13,7 +13,7 @@ use crate::wrong::Wrong;
 
 static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
 
-/// Allocates a window, not bound (rules MWA-01 to MWA-10).
+/// Allocates an unbound window (rules MWA-01 to MWA-10).
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -55,13 +55,13 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// The rights that a bind asks for. A window has remote rights only; LOCAL_WRITE is what its region
-/// needs for some of them, and programs name it along with them (rule T1-14).
+/// The rights that a bind asks for. A window has remote rights only. LOCAL_WRITE is a right that some of them need in
+/// the region, and programs name it with them (rule T1-14).
 pub(crate) fn rights(flags: c_uint) -> Access {
     Access::from_bits_retain(flags & !IBV_ACCESS_LOCAL_WRITE)
 }
 
-/// Frees the windows of a context that is closed.
+/// Frees the windows of a context, which is being closed.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in MWS.take_all(context) {
         if let Some(window) = taken.inner.take() {

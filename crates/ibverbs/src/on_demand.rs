@@ -1,4 +1,4 @@
-//! `ibv_advise_mr(3)`: advice about regions that are paged on demand.
+//! `ibv_advise_mr(3)`: advice about demand-paged regions.
 
 use std::ffi::c_int;
 
@@ -9,7 +9,7 @@ use transom_host::objects::{Prefetch, PrefetchError};
 use crate::entry::errno_of;
 use crate::pd;
 
-/// Takes advice about pages that will be needed (rule MR-39).
+/// Takes advice about pages that the program will need (rule MR-39).
 ///
 /// # Safety
 /// `pd` is null or readable; `list` has `count` readable elements.

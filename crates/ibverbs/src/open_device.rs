@@ -1,4 +1,4 @@
-//! `ibv_open_device(3)`, `ibv_import_device(3)`: contexts, each a view of a device of this process.
+//! `ibv_open_device(3)`, `ibv_import_device(3)`: contexts. A context is a view of a device of this process.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -16,9 +16,9 @@ use crate::{
     adapters, ah, check, checked, comp_cntr, cq, device, dm, mr, mw, pd, qp, srq, td, xrc,
 };
 
-/// Opens the device; null, `EINVAL`, if it is another's.
+/// Opens the device. Null, `EINVAL`, for any other device.
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // A device that has failed is none to open; once it is closed, there may be a new one.
+    // A failed device cannot be opened. After it is closed, a new one may be opened.
     let opened = || {
         if !device::is_the_device("ibv_open_device", device) {
             return Err(libc::EINVAL);
@@ -44,19 +44,19 @@ fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
     Context::enter(adapter, command, checked::operations(operations()))
 }
 
-/// Makes a context on the device that a duplicate of a `cmd_fd` names. The descriptor is the
-/// context's from now on, and closed with it. A device of another process is `EOPNOTSUPP`.
+/// Makes a context on the device that a duplicate of a `cmd_fd` names. The context owns the descriptor from now on, and
+/// closes it. A device of another process is `EOPNOTSUPP`.
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     pointer_of("ibv_import_device", || {
-        // SAFETY: this only asks the kernel about the number.
+        // SAFETY: this only queries the kernel about the number.
         if cmd_fd < 0 || unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
             return Err(libc::EBADF);
         }
-        // SAFETY: it is open, as was just seen, and the caller leaves it to this verb.
+        // SAFETY: it is open, as just checked, and the caller gives it to this verb.
         let fd = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
         match adapters::named_by(fd) {
             Some(adapter) => {
-                // SAFETY: as above; the context owns it from now on.
+                // SAFETY: as above. The context owns it from now on.
                 let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
                 Context::enter(adapter, command, checked::operations(operations()))
             }
@@ -66,14 +66,14 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     })
 }
 
-/// Whether a descriptor names a Transom device, be it of this process or not.
+/// Whether a descriptor names a Transom device of any process.
 fn names_a_device(fd: c_int) -> bool {
     let file = std::fs::read_link(format!("/proc/self/fd/{fd}"));
     file.is_ok_and(|file| file.as_os_str().as_encoded_bytes().starts_with(b"/memfd:transom"))
 }
 
-/// Closes a context and ends what was made in it, windows first (rule MWA-22). What another context
-/// still uses stays until that lets go.
+/// Closes a context and ends its objects, windows first (rule MWA-22). An object that another context still uses stays
+/// until that context stops using it.
 ///
 /// # Safety
 /// `context` is from [`ibv_open_device`] and not closed.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         pd::free_all(context);
         td::free_all(context);
         ours.device().process().objects().remove(ObjectKind::Context);
-        // SAFETY: open until now, which is counted off once.
+        // SAFETY: this call counts off the open state, once.
         unsafe { Context::release(context) };
         Ok(())
     })

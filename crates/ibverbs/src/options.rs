@@ -1,4 +1,4 @@
-//! Options of a device, from the environment. A program that has rights its user does not have gets the usual ones.
+//! Options of a device, from the environment. A program that has more rights than its user gets the defaults.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use transom_system::log;
 /// The options of a device of this process (windows of kind 2A: rule MWA-07).
 ///
 /// # Errors
-/// A variable has a value that it may not have.
+/// A variable has a value that is not allowed.
 pub(crate) fn read() -> Result<Options, OpenError> {
     let options = chosen().map_err(|error| refused(error.into()))?;
     Ok(Options { faults: faults()?, ..options })
 }
 
-/// Whether a device would open here, as far as the environment goes.
+/// Checks the environment variables that a device reads when it opens.
 ///
 /// # Errors
-/// A variable has a value that it may not have: which, and what it may be.
+/// A variable has a value that is not allowed. The error names the variable and the allowed values.
 pub fn check_environment() -> Result<(), OpenError> {
     read().map(drop)
 }
@@ -33,9 +33,9 @@ fn refused(cause: io::Error) -> OpenError {
     OpenError::new("reading the environment", cause)
 }
 
-/// All but the faults.
+/// All options except the faults.
 fn chosen() -> Result<Options, NotAllowed> {
-    // What it says is done already, where all Rust of the program is this library's.
+    // Only check it here: the shared object has already started the log.
     log::level()?;
     let milliseconds = |text: &str| text.parse::<u64>().ok().filter(|time| *time > 0);
     let of_a_run = "what `transom run` sets it to";
@@ -63,7 +63,7 @@ fn capture() -> Option<&'static Path> {
     FILE.get_or_init(|| CAPTURE.text().map(PathBuf::from)).as_deref()
 }
 
-/// The faults of this process, read once.
+/// The faults of this process. They are read once.
 fn faults() -> Result<Option<&'static Faults>, OpenError> {
     static FAULTS: OnceLock<Option<Faults>> = OnceLock::new();
     if let Some(faults) = FAULTS.get() {

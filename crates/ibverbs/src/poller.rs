@@ -1,4 +1,4 @@
-//! The turn of whoever polls a completion queue field by field.
+//! The turn of a thread that polls a completion queue field by field.
 
 use std::cell::UnsafeCell;
 
@@ -6,23 +6,23 @@ use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use transom_abi::{ibv_wc, ibv_wc_tm_info};
 
-/// The completion that is read, and the lock of who reads it: held from `start_poll` to `end_poll`.
+/// The current completion, and the lock of the thread that reads it. The lock is held from `start_poll` to `end_poll`.
 pub(crate) struct Poller {
-    /// None for a queue that one thread uses at a time.
+    /// `None` for a queue that only one thread uses at a time.
     turn: Option<RawMutex>,
     pub(crate) current: UnsafeCell<Current>,
 }
 
-// SAFETY: the current completion is reached by whose turn it is; of a queue that one thread uses at a
-// time, C sees to it.
+// SAFETY: only the thread whose turn it is reaches the current completion. For a queue that one thread uses at a time,
+// the program promises this.
 unsafe impl Sync for Poller {}
 
-/// The completion that is read.
+/// The completion that the program reads now.
 #[derive(Default)]
 pub(crate) struct Current {
     pub(crate) wc: ibv_wc,
     pub(crate) tag: ibv_wc_tm_info,
-    /// When it was added, in nanoseconds of the steady clock.
+    /// The time when it was added, in nanoseconds of the steady clock.
     pub(crate) time: u64,
 }
 
@@ -46,16 +46,16 @@ impl Poller {
         Turn(self)
     }
 
-    /// Ends what [`Poller::begin`] began; nothing if nothing was.
+    /// Ends the turn that [`Poller::begin`] began, if there is one.
     pub(crate) fn end(&self) {
         if let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_locked()) {
-            // SAFETY: locked by the thread that polls, which is the only one to end it.
+            // SAFETY: the polling thread has locked it, and only that thread calls this.
             unsafe { turn.unlock() };
         }
     }
 }
 
-/// Ends a turn that comes to nothing.
+/// Ends the turn when it is dropped.
 pub(crate) struct Turn<'a>(&'a Poller);
 
 impl Drop for Turn<'_> {

@@ -1,13 +1,12 @@
-//! The functions that libibverbs keeps for the provider libraries of rdma-core: `IBVERBS_PRIVATE_*`.
+//! The functions that libibverbs has for the provider libraries of rdma-core: `IBVERBS_PRIVATE_*`.
 //!
-//! Programs load libmlx5 or libefa beside libibverbs whether or not such an adapter is there, and the
-//! loader wants every symbol. Providers announce themselves; none is ever asked for a device, for
-//! the only device is ours, and none of their devices is in the list. So no provider has a context,
-//! and the commands that would go to the kernel on its behalf have no receiver: they do nothing and
-//! answer `EOPNOTSUPP`, each as its return type demands.
+//! Programs load libmlx5 or libefa beside libibverbs even without such an adapter, and the loader needs every symbol.
+//! Providers announce themselves, but this library never asks one for a device: its own device is the only one in the
+//! list. So no provider has a context, and commands to the kernel have no receiver. They do nothing and return
+//! `EOPNOTSUPP`, each as its return type demands.
 //!
-//! What an argument is makes no difference to these answers, and C lets a function leave its arguments
-//! alone, so they are not spelled out. Their types differ between versions of rdma-core as well.
+//! These answers do not depend on the arguments, and C allows a function to ignore its arguments, so they are not
+//! declared. Their types also differ between versions of rdma-core.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -17,10 +16,9 @@ use crate::entry::{errno_of, number_of, pointer_of};
 use crate::ibv_open_device;
 use crate::wrong::Wrong;
 
-/// Why a command is not carried out.
+/// Notes why a command is refused. Returns the errno.
 fn refused(command: &'static str) -> c_int {
-    const SAID: &str =
-        "it is for a provider whose device is the kernel's, and this device has none";
+    const SAID: &str = "it is for a provider of a kernel device, and this device has no provider";
     Wrong::because(libc::EOPNOTSUPP, SAID, "").told(None, command, 0)
 }
 
@@ -54,7 +52,7 @@ macro_rules! null {
     };
 }
 
-/// Functions that return nothing and have nothing to do it with.
+/// Functions that return nothing and do nothing.
 macro_rules! nothing {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -62,10 +60,10 @@ macro_rules! nothing {
     };
 }
 
-/// Functions that post work to a queue, and say which request is the first they did not take.
+/// Functions that post work to a queue, and return the first request that they did not post.
 macro_rules! post {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])* /// `EOPNOTSUPP`: the first request already.
+        $(#[$doc])* /// `EOPNOTSUPP`, from the first request on.
         ///
         /// # Safety
         /// `bad` is null or writable.
@@ -83,21 +81,21 @@ macro_rules! post {
     };
 }
 
-/// All of them, handed to a macro: by the versions that each has beside the one in the map of the shared object, and
-/// with what each does.
+/// Passes all of them to a macro, each with its kind, grouped by the versions that they have beside the one in the map
+/// of the shared object.
 #[macro_export]
 macro_rules! private_functions {
     ($each:path) => {
         $each! {
             ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
                 own __ioctl_final_num_attrs
-                /// Logs what happens in a provider's context.
+                /// Logs events of a provider's context.
                 nothing __verbs_log
-                /// Makes a provider's context on a device of the kernel's.
+                /// Makes a provider's context on a device of the kernel.
                 null _verbs_init_and_alloc_context
-                /// A command for the kernel through `ioctl`.
+                /// Sends a command to the kernel by `ioctl`.
                 errno execute_ioctl
-                /// Advice about memory.
+                /// Gives advice about memory.
                 errno ibv_cmd_advise_mr
                 /// Allocates memory of a device.
                 errno ibv_cmd_alloc_dm
@@ -117,7 +115,7 @@ macro_rules! private_functions {
                 errno ibv_cmd_create_cq
                 /// Creates an extended completion queue.
                 errno ibv_cmd_create_cq_ex
-                /// Creates an extended completion queue over memory of the driver's.
+                /// Creates an extended completion queue in memory of the driver.
                 errno ibv_cmd_create_cq_ex2
                 /// Creates a flow rule.
                 errno ibv_cmd_create_flow
@@ -191,17 +189,17 @@ macro_rules! private_functions {
                 post ibv_cmd_post_send
                 /// Posts receive requests to a shared queue.
                 post ibv_cmd_post_srq_recv
-                /// Asks about a context.
+                /// Queries a context.
                 errno ibv_cmd_query_context
-                /// Asks about a device.
+                /// Queries a device.
                 errno ibv_cmd_query_device_any
-                /// Asks about a region that is imported.
+                /// Queries an imported region.
                 errno ibv_cmd_query_mr
-                /// Asks about a port.
+                /// Queries a port.
                 errno ibv_cmd_query_port
-                /// Asks about a queue pair.
+                /// Queries a queue pair.
                 errno ibv_cmd_query_qp
-                /// Asks about a shared receive queue.
+                /// Queries a shared receive queue.
                 errno ibv_cmd_query_srq
                 /// Reads counters.
                 errno ibv_cmd_read_counters
@@ -217,14 +215,14 @@ macro_rules! private_functions {
                 errno ibv_cmd_rereg_mr
                 /// Resizes a completion queue.
                 errno ibv_cmd_resize_cq
-                /// Reads a file of a device in sysfs; ours has none there.
+                /// Reads a file of a device in sysfs. Our device has none there.
                 minus_one ibv_read_ibdev_sysfs_file
-                /// Fills in a provider's completion queue; none was created.
+                /// Fills in a provider's completion queue. None was created.
                 nothing verbs_init_cq
                 own verbs_open_device
-                /// Gives a provider's context its functions; there is no such context.
+                /// Gives a provider's context its functions. There is no such context.
                 nothing verbs_set_ops
-                /// Ends a provider's context; there is no such context.
+                /// Ends a provider's context. There is no such context.
                 nothing verbs_uninit_context
             }
             ["IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
@@ -234,7 +232,7 @@ macro_rules! private_functions {
                 minus_one ibv_cmd_export_dmabuf_fd
                 /// Frees a DMA handle.
                 errno ibv_cmd_free_dmah
-                /// Asks for the speed of a port.
+                /// Queries the speed of a port.
                 errno ibv_cmd_query_port_speed
                 /// Registers memory, with extended attributes.
                 errno ibv_cmd_reg_mr_ex
@@ -244,9 +242,9 @@ macro_rules! private_functions {
                 null ibv_dmabuf_heap_alloc
                 /// Opens the dma-buf heap that confidential guests share.
                 null ibv_dmabuf_heap_cc_shared_init
-                /// Closes a dma-buf heap; none was opened.
+                /// Closes a dma-buf heap. None was opened.
                 nothing ibv_dmabuf_heap_destroy
-                /// Frees memory of a dma-buf heap; none was allocated.
+                /// Frees memory of a dma-buf heap. None was allocated.
                 nothing ibv_dmabuf_heap_free
             }
             [] {
@@ -258,9 +256,9 @@ macro_rules! private_functions {
                 errno ibv_cmd_inc_comp_cntr
                 /// Adds to the errors of a completion counter.
                 errno ibv_cmd_inc_err_comp_cntr
-                /// Has a completion counter count operations of a queue pair.
+                /// Makes a completion counter count operations of a queue pair.
                 errno ibv_cmd_qp_attach_comp_cntr
-                /// Asks about completion counters.
+                /// Queries the limits of completion counters.
                 errno ibv_cmd_query_comp_cntr_caps
                 /// Reads a completion counter.
                 errno ibv_cmd_read_comp_cntr
@@ -285,22 +283,22 @@ macro_rules! private_functions {
     };
 }
 
-/// Defines those that only say no; what else a function does is written out below.
+/// Defines the functions that only refuse. The other functions follow below.
 macro_rules! define {
     ($($later:tt { $($(#[$doc:meta])* $kind:ident $name:ident)+ })+) => {
         $($($kind! { $(#[$doc])* $name })+)+
     };
 }
 
-/// Written out.
+/// A function that is written out below.
 macro_rules! own {
     ($name:ident) => {};
 }
 
 private_functions!(define);
 
-/// Opens a device with what its provider needs to know; ours needs nothing, so with null this is
-/// [`ibv_open_device`], else null, `EOPNOTSUPP`.
+/// Opens a device with its provider's private data. Our device needs none: with null this is [`ibv_open_device`],
+/// otherwise null, `EOPNOTSUPP`.
 pub extern "C" fn verbs_open_device(
     device: *mut ibv_device,
     private_data: *mut c_void,
@@ -311,11 +309,11 @@ pub extern "C" fn verbs_open_device(
     ibv_open_device(device)
 }
 
-/// How many attributes a command has, with those of the buffers linked to it. None can be linked to
-/// a command that is never carried out, so it is the number given.
+/// The number of a command's attributes, with those of the buffers linked to it. No buffer can be linked to a command
+/// that is never sent, so it is the given number.
 pub extern "C" fn __ioctl_final_num_attrs(attributes: c_uint, _link: *mut c_void) -> c_uint {
     attributes
 }
 
-/// How a provider announced itself before rdma-core; those have been ignored since.
+/// The call by which providers announced themselves before rdma-core. rdma-core ignores it too.
 pub extern "C" fn ibv_register_driver(_name: *const c_char, _init: *mut c_void) {}

@@ -1,14 +1,14 @@
-//! What a sanitizer of the program's is told of any verb: that it begins and ends, and what it has written.
+//! Reports of every verb to the program's sanitizer: its begin, its end, and the memory that it has written.
 
 use transom_system::sanitizers::{self, Inside};
 
-/// A verb that is neither a post nor a poll, until this goes.
+/// A running verb that is neither a post nor a poll. It ends when this is dropped.
 pub(crate) struct Verb {
     _inside: Inside,
     ends: bool,
 }
 
-/// A verb of this name begins; the first that does looks for sanitizers.
+/// A verb of this name begins. The first one looks for sanitizers.
 pub(crate) fn verb(name: &'static str) -> Option<Verb> {
     const ENDING: [&str; 5] =
         ["ibv_destroy_", "ibv_dereg_", "ibv_dealloc_", "ibv_close_", "ibv_modify_qp"];
@@ -26,12 +26,12 @@ impl Drop for Verb {
     }
 }
 
-/// A verb has filled something of the program's.
+/// A verb has filled a value of the program.
 pub(crate) fn has_filled<T>(filled: *const T) {
     has_filled_bytes(filled.cast(), size_of::<T>());
 }
 
-/// The same for so many bytes.
+/// A verb has filled `length` bytes of the program.
 pub(crate) fn has_filled_bytes(filled: *const u8, length: usize) {
     if sanitizers::are_told() && !filled.is_null() {
         sanitizers::have_written(filled as u64, length as u64);

@@ -25,7 +25,7 @@ pub(crate) struct Srq {
 
 static SRQS: Table<ibv_srq, Srq> = Table::new();
 
-/// The queue a pointer names, for a queue pair that shall use it; one for XRC is no such.
+/// The queue that a pointer names, for a queue pair. `EINVAL` if the queue is for XRC.
 ///
 /// # Safety
 /// `srq` is readable.
@@ -35,7 +35,7 @@ pub(crate) unsafe fn find(srq: *const ibv_srq) -> Result<Arc<SharedReceiveQueue>
     if queue.config().xrc.is_some() { Err(libc::EINVAL) } else { Ok(queue) }
 }
 
-/// The queue a pointer names.
+/// The queue that a pointer names.
 ///
 /// # Safety
 /// `srq` is null or readable.
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     })
 }
 
-/// A count of at least one.
+/// Checks that a count is from 1 to `limit`.
 fn check_count(field: &'static str, asked: u32, limit: u32) -> Result<(), Wrong> {
     match asked {
         0 => Err(Wrong::too_little(field, 0, 1, "CR-19")),
@@ -104,7 +104,8 @@ unsafe fn create(
     // SAFETY: by the contract of this function.
     unsafe {
         try_create(init).map_err(|wrong| {
-            // It may be wrong before its domain is looked at, whose device is the one that is told.
+            // The fault may come before the domain is looked up. Look it up here, because the refusal is noted at its
+            // device.
             let given = init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0;
             let _ = pd::find(if given { init.pd } else { std::ptr::null_mut() });
             wrong.told(None, verb, 0)
@@ -135,7 +136,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
             // SAFETY: as above.
             let cq = unsafe { cq::find(init.cq) }?;
             let ibv_tm_cap { max_num_tags, max_ops } = init.tm_cap;
-            // A list operation is done when it is posted, so as many are outstanding as one likes.
+            // A list operation is complete when it is posted, so any number may be outstanding.
             for (field, asked, limit) in [
                 ("tm_cap.max_num_tags", max_num_tags, limits.tags),
                 ("tm_cap.max_ops", max_ops, limits.tag_operations),
@@ -162,9 +163,9 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
     let max_wr = Limits::shared_depth(init.attr.max_wr);
-    // Adapters have room for a piece of memory in every receive.
+    // Adapters have room for one SGE in every receive.
     let max_sge = init.attr.max_sge.max(1);
-    // The handle names the queue in events, so it comes first.
+    // Events carry the handle, so reserve it first.
     let handle = SRQS.reserve();
     let config = SrqConfig {
         pd: pd.domain.clone(),
@@ -195,7 +196,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     errno_always("ibv_destroy_srq", || {
         loop {
-            // What is in use is busy, not waited for.
+            // If a queue pair uses it, refuse at once. Wait only for events.
             // SAFETY: by the contract of this verb.
             unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused(), busy) }?;
             // SAFETY: as above.
@@ -204,21 +205,21 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             let may_end = |srq: &Srq| srq.events.is_settled() && srq.queue.check_unused().is_ok();
             // SAFETY: as above.
             let taken = unsafe { SRQS.take_if(srq, may_end) }?;
-            // An event may have been delivered just now. Whoever acknowledges it must find the queue.
+            // An event may have been delivered just now. The thread that acknowledges it must find the queue.
             let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
             if ours.queue.destroy().is_err() {
                 taken.put_back(ours);
                 return Err(libc::EBUSY);
             }
-            // SAFETY: the struct stays readable; a context outlives its queues.
+            // SAFETY: the struct stays readable, and a context outlives its queues.
             unsafe { Context::release((*srq).context) };
             return Ok(());
         }
     })
 }
 
-/// Says which queue pairs take their receives from a queue that is to be ended.
+/// Notes which queue pairs take their receives from a queue that the program wants to destroy.
 #[cold]
 fn busy(srq: &Srq) -> c_int {
     Wrong::held(srq.queue.holders(), "CR-17").told(None, "ibv_destroy_srq", 0)
@@ -262,7 +263,7 @@ fn change(queue: &SharedReceiveQueue, attr: &ibv_srq_attr, mask: u32) -> Result<
     })
 }
 
-/// Tells size and limit (rule SQ-02).
+/// Reads the size and the limit (rule SQ-02).
 ///
 /// # Safety
 /// `srq` is null or readable; `attr` is null or writable.
@@ -285,7 +286,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     })
 }
 
-/// The number by which XRC messages name the queue; `EOPNOTSUPP` if it is not for XRC.
+/// The number that XRC messages carry for the queue. `EOPNOTSUPP` if it is not for XRC.
 ///
 /// # Safety
 /// `srq` is null or readable; `number` is null or writable.
@@ -318,7 +319,7 @@ pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Option<&'a SharedReceiveQueue>
 /// Posts a list of receives, up to the first bad one (rule PS-01).
 ///
 /// # Safety
-/// `srq` is live; the list and what it points to is valid; `bad` is null or writable.
+/// `srq` is live; the list and everything that it points to is valid; `bad` is null or writable.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
@@ -348,13 +349,13 @@ fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<
     })
 }
 
-/// Whose asynchronous events are meant.
+/// The owner of a queue's asynchronous events, for `transom check`.
 pub(crate) fn owner(srq: *const ibv_srq) -> Owner {
     let (event, thing) = (Event::Asynchronous, Thing::SharedReceiveQueue);
     Owner { event, thing, address: srq.addr() }
 }
 
-/// Counts an asynchronous event as delivered; the pointer for C.
+/// Counts an asynchronous event as delivered. Returns the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_srq> {
     SRQS.by_handle(handle, |object| {
         object.inner.events.delivered();
@@ -373,7 +374,7 @@ pub(crate) unsafe fn acknowledge_event(srq: *mut ibv_srq) {
     }
 }
 
-/// Ends the shared receive queues of a context that is closed.
+/// Ends the shared receive queues of a context, which is being closed.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in SRQS.take_all(context) {
         let Some(ours) = taken.inner.take() else { continue };
@@ -381,7 +382,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(ours);
             continue;
         }
-        // SAFETY: this queue is the one that is counted off.
+        // SAFETY: this call counts off this queue.
         unsafe { Context::release(context) };
     }
 }

@@ -1,5 +1,5 @@
-//! Names and rates: `ibv_wc_status_str(3)` and kin. They are rdma-core's to the letter: people search for them, and
-//! scripts look for them in logs.
+//! Names and rates: `ibv_wc_status_str(3)` and others. They equal rdma-core's to the letter, because people search for
+//! them, and scripts look for them in logs.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -94,7 +94,7 @@ pub extern "C" fn ibv_event_type_str(event: ibv_event_type) -> *const c_char {
     })
 }
 
-/// Static rates: the enum value, multiples of 2.5 Gbit/s (zero if rdma-core's library knows none), Mbit/s.
+/// Static rates: the enum value, the multiple of 2.5 Gbit/s (zero if rdma-core's library has none), Mbit/s.
 const RATES: [(ibv_rate, c_int, c_int); 23] = [
     (IBV_RATE_2_5_GBPS, 1, 2_500),
     (IBV_RATE_5_GBPS, 2, 5_000),
@@ -137,7 +137,7 @@ pub extern "C" fn ibv_rate_to_mbps(rate: ibv_rate) -> c_int {
     RATES.iter().find(|known| known.0 == rate).map_or(-1, |known| known.2)
 }
 
-/// The rate of so many Mbit/s, or the port's maximum.
+/// The rate of a number of Mbit/s, or the port's maximum.
 pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> ibv_rate {
     RATES.iter().find(|known| known.2 == mbps).map_or(IBV_RATE_MAX, |known| known.0)
 }
@@ -146,8 +146,8 @@ pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> ibv_rate {
 mod tests {
     use super::*;
 
-    /// As rdma-core's library has them: a rate by its number, its multiple of 2.5 Gbit/s, and its Mbit/s. Those of
-    /// which 2.5 Gbit/s are no part have no multiple.
+    /// rdma-core's values: a rate's number, its multiple of 2.5 Gbit/s, and its Mbit/s. A rate that is no multiple of
+    /// 2.5 Gbit/s has -1.
     #[test]
     fn rates_are_those_of_rdma_core() {
         let known = [

@@ -1,7 +1,7 @@
-//! `ibv_wr_start(3)` and its family: send work requests built call by call.
+//! `ibv_wr_start(3)` and its family: send work requests that a program builds call by call.
 //!
-//! A batch is locked from `wr_start` to `wr_complete` or `wr_abort`: other threads that start one
-//! on the same queue pair wait. Builders and setters outside of that do nothing.
+//! A batch is locked from `wr_start` to `wr_complete` or `wr_abort`. Other threads that start one on the same queue
+//! pair wait. Builders and setters without an open batch do nothing.
 
 use std::ffi::{c_int, c_void};
 use std::mem::forget;
@@ -22,9 +22,9 @@ use crate::entry::{guarded, guarded_always, zero_or};
 use crate::wrong::Wrong;
 use crate::{ah, post, qp};
 
-/// What a queue pair of this service can be asked to build: bits of `ibv_qp_create_send_ops_flags`.
+/// The operations that a queue pair of this service can build: bits of `ibv_qp_create_send_ops_flags`.
 pub(crate) fn operations_of(service: Service) -> u64 {
-    // The end of XRC that receives sends nothing.
+    // The receiving end of XRC sends nothing.
     let has = |operation: &Operation| {
         service != Service::XrcTarget && operation.needs().services.include(service)
     };
@@ -32,7 +32,7 @@ pub(crate) fn operations_of(service: Service) -> u64 {
     operations.fold(0, |all, operation| all | u64::from(bits(operation)))
 }
 
-/// What an operation is called there.
+/// The bits of an operation.
 const fn bits(operation: Operation) -> ibv_qp_create_send_ops_flags {
     match operation {
         Operation::Send => IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
@@ -81,7 +81,7 @@ pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex_flush {
     ibv_qp_ex_flush { base, wr_flush: Some(flush) }
 }
 
-/// Begins a batch; waits while another thread is building one.
+/// Begins a batch. It waits while another thread is building one.
 ///
 /// # Safety
 /// `qp` is null or live.
@@ -127,7 +127,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
                 wrong.told(Some(pair.device()), "ibv_wr_complete", pair.number().bits())
             })
         };
-        // Nobody has begun one: once the device has failed, nobody can.
+        // No batch is open. After the device has failed, none can begin.
         let none = || Err(if has_failed() { libc::EIO } else { libc::EINVAL });
         // SAFETY: by the contract of this function.
         unsafe { end(qp, post) }.unwrap_or_else(none)
@@ -146,21 +146,21 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
 /// # Safety
 /// As [`start`].
 unsafe fn batch_of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Mutex<Batch>> {
-    // SAFETY: by the contract of this function; the plain struct is the first field.
+    // SAFETY: by the contract of this function. The plain struct is the first field.
     unsafe { qp::ours(qp.cast()) }?.batch.as_ref()
 }
 
-/// Runs `last` on the open batch, then ends it; none if there is no open one.
+/// Runs `last` on the open batch, then ends it. `None` if no batch is open.
 ///
 /// # Safety
 /// As [`start`].
 unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&Batch) -> T) -> Option<T> {
-    /// A batch that ends, whatever comes of it.
+    /// A batch that ends when this is dropped, also by a panic.
     struct Open<'a>(&'a Mutex<Batch>);
     impl Drop for Open<'_> {
         fn drop(&mut self) {
-            // SAFETY: locked, by a guard that `start` has forgotten, for whoever builds, which is
-            // who calls.
+            // SAFETY: `start` has locked it for the thread that builds, and forgotten the guard. The caller is that
+            // thread.
             unsafe {
                 (*self.0.data_ptr()).clear();
                 self.0.force_unlock();
@@ -170,7 +170,7 @@ unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&Batch) -> T) -> Option<T
 
     // SAFETY: by the contract of this function.
     let open = Open(unsafe { batch_of(qp) }.filter(|batch| batch.is_locked())?);
-    // SAFETY: as above; nobody changes it meanwhile.
+    // SAFETY: as above. Nobody changes it meanwhile.
     Some(last(unsafe { &*open.0.data_ptr() }))
 }
 
@@ -182,19 +182,19 @@ unsafe fn build(qp: *mut ibv_qp_ex, step: impl FnOnce(&mut Batch)) {
     let _ = guarded("ibv_wr_builder", || {
         // SAFETY: by the contract of this function.
         if let Some(batch) = unsafe { batch_of(qp) }.filter(|batch| batch.is_locked()) {
-            // SAFETY: `start` has locked it for whoever builds, which is who calls.
+            // SAFETY: `start` has locked it for the thread that builds, which is the caller.
             step(unsafe { &mut *batch.data_ptr() });
         }
         Ok(())
     });
 }
 
-/// Begins a request with the number and flags that the program has set.
+/// Begins a request with the `wr_id` and `wr_flags` that the program has set.
 ///
 /// # Safety
 /// As [`start`].
 unsafe fn begin(qp: *mut ibv_qp_ex, operation: ibv_qp_create_send_ops_flags, op: SendOp) {
-    // SAFETY: by the contract of this function; with a batch it is not null.
+    // SAFETY: by the contract of this function. If it has a batch, it is not null.
     unsafe { build(qp, |batch| batch.begin(operation, (*qp).wr_id, (*qp).wr_flags, op)) };
 }
 
@@ -217,7 +217,7 @@ builders! {
     send() = IBV_QP_EX_WITH_SEND, SendOp::Message(Body::Send);
     /// SEND with immediate data.
     send_imm(imm: u32) = IBV_QP_EX_WITH_SEND_WITH_IMM, SendOp::Message(Body::SendImmediate(imm));
-    /// SEND that invalidates.
+    /// SEND with invalidate.
     send_inv(rkey: u32) = IBV_QP_EX_WITH_SEND_WITH_INV,
         SendOp::Message(Body::SendInvalidate(Key(rkey)));
     /// RDMA WRITE.
@@ -238,11 +238,11 @@ builders! {
         SendOp::Message(Body::FetchAdd { address, key: Key(rkey), add });
     /// LOCAL_INV.
     local_inv(rkey: u32) = IBV_QP_EX_WITH_LOCAL_INV, SendOp::Local(LocalOp::Invalidate(Key(rkey)));
-    /// Segmented TCP: no queue pair is created with it, so it fails its batch.
+    /// TCP segmentation. No queue pair can be created with it, so it fails its batch.
     send_tso(_hdr: *mut c_void, _hdr_sz: u16, _mss: u16) = IBV_QP_EX_WITH_TSO, SendOp::Unsupported;
 }
 
-/// ATOMIC WRITE of the eight bytes at `atomic_wr`, as they are now.
+/// ATOMIC WRITE of the 8 bytes at `atomic_wr`, as they are now.
 ///
 /// # Safety
 /// As [`start`]; `atomic_wr` is null or readable.
@@ -252,7 +252,7 @@ unsafe extern "C" fn atomic_write(
     address: u64,
     atomic_wr: *const c_void,
 ) {
-    // SAFETY: by the contract of this function; eight bytes need no alignment to be copied.
+    // SAFETY: by the contract of this function. The copy of 8 bytes needs no alignment.
     unsafe {
         let body = Body::AtomicWrite { address, key: Key(rkey) };
         begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, SendOp::Message(body));
@@ -320,7 +320,7 @@ unsafe extern "C" fn bind_mw(
     }
 }
 
-/// Where the last request's datagram goes.
+/// Sets the destination of the last request's datagram.
 ///
 /// # Safety
 /// As [`start`]; `ah` is null or live.
@@ -334,7 +334,7 @@ unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn
     }
 }
 
-/// Which shared receive queue the last request reaches.
+/// Sets the shared receive queue that the last request reaches.
 ///
 /// # Safety
 /// As [`start`].
@@ -344,7 +344,7 @@ unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
     unsafe { build(qp, |batch| batch.set_remote(IBV_QPT_XRC_SEND, remote)) };
 }
 
-/// Copies one buffer in.
+/// Copies one buffer into the last request.
 ///
 /// # Safety
 /// As [`start`]; the buffer is readable.
@@ -353,7 +353,7 @@ unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, leng
     unsafe { build(qp, |batch| batch.set_inline(&[ibv_data_buf { addr, length }])) };
 }
 
-/// Copies several buffers in.
+/// Copies several buffers into the last request.
 ///
 /// # Safety
 /// As [`start`]; the list and its buffers are readable.
@@ -371,7 +371,7 @@ unsafe extern "C" fn set_inline_data_list(
     }
 }
 
-/// One local buffer.
+/// Sets one local buffer.
 ///
 /// # Safety
 /// As [`start`].
@@ -381,7 +381,7 @@ unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u
     unsafe { build(qp, |batch| batch.set_sges(&[sge])) };
 }
 
-/// Several local buffers.
+/// Sets several local buffers.
 ///
 /// # Safety
 /// As [`start`]; the list is readable.
@@ -396,7 +396,7 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *
     }
 }
 
-/// A C list; none if it is null or can be no list.
+/// A C list. `None` if it is null, or too long for memory.
 ///
 /// # Safety
 /// `first` is null or has `count` readable elements.

@@ -78,7 +78,8 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     let known = libc::O_CREAT | libc::O_EXCL;
     if init.comp_mask != NEEDED {
-        const SAID: &str = "comp_mask must be IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, for both are needed";
+        const SAID: &str =
+            "comp_mask must be IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS: both are needed";
         return Err(Wrong::because(libc::EINVAL, SAID, ""));
     }
     if init.oflags & !known != 0 {
@@ -89,7 +90,7 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
         // A private domain can only be created.
         -1 if !create => {
             const SAID: &str =
-                "fd is -1 and oflags have no O_CREAT: a domain without a file can only be made";
+                "fd is -1 and oflags have no O_CREAT: a domain without a file can only be created";
             return Err(Wrong::because(libc::EINVAL, SAID, ""));
         }
         -1 => None,

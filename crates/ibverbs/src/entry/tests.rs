@@ -20,8 +20,8 @@ pub(super) fn panic_if_wanted() {
     assert!(!WANTED.take(), "a test wants it");
 }
 
-/// Says that this is the process that a test started for itself: all devices of a process fail
-/// together.
+/// Marks the process that a test has started for itself. All devices of a process fail together, so such a test needs
+/// its own process.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
 
 #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
@@ -58,15 +58,15 @@ struct Fixture {
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Memory that is registered.
+/// The registered memory.
 static MEMORY: [u64; 8] = [0; 8];
 
 impl Fixture {
     fn new() -> Self {
-        // SAFETY: live objects, and values of this function's own.
+        // SAFETY: the objects are live, and the values belong to this function.
         unsafe {
             let list = ibv_get_device_list(null_mut());
-            // The background thread lets go of a device that has failed a moment after the others.
+            // The background thread drops a failed device a moment after the others.
             let start = Instant::now();
             let mut first = ibv_open_device(*list);
             while first.is_null() && errno() == libc::EIO && start.elapsed() < TIMEOUT {
@@ -118,9 +118,9 @@ impl Fixture {
         }
     }
 
-    /// Ends everything, and is told each time that it has.
+    /// Ends everything, and checks that each verb succeeds.
     fn end(self) {
-        // SAFETY: live objects, each ended once.
+        // SAFETY: the objects are live, and each is ended once.
         let answers = unsafe {
             let ops = &(*self.contexts[0]).ops;
             let verbs = verbs(self.contexts[0]);
@@ -143,10 +143,10 @@ impl Fixture {
         assert_eq!(answers, [0; 13]);
     }
 
-    /// What a program meets whose device has failed: told once in each context, nothing works any
-    /// more, and everything can be ended.
+    /// Checks a program's view of a failed device: each context gets one event, no verb works any more, and everything
+    /// can be ended.
     fn expect_failed(self, after: &str) {
-        // SAFETY: live objects, and values of this function's own.
+        // SAFETY: the objects are live, and the values belong to this function.
         unsafe {
             for context in self.contexts {
                 let event = &mut ibv_async_event::default();
@@ -155,7 +155,7 @@ impl Fixture {
                 ibv_ack_async_event(event);
                 assert_eq!((ibv_get_async_event(context, event), errno()), (-1, libc::EAGAIN));
             }
-            // Who waits for completions is to find out.
+            // A thread that waits for completions must wake.
             let (mut cq, mut cq_context) = (null_mut(), null_mut());
             assert_eq!(ibv_get_cq_event(self.channel, &mut cq, &mut cq_context), 0, "{after}");
             assert_eq!(cq, self.cq);
@@ -166,7 +166,7 @@ impl Fixture {
             }
             let start = (*extended(self.qp)).wr_start.unwrap();
             for _ in 0..2 {
-                // Nobody who begins a batch waits for the one before.
+                // A begin does not wait for the end of the batch before.
                 start(extended(self.qp));
             }
         }
@@ -174,7 +174,7 @@ impl Fixture {
     }
 }
 
-/// Whether a verb does its work, or says that there is none, once the device has failed, too.
+/// Whether a verb works also after the device has failed.
 fn is_done_always(name: &str) -> bool {
     name.contains("destroy") || name.contains("list")
 }
@@ -188,14 +188,14 @@ fn extended(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     qp.cast()
 }
 
-/// A verb by its name, called with what it would succeed with; whether it says that it has failed.
+/// A verb's name, and a call with valid arguments. The call returns whether the verb has failed.
 type Call = (&'static str, fn(&Fixture) -> bool);
 
-/// Verbs of each convention, and of each place where C finds them.
+/// Verbs of each convention, and from each place where C finds verbs.
 fn all_verbs() -> Vec<Call> {
     macro_rules! calls {
         ($(($name:literal, $fixture:ident => $call:expr)),+ $(,)?) => {
-            // SAFETY: live objects, and values of this function's own.
+            // SAFETY: the objects are live, and the values belong to this function.
             vec![$(($name, #[allow(unused_unsafe)] |$fixture: &Fixture| unsafe { $call })),+]
         };
     }
@@ -276,8 +276,7 @@ fn all_verbs() -> Vec<Call> {
     ]
 }
 
-/// Whatever goes wrong inside a verb, the program is told and goes on: it can end all it has, and even
-/// begin anew.
+/// After a panic in a verb, the program gets an error and goes on. It can end all its objects, and even begin again.
 /// Rules: AE-09
 #[test]
 fn a_panic_in_any_verb_is_an_error_of_the_device() {
@@ -293,14 +292,13 @@ fn a_panic_in_any_verb_is_an_error_of_the_device() {
     });
 }
 
-/// What a panic leaves behind is let go of: the lock of a queue that is polled, a turn at polling and
-/// a batch that is built.
+/// A panic releases the lock of a queue that is being polled, a turn at polling, and an open batch.
 /// Rules: AE-09
 #[test]
 fn a_panic_leaves_nothing_locked() {
     alone("a_panic_leaves_nothing_locked", || {
         let fixture = Fixture::new();
-        // SAFETY: live objects, and values of this function's own.
+        // SAFETY: the objects are live, and the values belong to this function.
         unsafe {
             let mut attr =
                 ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: 1, ..Default::default() };
@@ -313,7 +311,7 @@ fn a_panic_leaves_nothing_locked() {
             assert_eq!(ibv_modify_qp(fixture.qp, &mut attr, IBV_QP_STATE as c_int), 0);
             let qp = extended(fixture.qp);
             (*qp).wr_start.unwrap()(qp);
-            // With the completion of the receive that was flushed.
+            // It panics on the completion of the flushed receive.
             let queue = cq::of(fixture.cq).expect("it is live");
             let polled = guarded("ibv_poll_cq", || {
                 let _turn = queue.poller.begin();
@@ -327,7 +325,7 @@ fn a_panic_leaves_nothing_locked() {
     });
 }
 
-/// What C calls and does not come in by a guard: it reads its arguments, or answers a constant.
+/// Functions that C calls without a guard. They only read their arguments, or return a constant.
 const BY_THEMSELVES: [&str; 15] = [
     "ibv_free_device_list",
     "ibv_get_device_name",
@@ -346,7 +344,7 @@ const BY_THEMSELVES: [&str; 15] = [
     "transom_rdma_cm_why",
 ];
 
-/// Every function that C calls comes in by the one way, or is known to need none of it.
+/// Every function that C calls goes through a guard, or is known to need none.
 #[test]
 fn every_verb_comes_in_by_a_guard() {
     const WAYS: [&str; 14] = [
@@ -365,8 +363,8 @@ fn every_verb_comes_in_by_a_guard() {
         "register_ex(",
         "arm_by(",
     ];
-    // They read their arguments alone. Those of the last four are of checked and sanitized processes, and of the system:
-    // they tell of a call, and make it by the function that comes in by a guard.
+    // Functions in these files only read their arguments. Those in the last four files, for checked and sanitized
+    // processes and for the system, report a call and pass it on to the function with the guard.
     const FILES: [&str; 8] = [
         "strings.rs",
         "marshal.rs",

@@ -1,4 +1,4 @@
-//! `ibv_modify_qp(3)`, `ibv_query_qp(3)`: a queue pair's attributes, and what else is told of it.
+//! `ibv_modify_qp(3)`, `ibv_query_qp(3)`: a queue pair's attributes, and values that are kept only for queries.
 
 use std::ffi::c_int;
 
@@ -16,7 +16,7 @@ use crate::entry::errno_of;
 use crate::sanitized;
 use crate::wrong::Wrong;
 
-/// Changes attributes and state (rules G.3); on an error nothing has changed.
+/// Changes attributes and state (rules G.3). On an error nothing has changed.
 ///
 /// # Safety
 /// `qp` is null or readable; `attr` is null or readable.
@@ -53,16 +53,16 @@ pub unsafe extern "C" fn ibv_modify_qp(
     })
 }
 
-/// Sets the state where C reads it. The caller has what was told of the queue pair locked.
+/// Sets the state in the C struct. The caller holds the lock of [`Told`].
 ///
 /// # Safety
 /// `qp` is null or readable.
 unsafe fn tell_state(qp: *mut ibv_qp, state: ibv_qp_state) -> Result<(), c_int> {
-    // SAFETY: by the contract of this function; the struct is live while the table is locked.
+    // SAFETY: by the contract of this function. The struct is live while the table is locked.
     unsafe { QPS.with(qp.cast(), |object| (*object.abi).base.qp_base.state = state) }
 }
 
-/// Changes a queue pair as C wants; the mask.
+/// Changes a queue pair by attributes from C. Returns the mask.
 fn modify(pair: &QueuePair, attr: &ibv_qp_attr, bits: u32) -> Result<Mask, Wrong> {
     let unknown = u64::from(bits & !Mask::all().bits());
     let mask = Mask::from_bits(bits);
@@ -76,7 +76,7 @@ fn modify(pair: &QueuePair, attr: &ibv_qp_attr, bits: u32) -> Result<Mask, Wrong
     Ok(mask)
 }
 
-/// What is wrong with a modify that fails.
+/// The fault of a failed modify.
 fn wrong(failure: ModifyFailure, attr: &ibv_qp_attr, from: QpState, to: QpState) -> Wrong {
     let (from, to) = (from as u64, to as u64);
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
@@ -103,7 +103,7 @@ fn wrong(failure: ModifyFailure, attr: &ibv_qp_attr, from: QpState, to: QpState)
     }
 }
 
-/// What the first of these attributes is, and what it may be at most.
+/// The value of the first of these attributes, and its maximum.
 fn first_of(mask: Mask, attr: &ibv_qp_attr) -> [u64; 2] {
     let reads = u64::from(Limits::DEVICE.read_resources);
     let attributes: [(Mask, u64, u64); 12] = [
@@ -124,7 +124,7 @@ fn first_of(mask: Mask, attr: &ibv_qp_attr) -> [u64; 2] {
     first.map_or([0; 2], |(_, value, most)| [value, most])
 }
 
-/// Turns attributes from C into values; fields that the mask does not name are not looked at.
+/// Turns attributes from C into values. Fields outside the mask are ignored.
 fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttributes, Wrong> {
     let state = |bit, field, value| match mask.contains(bit) {
         true => {
@@ -159,7 +159,7 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
     })
 }
 
-/// Tells all attributes that are set (rule ST-25).
+/// Reads all attributes that are set (rule ST-25).
 ///
 /// # Safety
 /// `qp` is null or readable; `attr` and `init` are null or writable.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     errno_of("ibv_query_qp", || {
-        // SAFETY: by the contract of this verb; these fields do not change.
+        // SAFETY: by the contract of this verb. These fields do not change.
         let (pair, told, created) = unsafe {
             QPS.with(qp.cast(), |object| {
                 let (ours, plain) = (object.inner, &raw const (*object.abi).base.qp_base);
@@ -231,8 +231,8 @@ fn to_c(attributes: &QpAttributes, draining: bool, cap: ibv_qp_cap, told: &Told)
     }
 }
 
-/// Takes note of a rate for a queue pair, in kbit/s; [`ibv_query_qp`] tells it. Nothing is held back
-/// for it, on any link; the device reports no pacing.
+/// Stores a rate for a queue pair, in kbit/s. [`ibv_query_qp`] returns it. No traffic is held back for it, on any link;
+/// the device reports no pacing.
 ///
 /// # Safety
 /// `qp` is null or readable; `attr` is null or readable.
@@ -251,8 +251,8 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     })
 }
 
-/// No promise that the bytes of a message land in order (rule ORD-24): no bit of the newer answer,
-/// and no in the older one.
+/// Promises nothing about the order in which the bytes of a message land (rule ORD-24): no bit of the newer answer is
+/// set, and the older answer is no.
 pub extern "C" fn ibv_query_qp_data_in_order(
     _qp: *mut ibv_qp,
     _op: ibv_wr_opcode,

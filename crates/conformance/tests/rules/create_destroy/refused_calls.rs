@@ -289,8 +289,8 @@ fn what_a_queue_cannot_be_is_told() {
     }
     assert_eq!(refusals.told().len(), before + 1, "it is told once, however often it is asked");
     told(
-        "ibv_poll_cq answered EIO: the completion queue has overrun before: nothing more comes by it, and \
-         it can only be destroyed (rule CQ-05)",
+        "ibv_poll_cq answered EIO: the completion queue has overrun: it gives no more completions, \
+         and can only be destroyed (rule CQ-05)",
     );
 
     let srq = srq(end.pd, 7);
@@ -320,12 +320,12 @@ fn what_xrc_needs_is_told() {
     open(IBV_XRCD_INIT_ATTR_FD, -1, libc::O_CREAT);
     told(
         "ibv_open_xrcd answered EINVAL: comp_mask must be IBV_XRCD_INIT_ATTR_FD | \
-         IBV_XRCD_INIT_ATTR_OFLAGS, for both are needed",
+         IBV_XRCD_INIT_ATTR_OFLAGS: both are needed",
     );
     open(both, -1, 0);
     told(
         "ibv_open_xrcd answered EINVAL: fd is -1 and oflags have no O_CREAT: a domain without a file can \
-         only be made",
+         only be created",
     );
     open(both, -2, libc::O_CREAT);
     told("ibv_open_xrcd answered EBADF: fd names nothing that is there");
