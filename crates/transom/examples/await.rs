@@ -1,13 +1,15 @@
-//! Completions awaited, without any async runtime.
+//! Awaits completions without an async runtime.
 //!
 //! ```sh
 //! cargo run -p transom --example await             # on the software device
 //! cargo run -p transom --example await -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Requests are futures that any executor can poll. Here the executor is the dozen lines at the
-//! end, and a `Driver` delivers the completions; a runtime with a reactor can instead watch the
-//! completion queue's descriptor and call `handle_events`.
+//! Requests are futures that any executor can poll. Here the executor is the dozen lines at the end, and a
+//! `Driver`
+//! delivers the completions. A runtime with a reactor can instead watch the completion queue's descriptor and
+//! call
+//! `handle_events`.
 
 mod device;
 
@@ -24,7 +26,7 @@ use transom::{
 fn main() -> Result<()> {
     let context = device::open()?;
     let pd = ProtectionDomain::new(&context)?;
-    // A queue and a thread to drive it for each party.
+    // Each party has a queue and a thread to drive it.
     let (queue_a, queue_b) =
         (CompletionQueue::new(&context, 64)?, CompletionQueue::new(&context, 64)?);
     let _drivers = [Driver::new(&queue_a)?, Driver::new(&queue_b)?];

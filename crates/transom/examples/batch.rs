@@ -1,12 +1,13 @@
-//! Requests posted at once, all or none.
+//! Posts requests at once, all or none.
 //!
 //! ```sh
 //! cargo run -p transom --example batch             # on the software device
 //! cargo run -p transom --example batch -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! A record is written in three parts, then its number is published by an atomic write: who reads
-//! the number sees the old one or the new one, and never a record half posted.
+//! Three writes make a record, then an atomic write publishes its number. A reader of the number sees the old
+//! one or the
+//! new one, and never a record that is half written.
 
 mod device;
 
@@ -30,7 +31,8 @@ fn main() -> Result<()> {
     let grant = board.grant();
 
     let number = 1u64.to_be_bytes();
-    // A device without atomic writes promises less, but keeps the order of the writes too.
+    // A device without atomic writes also keeps the order of the writes. But a reader may see a part of the
+    // number.
     let publish = match atomic {
         true => Request::atomic_write(&number, grant.slice(0..8)?),
         false => Request::write(&number, grant.slice(0..8)?),
@@ -50,7 +52,7 @@ fn main() -> Result<()> {
     let (number, text) = bytes.split_at(8);
     println!("record {}: {:?}", number[7], String::from_utf8_lossy(text));
 
-    // Of a batch that does not fit, nothing is posted.
+    // If a batch does not fit, none of it is posted.
     let mut batch = writer.batch();
     let room = writer.max_sends()?;
     for _ in 0..=room {

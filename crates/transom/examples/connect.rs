@@ -1,5 +1,5 @@
-//! A server and a client that find each other by address, open a window to each other, and write through
-//! it.
+//! A server and a client connect by address. Each opens a window to the other, and writes through the other's
+//! window.
 //!
 //! ```sh
 //! cargo run -p transom --example connect -- server 127.0.0.1:7471
@@ -7,7 +7,7 @@
 //! cargo run -p transom --example connect             # both, in one process
 //! ```
 //!
-//! With `system` as the first word the adapters are those that the system's libibverbs and librdmacm drive.
+//! With `system` as the first argument, it uses the adapters of the system's libibverbs and librdmacm.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
@@ -50,7 +50,7 @@ fn serve(provider: &Provider, listener: &Listener) -> Result<()> {
     let request = listener.accept().wait()?;
     let hello = String::from_utf8_lossy(request.private_data()).into_owned();
     println!("server: {} says {hello:?}", request.peer_address());
-    // The queue pair must be of the device by which the request came.
+    // The queue pair must belong to the device through which the request came.
     let (end, queue_pair) = End::new(&open(provider, request.device_name())?)?;
     let mut connection = request.accept(queue_pair, b"come in")?.wait()?;
     println!("server: the client wrote {:?}", end.exchange(&connection, b"from the server")?);
@@ -70,11 +70,11 @@ fn visit(provider: &Provider, server: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// What both ends have beside their queue pair before that is connected.
+/// The objects that an end makes before its queue pair is connected.
 struct End {
     pd: ProtectionDomain,
     inbox: MemoryRegion<Vec<u8>>,
-    /// Posted before the peer can send: its grant, and then its farewell.
+    /// Receives posted before the peer can send: for its grant, and then for its farewell.
     expected: [Posted; 2],
 }
 
@@ -88,7 +88,7 @@ impl End {
         Ok((Self { pd, inbox, expected }, queue_pair))
     }
 
-    /// Opens a window to the peer, writes through the one that the peer opens, and tells what the peer has
+    /// Opens a window to the peer, and writes through the peer's window. Returns the text that the peer has
     /// written.
     fn exchange(self, connection: &Connection, text: &[u8]) -> Result<String> {
         let access = Access::LOCAL_WRITE | Access::MW_BIND;

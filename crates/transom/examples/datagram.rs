@@ -13,10 +13,10 @@ use transom::{
     QueuePair, Result,
 };
 
-/// The key that all who talk here share.
+/// The key that all parties here share.
 const QKEY: u32 = 0x1234_5678;
 
-/// A header of 40 bytes, and a short payload.
+/// The length of a buffer: a header of 40 bytes, and a short payload.
 const BUFFER: usize = 40 + 24;
 
 fn main() -> Result<()> {
@@ -30,23 +30,24 @@ fn main() -> Result<()> {
     let at_a = a.receive(&memory.slice(0..BUFFER)?)?;
     let at_b = b.receive(&memory.slice(BUFFER..2 * BUFFER)?)?;
 
-    // One that knows the endpoint of the other writes first.
+    // The party that knows the other's endpoint writes first.
     let address = AddressHandle::new(&pd, b.endpoint())?;
     let to_b = Destination { address, queue_pair: b.number(), qkey: QKEY };
     a.send(&to_b, b"ping")?.wait()?;
 
-    // The other answers whoever it was.
+    // The other answers the sender, without knowing its endpoint.
     let ping = at_b.wait()?;
     let text = String::from_utf8_lossy(&ping.to_vec()).into_owned();
     println!("{:#x} got {text:?} from {:#x}", b.number(), ping.source().queue_pair);
     b.send(&ping.sender(&b, QKEY)?, b"pong")?.wait()?;
     println!("{:#x} got {:?}", a.number(), String::from_utf8_lossy(&at_a.wait()?.to_vec()));
 
-    // What is sent to a group reaches every member but the sender. This one, by its second byte, does
-    // not leave the host.
+    // A datagram to a group reaches every member except the sender. The second byte of this group's GID keeps
+    // it on the
+    // host.
     let mut group = Gid([0; 16]);
     (group.0[0], group.0[1], group.0[15]) = (0xff, 0x01, 0x77);
-    // What a device of the kernel's takes from the network, the host must take first.
+    // A kernel device takes group datagrams from the network only if the host has joined the group.
     let host = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
     let _joined = host.and_then(|host| host.join_multicast_v6(&group.0.into(), 0).map(|()| host));
     let _memberships = [b.join(group)?, c.join(group)?];

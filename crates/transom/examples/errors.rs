@@ -1,11 +1,14 @@
-//! What goes wrong, how it is told, and what to do about it.
+//! Errors: how you learn of them, and how you go on.
 //!
 //! ```sh
 //! cargo run -p transom --example errors
 //! ```
 //!
-//! A call that fails says so at once, has done nothing, and gives back what it took. A request that was posted and
-//! fails says so by its ticket; its queue pair has failed then. A connection that does not come about says why.
+//! A call that fails returns its error at once, has done nothing, and gives back the object it took. A posted
+//! request that
+//! fails returns its error through its ticket, and its queue pair has then failed. A connection that is not
+//! made returns the
+//! reason.
 
 use std::net::SocketAddr;
 use transom::{
@@ -22,8 +25,9 @@ pub(crate) enum ProgramError {
     Device(#[from] Error),
 }
 
-/// With this, `?` works for calls that give back what they took, too. `#[from]` cannot derive it, since it is for
-/// every `T`.
+/// With this, `?` also works for calls that give back an object. `#[from]` cannot derive it, because it holds
+/// for every
+/// `T`.
 impl<T> From<Refused<T>> for ProgramError {
     fn from(refused: Refused<T>) -> Self {
         Self::Device(refused.error)
@@ -37,7 +41,7 @@ fn main() -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// The errors that this program has met, and has gone on after.
+/// The errors that this program meets and survives.
 pub(crate) fn all() -> Result<[Error; 3], ProgramError> {
     let provider = Provider::software();
     let context = transom::devices(&provider)?[0].open()?;
@@ -46,21 +50,24 @@ pub(crate) fn all() -> Result<[Error; 3], ProgramError> {
     Ok([give_back(&pd)?, overstep(&pd, &queue)?, find_nobody(&provider, &pd, &queue)?])
 }
 
-/// What a call took comes back with its error: here a buffer, which is registered otherwise then.
+/// A failed call gives back the object it took with its error. Here that is a buffer, which is then
+/// registered with other
+/// rights.
 fn give_back(pd: &ProtectionDomain) -> Result<Error, ProgramError> {
     let Err(refused) = MemoryRegion::register(pd, vec![7; 64], Access::REMOTE_WRITE) else {
         return Err(ProgramError::Allowed);
     };
     let Refused { returned: buffer, error } = refused;
-    // What the peer may write must be writable here.
+    // If the peer may write memory, this side must be able to write it too.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let region = MemoryRegion::register(pd, buffer, access)?;
     drop(region.deregister()?);
     Ok(error)
 }
 
-/// A peer that oversteps its grant loses its connection, and so does who granted it. The grant is ended all the same,
-/// and both go on with new queue pairs.
+/// If a peer oversteps its grant, both ends lose their queue pairs. You can still end the grant, and both go
+/// on with new
+/// queue pairs.
 fn overstep(pd: &ProtectionDomain, queue: &CompletionQueue) -> Result<Error, ProgramError> {
     let (owner, peer) = connected(pd, queue)?;
     let access = Access::LOCAL_WRITE | Access::MW_BIND;
@@ -69,20 +76,20 @@ fn overstep(pd: &ProtectionDomain, queue: &CompletionQueue) -> Result<Error, Pro
     let window = window.bind(&owner, &region.slice(0..32)?, Rights::WRITE)?.wait()?;
     let grant = window.grant();
 
-    // `Grant::slice` would not make this.
+    // `Grant::slice` would refuse to make this.
     let behind = RemoteSlice { addr: grant.addr + grant.length, ..grant.into() };
     let error = match peer.write(b"too far", behind)?.wait() {
         Ok(_) => return Err(ProgramError::Allowed),
         Err(error) => error,
     };
     match &error {
-        // The peer's doing, or what was agreed on with it: its program has to know.
+        // The peer's fault, or a disagreement with it: the program must handle it.
         Error::Work(work) if work.status == Status::RemoteAccess => {}
-        // Anything else is for who has called this.
+        // Any other error goes to the caller.
         _ => return Err(error.into()),
     }
 
-    // What is posted from now on is flushed, also what would take the window back.
+    // Requests posted from now on are flushed, even the one that would revoke the window.
     match window.invalidate(&owner)?.wait() {
         Ok(_) => return Err(ProgramError::Allowed),
         Err(Refused { returned: Some(window), .. }) => window.revoke()?,
@@ -97,7 +104,7 @@ fn overstep(pd: &ProtectionDomain, queue: &CompletionQueue) -> Result<Error, Pro
     Ok(error)
 }
 
-/// Who is refused a connection is told why, and what can be done differs.
+/// A refused connection comes with its reason, and the reason decides what you can do.
 fn find_nobody(
     provider: &Provider,
     pd: &ProtectionDomain,
@@ -113,16 +120,16 @@ fn find_nobody(
     };
     let Error::Connection(why) = &error else { return Err(error.into()) };
     match &why.problem {
-        // It may come yet: a program would try again after a while.
+        // A server may come later: a program would try again after a while.
         ConnectionProblem::Rejected(rejection) if rejection.is_no_listener() => Ok(error),
-        // It is there, and does not want to: its private data may say why.
+        // A server is there and refuses: its private data may say why.
         ConnectionProblem::Rejected(_) => Err(error.into()),
-        // The network's doing, or a wrong address.
+        // A problem of the network, or a wrong address.
         _ => Err(error.into()),
     }
 }
 
-/// Two queue pairs that are each other's peers; in most programs one of them is elsewhere.
+/// Two queue pairs that are each other's peers. In most programs one of them is elsewhere.
 fn connected(
     pd: &ProtectionDomain,
     queue: &CompletionQueue,

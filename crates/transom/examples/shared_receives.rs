@@ -5,8 +5,9 @@
 //! cargo run -p transom --example shared_receives -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Eight clients, four buffers: with a receive queue for each client, each would need buffers of its
-//! own, busy or not.
+//! Eight clients share four buffers. If each client had its own receive queue, each would need its own
+//! buffers, even while
+//! it is idle.
 
 mod device;
 
@@ -27,7 +28,7 @@ fn main() -> Result<()> {
     let shared = SharedReceiveQueue::new(&pd, &cq, BUFFERS as u32, 1)?;
     let memory = MemoryRegion::register(&pd, vec![0; BUFFERS * LENGTH], Access::LOCAL_WRITE)?;
 
-    // The receives complete in the order they were posted in, whoever takes them.
+    // The receives complete in the order in which they were posted, whichever queue pair takes them.
     let post = |buffer: Slice| Ok((shared.receive(std::slice::from_ref(&buffer))?, buffer));
     let mut posted: VecDeque<(Posted, Slice)> = (0..BUFFERS)
         .map(|index| post(memory.slice(index * LENGTH..(index + 1) * LENGTH)?))
@@ -51,7 +52,7 @@ fn main() -> Result<()> {
         let message = receive.wait()?;
         let mut request = vec![0; message.length()];
         buffer.read_at(0, &mut request)?;
-        // The completion tells which connection it was, so the answer finds its way.
+        // The completion names the queue pair, so the server knows where to answer.
         let end = &ends[&message.queue_pair()];
         println!("{:#x}: {:?}", end.number(), String::from_utf8_lossy(&request));
         posted.push_back(post(buffer)?);
@@ -59,7 +60,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A client, which would be another process.
+/// A client. In a real program it would be another process.
 fn client(context: &Context) -> Result<QueuePair<Initialized>> {
     let pd = ProtectionDomain::new(context)?;
     let cq = CompletionQueue::new(context, 16)?;

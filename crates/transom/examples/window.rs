@@ -1,13 +1,13 @@
-//! A memory window granted, used, revoked, and an access refused.
+//! Grants a memory window, uses it, revokes it, and shows a refused access.
 //!
 //! ```sh
 //! cargo run -p transom --example window             # on the software device
 //! cargo run -p transom --example window -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Two queue pairs of one process stand for two parties, the owner of the memory and its peer. What
-//! one must tell the other (an endpoint, a grant) is a plain value, so it could as well travel
-//! between processes or hosts.
+//! Two queue pairs of one process stand for two parties, the owner of the memory and its peer. They exchange
+//! only plain
+//! values (an endpoint, a grant), which could also travel between processes or hosts.
 
 mod device;
 
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
     println!("connected queue pairs {:#x} and {:#x}", owner.number(), peer.number());
 
-    // The owner registers memory that windows may be bound to, and opens one to the peer.
+    // The owner registers memory for windows, and opens a window to the peer.
     let access = Access::LOCAL_WRITE | Access::MW_BIND;
     let region = MemoryRegion::register(&pd, vec![b'.'; 64], access)?;
     let window = Window::<Type2>::alloc(&pd)?;
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     inbox.read_at(0, &mut bytes)?;
     println!("the peer wrote and reads back: {:?}", String::from_utf8_lossy(&bytes));
 
-    // While the window is bound, the region cannot be deregistered.
+    // While the window is bound, you cannot deregister the region.
     drop(memory);
     let region = match region.deregister() {
         Ok(_) => unreachable!("the window holds it"),

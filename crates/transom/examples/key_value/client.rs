@@ -1,4 +1,4 @@
-//! Who visits the store.
+//! Clients of the store.
 
 use super::ENTRY;
 use super::error::StoreError;
@@ -9,20 +9,20 @@ use transom::{
     RemoteSlice, Result, Status,
 };
 
-/// Where clients come from, and where they go.
+/// Makes clients, and knows their server.
 pub(crate) struct Clients {
     pub(crate) pd: ProtectionDomain,
     pub(crate) queue: CompletionQueue,
     pub(crate) server: SocketAddr,
 }
 
-/// One that is there. It leaves when it is dropped.
+/// A connected client. It leaves when it is dropped.
 pub(crate) struct Client {
     queue_pair: QueuePair,
     /// Its page.
     grant: Grant,
     entry: MemoryRegion<Vec<u8>>,
-    /// Has the connection, and awaits its end: that the server has none of it any more is seen there alone.
+    /// Owns the connection and awaits its end. Only there does the client learn that the server has ended it.
     connection: JoinHandle<Result<()>>,
 }
 
@@ -41,7 +41,7 @@ impl Clients {
         })
     }
 
-    /// Comes, does something, and leaves. If its time was up before that was done, it comes again.
+    /// Connects, does some work, and leaves. If its time was up before the work was done, it connects again.
     pub(crate) async fn visit<T>(
         &self,
         name: &str,
@@ -49,7 +49,7 @@ impl Clients {
     ) -> Result<T, StoreError> {
         loop {
             match work(&self.connect(name).await?).await {
-                // Refused; or the connection was over before.
+                // The access was refused, or the connection ended before.
                 Err(StoreError::Device(Error::Work(_))) => {}
                 outcome => return outcome,
             }
@@ -62,7 +62,7 @@ impl Client {
         self.grant
     }
 
-    /// Writes an entry of its page, which goes out inline.
+    /// Writes an entry of its page. The bytes go inline.
     pub(crate) async fn put(&self, entry: usize, text: &str) -> Result<(), StoreError> {
         let mut bytes = [0; ENTRY];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -78,7 +78,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
     }
 
-    /// Writes where it has no right to: how it is refused.
+    /// Writes memory that it has no right to. Returns the status of the refusal.
     pub(crate) async fn overstep(&self, there: RemoteSlice) -> Result<Status, StoreError> {
         match self.queue_pair.write(b"mine now", there)?.await {
             Err(Error::Work(error)) if error.status == Status::RemoteAccess => Ok(error.status),
@@ -95,7 +95,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The connection goes with the task, and the server is told.
+        // The task owns the connection, so both end here, and the server is told.
         self.connection.abort();
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, as a program has it that uses `thiserror`.
+//! The errors of a program that uses `thiserror`.
 
 use std::io;
 use transom::{Error, Refused, Status};
@@ -13,7 +13,7 @@ pub(crate) enum StoreError {
     NoGrant,
 }
 
-/// What was taken and is given back is dropped here.
+/// Drops the object that the call gave back.
 impl<T> From<Refused<T>> for StoreError {
     fn from(refused: Refused<T>) -> Self {
         Self::Device(refused.error)
@@ -21,7 +21,7 @@ impl<T> From<Refused<T>> for StoreError {
 }
 
 impl StoreError {
-    /// The status of a request that was carried out and failed; any other error is not for who asks.
+    /// The status of a request that failed on the device. Any other error is returned as it is.
     pub(crate) fn status(self) -> Result<Status, Self> {
         match self {
             Self::Device(Error::Work(error)) => Ok(error.status),

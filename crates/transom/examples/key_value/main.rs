@@ -1,15 +1,18 @@
-//! A store on tokio, whose clients write into its memory themselves.
+//! A store on tokio. Its clients write into its memory directly.
 //!
 //! ```sh
 //! cargo run -p transom --example key_value
 //! ```
 //!
-//! The server has a page for each client, by its name. Who connects is granted a window of its own page for 100 ms;
-//! then the window is revoked, and what the page has is the store's. Clients that overstep harm nobody: not the
-//! store, not each other, and not themselves when they come again.
+//! The server has a page for each client name. A client that connects gets a window of its own page for 100
+//! ms. Then the
+//! server revokes the window, and stores the content of the page. Clients that overstep harm nobody: not the
+//! store, not each
+//! other, and not themselves when they connect again.
 //!
-//! Everything is awaited, on one thread. Tasks that await requests are woken because [`deliver`] has tokio watch the
-//! completion queue; those that await connections are woken by the crate itself.
+//! Everything is awaited on one thread. [`deliver`] wakes the tasks that await requests: it lets tokio watch
+//! the completion
+//! queue. The crate itself wakes the tasks that await connections.
 
 mod client;
 mod error;
@@ -27,10 +30,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use transom::{CompletionQueue, Listener, ProtectionDomain, Provider, RemoteSlice, Status};
 
-/// The bytes of an entry, which is a text with zeros behind.
+/// The length of an entry in bytes: a text, filled up with zeros.
 const ENTRY: usize = 32;
 
-/// The bytes of a page.
+/// The length of a page in bytes.
 const PAGE: usize = 8 * ENTRY;
 
 fn main() -> Result<(), StoreError> {
@@ -43,16 +46,16 @@ fn main() -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What has come of some clients.
+/// The results of some clients.
 #[derive(Debug)]
 pub(crate) struct Story {
-    /// What one found that had put it there before.
+    /// The entry that a client wrote in an earlier connection, and found again.
     pub(crate) found: String,
-    /// How it ended to write behind one's page, by the key that another was given, and until one's time was up.
+    /// The status of a write behind one's own page, with another client's key, and after one's time was up.
     pub(crate) behind: Status,
     pub(crate) foreign: Status,
     pub(crate) late: Status,
-    /// The last number that was written before that, and the one that the store has.
+    /// The last number that was written in time, and the number that the store has.
     pub(crate) confirmed: u64,
     pub(crate) kept: String,
 }
@@ -61,7 +64,7 @@ pub(crate) struct Story {
 pub(crate) fn run() -> Result<Story, StoreError> {
     let provider = Provider::software();
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    // What is still under way at the end goes with the runtime.
+    // Tasks that still run at the end are dropped with the runtime.
     runtime.block_on(async {
         let context = transom::devices(&provider)?[0].open()?;
         let pd = ProtectionDomain::new(&context)?;
@@ -76,8 +79,9 @@ pub(crate) fn run() -> Result<Story, StoreError> {
     })
 }
 
-/// Delivers the completions of a queue when tokio finds its descriptor readable, which wakes the tasks that await
-/// them. If the device fails they have the error too.
+/// Delivers the completions of a queue when tokio finds its descriptor readable. That wakes the tasks that
+/// await them. If
+/// the device fails, those tasks get the error too.
 async fn deliver(queue: CompletionQueue) -> Result<Infallible, StoreError> {
     // SAFETY: a queue has the same descriptor as long as it exists.
     let queue = unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) };
@@ -97,7 +101,7 @@ async fn visits(clients: &Clients) -> Result<Story, StoreError> {
     });
     let behind = behind.await?;
 
-    // While she is there.
+    // Carl writes while Anna is connected.
     let foreign = clients.visit("anna", async |anna| {
         let grant = anna.grant();
         let foreign = clients.visit("carl", async |carl| carl.overstep(grant.into()).await).await?;
@@ -113,7 +117,7 @@ async fn visits(clients: &Clients) -> Result<Story, StoreError> {
             Ok(()) => confirmed += 1,
             Err(error) => break error.status()?,
         }
-        // Within a process a write is done at once, and this task would never give way to the server.
+        // Within a process a write is done at once, so without this the task would never yield to the server.
         tokio::task::yield_now().await;
     };
     drop(dora);

@@ -1,4 +1,4 @@
-//! The store, and who visits it.
+//! The store, which serves clients.
 
 use super::PAGE;
 use super::error::StoreError;
@@ -22,9 +22,9 @@ pub(crate) struct Server {
     pd: ProtectionDomain,
     queue: CompletionQueue,
     windows: Windows,
-    /// Memory for the pages of who is here, as many at a time.
+    /// Memory for the pages of connected clients. Its length limits their number.
     free: Mutex<Vec<Slice>>,
-    /// What the store has of each client, by its name. Locked while that is here.
+    /// The stored page of each client, by its name. Locked while the client is connected.
     pages: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Page>>>>,
 }
 
@@ -34,7 +34,7 @@ impl Server {
         queue: &CompletionQueue,
         visitors: usize,
     ) -> Result<Self, StoreError> {
-        // Windows can be bound to it, and that is the only way in.
+        // Windows are the only way to this memory.
         let access = Access::LOCAL_WRITE | Access::MW_BIND;
         let memory = MemoryRegion::register(pd, Pages::new(visitors * PAGE)?, access)?;
         let slices = (0..visitors).map(|at| memory.slice(at * PAGE..(at + 1) * PAGE));
@@ -47,7 +47,7 @@ impl Server {
         })
     }
 
-    /// Takes whoever comes, each in a task of its own.
+    /// Serves every client that connects, each in a task of its own.
     pub(crate) async fn serve(
         self: Arc<Self>,
         listener: Listener,
@@ -56,7 +56,7 @@ impl Server {
             let request = listener.accept().await?;
             let server = Arc::clone(&self);
             tokio::spawn(async move {
-                // What goes wrong with one client is not for the others.
+                // The error of one client does not concern the others.
                 if let Err(error) = server.visit(request).await {
                     eprintln!("{error}");
                 }
@@ -76,7 +76,7 @@ impl Server {
             return Ok(request.reject(b"too many are here")?);
         };
         let outcome = self.host(request, &memory, &mut page).await;
-        // However the visit ended, its window has gone.
+        // However the visit ended, its window has been revoked.
         free().push(memory);
         outcome
     }
@@ -95,13 +95,14 @@ impl Server {
         let window = window.bind(accepting.queue_pair(), memory, rights)?.await?;
         let mut connection = accepting.accept(&window.grant().to_bytes())?.await?;
 
-        // Until its time is up, or it leaves, be it because it has overstepped.
+        // Until its time is up, or it leaves, or it has overstepped and lost the connection.
         let _in_time = timeout(TIME, connection.disconnection()).await;
         self.windows.end(window, &connection).await?;
         // Nobody writes there any more.
         memory.read_at(0, page)?;
 
-        // Who goes on is refused, and then leaves. Who does not leave is left.
+        // A client that goes on writing is refused, and then leaves. If it does not leave, the server ends
+        // the connection.
         let _in_time = timeout(TIME, connection.disconnection()).await;
         Ok(())
     }

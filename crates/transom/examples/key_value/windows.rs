@@ -1,8 +1,10 @@
 //! A pool of windows.
 //!
-//! It is no more than a queue of free windows, for what a pool must keep is kept by the types: what is in it grants
-//! nothing, and a window that is not in it is somebody's who ends its grant by dropping it. To allocate a window asks an
-//! adapter's firmware; to bind one that is there is a request like any other.
+//! It is only a queue of free windows, because the types keep the promises of a pool: a window in the queue
+//! grants nothing,
+//! and a window outside of it has an owner, who ends its grant by dropping it. Allocating a window needs an
+//! adapter's
+//! firmware. Binding an allocated one is a request like any other.
 
 use super::error::StoreError;
 use std::collections::VecDeque;
@@ -11,7 +13,8 @@ use transom::{Bound, ProtectionDomain, QueuePair, Refused, Type2, Window};
 
 pub(crate) struct Windows {
     pd: ProtectionDomain,
-    /// The one that has been free for longest is taken first: its next key was last valid as long ago as can be.
+    /// Takes the window that has been free for the longest time, because its next key was valid the longest
+    /// time ago.
     free: Mutex<VecDeque<Window<Type2>>>,
 }
 
@@ -20,14 +23,15 @@ impl Windows {
         Self { pd: pd.clone(), free: Mutex::default() }
     }
 
-    /// A free window: one that is there, or a new one.
+    /// A free window from the pool, or a new one.
     pub(crate) fn take(&self) -> Result<Window<Type2>, StoreError> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         Ok(free.map_or_else(|| Window::alloc(&self.pd), Ok)?)
     }
 
-    /// Ends a grant, and keeps the window for the next if it can be had. If the queue pair has failed meanwhile, it
-    /// cannot, and the grant ends all the same.
+    /// Ends a grant, and puts the window back into the pool. If the queue pair has failed meanwhile, the
+    /// window is lost, but
+    /// the grant still ends.
     pub(crate) async fn end(
         &self,
         window: Window<Type2, Bound>,
