@@ -1,14 +1,15 @@
-//! Has the command carry the shared objects of the directory that `TRANSOM_CARRY` names, so that one
-//! file is all of Transom. Without it, as in every ordinary build, the command carries none.
+//! Embeds the shared objects of the directory `TRANSOM_CARRY` into the command, so that one file is all of
+//! Transom. An
+//! ordinary build does not set it, and embeds none.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Names the directory.
+/// The variable that names the directory.
 const VARIABLE: &str = "TRANSOM_CARRY";
-/// What is carried.
+/// The files to embed.
 const NAMES: [&str; 5] = [
     "libibverbs.so.1",
     "librdmacm.so.1",

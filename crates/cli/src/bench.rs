@@ -1,4 +1,4 @@
-//! `transom bench`: the device beside the fastest that this machine allows, measured in one run.
+//! `transom bench`: measures the device beside the fastest alternatives on this machine, in one run.
 
 mod crowd;
 mod end;
@@ -60,7 +60,7 @@ Examples:
   transom bench --quick --json     For programs: one JSON object a line
   transom bench --plot pictures    Also draw latency and bandwidth over message size, as SVG";
 
-/// The workload of doing nothing.
+/// The workload that does nothing.
 const IDLE: &str = "idle";
 
 /// Measure the device against the fastest that this machine allows
@@ -125,7 +125,7 @@ fn print(what: &(impl Serialize + Display), json: bool) -> Result {
     Ok(())
 }
 
-/// All contenders in turn, round after round.
+/// Measures all contenders in turn, round after round.
 fn measure(teams: &mut Teams, contenders: &[Contender], extent: Extent) -> Result<Vec<Rounds>> {
     let counts = contenders.iter().map(|it| teams.calibrate(it.who, extent.budget));
     let counts = counts.collect::<Result<Vec<_>>>()?;
@@ -152,7 +152,7 @@ fn measure(teams: &mut Teams, contenders: &[Contender], extent: Extent) -> Resul
 fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent) -> Result {
     let failed = |error| Failure::new(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
-    // Points of a line hold each other up, so few rounds do.
+    // The points of a line confirm each other, so few rounds are enough.
     let extent = Extent { rounds: 3, ..extent };
     for picture in &PICTURES {
         let mut lines: Vec<plot::Line> = Vec::new();

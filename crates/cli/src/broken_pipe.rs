@@ -1,5 +1,7 @@
-//! SIGPIPE, as this command was started with. Rust ignores it from before `main` on, and resets it to the default in
-//! programs that it starts. A program under `transom run` must have it as the user has it.
+//! The SIGPIPE action that this command was started with. Rust ignores SIGPIPE before `main`, and resets it
+//! to the
+//! default in programs that it starts. A program under `transom run` must have the action that the user
+//! chose.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
@@ -7,13 +9,13 @@ use std::process::Command;
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-/// Whether it was ignored.
+/// Whether this command was started with SIGPIPE ignored.
 static IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Run by the loader, before Rust changes it.
+/// The loader runs this before Rust changes the action.
 extern "C" fn constructor() {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: asks, and changes nothing; what it writes is whole if it succeeds.
+    // SAFETY: the call asks, and changes nothing. The action is written whole if the call succeeds.
     let ignored = unsafe {
         libc::sigaction(libc::SIGPIPE, null(), action.as_mut_ptr()) == 0
             && action.assume_init().sa_sigaction == libc::SIG_IGN
@@ -25,10 +27,10 @@ extern "C" fn constructor() {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Has a program that is started ignore it if this command was to.
+/// Makes a program that is started ignore SIGPIPE, if this command was started that way.
 pub(crate) fn leave_as_it_was(command: &mut Command) {
     if IGNORED.load(Relaxed) {
-        // SAFETY: what is called may be called between a fork and `exec`.
+        // SAFETY: the closure calls only functions that may be called between `fork` and `exec`.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);

@@ -10,7 +10,7 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// A moment, in nanoseconds since 1970, on the local clock; with its date unless that is today's.
+/// A moment, in nanoseconds since 1970, on the local clock. It has a date unless the date is today's.
 pub(crate) fn local(time: u64, now: u64) -> String {
     let (Some(at), Some(today)) = (broken_down(time), broken_down(now)) else {
         return format!("{}.{:03} s after 1970", time / SECOND, time % SECOND / 1_000_000);
@@ -32,17 +32,19 @@ pub(crate) fn local(time: u64, now: u64) -> String {
 fn broken_down(time: u64) -> Option<libc::tm> {
     let seconds = libc::time_t::try_from(time / SECOND).ok()?;
     let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both point to values of this call's own. It reads the environment, which nothing in
-    // this program ever changes.
+    // SAFETY: both point to this call's own values. The call reads the environment, which nothing in this
+    // program
+    // changes.
     let filled = unsafe { libc::localtime_r(&seconds, parts.as_mut_ptr()) };
     if filled.is_null() {
         return None;
     }
-    // SAFETY: plain integers and a pointer, all zero at first and filled in since.
+    // SAFETY: the struct has only integers and a pointer. They were zero at first, and the call has filled
+    // them in.
     Some(unsafe { parts.assume_init() })
 }
 
-/// A length of time as people write it: a number and its unit.
+/// Parses a length of time as people write it: a number and its unit.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -57,7 +59,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).map_err(|error| error.to_string())
 }
 
-/// How long ago something was: `3.2 s ago`.
+/// An age for people: `3.2 s ago`.
 pub(crate) struct Ago(pub(crate) u64);
 
 impl fmt::Display for Ago {

@@ -1,4 +1,4 @@
-//! `transom completions`: the script with which a shell completes this command's arguments.
+//! `transom completions`: the script that completes this command's arguments in a shell.
 
 use crate::failure::Result;
 use clap_complete::Shell;

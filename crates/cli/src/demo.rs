@@ -1,8 +1,10 @@
 //! `transom demo`: two processes, and a memory window between them.
 //!
-//! The process that is started is the owner of the memory; it starts a second one, the guest, and
-//! tells it what to do. Each does its part with the ordinary API. What travels between them besides
-//! RDMA (where a queue pair is, a grant) goes over the guest's standard input and output.
+//! The process that you start is the owner of the memory. It starts a second process, the guest, and tells it
+//! what to
+//! do. Both use the ordinary API. The guest's standard input and output carry their messages besides RDMA
+//! (the address of
+//! a queue pair, a grant).
 
 mod guest;
 mod narrator;
@@ -20,7 +22,7 @@ use transom::{
     QueuePair, WorkError,
 };
 
-/// The subcommand that is the second process.
+/// The subcommand of the second process.
 pub(crate) const GUEST: &str = "demo-guest";
 
 pub(crate) const HELP: &str = "\
@@ -32,10 +34,10 @@ Exit status:
   0  every allowed access worked, and every other was refused
   1  something else happened; the message says what";
 
-/// Far longer than anything here takes.
+/// Far longer than any step takes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What each side has for itself.
+/// The objects that each side has.
 struct Station {
     context: Context,
     pd: ProtectionDomain,
@@ -57,7 +59,7 @@ impl Station {
     }
 }
 
-/// Waits for a request. What the device says against it is an answer too.
+/// Waits for a request. An error of the request is an answer too.
 fn finish(mut posted: Posted) -> Result<std::result::Result<Completion, WorkError>> {
     match posted.wait_timeout(TIMEOUT) {
         Ok(Some(completion)) => Ok(Ok(completion)),

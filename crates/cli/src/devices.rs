@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result {
 /// Addresses of a port with their indexes.
 type Gids = Vec<(u8, Gid)>;
 
-/// A device, as it says of itself.
+/// A device, as it describes itself.
 struct Seen {
     name: String,
     attributes: DeviceAttributes,
@@ -90,7 +90,7 @@ fn gids(context: &Context, port: u8, length: u32) -> Result<Gids> {
     all.filter(is_used).collect()
 }
 
-/// The registry of processes, to read it.
+/// Opens the registry of processes for reading.
 pub(crate) fn registry() -> Result<&'static Registry> {
     Registry::open().map_err(|error| {
         Failure::new(format_args!(
@@ -100,7 +100,7 @@ pub(crate) fn registry() -> Result<&'static Registry> {
     })
 }
 
-/// How many connections of a process a person wants to see.
+/// The most connections of a process that are shown to people.
 const SHOWN: usize = 8;
 
 /// The ports and connections of processes.
@@ -112,7 +112,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// Those of now; none if they cannot be read.
+    /// Reads the present ones. Empty if they cannot be read.
     fn seen(registry: &'static Registry) -> Self {
         let table = Connections::look(registry).ok().flatten();
         let locked = table.as_ref().and_then(|table| table.lock().ok());
@@ -123,7 +123,7 @@ impl Ports {
         })
     }
 
-    /// Its requests that wait for an answer.
+    /// The process's requests that wait for an answer.
     fn waiting_of(&self, process: &Process) -> impl Iterator<Item = &Waiting> {
         waiting_of(&self.waiting, process)
     }
@@ -133,7 +133,7 @@ impl Ports {
         self.claimed.iter().filter(move |it| it.listens && it.owner == of)
     }
 
-    /// Those that stand.
+    /// The process's connections that are established.
     fn connections_of(&self, process: &Process) -> impl Iterator<Item = &Connection> {
         let of = process.announcer;
         let stands = |it: &&Connection| it.record.rejected.is_none();
@@ -142,7 +142,7 @@ impl Ports {
     }
 }
 
-/// Of requests that wait for an answer those of a process.
+/// The process's requests among all that wait for an answer.
 fn waiting_of<'a>(
     all: &'a [(Announcer, Waiting)],
     process: &Process,
@@ -151,14 +151,14 @@ fn waiting_of<'a>(
     all.iter().filter(move |(owner, _)| *owner == of).map(|(_, waiting)| waiting)
 }
 
-/// What a process waits for that has asked for connections, for a person.
+/// Sentences for people about the connection requests of a process that nobody has answered yet.
 pub(crate) fn unanswered(registry: &'static Registry, process: &Process) -> Vec<String> {
     let table = Connections::look(registry).ok().flatten();
     let all = table.and_then(|table| Some(table.lock().ok()?.all_waiting())).unwrap_or_default();
     waiting_of(&all, process).map(|waiting| waiting.sentence(clock::now())).collect()
 }
 
-/// The addresses and ports of a connection: the process's own and its peer's.
+/// The addresses and ports of a connection: the process's own, then its peer's.
 fn ends(of: &Connection) -> [SocketAddr; 2] {
     let (local, peer) = of.ports;
     [SocketAddr::new(of.record.source, local), SocketAddr::new(of.record.destination, peer)]
@@ -324,7 +324,7 @@ fn print_text(
     Ok(())
 }
 
-/// What there is to say of a process, for people.
+/// The lines about a process, for people.
 fn lines_of(process: &Process, registry: &Registry, ports: &Ports) -> Vec<String> {
     let listeners = ports.listeners_of(process).map(|it| {
         let space = format!("{:?}", it.claim.space).to_uppercase();

@@ -1,4 +1,5 @@
-//! `transom doctor`: whether the device works on this system, what slows it down, and what to do about it.
+//! `transom doctor`: checks whether the device works on this system, finds what slows it down, and gives
+//! advice.
 
 mod limits;
 mod loader;
@@ -49,13 +50,13 @@ pub(crate) struct DoctorArgs {
     json: bool,
 }
 
-/// The kernel from which all that the device uses is there.
+/// The oldest kernel with everything that the device uses.
 const KERNEL: (u32, u32) = (5, 4);
 
 /// The bit of `CAP_SYS_PTRACE` in a set of capabilities (capabilities(7)).
 const SYS_PTRACE: u32 = 19;
 
-/// How something is.
+/// The state of a thing that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
@@ -65,13 +66,13 @@ enum State {
     Fails,
 }
 
-/// Something that was looked at.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 struct Finding {
     state: State,
     topic: &'static str,
     text: String,
-    /// What to do about it.
+    /// The advice to the user.
     fix: Option<String>,
 }
 
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result {
     findings.extend(loader::findings());
     let printed = if args.json { print_json(&findings) } else { print(&findings) };
     match printed {
-        // The findings decide the status, also if nobody reads all of them.
+        // The findings decide the exit status, even if nobody reads all of them.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
@@ -149,12 +150,12 @@ fn registered() -> Vec<Finding> {
     processes.iter().filter_map(of).collect()
 }
 
-/// The text of a file of the kernel's.
+/// The text of a kernel file.
 fn read(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// What is in a directory.
+/// The names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -240,7 +241,7 @@ fn tracing_by_others(scope: Option<&str>, may_trace: bool) -> Finding {
     }
 }
 
-/// The place where processes find each other.
+/// Checks the directory where processes find each other.
 fn registry() -> Vec<Finding> {
     let registry = match Registry::open() {
         Ok(registry) => registry,
@@ -269,7 +270,7 @@ fn place(directory: &Path) -> Finding {
     Finding::new(State::Note, "processes", text).fix("share that directory with other containers")
 }
 
-/// Another user may have named all numbers that processes have in this network namespace.
+/// Other users may have taken all numbers that processes have in this network namespace.
 fn numbers(registry: &Registry) -> Option<Finding> {
     let (users, named) = registry.names_of_others();
     let users: Vec<_> = users.iter().map(|user| format!("user {user}")).collect();
@@ -293,7 +294,7 @@ fn port(registry: &Registry) -> Finding {
             );
             Finding::new(State::Note, "port", text)
         }
-        // Programs that stay within the host never ask for it.
+        // Programs that stay within the host never need the port.
         Some(taken) => {
             Finding::new(State::Note, "port", format!("other hosts cannot be reached: {taken}"))
         }
@@ -320,7 +321,7 @@ fn room(limit: Option<&str>) -> Finding {
     }
 }
 
-/// The kernel's own RDMA devices. Ours is there too under `transom run`.
+/// The kernel's own RDMA devices. Under `transom run`, Transom's device is among them.
 fn adapters(names: &[String]) -> Option<Finding> {
     let ours = DeviceName::chosen().map(ToString::to_string).unwrap_or_default();
     let names: Vec<_> = names.iter().map(String::as_str).filter(|name| *name != ours).collect();

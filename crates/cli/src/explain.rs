@@ -1,10 +1,10 @@
-//! `transom explain`: why accesses, calls and connections were refused.
+//! `transom explain`: says why accesses, calls and connections were refused.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `asked` | whose refusals are asked for, and what there is of them |
-//! | `groups` | refusals for people: the same things once, and how often |
-//! | `follow` | refusals as they come |
+//! | `asked` | the processes that the user asks about, and their refusals |
+//! | `groups` | refusals for people: equal ones once, with a count |
+//! | `follow` | refusals as they happen |
 //! | `json` | a refusal as a line of JSON |
 //! | `rule` | the text of a rule |
 
@@ -181,7 +181,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     print_where(&mut out, registry)
 }
 
-/// Says on standard error what was refused since a moment, beside the errors of a program that failed.
+/// Prints the refusals since a moment on standard error, beside the errors of a program that failed.
 pub(crate) fn print_since(since: u64) -> Result {
     const SHOWN: usize = 20;
     let registry = registry()?;
@@ -193,7 +193,7 @@ pub(crate) fn print_since(since: u64) -> Result {
     print_where(&mut out, registry)
 }
 
-/// Says which processes these are, and where to read on.
+/// Prints how many processes were looked at, and where to read on.
 fn print_where(out: &mut Page<impl Write>, registry: &Registry) -> Result {
     let count = registry.processes().len();
     let processes = if count == 1 { "1 process" } else { &format!("{count} processes") };
@@ -205,7 +205,7 @@ fn print_where(out: &mut Page<impl Write>, registry: &Registry) -> Result {
     Ok(())
 }
 
-/// Says which processes have lost older refusals.
+/// Prints which processes have lost older refusals.
 fn print_lost(out: &mut Page<impl Write>, refusals: &[Refused]) -> Result {
     let mut told = Vec::new();
     for Refused { process, lost, .. } in refusals.iter().filter(|refused| refused.lost > 0) {
@@ -233,14 +233,14 @@ fn who(process: &Process) -> String {
     format!("{name}, PID {pid}{space}{device}")
 }
 
-/// What has become of a process's device.
+/// The state of a process's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Device {
     Open,
-    /// By its process, which may still run.
+    /// The process has closed it, and may still run.
     Closed,
-    /// With its process.
+    /// The process has ended.
     Ended,
 }
 
@@ -254,7 +254,7 @@ impl Device {
     }
 }
 
-/// Says why packets were dropped: by processes with a device, or by a certain one.
+/// Prints why packets were dropped: by all processes with a device, or by one.
 fn print_dropped(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked) -> Result {
     for process in registry.processes() {
         let wanted = if asked.pid.is_some() { asked.is_of(&process) } else { process.alive };
@@ -268,7 +268,7 @@ fn print_dropped(out: &mut Page<impl Write>, registry: &Registry, asked: &Asked)
     Ok(())
 }
 
-/// Says which process a revocation waits for.
+/// Prints requests that nobody answers, and the process that a revocation waits for.
 fn print_waiting(out: &mut Page<impl Write>, registry: &'static Registry, asked: &Asked) -> Result {
     let processes = registry.processes();
     let waiting = processes.iter().filter(|process| process.alive);
@@ -277,7 +277,7 @@ fn print_waiting(out: &mut Page<impl Write>, registry: &'static Registry, asked:
             out.text(format_args!("{}: {sentence}", who(process)))?;
         }
         let Some(pid) = process.waits_for else { continue };
-        // It is a PID in the namespace of the one that waits.
+        // The PID is one of the waiting process's PID namespace.
         let is_other =
             |other: &&Process| other.pid == pid && other.shares_pids == process.shares_pids;
         let other = processes.iter().find(is_other);

@@ -1,4 +1,4 @@
-//! How a command fails: a message for a person, and an exit status.
+//! Failures of commands: a message for people, and an exit status.
 
 use crate::layout;
 use anstyle::{AnsiColor, Style};
@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// Why a command could not do what it was asked.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What happened, to what, and what to do; empty if nobody is there to read it.
+    /// What happened, to what, and how to fix it. Empty if nobody is there to read it.
     message: String,
     status: u8,
 }
@@ -25,11 +25,11 @@ impl Failure {
         Self { message: message.to_string(), status }
     }
 
-    /// Tells the user and gives the exit status.
+    /// Prints the message and returns the exit status.
     pub(crate) fn report(self) -> ExitCode {
         const ERROR: Style = AnsiColor::Red.on_default().bold();
         if !self.message.is_empty() {
-            // There is nobody to tell that it cannot be said.
+            // If standard error cannot be written, there is no other place to report it.
             let _ = layout::stderr().item(format_args!("{ERROR}error:{ERROR:#} "), self.message);
         }
         ExitCode::from(self.status)

@@ -4,14 +4,14 @@ use clap::Command;
 
 use crate::layout;
 
-/// What somebody wants, and the subcommands for it.
+/// The groups: a title, and the subcommands for it.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Run programs", &["run", "demo", "devices"]),
     ("Understand what happened", &["explain", "doctor"]),
     ("Prove that a program is right, and how fast it is", &["check", "bench"]),
 ];
 
-/// The help with the groups in place of one list, in lines of so many columns.
+/// Replaces the list of subcommands in the help by groups, in lines of this many columns.
 pub(crate) fn in_groups(command: Command, columns: usize) -> Command {
     let header = *command.get_styles().get_header();
     let literal = *command.get_styles().get_literal();

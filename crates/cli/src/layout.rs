@@ -1,6 +1,6 @@
 //! Text for people, in lines that fit the terminal.
 //!
-//! Programs read the commands' JSON, and `rdma`'s answers; those lines are never broken.
+//! JSON and `rdma`'s answers are for programs. Their lines are never broken.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,25 +9,25 @@ use std::os::fd::AsFd;
 use anstream::adapter::strip_str;
 use terminal_size::{Width, terminal_size_of};
 
-/// Columns where the output is not a terminal.
+/// The columns if the output is not a terminal.
 const USUAL: usize = 80;
-/// Longer lines are hard to read, however wide the terminal is.
+/// The most columns: longer lines are hard to read, even on a wide terminal.
 const MOST: usize = 100;
-/// A column of text that is narrower than this begins on a line of its own.
+/// Text that would have fewer columns than this begins on a line of its own.
 const NARROW: usize = 20;
 
-/// How many columns lines have that go there.
+/// The number of columns for lines to this output.
 pub(crate) fn columns(to: impl AsFd) -> usize {
     terminal_size_of(to).map_or(USUAL, |(Width(columns), _)| MOST.min(columns.into()))
 }
 
-/// Where text for people goes.
+/// An output for text for people.
 pub(crate) struct Page<W> {
     pub(crate) to: W,
     columns: usize,
 }
 
-/// Standard output, in colours if it is a terminal and `NO_COLOR` is not set.
+/// Standard output. Coloured if it is a terminal and `NO_COLOR` is not set.
 pub(crate) fn stdout() -> Page<anstream::Stdout> {
     Page { columns: columns(io::stdout()), to: anstream::stdout() }
 }
@@ -42,17 +42,17 @@ impl<W: Write> Page<W> {
         Self { to, columns }
     }
 
-    /// How many its lines have.
+    /// The number of columns of its lines.
     pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// A paragraph.
+    /// Writes a paragraph.
     pub(crate) fn text(&mut self, text: impl Display) -> io::Result<()> {
         self.item("", text)
     }
 
-    /// A paragraph whose first line begins with `first`. The others are as far to the right.
+    /// Writes a paragraph whose first line begins with `first`. The other lines are indented by its width.
     pub(crate) fn item(&mut self, first: impl Display, text: impl Display) -> io::Result<()> {
         let first = first.to_string();
         let indent = width(&first);
@@ -60,17 +60,18 @@ impl<W: Write> Page<W> {
     }
 }
 
-/// Says something that does not keep a command from going on.
+/// Prints a warning about a problem that does not stop the command.
 pub(crate) fn warn(text: impl Display) {
-    // There is nobody to tell that it cannot be said.
+    // If standard error cannot be written, there is no other place to report it.
     let _ = stderr().item("warning: ", text);
 }
 
-/// A help text of this command, its lines as long as fit. In the source
-/// * lines without spaces before them are a paragraph;
-/// * a line with spaces before it is a row: a term, two spaces, and what is said of it, which goes on
-///   in lines that begin in the same column;
-/// * rows below `Examples:` have a command as their term. One that is too long stays a command.
+/// Fits a help text of this command into lines. In the source
+/// * lines without leading spaces are a paragraph;
+/// * a line with leading spaces is a row: a term, two spaces, and a text. The text continues in lines that
+///   begin in the
+///   same column;
+/// * rows below `Examples:` have a command as their term. A command that is too long stays a command.
 pub(crate) fn help(text: &str, columns: usize) -> String {
     let mut in_examples = false;
     let mut lines = Vec::new();
@@ -93,7 +94,7 @@ pub(crate) fn help(text: &str, columns: usize) -> String {
 enum Part {
     Blank,
     Paragraph(String),
-    /// The term has the spaces before it, and those up to the text's column.
+    /// The term includes its leading spaces, and the spaces up to the text's column.
     Row {
         term: String,
         text: String,
@@ -125,7 +126,7 @@ fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
-/// A term and its text, beside it or below.
+/// A term with its text beside it or below.
 fn row(term: &str, text: &str, columns: usize) -> String {
     let column = width(term);
     if text.is_empty() {
@@ -138,7 +139,7 @@ fn row(term: &str, text: &str, columns: usize) -> String {
     format!("{}\n{:indent$}{}", term.trim_end(), "", hang(text, indent, columns))
 }
 
-/// A command of an example. Where it is too long it goes on behind a backslash, as a shell reads it.
+/// The command of an example. If it is too long, it continues after a backslash, as a shell reads it.
 fn command(line: &str, columns: usize) -> String {
     let words = line.trim();
     if width(line.trim_end()) <= columns {
@@ -150,8 +151,9 @@ fn command(line: &str, columns: usize) -> String {
     format!("{:indent$}{}", "", lines.join(&next))
 }
 
-/// A text whose first line begins in the column `indent`, where the others are to begin too. It may have lines of
-/// its own, with spaces before them.
+/// A text whose first line begins in the column `indent`. The other lines begin there too. The text may have
+/// lines of its
+/// own, with leading spaces.
 fn hang(text: &str, indent: usize, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
         if indent + width(line) <= columns {
@@ -165,7 +167,7 @@ fn hang(text: &str, indent: usize, columns: usize) -> String {
     lines.collect::<Vec<_>>().join(&format!("\n{:indent$}", ""))
 }
 
-/// Breaks a text between words. What is quoted stays whole, so that a command can be copied.
+/// Breaks a text between words. Quoted text stays whole, so that you can copy a command.
 fn wrap(text: &str, columns: usize, quotes: &[char]) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words(text, quotes) {
@@ -181,7 +183,7 @@ fn wrap(text: &str, columns: usize, quotes: &[char]) -> Vec<String> {
     lines
 }
 
-/// The words of a text; those between two quotes of a kind are one.
+/// The words of a text. The text between two equal quotes is one word.
 fn words(text: &str, quotes: &[char]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open = None;
@@ -201,13 +203,13 @@ fn words(text: &str, quotes: &[char]) -> Vec<String> {
                 other => other,
             };
         }
-        // One that is never closed, as an apostrophe, quotes nothing.
+        // A quote that is never closed, such as an apostrophe, quotes nothing.
         open = open.filter(|quote| rest.clone().any(|word| word.contains(*quote)));
     }
     words
 }
 
-/// The columns of a text, which may be coloured.
+/// The width of a text in columns. The text may be coloured.
 fn width(text: &str) -> usize {
     strip_str(text).map(|part| part.chars().count()).sum()
 }

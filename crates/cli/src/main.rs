@@ -1,5 +1,6 @@
-//! The `transom` command: see the software RDMA device at work, run programs on it, and ask why an
-//! access was refused.
+//! The `transom` command: shows the software RDMA device at work, runs programs on it, and explains why it
+//! refused an
+//! access.
 
 mod bench;
 mod broken_pipe;
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
 
-/// The command line; ends the process if it is wrong, or asks for help.
+/// Parses the command line. Ends the process if it is wrong, or asks for help.
 fn parsed() -> Arguments {
     let columns = layout::columns(stdout());
     let command = groups::in_groups(Arguments::command(), columns);
@@ -103,7 +104,7 @@ fn parsed() -> Arguments {
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// The same command, with its help and its subcommands' in lines of so many columns.
+/// The same command, with its help and its subcommands' help in lines of this many columns.
 fn fitted(command: clap::Command, columns: usize) -> clap::Command {
     let fit = |text: &StyledStr| layout::help(&text.to_string(), columns);
     let short = command.get_after_help().map(fit);

@@ -1,4 +1,4 @@
-//! `transom manual`: the manual pages of this command, made from the texts of `--help`. Packages install them.
+//! `transom manual`: makes the man pages of this command from its `--help` texts. Packages install them.
 
 use crate::failure::{Failure, Result};
 use crate::layout;
@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Of lines that `man` does not fill.
+/// The width of lines that `man` does not fill.
 const COLUMNS: usize = 78;
 
 /// Write the manual pages of the command and its subcommands into a directory.
@@ -49,7 +49,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(man.get_filename()), page)
 }
 
-/// The text behind the options in `--help`. Its indented lines stay lines.
+/// The text after the options in `--help`. Its indented lines stay lines.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
     let lines: Vec<_> = text.lines().collect();
@@ -75,7 +75,7 @@ fn notes(text: &str) -> Roff {
     roff
 }
 
-/// The words of a line that only says what follows.
+/// The words of a line that is a heading.
 fn heading(line: &str) -> Option<&str> {
     let words = line.strip_suffix(':')?;
     let is_one = words.starts_with(char::is_uppercase)

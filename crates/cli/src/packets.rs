@@ -1,4 +1,4 @@
-//! The counts of a process's packets, for people and for programs.
+//! The packet counters of a process, for people and for programs.
 
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ pub(crate) fn dropped(counters: &Counters) -> impl Iterator<Item = String> {
     })
 }
 
-/// All that there is to say of them, by lines; none if the process has neither sent nor received any.
+/// All counters as lines. None if the process has neither sent nor received a packet.
 pub(crate) fn lines(counters: &Counters) -> Vec<String> {
     let [sent, received] = [&counters.sent, &counters.received].map(|count| count.load(Relaxed));
     let traffic = format!("{} sent, {received} received over the wire", packets(sent));

@@ -1,6 +1,7 @@
-//! The command `rdma` of iproute2, as far as it shows devices: under `transom run` this command is found
-//! by that name, and answers for our device what the kernel would for its own. The rest is left to the
-//! real one.
+//! The parts of iproute2's command `rdma` that show devices. Under `transom run` a program finds this command
+//! by that name.
+//! It answers for Transom's device as the kernel would for its own devices. It leaves the rest to the real
+//! command.
 
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
@@ -26,7 +27,8 @@ const INDEX: u32 = 0;
 /// Its only port.
 const PORT: u32 = 1;
 
-/// What can be asked for, in the order in which the real command looks which begins with a word.
+/// The objects that the user can name, in the real command's order: it takes the first that begins with the
+/// given word.
 const OBJECTS: [(&str, Option<Object>); 7] = [
     ("help", None),
     ("dev", Some(Object::Device)),
@@ -44,20 +46,20 @@ enum Object {
     Resource,
 }
 
-/// What the command line asks for, if it can be answered here.
+/// The question on the command line, if this command can answer it.
 #[derive(Debug, PartialEq)]
 struct Question {
     object: Object,
-    /// The device or port, as it is named there.
+    /// The device or port, as the user names it.
     of: Option<String>,
     json: bool,
     pretty: bool,
     details: bool,
-    /// Whether what follows stays on the line.
+    /// Whether all output stays on one line.
     oneline: bool,
 }
 
-/// Whether this command was called by that name.
+/// Whether this command was called by the name `rdma`.
 pub(crate) fn is_name(called: Option<&OsStr>) -> bool {
     called.and_then(|called| Path::new(called).file_name()) == Some(OsStr::new(RDMA))
 }
@@ -72,7 +74,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         .map_err(|error| Failure::new(format_args!("{}: {error}", DEVICE_NAME.name)))?;
     match (&question.of, question.object) {
         (Some(of), object) if !is_meant(of, object, &name.to_string()) => {
-            // A kind of resources, most likely.
+            // Most likely the word is a kind of resources.
             if object == Object::Resource {
                 return hand_on(arguments);
             }
@@ -114,7 +116,7 @@ impl Question {
                     'p' => pretty = true,
                     'd' => details = true,
                     'o' => oneline = true,
-                    // It is about numbers that are not shown here.
+                    // It concerns numbers that are not shown here.
                     'r' => {}
                     _ => return None,
                 }
@@ -158,9 +160,9 @@ impl Question {
     }
 }
 
-/// What is printed, with the real command's names of fields in their order.
+/// An answer. Its fields have the real command's names and order.
 trait Shown: Serialize {
-    /// As text: each field is followed by a space, also the last.
+    /// As text: a space follows each field, even the last.
     fn line(&self, question: &Question) -> String;
 }
 
@@ -181,7 +183,7 @@ struct Device {
 
 impl Device {
     fn new(name: &DeviceName, details: bool) -> Self {
-        // Which kind its windows of type 2 have is the program's affair, not the device's.
+        // The program chooses the kind of its type 2 windows, so the device does not know it.
         let attributes = device_attributes(false);
         let groups = |guid: u64| {
             let words = guid.to_be_bytes();
@@ -281,7 +283,7 @@ impl Shown for Link {
     }
 }
 
-/// What the processes of this user have, as far as they let others look into them.
+/// The objects of this user's processes, as far as this process may look into them.
 struct Resources {
     name: String,
     counts: [(&'static str, u64); 7],
@@ -295,7 +297,7 @@ impl Resources {
             ("pd", count(ObjectKind::Domain)),
             ("cq", count(ObjectKind::CompletionQueue)),
             ("qp", count(ObjectKind::QueuePair)),
-            // Connections are made by other means than the kernel's.
+            // The kernel does not make the connections.
             ("cm_id", 0),
             ("mr", count(ObjectKind::Region)),
             ("ctx", count(ObjectKind::Context)),
@@ -305,7 +307,7 @@ impl Resources {
     }
 }
 
-/// How many objects of a kind all processes have.
+/// The number of objects of a kind that all processes have.
 fn total(registry: &Registry) -> impl Fn(ObjectKind) -> u64 {
     let running = registry.processes().into_iter().filter(|process| process.alive);
     let all: Vec<_> = running.filter_map(|process| Segment::objects_of(&process)).collect();
@@ -334,7 +336,7 @@ impl Shown for Resources {
     }
 }
 
-/// Becomes the next command of this name in the path.
+/// Replaces this process by the next command of this name in PATH.
 fn hand_on(arguments: &[OsString]) -> Result<ExitCode> {
     let Some(next) = next_in_path() else {
         return Err(Failure::with_status(
@@ -354,8 +356,9 @@ fn next_in_path() -> Option<PathBuf> {
     next_behind(ours.as_deref(), &env::var_os("PATH")?)
 }
 
-/// The next one behind ours, and none that some `transom run` has put there: what another build has there looks
-/// for the next one too, and the two would hand on to each other for ever.
+/// The next command behind ours in PATH. It skips commands that a `transom run` has put there: a command of
+/// another build
+/// looks for the next one too, and the two would call each other forever.
 fn next_behind(ours: Option<&Path>, path: &OsStr) -> Option<PathBuf> {
     let found = env::split_paths(path).map(|directory| directory.join(RDMA));
     let found: Vec<_> = found.filter(|path| path.is_file()).collect();
@@ -430,7 +433,7 @@ mod tests {
                 let path = env::join_paths(path).unwrap();
                 assert_eq!(next_behind(Some(calling), &path).as_ref(), Some(&real));
             }
-            // Called by the first of them, the one of the same build behind that is the same program.
+            // If the first of them was called, the later one of the same build is the same program.
             let path = env::join_paths([&first, &second, &first, &usual]).unwrap();
             assert_eq!(next_behind(Some(&one), &path).as_ref(), Some(&real));
             let path = env::join_paths([&first, &second]).unwrap();

@@ -1,4 +1,4 @@
-//! How much of a process's registered memory is shared, and what to do to share the rest.
+//! How much of a process's registered memory is shared, and advice to share the rest.
 
 use serde_json::{Value, json};
 use transom_system::memory::Sharing;
@@ -6,7 +6,7 @@ use transom_system::registered::RegisteredMemory;
 use transom_system::registry::Process;
 use transom_system::segment::Segment;
 
-/// What to do to share private memory.
+/// Advice to share private memory.
 fn advice(sharing: Option<Sharing>) -> &'static str {
     match sharing {
         Some(Sharing::Allocations) => {
@@ -23,7 +23,7 @@ fn advice(sharing: Option<Sharing>) -> &'static str {
     }
 }
 
-/// So many bytes, for a person.
+/// A number of bytes, for people.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -36,7 +36,7 @@ fn bytes(count: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// Lines of the list of processes.
+/// Lines for the list of processes.
 pub(crate) fn lines(process: &Process) -> Vec<String> {
     let Some(RegisteredMemory { shared, private, sharing }) = Segment::registered_by(process)
     else {
@@ -61,7 +61,7 @@ pub(crate) fn json(process: &Process) -> Value {
     })
 }
 
-/// How much of a process's memory is private, and what to do about it; none if nothing is.
+/// How much of a process's memory is private, with advice. `None` if nothing is private.
 pub(crate) fn how_to_share(process: &Process) -> Option<(String, &'static str)> {
     let found = Segment::registered_by(process).filter(|it| it.private > 0)?;
     let (private, all) = (bytes(found.private), bytes(found.private + found.shared));

@@ -1,4 +1,5 @@
-//! `transom run`: becomes a program that finds our libibverbs and librdmacm first, or waits for it (`explained`).
+//! `transom run`: becomes a program that finds our libibverbs and librdmacm first, or waits for it
+//! (`explained`).
 
 mod between;
 mod carried;
@@ -33,10 +34,10 @@ use transom_system::environment::{DEVICE_NAME, MEMORY};
 use tree::Tree;
 use watcher::Watching;
 
-/// What this command is called where it answers for iproute2's.
+/// The name of this command when it answers for iproute2's.
 pub(crate) const RDMA: &str = "rdma";
 
-/// Where commands are looked for.
+/// The variable with the search path of commands.
 const PATH: &str = "PATH";
 
 const HELP: &str = "\
@@ -133,7 +134,7 @@ pub(crate) struct RunArgs {
     explain: bool,
 }
 
-/// What is run, and on which device.
+/// The program, and its device.
 #[derive(clap::Args)]
 pub(crate) struct ProgramArgs {
     #[command(flatten)]
@@ -151,7 +152,7 @@ pub(crate) struct ProgramArgs {
     command: Vec<OsString>,
 }
 
-/// Comes back only if it failed.
+/// Returns only if it failed.
 pub(crate) fn run(args: &RunArgs) -> Result {
     let mut program = Program::prepare(&args.program)?;
     if args.explain {
@@ -161,15 +162,16 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     Err(not_run(&program.name, &error))
 }
 
-/// A program that finds our libraries and our device when it is started.
+/// A program that will find our libraries and our device.
 pub(crate) struct Program {
-    /// As the user gave it.
+    /// The name that the user gave.
     pub(crate) name: OsString,
     pub(crate) command: Command,
 }
 
 impl Program {
-    /// Makes it ready, and has somebody watch this process, which becomes the program or waits for it.
+    /// Prepares it, and starts a process that watches this one. This process then becomes the program or
+    /// waits for it.
     pub(crate) fn prepare(args: &ProgramArgs) -> Result<Self> {
         let [program, arguments @ ..] = &args.command[..] else {
             return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
@@ -200,7 +202,7 @@ impl Program {
         Ok(Self { name: program.clone(), command })
     }
 
-    /// Runs it as a child, until it has ended. Calls `look` each time `watched` has something to be read.
+    /// Runs it as a child, until it has ended. Calls `look` each time `watched` is readable.
     pub(crate) fn wait(
         &mut self,
         watched: Option<BorrowedFd<'_>>,
@@ -215,7 +217,7 @@ impl Program {
     }
 }
 
-/// Has the loader find what else is ours, as far as it is there.
+/// Makes the loader find our other libraries, if they are there.
 fn lead_others(command: &mut Command) {
     match locate::connections() {
         Ok(Some(connections)) => loader::lead_connections(&connections, command),
@@ -240,12 +242,12 @@ fn lead_others(command: &mut Command) {
     }
 }
 
-/// Has somebody watch the program, and comes back in the process that becomes it.
+/// Starts a process that watches the program, and returns in the process that becomes the program.
 fn begin(watching: Watching) -> io::Result<()> {
     if between::is_needed() { between::stay(watching) } else { watching.begin_beside() }
 }
 
-/// What the device is to be called: as the option says, or else the environment.
+/// The name for the device: from the option, or else from the environment.
 fn device_name(args: &ProgramArgs) -> Result<DeviceName> {
     let chosen = || DeviceName::chosen().cloned();
     args.device_name
@@ -254,7 +256,7 @@ fn device_name(args: &ProgramArgs) -> Result<DeviceName> {
         .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DEVICE_NAME.name)))
 }
 
-/// Has what the program allocates aligned to a page be shared memory, unless all is to be private.
+/// Makes the program's page-aligned allocations shared memory, unless all memory must be private.
 fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
     if MEMORY.text().is_none_or(|memory| memory != "private") {
         loader::preload(&[&locate::preloaded(library::MALLOC)?], command);
@@ -262,14 +264,15 @@ fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Has the program find the files that the kernel would have of the device.
+/// Makes the program find the files that the kernel would have for the device.
 fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
     let tree = Tree::of(name)?;
-    // Looked for before: where the root is no mount, the kernel does not tell from a mount namespace of one's own
-    // where this command is.
+    // Done before the mounts: if the root is not a mount, the kernel cannot tell from our own mount namespace
+    // where this
+    // command's file is.
     let paths = locate::preloaded(library::PATHS);
     if mounts::show(&tree).is_ok() {
-        // One that was led by the environment that this command has.
+        // The variable may come from the run that this command is in.
         command.env_remove(tree::VARIABLE);
         return Ok(());
     }
@@ -279,13 +282,13 @@ fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(
     Ok(())
 }
 
-/// Why a program was not started, with the status that shells give.
+/// The reason why a program did not start, with the exit status that shells use.
 fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     let name = program.display();
     let by_path = has_slash(program);
     let exists = if by_path { Path::new(program).exists() } else { is_in_path(program) };
     match error.kind() {
-        // A directory in PATH that may not be searched says nothing of the program.
+        // If a directory in PATH may not be searched, that says nothing about the program.
         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied if !exists && !by_path => {
             let message =
                 format!("there is no program {name} in PATH; install it, or give its path");
@@ -311,13 +314,13 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
-/// Where programs are looked for: by the system's own list if nobody says where.
+/// The search path of programs. Without a variable, it is the system's own list.
 fn search_path() -> OsString {
     std::env::var_os(PATH).unwrap_or_else(|| {
         let mut list = vec![0; 256];
         // SAFETY: the list has this length.
         let length = unsafe { libc::confstr(libc::_CS_PATH, list.as_mut_ptr().cast(), list.len()) };
-        // With the zero at its end; none if there is no such list.
+        // `confstr` counts the final zero. It returns 0 if there is no such list.
         list.truncate(length.saturating_sub(1));
         OsString::from_vec(list)
     })

@@ -1,6 +1,6 @@
-//! Sentences about what happened, and when two of them tell the same.
+//! Sentences about events, and when two of them say the same.
 
-/// A sentence without its numbers, which begin with a digit as no other word does.
+/// A sentence without its numbers. A number begins with a digit, and no other word does.
 pub(crate) fn without_numbers(sentence: &str) -> String {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     let words = sentence.split_inclusive(|letter| !is_part(letter));

@@ -1,4 +1,4 @@
-//! The messages of this command's processes besides RDMA: one JSON value a line.
+//! The messages between this command's processes besides RDMA: one JSON value a line.
 
 use std::io::{BufRead, Write};
 
@@ -11,7 +11,7 @@ pub(crate) fn tell(to: &mut impl Write, value: &impl Serialize) -> Result {
     writeln!(to, "{line}").and_then(|()| to.flush()).map_err(parted)
 }
 
-/// The next value; `None` if the other side has ended.
+/// The next value. `None` if the other side has ended.
 pub(crate) fn hear<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<T>> {
     let mut line = String::new();
     if from.read_line(&mut line).map_err(parted)? == 0 {

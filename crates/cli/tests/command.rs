@@ -1,4 +1,4 @@
-//! The command as a user has it.
+//! The command as a user sees it.
 
 use serde_json::Value;
 use std::fs;
@@ -13,7 +13,7 @@ use transom_system::environment::ALL;
 fn transom(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
     command.args(arguments);
-    // In a CI every program says where to ask, also the one that does well.
+    // In a CI every program prints where to ask, even one that succeeds.
     for variable in ["LD_LIBRARY_PATH", "CI"].into_iter().chain(ALL.iter().map(|it| it.name)) {
         command.env_remove(variable);
     }
@@ -31,7 +31,7 @@ fn said(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a command says on standard error, on one line.
+/// The standard error of a command, on one line.
 fn complaint(output: &Output) -> String {
     on_one_line(&String::from_utf8_lossy(&output.stderr))
 }
@@ -41,7 +41,7 @@ fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A directory that is removed with what is in it.
+/// A directory that is removed with its content.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -67,7 +67,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs a program with a directory for the library; an empty one serves, as nothing here loads it.
+/// Runs a program with a directory for the library. An empty file is enough, because nothing here loads it.
 fn run(library: &Path, program: &[&str]) -> Output {
     let mut command = transom(&["run", "--"]);
     output(command.args(program).env("TRANSOM_LIB", library).env("XDG_RUNTIME_DIR", library))
@@ -79,7 +79,7 @@ fn with_library() -> Scratch {
     scratch
 }
 
-/// The process of the owner in what the demo says.
+/// The PID of the owner in the demo's output.
 fn owner_of(demo: &str) -> &str {
     let (_, rest) = demo.split_once("in process ").expect("the owner's step");
     rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap()
@@ -166,7 +166,7 @@ fn explain_is_for_people_too() {
 #[test]
 fn explain_says_so_if_there_is_nothing_to_explain() {
     let pid = owner_of(&said(&["demo"])).to_owned();
-    // It is over before the moment that is asked for.
+    // The demo was over before the moment that is asked for.
     let none = on_one_line(&said(&["explain", "--pid", &pid, "--since", "0s"]));
     assert!(none.starts_with(&format!("No refusals of process {pid} since then.")), "{none}");
     assert!(none.contains("transom demo") && none.contains("docs/symptoms.md"), "{none}");
@@ -246,7 +246,7 @@ fn a_program_that_fails_is_explained_if_that_is_wanted() {
     assert!(good.status.success() && !complaint(&good).contains("refused"), "{good:?}");
 }
 
-/// Whoever sends it one, such as a CI that cancels a job, means the program.
+/// A signal to it, such as that of a CI that cancels a job, is for the program.
 #[test]
 fn a_program_that_is_to_be_explained_gets_its_signals() {
     let scratch = with_library();
@@ -263,7 +263,7 @@ fn a_program_that_is_to_be_explained_gets_its_signals() {
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     let pid = rustix::process::Pid::from_child(&running);
-    // Left open: `wait` would close it, and the end of its input may reach the program before the signal.
+    // Left open: `wait` would close it, and the program might see the end of its input before the signal.
     let _input = running.stdin.take();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(7));
@@ -284,7 +284,7 @@ fn devices_are_told_to_programs_and_people() {
     assert!(text.contains("transom0") && text.contains("type 1 and 2B"), "{text}");
 }
 
-/// Of each process it is told how much of what it has registered is shared, and what to do about the rest.
+/// The list says for each process how much of its registered memory is shared, and how to share the rest.
 #[test]
 fn what_is_registered_is_told_by_where_it_is() {
     use transom::{Access, MemoryRegion, Pages, ProtectionDomain, Provider, devices};
@@ -343,7 +343,7 @@ fn a_program_ignores_a_broken_pipe_if_it_would_without_us() {
     assert!(!ignored(""));
 }
 
-/// An empty list is another thing than none: it has the current directory.
+/// An empty list differs from none: it has the current directory.
 #[test]
 fn a_program_is_found_by_the_path_that_it_would_be_found_by() {
     let scratch = with_library();
@@ -394,7 +394,7 @@ fn a_program_that_does_not_run_is_told_apart() {
 fn the_loader_is_pointed_at_the_library() {
     let show = ["sh", "-c", "echo \"$LD_LIBRARY_PATH\""];
     let path = |output: Output| String::from_utf8(output.stdout).unwrap().trim().to_owned();
-    // Under both names it has a link, whatever it is called itself.
+    // It has a link under both names, whatever its own name is.
     for name in ["libibverbs.so.1", "libibverbs.so"] {
         let scratch = Scratch::new();
         let library = scratch.file(name);
@@ -417,7 +417,7 @@ fn the_loader_is_pointed_at_the_library() {
     assert!(complaint(&missing).contains("TRANSOM_LIB"), "{missing:?}");
 }
 
-/// Whoever may write above a directory can put another one in its place, with other code in it.
+/// A user who may write above a directory can replace it, with other code in it.
 #[test]
 fn nothing_is_made_or_taken_where_another_user_decides() {
     let scratch = Scratch::new();
@@ -457,7 +457,7 @@ fn the_device_can_be_called_otherwise() {
     assert_eq!(listed["devices"][0]["name"], "mlx5_0");
 }
 
-/// Ours for rdma_cm is found as the other is, if it is there.
+/// Our librdmacm is found as our libibverbs is, if it is there.
 #[test]
 fn the_loader_is_pointed_at_both_libraries() {
     let scratch = with_library();
@@ -474,8 +474,9 @@ fn the_loader_is_pointed_at_both_libraries() {
     assert_eq!(all[1], format!("{directory}/librdmacm.so.1"));
 }
 
-/// Ours is loaded before the program's libraries, behind what the user has loaded; what another
-/// `transom run` put there is gone.
+/// Our library is loaded before the program's libraries, after those that the user preloads. An entry of
+/// another `transom run`
+/// is gone.
 #[test]
 fn the_library_is_preloaded_once() {
     let scratch = with_library();
@@ -516,7 +517,7 @@ fn every_subcommand_has_a_manual_page() {
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 9);
 }
 
-/// Each finding says how it is, of what, and what to do; the status is whether one fails.
+/// Each finding has a state, a topic and advice. The exit status is 1 if one fails.
 #[test]
 fn the_doctor_s_status_is_what_it_found() {
     let library = with_library();
@@ -537,7 +538,7 @@ fn the_doctor_s_status_is_what_it_found() {
     assert!(healthy.1.iter().any(is_found), "{healthy:?}");
 }
 
-/// What the doctor finds, asked with `--json`, which changes nothing else.
+/// The doctor's findings with `--json`, which changes nothing else.
 fn findings(doctor: &mut Command) -> (Output, Vec<Value>) {
     let output = output(doctor.arg("--json"));
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -545,7 +546,7 @@ fn findings(doctor: &mut Command) -> (Output, Vec<Value>) {
     (output, found)
 }
 
-/// People and programs are told the same.
+/// People and programs get the same findings.
 #[test]
 fn the_doctor_tells_people_the_same() {
     let library = with_library();
@@ -557,7 +558,7 @@ fn the_doctor_tells_people_the_same() {
     let text = String::from_utf8(output(&mut doctor()).stdout).unwrap();
     let text = on_one_line(&text);
     for finding in findings(&mut doctor()).1 {
-        // Others come and go meanwhile.
+        // Other processes come and go meanwhile.
         if finding["topic"] == "registered" {
             continue;
         }
@@ -588,7 +589,7 @@ fn the_doctor_tells_the_limits_of_a_process() {
 
 /// A script that has this command as its `$0`, in network and mount namespaces of its own.
 fn unshare(script: &str) -> Command {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: it has no arguments and cannot fail.
     let user: &[&str] = if unsafe { libc::geteuid() } == 0 { &[] } else { &["--map-root-user"] };
     let mut command = Command::new("unshare");
     let shell = ["--net", "--mount", "sh", "-euc", script, env!("CARGO_BIN_EXE_transom")];
@@ -596,7 +597,7 @@ fn unshare(script: &str) -> Command {
     command
 }
 
-/// Whether namespaces can be made here.
+/// Whether this system lets the test make namespaces.
 fn can_unshare() -> bool {
     let can = output(&mut unshare("mount -t tmpfs tmpfs /dev/shm")).status.success();
     if !can {
@@ -605,7 +606,7 @@ fn can_unshare() -> bool {
     can
 }
 
-/// Where the root is no mount, none can be made in a mount namespace.
+/// If the root is not a mount, no mount namespace can have mounts.
 #[test]
 fn the_files_of_the_device_are_seen_in_a_plain_chroot() {
     if !can_unshare() {
@@ -631,7 +632,7 @@ fn the_files_of_the_device_are_seen_in_a_plain_chroot() {
     assert_eq!(complaint(&found), "");
 }
 
-/// In namespaces of its own, where such can be made.
+/// In namespaces of its own, if the system allows that.
 #[test]
 fn the_doctor_tells_of_a_port_that_is_taken_and_of_no_room() {
     if !can_unshare() {
@@ -694,7 +695,7 @@ fn a_full_disk_is_told() {
     }
 }
 
-/// Its figures are printed all the same.
+/// Its figures are still printed.
 #[test]
 fn a_busy_machine_is_not_judged() {
     let done = AtomicBool::new(false);
@@ -721,7 +722,7 @@ fn a_busy_machine_is_not_judged() {
     assert!(target["ratio"].is_f64() && target["met"].is_null(), "{json}");
 }
 
-/// What is wrong with a fault, where, and what is allowed; and the program does not run.
+/// The error says what is wrong with a fault, where, and what is allowed. The program does not run.
 #[test]
 fn faults_that_make_no_sense_are_refused() {
     for (faults, words) in [
@@ -737,8 +738,9 @@ fn faults_that_make_no_sense_are_refused() {
     }
 }
 
-/// What a variable may not be, and words of what it may be. Of the others any value is one: it names a file or a
-/// directory, and the error says what is wrong with that.
+/// Values that a variable may not have, and words of the error about allowed values. The other variables take
+/// any value: a file
+/// or a directory, and the error says what is wrong with it.
 const WRONG: [(&str, &str, &str); 11] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
@@ -769,7 +771,7 @@ fn a_variable_with_an_unknown_value_is_an_error_that_names_what_is_allowed() {
         );
         assert_eq!((run.status.code(), &run.stdout[..]), (Some(2), &b""[..]), "{name}");
         let opened = output(transom(&["devices"]).env(name, value));
-        // The command's own log is one of those.
+        // `TRANSOM_LOG` is read by the command itself.
         let status = if name == "TRANSOM_LOG" { 2 } else { 1 };
         assert_eq!((opened.status.code(), &opened.stdout[..]), (Some(status), &b""[..]), "{name}");
         for refused in [&run, &opened] {
@@ -780,7 +782,7 @@ fn a_variable_with_an_unknown_value_is_an_error_that_names_what_is_allowed() {
             assert!(complaint(&opened).contains("Invalid argument"), "{}", complaint(&opened));
         }
     }
-    // What is empty is not set.
+    // An empty variable counts as not set.
     for (name, ..) in WRONG {
         let mut run = transom(&["run", "--", "true"]);
         let run = output(run.env("TRANSOM_LIB", &library.0).env(name, ""));
@@ -800,7 +802,7 @@ fn a_variable_that_nobody_reads_is_warned_of_with_the_nearest() {
     assert!(!run("TRANSOM_LINK").contains("nobody reads"));
 }
 
-/// Each that users may set.
+/// Each variable that users may set.
 #[test]
 fn variables_are_in_the_help_text_and_in_the_book() {
     let help = on_one_line(&said(&["run", "--help"]));
@@ -813,7 +815,7 @@ fn variables_are_in_the_help_text_and_in_the_book() {
     }
 }
 
-/// Faults reach the program, and with those of a network the link that has packets.
+/// Faults reach the program. Those of a network reach the link that has packets.
 #[test]
 fn faults_reach_the_program() {
     let line = "echo $TRANSOM_FAULT $TRANSOM_LINK";

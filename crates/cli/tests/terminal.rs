@@ -44,32 +44,32 @@ fn transom(arguments: &[&str]) -> Command {
     command
 }
 
-/// All that a command prints where there is no terminal.
+/// All output of a command without a terminal.
 fn piped(arguments: &[&str]) -> String {
     let output = transom(arguments).stdin(Stdio::null()).output().expect("it was built");
     let both = [output.stdout, output.stderr].concat();
     String::from_utf8(both).expect("text")
 }
 
-/// All that a command prints on a terminal of so many columns.
+/// All output of a command on a terminal of this many columns.
 fn on_a_terminal(command: &mut Command, columns: u16) -> String {
     let size = libc::winsize { ws_row: 25, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: the two are filled in; the size is read.
+    // SAFETY: it fills in the two descriptors, and reads the size.
     let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null(), &size) };
     assert_eq!(opened, 0, "a pseudoterminal: {}", std::io::Error::last_os_error());
-    // SAFETY: both are fresh, and nobody else's.
+    // SAFETY: both are new, and nobody else has them.
     let (ours, theirs) =
         unsafe { (File::from_raw_fd(ours), [OwnedFd::from_raw_fd(theirs)].map(File::from)) };
     let [theirs] = theirs;
     let copy = || Stdio::from(theirs.try_clone().expect("a descriptor"));
     command.stdin(copy()).stdout(copy()).stderr(copy());
     let mut child = command.spawn().expect("it was built");
-    // The command's descriptors are to be the last ones of that end.
+    // The command must have the last descriptors of that end.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     drop(theirs);
     let mut printed = Vec::new();
-    // It ends with an error when the other end is closed.
+    // The read fails when the other end is closed.
     let mut ours = ours;
     let mut some = [0; 4096];
     while let Ok(length @ 1..) = ours.read(&mut some) {
@@ -79,13 +79,14 @@ fn on_a_terminal(command: &mut Command, columns: u16) -> String {
     String::from_utf8(printed).expect("text").replace("\r\n", "\n")
 }
 
-/// How many columns a line takes, which may be coloured.
+/// The width of a line in columns. The line may be coloured.
 fn columns_of(line: &str) -> usize {
     anstream::adapter::strip_str(line).to_string().chars().count()
 }
 
-/// Lines that are too long. A line of one word, or of one quoted command, stays whole; those that the device
-/// writes are one line each, as they are in all programs.
+/// Lines that are too long. A line of one word, or of one quoted command, stays whole. So do the device's own
+/// lines, which are
+/// one line each in all programs.
 fn too_long(text: &str, columns: usize) -> Vec<&str> {
     let is_whole = |line: &str| {
         let line = line.trim();
@@ -98,7 +99,7 @@ fn too_long(text: &str, columns: usize) -> Vec<&str> {
 
 #[test]
 fn no_line_is_longer_than_80_columns_where_there_is_no_terminal() {
-    // It takes long enough to be measured on one kind of output only.
+    // It takes long, so it is measured on one kind of output only.
     let bench = &["bench", "--quick", "WRITE of 8 bytes, to its completion"][..];
     for arguments in HELP.iter().chain(&SAID).chain([&bench]) {
         let text = piped(arguments);
@@ -121,7 +122,7 @@ fn lines_are_as_long_as_those_of_the_terminal() {
     assert!((Some(90)..=Some(100)).contains(&longest), "{longest:?}");
 }
 
-/// A command in an example can be copied however narrow the terminal is.
+/// You can copy a command of an example, even from a narrow terminal.
 #[test]
 fn commands_in_examples_stay_commands() {
     let narrow = on_a_terminal(&mut transom(&["run", "--help"]), 40);

@@ -1,4 +1,4 @@
-//! Processes that are only there: each is connected with all others, and with the two that measure.
+//! Bystanders: processes that only exist. Each is connected to all others, and to the two that measure.
 
 use std::io::{BufReader, stdin, stdout};
 use std::process::{Child, ChildStdout, Stdio};
@@ -9,15 +9,16 @@ use super::start::start;
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 
-/// The queue pairs that a process has for all others: their numbers, by the others' places. Near has the first
-/// place, far the second.
+/// The numbers of a process's queue pairs for all others, by the others' places. Near has the first place,
+/// far the
+/// second.
 pub(super) type Numbers = Vec<u32>;
 
-/// All processes but the two that measure; they end with this.
+/// All processes except the two that measure. They end when this is dropped.
 #[derive(Default)]
 pub(super) struct Crowd(Vec<Bystander>);
 
-/// One of them.
+/// A process of the crowd.
 struct Bystander {
     process: Child,
     answers: BufReader<ChildStdout>,
@@ -37,7 +38,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// The queue pairs of all: those of near and far are given.
+    /// Collects the queue pairs of all, given those of near and far.
     pub(super) fn gather(&mut self, near: Numbers, far: Numbers) -> Result<Vec<Numbers>> {
         let mut all = vec![near, far];
         for bystander in &mut self.0 {
@@ -46,7 +47,7 @@ impl Crowd {
         Ok(all)
     }
 
-    /// Has each of them connected with all others, and waits until it is.
+    /// Makes each bystander connect to all others, and waits until it has.
     pub(super) fn connect(&mut self, all: &[Numbers]) -> Result {
         for (place, bystander) in (2_usize..).zip(&mut self.0) {
             tell(bystander.process.stdin.as_mut().expect("it is piped"), &(place, all))?;
@@ -63,13 +64,13 @@ impl Bystander {
 
 impl Drop for Bystander {
     fn drop(&mut self) {
-        // It ends when its input does.
+        // The process ends when its input does.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// Runs one of them.
+/// Runs a bystander.
 pub(super) fn stand_by(setup: Setup) -> Result {
     let mut end = End::new(setup.shared)?;
     tell(&mut stdout(), &numbers(&mut end, setup)?)?;
@@ -77,7 +78,7 @@ pub(super) fn stand_by(setup: Setup) -> Result {
     if let Some((place, all)) = hear::<(usize, Vec<Numbers>)>(&mut input)? {
         connect(&end, place, &all)?;
         tell(&mut stdout(), &())?;
-        // Nothing more is said: this is its end.
+        // Nothing more comes: the end of the input is this process's end.
         let _: Option<()> = hear(&mut input)?;
     }
     Ok(())
@@ -90,8 +91,9 @@ pub(super) fn numbers(end: &mut End, setup: Setup) -> Result<Numbers> {
     Ok(end.card().qps.split_off(before))
 }
 
-/// Connects the last queue pairs of an end, which are those for all others: its own place has one too, which is
-/// connected with itself.
+/// Connects the last queue pairs of an end, which are those for all others. Its own place also has one,
+/// connected to
+/// itself.
 pub(super) fn connect(end: &End, place: usize, all: &[Numbers]) -> Result {
     let theirs = all.iter().map(|numbers| numbers.get(place).copied());
     let theirs: Option<Vec<u32>> = theirs.collect();

@@ -1,5 +1,6 @@
-//! One end of a measurement: queue pairs on the software device, driven through the verbs as a C program
-//! drives them, with nothing in between.
+//! One end of a measurement: queue pairs on the software device. It calls the verbs as a C program does, with
+//! nothing in
+//! between.
 
 use std::ffi::c_int;
 use std::net::Ipv4Addr;
@@ -14,7 +15,7 @@ use transom_system::memory::Allocation;
 
 use crate::failure::{Failure, Result};
 
-/// What the other end must know.
+/// The facts that the other end needs.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Card {
     pub(super) pid: u32,
@@ -30,17 +31,18 @@ const ACCESS: u32 = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND;
 
-/// Bytes of the largest message.
+/// The size of the largest message in bytes.
 pub(super) const LARGEST: usize = 1 << 20;
 
-/// Requests that a queue pair holds, and receives.
+/// How many sends, and how many receives, a queue pair holds.
 pub(super) const DEPTH: u32 = 128;
 
 /// How long one end waits for the other.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A device, its queue pairs, and a registered buffer: what is sent is in its first half, what comes goes
-/// to the second.
+/// A device, its queue pairs, and a registered buffer. Outgoing bytes are in its first half, and incoming
+/// bytes go to the
+/// second.
 pub(super) struct End {
     pub(super) adapter: Arc<Adapter>,
     pub(super) pd: *mut ibv_pd,
@@ -51,7 +53,8 @@ pub(super) struct End {
     pub(super) memory: Memory,
 }
 
-/// Fresh memory that nothing else uses, gone with the value: shared memory, where this process has any.
+/// New memory that nothing else uses. It is freed with the value. It is shared memory if this process has
+/// any.
 pub(super) struct Memory {
     memory: Allocation,
     length: usize,
@@ -72,13 +75,13 @@ impl Memory {
         self.first() as u64
     }
 
-    /// Touches every page, so that none is missing while the clock runs.
+    /// Touches every page, so that none is missing during the measurement.
     pub(super) fn fill(&self) {
         // SAFETY: our own mapping.
         unsafe { self.first().write_bytes(0x5a, self.length) };
     }
 
-    /// One byte, which others may write meanwhile.
+    /// Reads one byte, which others may write meanwhile.
     pub(super) fn byte(&self, at: usize) -> u8 {
         assert!(at < self.length);
         // SAFETY: in our own mapping.
@@ -101,7 +104,7 @@ fn not_null<T>(pointer: *mut T, what: &str) -> Result<*mut T> {
 }
 
 impl End {
-    /// Without queue pairs; its memory is shared, or not.
+    /// An end without queue pairs. Its memory is shared, or not.
     pub(super) fn new(is_shared: bool) -> Result<Self> {
         let memory = if is_shared { Registered::Shared } else { Registered::Private };
         let adapter = Adapter::open(Options { memory, ..Options::default() })
@@ -109,7 +112,7 @@ impl End {
         let context = not_null(open_context(adapter.clone()), "opening the device")?;
         let memory = Memory::new(2 * LARGEST)?;
         memory.fill();
-        // SAFETY: each verb gets what the one before has made.
+        // SAFETY: each verb gets the results of the ones before.
         let (pd, channel, cq) = unsafe {
             let pd = not_null(ibv_alloc_pd(context), "ibv_alloc_pd")?;
             let channel = not_null(ibv_create_comp_channel(context), "ibv_create_comp_channel")?;
@@ -136,7 +139,7 @@ impl End {
             ..ibv_qp_init_attr::default()
         };
         for _ in 0..count {
-            // SAFETY: all that is named is live.
+            // SAFETY: all objects named are live.
             let qp = unsafe { ibv_create_qp(self.pd, &mut init) };
             self.qps.push(not_null(qp, "ibv_create_qp")?);
         }
@@ -144,15 +147,16 @@ impl End {
     }
 
     pub(super) fn card(&self) -> Card {
-        // SAFETY: made by `new`, live.
+        // SAFETY: made by `new`, and live.
         let qps = self.qps.iter().map(|qp| unsafe { (**qp).qp_num }).collect();
         // SAFETY: as above.
         let key = unsafe { (*self.region).rkey };
         Card { pid: std::process::id(), qps, address: self.memory.address(), key }
     }
 
-    /// Connects each queue pair to the one of the same place at the other end; `over` are the addresses here
-    /// and there, unless both are on one host.
+    /// Connects each queue pair to the one of the same place at the other end. `over` has the addresses here
+    /// and there, unless
+    /// both ends are on one host.
     pub(super) fn connect(&self, peer: &Card, over: Option<[Ipv4Addr; 2]>) -> Result {
         self.connect_last(&peer.qps, over)
     }
@@ -195,7 +199,7 @@ impl End {
         Ok(())
     }
 
-    /// Which GID of the port is this address.
+    /// The index of the port's GID with this address.
     fn gid_index(&self, address: Ipv4Addr) -> Result<u8> {
         let wanted = address.to_ipv6_mapped().octets();
         let is_it = |index: &u8| {
@@ -205,18 +209,18 @@ impl End {
             // SAFETY: any bytes are a GID.
             code == 0 && unsafe { gid.raw } == wanted
         };
-        // The device is told of new addresses by the system.
+        // The system tells the device of new addresses, so this may take a moment.
         spin("an address of the device", || Ok((0..=u8::MAX).find(is_it)))
     }
 
-    /// The SGE of the first bytes of what is sent.
+    /// The SGE for the first bytes of the outgoing half.
     pub(super) fn outgoing(&self, size: usize) -> ibv_sge {
         // SAFETY: the region is live.
         let lkey = unsafe { (*self.region).lkey };
         ibv_sge { addr: self.memory.address(), length: size as u32, lkey }
     }
 
-    /// The SGE of the first bytes of where what comes goes to.
+    /// The SGE for the first bytes of the incoming half.
     pub(super) fn incoming(&self, size: usize) -> ibv_sge {
         let sge = self.outgoing(size);
         ibv_sge { addr: sge.addr + LARGEST as u64, ..sge }
@@ -242,7 +246,7 @@ impl End {
         if errno == 0 { Ok(()) } else { Err(Failure::new(format!("ibv_post_recv: errno {errno}"))) }
     }
 
-    /// What has completed, if something has.
+    /// The next completion, if there is one.
     #[inline]
     pub(super) fn poll(&self) -> Result<Option<ibv_wc>> {
         let mut wc = ibv_wc::default();
@@ -256,13 +260,13 @@ impl End {
         }
     }
 
-    /// Polls until something has completed.
+    /// Polls until there is a completion.
     #[inline]
     pub(super) fn wait(&self) -> Result<ibv_wc> {
         spin("a completion", || self.poll())
     }
 
-    /// The same, asleep in the kernel until there is something.
+    /// Waits for a completion asleep in the kernel.
     pub(super) fn wait_asleep(&self) -> Result<ibv_wc> {
         loop {
             if let Some(wc) = self.poll()? {
@@ -306,7 +310,7 @@ impl End {
     }
 }
 
-/// Tries again and again until there is something. The clock is looked at only now and then.
+/// Tries again and again until there is a result. It reads the clock only now and then.
 #[inline]
 pub(super) fn spin<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let mut since = None;
@@ -323,7 +327,7 @@ pub(super) fn spin<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>
     }
 }
 
-/// A signaled request of these bytes; what it says besides is the caller's.
+/// A signaled request for these bytes. The caller sets the rest.
 pub(super) fn request(opcode: ibv_wr_opcode, sge: &mut ibv_sge) -> ibv_send_wr {
     ibv_send_wr {
         sg_list: sge,
@@ -334,7 +338,7 @@ pub(super) fn request(opcode: ibv_wr_opcode, sge: &mut ibv_sge) -> ibv_send_wr {
     }
 }
 
-/// A signaled WRITE or READ of these bytes and where such come in at the other end.
+/// A signaled WRITE or READ between these bytes and the incoming half of the other end.
 pub(super) fn one_sided(opcode: ibv_wr_opcode, sge: &mut ibv_sge, peer: &Card) -> ibv_send_wr {
     let mut wr = request(opcode, sge);
     let remote_addr = peer.address + LARGEST as u64;
@@ -342,7 +346,7 @@ pub(super) fn one_sided(opcode: ibv_wr_opcode, sge: &mut ibv_sge, peer: &Card) -
     wr
 }
 
-/// Registers all of a piece of memory.
+/// Registers a whole piece of memory.
 pub(super) fn register(pd: *mut ibv_pd, memory: &Memory) -> Result<*mut ibv_mr> {
     // SAFETY: a live domain; registering touches no memory.
     let region = unsafe { ibv_reg_mr(pd, memory.first().cast(), memory.length, ACCESS as c_int) };

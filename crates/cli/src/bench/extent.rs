@@ -1,4 +1,4 @@
-//! How long and how often.
+//! The length and number of measurements.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) rounds: usize,
-    /// How long each contender has in a round.
+    /// The time of each contender in a round.
     pub(super) budget: Duration,
-    /// Windows where there are many.
+    /// The number of windows in workloads with many.
     pub(super) windows: usize,
-    /// Queue pairs where there are many.
+    /// The number of queue pairs in workloads with many.
     pub(super) queue_pairs: usize,
-    /// Processes where there are many.
+    /// The number of processes in workloads with many.
     pub(super) processes: usize,
     pub(super) idle: Duration,
 }

@@ -10,7 +10,7 @@ use super::tasks::Task;
 use super::teams::{Pair, Teams};
 use crate::failure::{Failure, Result};
 
-/// Memory of windows; making and connecting queue pairs; wake-ups.
+/// Measures the memory of windows, making and connecting queue pairs, and wake-ups.
 pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>> {
     let load = Load::now();
     let mut singles = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
     let live = extent.windows;
     let bytes = teams.measure(Pair::Private, Task::Windows { live }, 1)?;
     let name = format!("memory of an idle window in the table, {live} live");
-    // A quarter of a megabyte is there for all.
+    // The table itself takes 256 KiB in any case.
     let most = 64.0 + 262_144.0 / live as f64;
     singles.push((name, "bytes", bytes, most.ceil()));
     teams.dismiss(Pair::Private);
@@ -45,10 +45,10 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
         .collect())
 }
 
-/// Context switches of both processes while nothing is asked of them.
+/// The context switches of both processes while they have nothing to do.
 fn idle(pids: [u32; 2], time: Duration) -> Result<u64> {
     let count = || -> Result<u64> { Ok(switches(pids[0])? + switches(pids[1])?) };
-    // What the last measurement left to do is done when the counts stand still for a moment.
+    // The rest of the last measurement is done when the counts stand still for a moment.
     let mut before = count()?;
     loop {
         std::thread::sleep(Duration::from_millis(50));
@@ -62,7 +62,7 @@ fn idle(pids: [u32; 2], time: Duration) -> Result<u64> {
     Ok(count()? - before)
 }
 
-/// Voluntary and other context switches of all threads of a process.
+/// The voluntary and other context switches of all threads of a process.
 fn switches(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/task");
     let tasks = std::fs::read_dir(&path).map_err(|e| Failure::new(format!("{path}: {e}")))?;

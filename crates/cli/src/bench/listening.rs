@@ -1,4 +1,4 @@
-//! Two programs of others between two processes of this host: one listens at a port, and the other, told where, measures.
+//! Two other programs on this host: one listens on a port, and the other connects to it and measures.
 
 use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::setup::Side;
 use crate::failure::{Failure, Result};
 
-/// How long the one that listens may take to begin.
+/// How long the listener may take to begin.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A process that ends with this value.
+/// A process that ends when this is dropped.
 struct Listener(Child);
 
 impl Drop for Listener {
@@ -21,8 +21,9 @@ impl Drop for Listener {
     }
 }
 
-/// What `found` finds in the output of the near one. The inner error says why there is nothing; `package` is that of
-/// Debian with the program.
+/// The result that `found` finds in the output of the near program. The inner error says why there is none.
+/// `package` is the
+/// Debian package with the program.
 pub(super) fn measure(
     (program, package): (&str, &str),
     command: impl Fn(Side, u16) -> Command,
@@ -32,7 +33,7 @@ pub(super) fn measure(
     if !is_there(program) {
         return Ok(Err(format!("not installed (Debian's {package})")));
     }
-    // One that was free a moment ago.
+    // A port that was free a moment ago.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
     let port = port.map_err(failed)?.port();
     let mut far = command(Side::Far, port);

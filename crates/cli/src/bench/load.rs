@@ -1,4 +1,4 @@
-//! How busy other programs keep the processors while we measure: figures of a busy machine say little.
+//! How busy other programs keep the processors while we measure. Figures of a busy machine say little.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use super::processors;
 
-/// From this share of the processors on, others disturb what is measured.
+/// From this share of the processors on, others disturb the measurement.
 const BUSY: f64 = 0.1;
 
-/// The kernel counts in hundredths of a second. Over less than this, too few are counted.
+/// The kernel counts in hundredths of a second. A shorter window has too few counts.
 const WINDOW: Duration = Duration::from_millis(250);
 
-/// A moment.
+/// The counts at a moment.
 pub(super) struct Load {
     at: Instant,
     all: Ticks,
-    /// Of the two processors that we measure on.
+    /// The counts of the two processors that we measure on.
     two: Ticks,
-    /// Of this process and its descendants.
+    /// The ticks of this process and its descendants.
     own: u64,
 }
 
-/// What processors did since the machine was started.
+/// The ticks of processors since the machine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
     busy: u64,
@@ -44,8 +44,9 @@ impl Load {
         }
     }
 
-    /// The share of the processors that others kept busy since then: of all, or of the two that we measure on if that is
-    /// more. Waits if that was only just now.
+    /// The share of the processors that others kept busy since then: of all processors, or of the two that we
+    /// measure on if that
+    /// is more. Waits if that was only a moment ago.
     pub(super) fn others_since(&self) -> f64 {
         sleep(WINDOW.saturating_sub(self.at.elapsed()));
         let now = Self::now();
@@ -56,14 +57,14 @@ impl Load {
 }
 
 impl Ticks {
-    /// Of a processor, or all of them, by a line of `/proc/stat` (proc(5)).
+    /// The ticks of one processor, or of all, from a line of `/proc/stat` (proc(5)).
     fn of(stat: &str, name: &str) -> Self {
         let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let counts: Vec<u64> = line.unwrap_or_default().split(' ').flat_map(str::parse).collect();
         let &[user, nice, system, idle, iowait, irq, softirq, steal, ..] = &counts[..] else {
             return Self::default();
         };
-        // Interrupts may be ours: packets over the wire are.
+        // Interrupts do not count as others': packets over the wire cause some of ours.
         let busy = user + nice + system + steal;
         Self { busy, all: busy + idle + iowait + irq + softirq }
     }
@@ -75,23 +76,23 @@ impl Ticks {
         }
     }
 
-    /// The share of others, if so many are our own.
+    /// The share of others, if this many ticks are our own.
     fn others(self, own: u64) -> f64 {
         self.busy.saturating_sub(own) as f64 / self.all.max(1) as f64
     }
 }
 
-/// What others must not exceed for a target to be judged.
+/// Whether others were quiet enough to judge a target.
 pub(super) fn is_quiet(others: f64) -> bool {
     others <= BUSY
 }
 
-/// A share as a sentence has it.
+/// A share as a sentence.
 pub(super) fn busy_with_others(others: f64) -> String {
     format!("{:.0} % of the processors were busy with others", others * 100.0)
 }
 
-/// A process: its parent, and the ticks that it and its children had which have ended.
+/// A process: its parent, and the ticks of the process and of its children that have ended.
 struct Process {
     parent: u32,
     ticks: u64,
@@ -108,7 +109,7 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Of a line of `/proc/PID/stat` (proc(5)), whose name may have anything in it.
+    /// Parses a line of `/proc/PID/stat` (proc(5)). The name in it may have any characters.
     fn parse(stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();

@@ -1,4 +1,4 @@
-//! Where it was measured, and what else was going on.
+//! The machine of the measurement, and its other load.
 
 use std::fmt::{self, Display};
 use std::fs;
@@ -14,7 +14,7 @@ pub(super) struct Machine {
     kernel: String,
     processor: String,
     processors: usize,
-    /// How many have wanted a processor, on average over the last minute.
+    /// How many threads wanted a processor, on average over the last minute.
     load: f64,
     /// The share of the processors that other programs keep busy.
     others: f64,

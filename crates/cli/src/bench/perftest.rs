@@ -1,4 +1,4 @@
-//! perftest between two processes of this host, as it is, under `transom run`, if it is installed.
+//! perftest between two processes of this host, unchanged, under `transom run`, if it is installed.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use super::listening;
 use crate::failure::Result;
 
-/// One of its programs for latency, with messages of 8 bytes.
+/// One of its latency programs, with messages of 8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Perftest {
     pub(super) program: &'static str,
 }
 
-/// Nanoseconds that it takes for typical; the inner error says why there are none.
+/// Its typical latency in nanoseconds. The inner error says why there is none.
 pub(super) fn measure(what: Perftest, count: usize) -> Result<std::result::Result<f64, String>> {
     let Perftest { program } = what;
     let command = |_, port: u16| {
@@ -27,7 +27,8 @@ pub(super) fn measure(what: Perftest, count: usize) -> Result<std::result::Resul
     listening::measure((program, "perftest"), command, typical)
 }
 
-/// Nanoseconds, from the table that it prints: bytes, iterations, and microseconds at least, at most, typical.
+/// The typical latency in nanoseconds, from its table: bytes, iterations, and microseconds at least, at most,
+/// typical.
 fn typical(printed: &str) -> Option<f64> {
     let numbers = |line: &str| -> Option<Vec<f64>> {
         line.split_whitespace().map(|word| word.parse().ok()).collect()

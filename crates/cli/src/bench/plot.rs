@@ -1,28 +1,29 @@
-//! Pictures of lines over the sizes of messages, both axes logarithmic, as SVG. `docs/contributing/libraries.md` says why
-//! no library draws them.
+//! Draws lines over the sizes of messages, with two logarithmic axes, as SVG.
+//! `docs/contributing/libraries.md` says why no
+//! library draws them.
 
 use std::fmt::Write;
 
-/// One contender.
+/// The line of a contender.
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Bytes, and the figure.
+    /// Pairs of bytes and figure.
     pub(super) points: Vec<(usize, f64)>,
 }
 
-/// Colours that are told apart on light and dark ground, and by those who see few.
+/// Colours that differ on light and dark backgrounds, and for colour-blind readers.
 const COLOURS: [&str; 9] = [
     "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f",
     "#b15928",
 ];
 
-/// Where the axes meet and end, in the picture's units.
+/// The ends of the axes, in the picture's units.
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 570.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 380.0;
 
-/// From a value to its place between two ends, by its logarithm.
+/// Maps a value to a place between two ends, by its logarithm.
 struct Axis {
     values: [f64; 2],
     places: [f64; 2],
@@ -36,7 +37,7 @@ impl Axis {
     }
 }
 
-/// The picture.
+/// Draws the picture.
 pub(super) fn svg(title: &str, unit: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let sizes = points().map(|(size, _)| *size as f64);
@@ -76,7 +77,7 @@ pub(super) fn svg(title: &str, unit: &str, lines: &[Line]) -> String {
     to
 }
 
-/// What is there without any line.
+/// Draws the parts that do not depend on the lines.
 fn begin(to: &mut String, title: &str, unit: &str) {
     to.push_str(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 740 420\" \
@@ -96,7 +97,7 @@ fn text(to: &mut String, [x, y]: [f64; 2], anchor: &str, what: &str) {
     let _ = writeln!(to, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{what}</text>");
 }
 
-/// The least and the most; somewhere, if there are none.
+/// The least and the greatest value. Arbitrary values if there are none.
 fn ends(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let ends = values.fold(None, |ends: Option<[f64; 2]>, value| match ends {
         Some([least, most]) => Some([least.min(value), most.max(value)]),
@@ -105,7 +106,7 @@ fn ends(values: impl Iterator<Item = f64>) -> [f64; 2] {
     ends.unwrap_or([1.0, 10.0])
 }
 
-/// A power of ten: `1000` or `0.1`, `10k`, `10M`.
+/// A power of ten in short form: `1000` or `0.1`, `10k`, `10M`.
 fn short(value: f64) -> String {
     match value {
         1e6.. => format!("{:.0}M", value / 1e6),

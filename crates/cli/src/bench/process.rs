@@ -1,4 +1,4 @@
-//! One of two processes that measure together, as its workloads have it.
+//! One of two processes that measure together, as the workloads see it.
 
 use std::io::BufReader;
 use std::os::fd::OwnedFd;
@@ -13,16 +13,16 @@ use super::setup::Side;
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 
-/// What such a process has.
+/// The state of such a process.
 pub(super) struct Process {
     pub(super) side: Side,
     pub(super) end: End,
     /// The other end.
     pub(super) peer: Card,
     pub(super) talk: Talk,
-    /// Who waits for the first is the far end, for the second the near one.
+    /// The far end waits for the first, the near end for the second.
     pub(super) bells: [OwnedFd; 2],
-    /// Windows that are only there.
+    /// Idle windows.
     pub(super) windows: Vec<*mut ibv_mw>,
 }
 
@@ -34,7 +34,7 @@ impl Talk {
         Self(BufReader::new(socket))
     }
 
-    /// The next value; `None` if the other end has ended.
+    /// The next value. `None` if the other end has ended.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         hear(&mut self.0)
     }

@@ -1,7 +1,8 @@
-//! Where the two processes of a measurement run: each on a processor of its own, for two that wait for each
-//! other by looking would wait for the scheduler, if it had put them on one.
+//! The processors of the two measuring processes. Each gets its own. Two processes that spin while they wait
+//! for each other
+//! would wait for the scheduler if both were on one processor.
 
-/// The first two that this process may use, for the near and the far end.
+/// The first two processors that this process may use, for the near and the far end.
 pub(super) fn two() -> Option<[usize; 2]> {
     // SAFETY: a set of bits, all zero at first, of this call's own.
     let ours = unsafe {
@@ -21,7 +22,7 @@ pub(super) fn stay_on(processor: usize) {
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut set);
-        // It only measures worse without.
+        // Without it, the measurement is only less exact.
         libc::sched_setaffinity(0, size_of_val(&set), &set);
     }
 }

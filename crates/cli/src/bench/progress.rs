@@ -1,13 +1,13 @@
-//! What is being measured now.
+//! Shows the present measurement.
 
 use std::io::{IsTerminal, Write, stderr};
 
-/// Shows on a terminal what is being measured, in place of what it showed before.
+/// Shows the present measurement on a terminal, in place of the last.
 pub(super) fn say(what: &str) {
     let mut to = stderr();
     if to.is_terminal() {
         let dots = if what.is_empty() { "" } else { " …" };
-        // Nobody else reads it.
+        // If the terminal cannot be written, nobody misses it.
         let _ = write!(to, "\r\x1b[K{what}{dots}");
         let _ = to.flush();
     }

@@ -33,13 +33,13 @@ pub(super) struct Figure {
 pub(super) struct Verdict {
     pub(super) of: String,
     pub(super) wanted: String,
-    /// The figure divided by the one it is compared with.
+    /// The figure divided by the figure it is compared with.
     pub(super) ratio: f64,
-    /// None on a busy machine.
+    /// `None` on a busy machine.
     pub(super) met: Option<bool>,
 }
 
-/// Nanoseconds of an operation in each round, or why there are none.
+/// The nanoseconds of an operation in each round, or the reason why there are none.
 pub(super) type Rounds = Result<Vec<f64>, String>;
 
 impl Outcome {
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    /// One value, or why there is none, and its target.
+    /// A row of one value, or the reason why there is none, with its target.
     pub(super) fn single(
         name: String,
         unit: &'static str,

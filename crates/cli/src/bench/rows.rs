@@ -1,4 +1,4 @@
-//! The table of measurements: each row is a workload, all contenders that can do it, and our targets beside them.
+//! The table of measurements. Each row is a workload with all its contenders and our targets.
 
 use super::extent::Extent;
 use super::perftest::Perftest;
@@ -14,22 +14,22 @@ pub(super) struct Row {
     pub(super) targets: Vec<Target>,
 }
 
-/// Who does it.
+/// A contender in a row.
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) who: Who,
 }
 
-/// What a row is said in. All is measured in nanoseconds of an operation.
+/// The unit of a row. All rows are measured in nanoseconds of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Unit {
     Nanoseconds,
-    /// Of operations of so many bytes.
+    /// For operations of this many bytes.
     MegabytesPerSecond(usize),
     MillionsPerSecond,
 }
 
-/// A target: how a contender compares with the best of some others.
+/// A target: how a contender must compare with the best of some others.
 pub(super) struct Target {
     pub(super) of: &'static str,
     pub(super) beside: &'static [&'static str],
@@ -38,14 +38,14 @@ pub(super) struct Target {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
-    /// So many times their time.
+    /// At most this many times their time.
     AtMost(f64),
-    /// So many times their bandwidth or rate.
+    /// At least this many times their bandwidth or rate.
     AtLeast(f64),
 }
 
 impl Unit {
-    /// Nanoseconds of an operation in this unit.
+    /// Converts nanoseconds of an operation to this unit.
     pub(super) fn of(self, nanoseconds: f64) -> f64 {
         match self {
             Self::Nanoseconds => nanoseconds,
@@ -73,12 +73,12 @@ impl Row {
         self
     }
 
-    /// By two processes with shared and by two with private memory.
+    /// Adds two processes with shared memory and two with private memory.
     fn by_us(self, task: Task) -> Self {
         self.by("shared", Pair::Shared, task).by("private", Pair::Private, task)
     }
 
-    /// The same over the wire.
+    /// Adds the same over the wire.
     fn by_wire(self, [shared, private]: [&'static str; 2], task: Task) -> Self {
         self.by(shared, Pair::SharedWire, task).by(private, Pair::Wire, task)
     }
@@ -100,7 +100,7 @@ impl Row {
     }
 }
 
-/// How UCX goes from one process to the other.
+/// UCX's transport between the two processes.
 #[derive(Clone, Copy)]
 struct Transport {
     name: &'static str,
@@ -109,7 +109,7 @@ struct Transport {
 
 /// Shared memory.
 const POSIX: Transport = Transport { name: "UCX posix", transports: "posix,self" };
-/// The kernel's copy, and shared memory for what is small.
+/// The kernel's copy, and shared memory for small messages.
 const CMA: Transport = Transport { name: "UCX cma", transports: "posix,cma,self" };
 const TCP: Transport = Transport { name: "UCX tcp", transports: "tcp,self" };
 
@@ -117,7 +117,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
-/// All rows; the extent says how many are many.
+/// All rows. The extent sets the numbers of rows with many objects.
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     use Bound::{AtLeast, AtMost};
     use Task::*;
@@ -144,7 +144,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by("bare datagrams", Pair::Wire, UdpStream { size })
             .target("shared", &["TCP"], AtLeast(1.2))
     };
-    // What an allocation costs a program that `transom run` has started.
+    // The cost of an allocation in a program under `transom run`.
     let under_run = |name, task, most| {
         Row::new(name, Nanoseconds)
             .by("transom run", Pair::Run, task)
@@ -185,7 +185,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_ucx(POSIX, "ucp_fadd", 8)
             .by_perftest("ib_atomic_lat")
             .target("shared", &["UCX posix"], AtMost(2.0))
-            // One to read, one to write.
+            // One copy to read, one to write.
             .target("private", &["kernel's copy"], AtMost(2.0 * 1.5))
             .target("ib_atomic_lat", &["shared"], AtMost(1.15)),
         under_run("posix_memalign of 64 KiB, touched, and free", Allocate { size: 64 * KIB }, 2.0),
@@ -241,12 +241,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     ]
 }
 
-/// A picture: one workload over the size of its messages.
+/// A picture: one workload over the sizes of its messages.
 pub(super) struct Picture {
-    /// Of its file, and what it shows.
+    /// The name of its file, and its title.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// Bandwidth, or else the time one way.
+    /// Whether it shows bandwidth. Otherwise it shows the time one way.
     pub(super) is_bandwidth: bool,
     pub(super) contenders: fn(usize) -> Row,
 }

@@ -1,5 +1,6 @@
-//! One of two processes that measure together: it opens a device, connects to the other, and measures on request until
-//! its input ends.
+//! One of two processes that measure together. It opens a device, connects to the other, and measures on
+//! request until its
+//! input ends.
 
 use std::fs;
 use std::io::{stdin, stdout};
@@ -34,7 +35,7 @@ pub(crate) struct ProcessArgs {
     bells: Vec<i32>,
 }
 
-/// The hidden subcommand.
+/// Runs the hidden subcommand.
 pub(crate) fn run(args: &ProcessArgs) -> Result {
     let setup: Setup = serde_json::from_str(&args.setup).map_err(Failure::new)?;
     match args.role {
@@ -56,19 +57,19 @@ fn near(setup: Setup) -> Result {
         .spawn()
         .map_err(trouble)?;
     let done = lead(setup, bells, Talk::new(ours), &far);
-    // It ends with the talk.
+    // It ends when the talk does.
     let status = far.wait().map_err(trouble)?;
     done?;
     if status.success() { Ok(()) } else { Err(Failure::new("the second of two processes failed")) }
 }
 
-/// Does jobs with the far end, until there are no more.
+/// Does jobs with the far end until there are no more.
 fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Result {
     if setup.wire {
         let () = talk.hear()?;
         wire::join(far.id())?;
         talk.tell(&())?;
-        // There is a carrier once both ends are up.
+        // The carrier comes once both ends are up.
         let () = talk.hear()?;
     }
     let (mut process, connecting) = connect(Side::Near, setup, bells, talk)?;
@@ -97,7 +98,7 @@ fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Resul
         let failed = done.is_err();
         tell(&mut stdout(), &done.map_err(|failure| failure.to_string()))?;
         if failed {
-            // The two may not be at the same place any more.
+            // The two may no longer be at the same step.
             break;
         }
     }
@@ -133,7 +134,8 @@ fn far(setup: Setup, bells: &[i32]) -> Result {
     Ok(())
 }
 
-/// Opens the device, and connects with the other end, which does the same; how long each queue pair took.
+/// Opens the device, and connects to the other end, which does the same. Returns the time for each queue
+/// pair.
 fn connect(
     side: Side,
     setup: Setup,
@@ -150,7 +152,7 @@ fn connect(
     let start = Instant::now();
     end.connect(&peer, over)?;
     let took = (made + start.elapsed()).as_nanos() as f64 / setup.queue_pairs as f64;
-    // The device's own thread runs where it likes.
+    // Pinned after the device is open, so that its own thread may run on any processor.
     if let Some([near, far]) = setup.processors {
         processors::stay_on(if side == Side::Near { near } else { far });
     }
@@ -159,7 +161,7 @@ fn connect(
     Ok((process, took))
 }
 
-/// Takes the registry of an own network away, for another network may get its number.
+/// Removes the registry of an own network namespace, because another namespace may get its number.
 fn leave(setup: Setup) {
     if let (true, Ok(registry)) = (setup.wire, Registry::open()) {
         let _ = fs::remove_dir_all(registry.directory());
@@ -168,7 +170,7 @@ fn leave(setup: Setup) {
 
 /// A descriptor of `eventfd(2)` that a started process inherits.
 fn bell() -> Result<OwnedFd> {
-    // SAFETY: takes plain numbers.
+    // SAFETY: it takes plain numbers.
     let bell = unsafe { libc::eventfd(0, 0) };
     if bell < 0 {
         return Err(trouble(std::io::Error::last_os_error()));

@@ -1,48 +1,48 @@
-//! How the processes of a measurement are set up.
+//! The setup of measuring processes.
 
 use serde::{Deserialize, Serialize};
 
-/// Who of two.
+/// One of two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Side {
-    /// It starts the other, and looks at the clock.
+    /// The side that starts the other, and reads the clock.
     Near,
     Far,
 }
 
-/// What a process is started as.
+/// The role that a process starts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Role {
     /// The near side of two that measure.
     Near,
     /// The far side.
     Far,
-    /// One of many that are only connected.
+    /// One of many that only exist and are connected.
     Bystander,
 }
 
 /// How two processes are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Setup {
-    /// Their memory is shared.
+    /// Whether their memory is shared.
     pub(super) shared: bool,
-    /// They are started as by `transom run`.
+    /// Whether they start as under `transom run`.
     pub(super) run: bool,
-    /// Each is in a network namespace of its own, and packets cross a veth pair.
+    /// Whether each is in a network namespace of its own, and packets cross a veth pair.
     pub(super) wire: bool,
     pub(super) queue_pairs: usize,
-    /// Processes that are connected with both, and with each other.
+    /// The number of processes that are connected to both, and to each other.
     pub(super) bystanders: usize,
-    /// Where near and far run.
+    /// The processors of near and far.
     pub(super) processors: Option<[usize; 2]>,
 }
 
-/// What the two say when they are connected.
+/// The answer of the two when they are connected.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Connected {
-    /// Near and far.
+    /// The PIDs of near and far.
     pub(super) pids: [u32; 2],
-    /// Whether memory is shared, which not every system can.
+    /// Whether memory is shared. Not every system can do that.
     pub(super) is_shared: bool,
     /// Nanoseconds for each queue pair from its creation to RTS, at one end.
     pub(super) connecting: f64,

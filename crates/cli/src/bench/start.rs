@@ -11,9 +11,9 @@ use crate::run::locate::preloaded;
 /// The hidden subcommand of such a process.
 pub(crate) const PROCESS: &str = "bench-process";
 
-/// This command as such a process.
+/// The command that starts such a process.
 pub(super) fn start(setup: Setup, role: Role) -> Result<Command> {
-    // This very program, even if its file was replaced since.
+    // This program itself, even if its file has been replaced since.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("transom").arg(PROCESS);
     command.arg(match role {

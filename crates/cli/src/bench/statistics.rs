@@ -1,19 +1,19 @@
-//! Repeated measurements of one thing.
+//! The spread of repeated measurements.
 
 use serde::Serialize;
 
-/// Where the values of some rounds lie.
+/// The spread of the values of some rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
-    /// Half of all values lie from here …
+    /// The first quartile: half of all values lie from here …
     pub(super) from: f64,
     /// … to here.
     pub(super) to: f64,
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// The spread of at least one value.
     pub(super) fn of(values: &[f64]) -> Self {
         let mut values = values.to_vec();
         values.sort_by(f64::total_cmp);

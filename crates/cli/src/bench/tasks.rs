@@ -1,4 +1,4 @@
-//! The workloads that two processes measure: each is one function, for both ends.
+//! The workloads of two measuring processes. Each is one function, for both ends.
 
 mod allocations;
 mod messages;
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use super::process::Process;
 use crate::failure::Result;
 
-/// What both ends are to do so often.
+/// A task for both ends, and how often to do it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) task: Task,
     pub(super) count: usize,
 }
 
-/// A workload. What comes of it is the nanoseconds of each operation, unless it says otherwise.
+/// A workload. Its result is the nanoseconds of each operation, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Task {
     /// A WRITE, from posting to the polled completion.
@@ -30,48 +30,48 @@ pub(super) enum Task {
     Read { size: usize },
     /// A fetch-and-add, likewise.
     FetchAndAdd,
-    /// WRITEs to and fro: each end waits for the other's by looking at its memory. One way.
+    /// WRITEs to and fro. Each end polls its memory for the other's WRITE. One way.
     WriteAndBack { size: usize },
-    /// WRITEs one after the other, as many under way as queue pairs hold.
+    /// WRITEs one after the other, with as many under way as the queue pairs hold.
     WriteStream { size: usize, queue_pairs: usize },
-    /// SENDs to and fro, one way; who waits polls, or sleeps until there is an event.
+    /// SENDs to and fro, one way. The waiting end polls, or sleeps until there is an event.
     SendAndBack { size: usize, asleep: bool },
-    /// SENDs one after the other, as many under way as a queue pair holds.
+    /// SENDs one after the other, with as many under way as a queue pair holds.
     SendStream { size: usize },
-    /// A bind of so many bytes to a window of type 2, and the LOCAL_INV that ends it.
+    /// A bind of this many bytes to a window of type 2, and the LOCAL_INV that ends it.
     Bind { length: usize },
-    /// Makes windows until there are so many: bytes of the table that they take, each.
+    /// Makes windows until there are this many. Its result is the bytes of the key table for each.
     Windows { live: usize },
-    /// Registers so many bytes, and ends that.
+    /// Registers this many bytes, and deregisters them.
     Register { length: usize },
-    /// `process_vm_writev` or `process_vm_readv` of as many bytes between the two processes.
+    /// `process_vm_writev` or `process_vm_readv` of this many bytes between the two processes.
     KernelCopy { write: bool, size: usize },
-    /// `memcpy` between the buffers of one end, which are of the same memory as those of operations.
+    /// `memcpy` between the buffers of one end. Their memory is of the same kind as that of the operations.
     Memcpy { size: usize },
-    /// `posix_memalign` of so many bytes to a page, each page touched, and `free`.
+    /// `posix_memalign` of this many bytes to a page, a touch of each page, and `free`.
     Allocate { size: usize },
-    /// `malloc` of so many bytes, and `free`.
+    /// `malloc` of this many bytes, and `free`.
     Malloc { size: usize },
-    /// A fork with so many bytes aligned to a page in use, the end of the child, and each page touched again.
+    /// A fork with this many page-aligned bytes in use, the end of the child, and a touch of each page.
     Fork { length: usize },
-    /// `mlock` and `munlock` of as many bytes.
+    /// `mlock` and `munlock` of this many bytes.
     Lock { length: usize },
-    /// One process wakes the other by `eventfd(2)`, and is woken by it. One way.
+    /// One process wakes the other with `eventfd(2)`, and the other wakes it. One way.
     EventFd,
-    /// Bytes to and fro over one TCP connection, both ends asking again and again. One way.
+    /// Bytes to and fro over one TCP connection. Both ends poll. One way.
     TcpAndBack { size: usize },
-    /// As many bytes one after the other over one TCP connection.
+    /// This many bytes one after the other over one TCP connection.
     TcpStream { size: usize },
-    /// Datagrams to and fro, both ends asking again and again: one as long as a WRITE of 8 bytes, and one
-    /// with it as long as an acknowledgement. One way. By connected sockets, or by such as RoCEv2 needs.
+    /// Datagrams to and fro. Both ends poll. One datagram is as long as a WRITE of 8 bytes, and one with it
+    /// is as long as an
+    /// acknowledgement. One way. The sockets are connected (`peer`), or are like those that RoCEv2 needs.
     UdpAndBack { peer: bool },
-    /// The datagrams of WRITEs of as many bytes, one after the other, with nothing in them.
+    /// The datagrams of WRITEs of this many bytes, one after the other, without content.
     UdpStream { size: usize },
 }
 
 impl Task {
-    /// Does it so often, with the other end, which is told the same. What comes of it is the near end's to
-    /// say.
+    /// Does it `count` times with the other end, which gets the same task. The near end's result counts.
     pub(super) fn carry_out(self, process: &mut Process, count: usize) -> Result<f64> {
         match self {
             Self::Write { size } => one_sided::write(process, size, count),
@@ -103,7 +103,7 @@ impl Task {
     }
 }
 
-/// Runs that are not counted, so that all processes are awake.
+/// Runs that do not count, so that all processes are awake.
 const WARM_UP: usize = 16;
 
 /// Nanoseconds each of `count` runs, after the first.
@@ -115,7 +115,7 @@ fn time(count: usize, mut run: impl FnMut(usize) -> Result) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// The same for the near end alone, while the far one does nothing.
+/// The same for the near end alone, while the far end does nothing.
 #[inline]
 fn time_near(
     process: &Process,

@@ -1,4 +1,4 @@
-//! The contenders: pairs of processes of ours, each started when it is first needed, UCX, and perftest.
+//! The contenders: pairs of our own processes, each started when it is first needed, UCX, and perftest.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -14,28 +14,28 @@ use super::ucx::{self, Ucx};
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 
-/// Which two processes of ours.
+/// A pair of our own processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pair {
     /// On one host, with private memory.
     Private,
     /// On one host, with shared memory.
     Shared,
-    /// The same, started as by `transom run`.
+    /// The same, started as under `transom run`.
     Run,
     /// In two network namespaces, with private memory.
     Wire,
     /// The same with shared memory.
     SharedWire,
-    /// As [`Pair::Private`], and one has so many windows.
+    /// As [`Pair::Private`], and one has this many windows.
     Windows(usize),
-    /// As [`Pair::Private`], with so many queue pairs connected.
+    /// As [`Pair::Private`], with this many connected queue pairs.
     QueuePairs(usize),
-    /// Two of so many processes that are all connected to each other, with private memory.
+    /// Two of this many processes that are all connected to each other, with private memory.
     Processes(usize),
 }
 
-/// Who does something.
+/// A contender.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Who {
     Ours(Pair, Task),
@@ -43,19 +43,19 @@ pub(super) enum Who {
     Perftest(Perftest),
 }
 
-/// Two processes.
+/// Two running processes.
 pub(super) struct Team {
     near: Child,
     answers: BufReader<ChildStdout>,
     pub(super) connected: Connected,
 }
 
-/// All of them. Who cannot be had is not asked for again.
+/// All pairs. A pair that did not start is not tried again.
 #[derive(Default)]
 pub(super) struct Teams(BTreeMap<Pair, std::result::Result<Team, String>>);
 
 impl Teams {
-    /// Nanoseconds of each operation; the inner error says why there are none on this machine.
+    /// The nanoseconds of each operation. The inner error says why this machine gives none.
     pub(super) fn sample(
         &mut self,
         who: Who,
@@ -68,8 +68,8 @@ impl Teams {
         }
     }
 
-    /// What comes of a workload that two of ours do so often; the inner error says why nothing does on this
-    /// machine.
+    /// The result of a workload that two of our processes do this often. The inner error says why this
+    /// machine gives none.
     pub(super) fn measure(
         &mut self,
         pair: Pair,
@@ -82,29 +82,32 @@ impl Teams {
         };
         let measured = team.measure(task, count)?;
         if measured.is_err() {
-            // They end with it; what else there is to do others can.
+            // The processes end with the failed workload. Other pairs can do other workloads.
             self.dismiss(pair);
         }
         Ok(measured)
     }
 
-    /// Has others take the place of all who are quickly started. Which pages two processes have makes a tenth of
-    /// what a long copy takes, or twice and more, and does not change while they live: with the same two in
-    /// each round that would look like what is measured.
+    /// Replaces all pairs that start quickly. The physical pages of two processes change the time of a long
+    /// copy by a tenth, or
+    /// double it and more, and stay the same while the processes live. With the same two in each round, that
+    /// would look like the
+    /// result.
     pub(super) fn renew(&mut self) {
         self.0.retain(|pair, team| team.is_err() || !matches!(pair, Pair::Private | Pair::Shared));
     }
 
-    /// Has two who may be new do what they will be measured at, as often. Others warm up by themselves.
+    /// Makes a pair, which may be new, do the workload as often as in the measurement. Other contenders warm
+    /// up themselves.
     pub(super) fn warm_up(&mut self, who: Who, count: usize) -> Result {
         if let Who::Ours(..) = who {
-            // If there is none, who measures is told.
+            // If there is no result, the measurement reports it.
             let _ = self.sample(who, count)?;
         }
         Ok(())
     }
 
-    /// So many operations that they take about as long as this.
+    /// The number of operations that take about as long as this budget.
     pub(super) fn calibrate(
         &mut self,
         who: Who,
@@ -112,13 +115,13 @@ impl Teams {
     ) -> Result<std::result::Result<usize, String>> {
         let budget = match who {
             Who::Ours(..) => budget,
-            // Two programs are started for it, and warm up.
+            // This starts two programs, and warms them up.
             Who::Ucx(_) | Who::Perftest(_) => budget * 5,
         };
         let budget = budget.as_nanos() as f64;
         let mut count = 8;
         loop {
-            // The better of two, for others may have had the processor.
+            // The better of two, because others may have had the processor.
             let each = match (self.sample(who, count)?, self.sample(who, count)?) {
                 (Ok(one), Ok(other)) => one.min(other).max(1.0),
                 (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
@@ -131,12 +134,12 @@ impl Teams {
         }
     }
 
-    /// These two processes; the error says why there are none.
+    /// The processes of this pair. The error says why there are none.
     pub(super) fn team(&mut self, pair: Pair) -> &mut std::result::Result<Team, String> {
         self.0.entry(pair).or_insert_with(|| Team::start(pair).map_err(|why| why.to_string()))
     }
 
-    /// Ends these two.
+    /// Ends this pair.
     pub(super) fn dismiss(&mut self, pair: Pair) {
         self.0.remove(&pair);
     }
@@ -176,8 +179,8 @@ impl Team {
         Ok(team)
     }
 
-    /// What comes of a workload, done so often; the inner error says why it cannot be done, and then the two
-    /// end.
+    /// The result of a workload, done this often. The inner error says why it is not possible. Then both
+    /// processes end.
     fn measure(&mut self, task: Task, count: usize) -> Result<std::result::Result<f64, String>> {
         tell(self.near.stdin.as_mut().expect("it is piped"), &Job { task, count })?;
         let done: Option<std::result::Result<f64, String>> = hear(&mut self.answers)?;
@@ -187,7 +190,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // It ends when its input does, and the other with it.
+        // The process ends when its input does, and the other with it.
         drop(self.near.stdin.take());
         let _ = self.near.wait();
     }

@@ -8,17 +8,17 @@ use crate::failure::Result;
 
 const PROGRAM: &str = "ucx_perftest";
 
-/// A test of it.
+/// One of its tests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ucx {
-    /// `UCX_TLS`.
+    /// The value of `UCX_TLS`.
     pub(super) transports: &'static str,
-    /// Option `-t`.
+    /// The value of option `-t`.
     pub(super) test: &'static str,
     pub(super) size: usize,
 }
 
-/// Nanoseconds of each operation; the inner error says why there are none.
+/// The nanoseconds of each operation. The inner error says why there are none.
 pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64, String>> {
     let command = |side, port: u16| {
         let mut command = Command::new(PROGRAM);
@@ -36,8 +36,9 @@ pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64
     listening::measure((PROGRAM, "ucx-utils"), command, time_of_each)
 }
 
-/// Nanoseconds of each operation, from the last column of what it prints in the end: messages a second,
-/// and in a test of latency the reverse of the time one way.
+/// The nanoseconds of each operation, from the last column of its last line: messages a second. In a latency
+/// test, that is
+/// the reciprocal of the time one way.
 fn time_of_each(printed: &str) -> Option<f64> {
     let last = printed.lines().rfind(|line| line.starts_with("Final:") || is_numbers(line))?;
     let rate: f64 = last.split_whitespace().last()?.parse().ok()?;

@@ -1,5 +1,6 @@
-//! Two network namespaces joined by a veth pair, for two processes that talk over the wire. They have no
-//! names, and go with the processes.
+//! Two network namespaces joined by a veth pair, for two processes that talk over the wire. The namespaces
+//! have no names,
+//! and end with the processes.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,23 +12,24 @@ use crate::failure::{Failure, Result};
 /// The interface at each end.
 const INTERFACE: &str = "wire0";
 
-/// Bytes of a packet, as on most networks.
+/// The MTU in bytes, as on most networks.
 const MTU: &str = "1500";
 
-/// The addresses of an end and of the other.
+/// The addresses of this end and of the other.
 pub(super) fn addresses(side: Side) -> [Ipv4Addr; 2] {
     let [near, far] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
     if side == Side::Near { [near, far] } else { [far, near] }
 }
 
-/// Moves this process, which has one thread, into a network namespace of its own. An ordinary user needs
-/// a user namespace for that, of the first of the two.
+/// Moves this process, which has one thread, into a network namespace of its own. For an ordinary user, the
+/// first of the two
+/// also needs a user namespace.
 pub(super) fn enter_own_network(is_first: bool) -> Result {
-    // SAFETY: both take nothing and cannot fail.
+    // SAFETY: both have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     let own_user = is_first && user != 0;
     let flags = libc::CLONE_NEWNET | if own_user { libc::CLONE_NEWUSER } else { 0 };
-    // SAFETY: takes plain numbers.
+    // SAFETY: it takes plain numbers.
     if unsafe { libc::unshare(flags) } != 0 {
         let error = io::Error::last_os_error();
         return Err(Failure::new(format!("a network namespace: {error}")));

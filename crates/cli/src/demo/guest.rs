@@ -30,7 +30,7 @@ fn trouble(failure: &Failure) -> Answer {
 
 struct Guest {
     station: Station,
-    /// Where what it reads arrives.
+    /// Where the bytes that it reads arrive.
     inbox: MemoryRegion<Vec<u8>>,
     queue_pair: Option<QueuePair>,
 }
@@ -80,7 +80,7 @@ impl Guest {
     }
 }
 
-/// Only one way of failing is a refusal by the owner's device.
+/// Only one status means a refusal by the owner's device.
 fn refusal(error: transom::WorkError) -> Result<Answer> {
     match error.status {
         Status::RemoteAccess => Ok(Answer::Refused),

@@ -5,7 +5,7 @@ use crate::layout;
 use anstyle::{AnsiColor, Style};
 use std::fmt::Display;
 
-/// Who does something.
+/// The party that acts.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
     Owner,
@@ -26,7 +26,7 @@ impl Narrator {
         Ok(layout::stdout().text(line)?)
     }
 
-    /// Says what somebody did, or is about to have refused.
+    /// Prints what a party did, or tries to do.
     pub(super) fn step(&mut self, role: Role, what: impl Display) -> Result {
         self.steps += 1;
         let (name, style) = match role {
@@ -37,7 +37,7 @@ impl Narrator {
         Ok(layout::stdout().item(first, what)?)
     }
 
-    /// Says that the last step was refused, and why.
+    /// Prints that the last step was refused, and why.
     pub(super) fn refused(&self, why: &str) -> Result {
         const REFUSED: Style = AnsiColor::Red.on_default().bold();
         let mut out = layout::stdout();

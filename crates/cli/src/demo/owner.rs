@@ -16,13 +16,13 @@ use transom_system::registry::Process;
 const PAGE: usize = 4096;
 /// The bytes of the page that the window opens.
 const PLACE: Range<usize> = 2016..2080;
-/// How far the guest steps outside.
+/// How many bytes the guest reads past the end.
 const OUTSIDE: u64 = 16;
 const FILLER: u8 = b'-';
 const GREETING: &str = "Written by the owner.";
 const REPLY: &str = "Written by the guest.";
 
-/// Tells the story, and fails if it goes another way.
+/// Tells the story, and fails if a step goes another way.
 pub(crate) fn run() -> Result {
     let mut say = Narrator::new();
     say.plain("One process opens a window into its memory to another, and takes it back.")?;
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result {
     let window = owner.open_first(&mut say, &qp)?;
     owner.let_in(&mut say, &mut guest, window.grant())?;
     overstep(&mut say, &mut guest, window.grant())?;
-    // The window was the failed queue pair's; it is revoked and freed together.
+    // The window belonged to the failed queue pair. Dropping it revokes and frees it.
     drop((window, qp));
     owner.revoke(&mut say, &mut guest)?;
 
@@ -63,7 +63,7 @@ fn overstep(say: &mut Narrator, guest: &mut Partner, grant: Grant) -> Result {
 struct Owner {
     station: Station,
     region: MemoryRegion<Vec<u8>>,
-    /// What is in the region before anybody writes.
+    /// The content of the region before anybody writes.
     page: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Owner {
         say.step(Role::Owner, "finds it in its memory. Not a byte around it has changed.")
     }
 
-    /// The guest is let in once more; then the window is revoked.
+    /// The guest gets access once more. Then the owner revokes the window.
     fn revoke(&self, say: &mut Narrator, guest: &mut Partner) -> Result {
         let qp = guest.connect(&self.station)?;
         let number = qp.number();
@@ -145,7 +145,7 @@ fn expect_text(found: &str, expected: &str) -> Result {
     Err(Failure::new(format_args!("the guest should have read {expected:?}, but read {found:?}")))
 }
 
-/// Why this process's device refused the use of a grant.
+/// The reason why this process's device refused the use of a grant.
 fn explanation(grant: Grant, reason: Reason) -> Result<String> {
     let registry = registry()?;
     let is_this = |it: &Process| it.shares_pids && it.pid == std::process::id();
@@ -161,7 +161,7 @@ fn explanation(grant: Grant, reason: Reason) -> Result<String> {
     }
 }
 
-/// A grant, as short as can be.
+/// A grant, as short as possible.
 struct Told(Grant);
 
 impl fmt::Display for Told {

@@ -1,4 +1,4 @@
-//! The guest, as the owner has it: a process that follows orders.
+//! The owner's side of the guest: a process that follows orders.
 
 use super::talk::{Answer, Order};
 use super::{GUEST, Station};
@@ -16,7 +16,7 @@ pub(super) struct Partner {
 
 impl Partner {
     pub(super) fn start() -> Result<Self> {
-        // This very program, even if its file was replaced since.
+        // This program itself, even if its file has been replaced since.
         let mut child = Command::new("/proc/self/exe")
             .arg0("transom")
             .arg(GUEST)
@@ -38,7 +38,7 @@ impl Partner {
         self.child.id()
     }
 
-    /// Connects a new queue pair on either side.
+    /// Connects a new queue pair on each side.
     pub(super) fn connect(&mut self, station: &Station) -> Result<QueuePair> {
         let queue_pair = station.queue_pair()?;
         match self.order(&Order::Connect(queue_pair.endpoint()))? {
@@ -61,7 +61,7 @@ impl Partner {
         }
     }
 
-    /// Reads what must be refused.
+    /// Makes the guest read memory that must be refused.
     pub(super) fn trespass(&mut self, slice: RemoteSlice) -> Result {
         match self.order(&Order::Read(slice))? {
             Answer::Refused => Ok(()),
@@ -69,7 +69,7 @@ impl Partner {
         }
     }
 
-    /// Ends the guest in order.
+    /// Ends the guest in an orderly way.
     pub(super) fn dismiss(mut self) -> Result {
         drop(self.child.stdin.take());
         match self.child.wait() {
@@ -94,7 +94,7 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // Neither does anything once it was dismissed.
+        // Neither does anything after `dismiss`.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

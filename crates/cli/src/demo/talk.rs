@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use transom::{Endpoint, Grant, RemoteSlice};
 
-/// What the guest is to do.
+/// An order to the guest.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Make a queue pair and connect it to the owner's.
@@ -14,10 +14,10 @@ pub(super) enum Order {
     Write(Grant, String),
 }
 
-/// How it went.
+/// The guest's answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Connected; this is where.
+    /// Connected. The guest's endpoint.
     Connected(Endpoint),
     /// The bytes that were read, as text.
     Read(String),

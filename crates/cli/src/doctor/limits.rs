@@ -1,4 +1,4 @@
-//! Limits of a process: descriptors, memory, files, and room for the registry.
+//! Limits of a process: file descriptors, memory, file sizes, and room for the registry.
 
 use super::{Finding, State};
 use rustix::fs::statvfs;
@@ -9,10 +9,10 @@ use transom_system::memory::FILE_BYTES;
 /// Enough descriptors for a program with some dozen peers.
 const DESCRIPTORS: u64 = 1024;
 
-/// The largest file that the device makes: that of shared memory, most of which are holes.
+/// The largest file that the device makes, in bytes: shared memory, most of which is holes.
 const FILE: u64 = FILE_BYTES;
 
-/// More than the registry ever takes.
+/// More bytes than the registry ever takes.
 const ROOM: u64 = 8 << 20;
 
 pub(super) fn findings() -> Vec<Finding> {
@@ -24,7 +24,7 @@ pub(super) fn findings() -> Vec<Finding> {
     findings
 }
 
-/// `None` where there is no limit, here and below.
+/// `None` means no limit, here and below.
 fn descriptors(limit: Option<u64>) -> Finding {
     match limit.filter(|limit| *limit < DESCRIPTORS) {
         None => Finding::new(State::Ok, "descriptors", "a process may have many descriptors"),
@@ -73,7 +73,7 @@ fn file_size(limit: Option<u64>) -> Option<Finding> {
     Some(Finding::new(State::Note, "file_size", text).fix("`ulimit -f unlimited`"))
 }
 
-/// Whether there is room where processes find each other.
+/// Checks the room in the directory where processes find each other.
 pub(super) fn room(directory: &Path) -> Option<Finding> {
     let system = statvfs(directory).ok()?;
     let free = system.f_bavail * system.f_frsize;

@@ -1,4 +1,4 @@
-//! Which libibverbs a program gets, by `transom run` and without it.
+//! The libibverbs that a program gets, with `transom run` and without it.
 
 use super::{Finding, State};
 use crate::run::library::SONAME;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the symbols of our library have as a version, and no other's.
+/// The symbol version of our library. No other library has it.
 const OURS: &[u8] = b"TRANSOM_1\0";
 
 const TOPIC: &str = "library";
@@ -60,14 +60,13 @@ fn others(found: &[PathBuf]) -> Option<Finding> {
     Some(Finding::new(State::Note, TOPIC, text))
 }
 
-/// Where the loader finds libibverbs for a program that says nothing of it, first of all, and where else one
-/// is.
+/// The libibverbs that the loader finds for an ordinary program, and then all others.
 fn found_by_themselves() -> Vec<PathBuf> {
     let search = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let named = env::split_paths(&search).map(|directory| directory.join(SONAME));
     let all = named.filter(|path| path.is_file()).chain(in_cache());
     let mut files = Vec::new();
-    // One that is there by two paths is one.
+    // Two paths to the same file count once.
     all.filter(|path| {
         let file = path.canonicalize().unwrap_or_else(|_| path.clone());
         let is_new = !files.contains(&file);
@@ -77,15 +76,16 @@ fn found_by_themselves() -> Vec<PathBuf> {
     .collect()
 }
 
-/// What the loader's cache has. It is not in everybody's PATH.
+/// The entries of the loader's cache. `ldconfig` is not in everybody's PATH.
 fn in_cache() -> Vec<PathBuf> {
     let lists = ["/sbin/ldconfig", "/usr/sbin/ldconfig"];
     let list = lists.iter().find_map(|ldconfig| Command::new(ldconfig).arg("-p").output().ok());
     list.map(|list| listed(&String::from_utf8_lossy(&list.stdout))).unwrap_or_default()
 }
 
-/// Lines of `ldconfig -p`: name, kind and path. Those of a name and this machine's kind, first the one that
-/// counts.
+/// Parses lines of `ldconfig -p`: name, kind and path. Returns those of libibverbs for this machine, the one
+/// that counts
+/// first.
 fn listed(list: &str) -> Vec<PathBuf> {
     let kind = if cfg!(target_arch = "aarch64") { "AArch64" } else { "x86-64" };
     let lines = list.lines().map(str::trim).filter(|line| line.contains(kind));

@@ -1,4 +1,4 @@
-//! The processes that are asked for, and their refusals.
+//! The processes that the user asks about, and their refusals.
 
 use crate::failure::{Failure, Result};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use transom_device::operation::Operation;
 use transom_device::qp::QpNumber;
 use transom_system::registry::{Fate, Process, Record, RefusalRecord, Registry, Role};
 
-/// Which are asked for.
+/// The user's choice of processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     pub(super) pid: Option<u32>,
@@ -17,23 +17,22 @@ pub(super) struct Asked {
     pub(super) since: u64,
 }
 
-/// A refusal, and who refused.
+/// A refusal, and the process that refused.
 pub(super) struct Refused {
     pub(super) process: Process,
     pub(super) record: Record,
-    /// How many older ones of the process are no longer kept.
+    /// How many older refusals of the process are no longer kept.
     pub(super) lost: u64,
 }
 
 impl Asked {
-    /// Whether a process is one of them.
+    /// Whether a process belongs to the choice.
     pub(super) fn is_of(&self, process: &Process) -> bool {
         self.pid.is_none_or(|pid| process.pid == pid)
             && self.process.as_ref().is_none_or(|name| process.name == *name)
     }
 
-    /// Refuses to look for processes that nobody knows of: nothing was refused there, which is not what the answer
-    /// would mean.
+    /// Fails if no such process is known. An empty answer would wrongly say that nothing was refused there.
     pub(super) fn check(&self, registry: &Registry) -> Result {
         let processes = registry.processes();
         if self.pid.is_none() && self.process.is_none()
@@ -65,13 +64,14 @@ impl Asked {
         )))
     }
 
-    /// Their refusals, and what their peers know of the same, newest first.
+    /// The refusals of the chosen processes, and those that their peers noted of the same events. Newest
+    /// first.
     pub(super) fn refusals(&self, registry: &Registry) -> Vec<Refused> {
         let mut all = Vec::new();
         for slot in 0..=u8::MAX {
             let Some(process) = registry.process(slot) else { continue };
             let (records, lost) = (registry.records(slot), registry.lost(slot));
-            // If another process has taken the slot meanwhile, it is not clear whose they are.
+            // If another process has taken the slot meanwhile, the records may be of either.
             let now = registry.process(slot);
             if now.is_none_or(|now| now.announcer != process.announcer) {
                 continue;
@@ -86,7 +86,7 @@ impl Asked {
         all
     }
 
-    /// Leaves those of the processes that are asked for, and what their peers noted of the same.
+    /// Keeps the refusals of the chosen processes, and those that their peers noted of the same events.
     fn retain(&self, all: &mut Vec<Refused>, slots: &[u8]) {
         let own: Vec<_> = all.iter().filter(|refused| self.is_of(&refused.process)).collect();
         let unconnected: Vec<_> = own.iter().filter_map(|refused| ends(&refused.record)).collect();
@@ -102,7 +102,7 @@ impl Asked {
     }
 }
 
-/// The processes that there are, those first that run: no more than one reads.
+/// The known processes, running ones first, and at most as many as a person reads.
 fn known(processes: &[Process]) -> String {
     const MOST: usize = 12;
     let mut known: Vec<_> = processes.iter().map(|it| (!it.alive, super::who(it))).collect();
@@ -117,7 +117,7 @@ fn known(processes: &[Process]) -> String {
     }
 }
 
-/// Between whom a connection did not come about.
+/// The two ends of a connection that was not made.
 fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
     match record {
         Record::Connection(record) => Some((record.source, record.destination)),
@@ -125,10 +125,10 @@ fn ends(record: &Record) -> Option<(SocketAddr, SocketAddr)> {
     }
 }
 
-/// The slot of the process whose request it was that another noted.
+/// The slot of the process whose request another process noted.
 fn asker(record: &Record) -> Option<u8> {
     let peer = match record {
-        // What the peer's receive was refused is its request's matter too.
+        // The refusal of a peer's receive concerns the request of the other end too.
         Record::Access(record) if record.role() == Role::Target || stores(record) => record.peer,
         Record::Work(record) if record.work.is_none() => record.peer,
         _ => return None,
@@ -136,7 +136,7 @@ fn asker(record: &Record) -> Option<u8> {
     Some(QpNumber::from_bits(peer).slot())
 }
 
-/// Whether it is the storing of data that was refused.
+/// Whether the refused access was to store data.
 fn stores(record: &RefusalRecord) -> bool {
     record.refusal.attempt.operation == Operation::LocalWrite
 }
@@ -147,7 +147,7 @@ fn unanswered(record: &Record) -> Option<u32> {
     matches!(record.fate, Fate::Unanswered { .. }).then_some(record.peer)
 }
 
-/// Whether it is a message that was dropped which came to this queue pair by a packet, which does not say of whom.
+/// Whether this queue pair dropped a message that came in a packet. A packet does not name its sender.
 fn has_dropped(record: &Record, qp: u32) -> bool {
     let Record::Work(record) = record else { return false };
     matches!(record.fate, Fate::Dropped(_)) && (record.qp, record.peer) == (qp, 0)

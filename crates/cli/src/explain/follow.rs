@@ -1,4 +1,4 @@
-//! Refusals as they come.
+//! Refusals as they happen.
 
 use super::asked::{Asked, Refused};
 use super::{groups, json, who};
@@ -9,19 +9,20 @@ use std::io::Write;
 use std::time::Duration;
 use transom_system::registry::{Record, Registry};
 
-/// How often it is looked for new ones. Who notes one tells nobody, so that refusing costs nothing.
+/// How often this looks for new ones. A process that notes a refusal signals nobody, so that refusals cost
+/// nothing.
 const SOON: Duration = Duration::from_millis(100);
 
-/// What has been seen of the processes.
+/// The refusals that were seen.
 struct Seen<'a> {
     registry: &'a Registry,
     asked: &'a Asked,
-    /// Of each stay in a slot what was kept, and how many were lost.
+    /// For each stay of a process in a slot: the kept records, and the number of lost ones.
     of: HashMap<(u8, u32), (Vec<Record>, u64)>,
 }
 
 impl Seen<'_> {
-    /// What has come since the last time, oldest first.
+    /// The refusals since the last call, oldest first.
     fn next(&mut self) -> Vec<Refused> {
         let mut new = Vec::new();
         let registry = self.registry;
@@ -31,17 +32,17 @@ impl Seen<'_> {
             }
             let slot = process.announcer.slot;
             let (records, lost) = (registry.records(slot), registry.lost(slot));
-            // Another process has the slot now, whose they may be.
+            // If another process has the slot now, the records may be its.
             let now = registry.process(slot);
             if now.is_none_or(|now| now.announcer != process.announcer) {
                 continue;
             }
             let stay = (slot, process.announcer.generation);
-            // What was lost before it was looked for the first time, nobody misses.
+            // Losses before the first look do not count.
             let before = self.of.remove(&stay).unwrap_or((Vec::new(), lost));
             let come = records.iter().filter(|it| !before.0.contains(it));
             let come: Vec<_> = come.filter(|it| it.time() >= self.asked.since).copied().collect();
-            // As many as it has lost since, without those that were seen before.
+            // The losses since then, except those that were seen before.
             let seen_lost = before.0.iter().filter(|it| !records.contains(it)).count() as u64;
             let missed = (lost - before.1).saturating_sub(seen_lost);
             self.of.insert(stay, (records, lost));
@@ -53,7 +54,7 @@ impl Seen<'_> {
     }
 }
 
-/// Prints them until nobody reads any more.
+/// Prints new refusals until nobody reads any more.
 pub(super) fn print(registry: &Registry, asked: &Asked, as_json: bool) -> Result {
     let mut seen = Seen { registry, asked, of: HashMap::new() };
     loop {

@@ -1,4 +1,4 @@
-//! Refusals for people: the same things once, and how often.
+//! Refusals for people: equal ones once, with a count.
 
 use super::asked::{Asked, Refused};
 use super::who;
@@ -10,15 +10,16 @@ use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use transom_system::registry::Record;
 
-/// The same thing, as often as it was: its newest, of whose time it is told.
+/// Equal refusals. The newest one is shown.
 struct Group<'a> {
     newest: &'a Refused,
     first: u64,
     count: usize,
 }
 
-/// What is the same of two refusals that are told as one: of accesses not the address, of calls and of work not the
-/// numbers in what is said of them, of connections not who asked.
+/// The text that equal refusals share. Accesses may differ in the address, calls and work in the numbers of
+/// their
+/// sentence, and connections in the end that asked.
 fn kind(refused: &Refused) -> String {
     let of = &refused.process.announcer;
     match &refused.record {
@@ -41,7 +42,7 @@ fn kind(refused: &Refused) -> String {
     }
 }
 
-/// The groups of refusals that are newest first, in the order of their newest.
+/// Groups refusals that are sorted newest first. The groups have the order of their newest.
 fn groups(refusals: &[Refused]) -> Vec<Group<'_>> {
     let mut groups: Vec<(String, Group<'_>)> = Vec::new();
     for refused in refusals {
@@ -57,7 +58,7 @@ fn groups(refusals: &[Refused]) -> Vec<Group<'_>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Prints at most so many, or that there are none.
+/// Prints at most this many, or that there are none.
 pub(super) fn print(
     out: &mut Page<impl Write>,
     refusals: &[Refused],
@@ -94,7 +95,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// Prints a refusal: when it was and whose, and below what.
+/// Prints a refusal: its time and process, and below that its sentence.
 pub(super) fn print_one(out: &mut Page<impl Write>, refused: &Refused) -> Result {
     const TIME: Style = AnsiColor::Cyan.on_default();
     const DIM: Style = Style::new().dimmed();
@@ -146,7 +147,7 @@ mod tests {
         assert!(out.ends_with("1 older; --limit 2 shows all.\n"), "{out}");
     }
 
-    /// What one of them says would be lost.
+    /// In one group, the sentence of one of them would be lost.
     #[test]
     fn what_differs_in_more_than_numbers_is_told_apart() {
         let refused = |record| Refused { process: process(), record, lost: 0 };

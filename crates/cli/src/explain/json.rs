@@ -1,4 +1,4 @@
-//! A refusal as a line of JSON. What the fields mean, `transom explain --help` says.
+//! A refusal as a line of JSON. `transom explain --help` describes the fields.
 
 use super::{Device, Refused};
 use crate::failure::{Failure, Result};
@@ -38,7 +38,7 @@ fn line(refused: &Refused) -> Line<'_> {
     }
 }
 
-/// When it was, of which process, and how many older refusals of that are lost.
+/// The time, the process, and how many older refusals of it are lost.
 #[derive(Serialize)]
 struct Whose<'a> {
     time_ns: u64,
@@ -63,7 +63,7 @@ impl<'a> Whose<'a> {
     }
 }
 
-/// Work that came to nothing.
+/// Work that failed.
 #[derive(Serialize)]
 struct LostWork<'a> {
     #[serde(flatten)]
@@ -129,7 +129,7 @@ impl<'a> RefusedCall<'a> {
     }
 }
 
-/// A connection that did not come about.
+/// A connection that was not made.
 #[derive(Serialize)]
 struct RefusedConnection<'a> {
     #[serde(flatten)]
@@ -144,7 +144,7 @@ struct RefusedConnection<'a> {
     sentence: String,
 }
 
-/// Between whom.
+/// The two ends of a connection.
 #[derive(Serialize)]
 struct Ends {
     source: String,
@@ -279,7 +279,7 @@ impl Object {
     }
 }
 
-/// How many bytes of distance or overhang put the range outside.
+/// How many bytes past its end or before its start the range lies.
 fn outside_by(record: &RefusalRecord) -> Option<u64> {
     let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
     let end = |base: u64, length: u64| u128::from(base) + u128::from(length);
@@ -432,7 +432,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Those of accesses and calls are too many for the help, which has some.
+    /// The help lists only some reasons of accesses and calls, because there are many.
     #[test]
     fn the_help_has_every_reason_of_connections() {
         let words: Vec<_> = super::super::FIELDS.split([' ', '\n', ',', ';', '(']).collect();

@@ -1,31 +1,31 @@
-//! The text of a rule, as `spec/rules.md` has it.
+//! The text of a rule in `spec/rules.md`.
 
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use std::io::{self, Write};
 
-/// The rules, by a link in this crate, so that it can be published.
+/// The rules. The file is a link in this crate, so that the crate can be published.
 const RULES: &str = include_str!("../../rules.txt");
 
 /// A rule: a row of a table.
 #[derive(Debug)]
 struct Rule {
     id: String,
-    /// The heading that it stands below.
+    /// The heading above it.
     section: &'static str,
-    /// What the table's columns are called, and what stands there.
+    /// The name of each column, and the cell.
     columns: Vec<(String, String)>,
 }
 
 /// The cells of a row.
 fn cells(row: &str) -> Option<Vec<String>> {
     let row = row.trim_end().strip_prefix('|')?.strip_suffix('|')?;
-    // A bar within a cell has a stroke before it.
+    // A backslash stands before a bar within a cell.
     let row = row.replace("\\|", "\0");
     Some(row.split('|').map(|cell| cell.trim().replace('\0', "|")).collect())
 }
 
-/// Whether it is such as `T1-01`.
+/// Whether it is an id such as `T1-01`.
 fn is_id(text: &str) -> bool {
     let Some((kind, number)) = text.split_once('-') else { return false };
     let of_kind = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
@@ -35,7 +35,7 @@ fn is_id(text: &str) -> bool {
         && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The rules there are, and the entries of other tables that have ids.
+/// All rules, and the entries of other tables that have ids.
 fn rules() -> impl Iterator<Item = Rule> {
     let mut section = "";
     let mut header = Vec::new();
@@ -46,7 +46,7 @@ fn rules() -> impl Iterator<Item = Rule> {
         let cells = cells(line)?;
         let id = cells.first()?.clone();
         if !is_id(&id) {
-            // The head of a table, or the line below it.
+            // The header of a table, or the line below it.
             if id == "id" {
                 header = cells;
             }
@@ -87,7 +87,7 @@ fn write(out: &mut Page<impl Write>, rule: &Rule) -> io::Result<()> {
     Ok(())
 }
 
-/// What a flag says of a rule.
+/// The meaning of a rule's flag.
 fn meaning(flag: &str) -> &'static str {
     match flag.split(' ').next() {
         Some("D") => "implementations differ; Transom does what follows the double arrow",
@@ -108,7 +108,7 @@ mod tests {
         let mut ids: Vec<_> = rules().map(|rule| rule.id).collect();
         let said = RULES.split("as ").find_map(|part| part.split_once(" numbered rules"));
         let said: usize = said.unwrap().0.parse().unwrap();
-        // Deviations have ids too, and are no rules.
+        // Deviations have ids too, but are not rules.
         assert!(ids.len() >= said, "{} of {said}", ids.len());
         let all = ids.len();
         ids.sort_unstable();
@@ -126,7 +126,7 @@ mod tests {
             let mut out = Page::new(Vec::new(), 80);
             write(&mut out, &rule).unwrap();
             let text = String::from_utf8(out.to).unwrap();
-            // What is quoted stays whole, however long it is.
+            // Quoted text stays whole, even if it is long.
             for line in text.lines().filter(|line| !line.contains('`')) {
                 assert!(line.chars().count() <= 80, "{line}");
             }

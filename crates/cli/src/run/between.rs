@@ -1,9 +1,12 @@
-//! Staying between the program and its parent, in a container, where both would end at once.
+//! Stays between the program and its parent in a container, where both would end at once.
 //!
-//! When the first process of a PID namespace ends, as a container has one, the kernel kills all others there: nobody
-//! beside the program would be left to speak for it. That first process is this command, or is likely to end at once when
-//! this command's process does (`docker run`, with `--init` or a shell). So this process stays there, the program is its
-//! child, and it ends when all has been said, as that did. As the first process it also takes what others leave behind.
+//! A container has a PID namespace. When the first process of a PID namespace ends, the kernel kills all
+//! others there. Then
+//! nobody could speak for the program. The first process is this command, or is likely to end when this
+//! command's process
+//! ends (`docker run`, with `--init` or a shell). So this process stays, and the program is its child. This
+//! process ends as
+//! the program did, after it has spoken for it. As the first process it also reaps orphans.
 
 use std::fs;
 use std::io;
@@ -12,21 +15,21 @@ use std::os::unix::fs::MetadataExt;
 use super::parent::{Signals, end_like, is_first, reap};
 use super::watcher::{Vigil, Watching, close_what_is_the_programs};
 
-/// The number of the first PID namespace of a machine, which does not end before that (`ioctl_ns(2)`).
+/// The inode number of the machine's first PID namespace, which ends only with the machine (`ioctl_ns(2)`).
 const FIRST: u64 = 0xefff_fffc;
 
-/// Whether the program's end is likely to be that of the PID namespace.
+/// Whether the program's end is likely to end the PID namespace.
 pub(super) fn is_needed() -> bool {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(FIRST, |it| it.ino());
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: it has no arguments and cannot fail.
     let parent = unsafe { libc::getppid() };
     namespace != FIRST && (is_first() || parent == 1)
 }
 
-/// Comes back in a child, which becomes the program; this process ends as that does.
+/// Returns in a child, which becomes the program. This process ends as the child does.
 pub(super) fn stay(watching: Watching) -> io::Result<()> {
     let signals = Signals::block()?;
-    // SAFETY: this process has one thread, so the child has all that it may need.
+    // SAFETY: this process has one thread, so the child has everything it needs.
     let child = match unsafe { libc::fork() } {
         -1 => {
             let error = io::Error::last_os_error();
@@ -35,7 +38,7 @@ pub(super) fn stay(watching: Watching) -> io::Result<()> {
         }
         0 => {
             signals.unblock();
-            // Its name is there as long as the other process is.
+            // Its name exists as long as the other process does.
             std::mem::forget(watching);
             return Ok(());
         }

@@ -1,6 +1,8 @@
-//! The shared objects that this command carries, if it was built to: one file is all of Transom then.
-//! They are put where this user keeps what can be made again, or else where programs have their private
-//! directories, and compared each time before they are used; where neither can be, they are in memory.
+//! The shared objects that this command carries, if it was built that way. Then one file is all of Transom.
+//!
+//! They are unpacked into the user's cache directory, or else into a private directory, and compared each
+//! time before use.
+//! If neither directory is usable, they are in memory.
 
 use super::library::{self, BUILT, CONNECTIONS, CONNECTIONS_BUILT, Library, SONAME};
 use super::private;
@@ -21,16 +23,16 @@ use transom_system::trust::Trusted;
 
 include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 
-/// The names of files that programs ask for too, and which file each stands for.
+/// Other names by which programs ask for these files, and the file behind each.
 const OTHER_NAMES: [(&str, &str); 2] = [(BUILT, SONAME), (CONNECTIONS_BUILT, CONNECTIONS)];
 
-/// The user's directory for what can be made again, and what it is below the home directory.
+/// The variable of the user's cache directory, and its default below the home directory.
 const CACHE: &str = "XDG_CACHE_HOME";
 const CACHE_OF_HOME: &str = ".cache";
-/// What it is called among the private directories.
+/// Its name among the private directories.
 const PRIVATE_CACHE: &str = "cache";
 
-/// Descriptors below are those that scripts take by their numbers, and programs that have closed all get first.
+/// Lower numbers are those that scripts name, and those that programs get first after they have closed all.
 const FIRST_DESCRIPTOR: i32 = 700;
 
 /// One of the libraries, if this command carries them.
@@ -45,7 +47,7 @@ pub(super) fn library(name: &str) -> Option<Result<Library, String>> {
     Some(file.map(|file| Library { file, directory: None }))
 }
 
-/// The directory with all that is carried. None if it cannot be had.
+/// The directory with all carried libraries. `None` if there can be none.
 fn directory() -> Option<&'static Path> {
     static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let in_cache = || unpack(&cache()?, LIBRARIES).ok();
@@ -62,9 +64,11 @@ fn cache() -> Option<PathBuf> {
     named.or_else(|| Some(home()?.join(CACHE_OF_HOME)))
 }
 
-/// Has the libraries in a directory of this user's alone below `cache`: one for each version and build.
+/// Unpacks the libraries below `cache`, into a directory that only this user can write. There is one
+/// directory for each
+/// version and build.
 fn unpack(cache: &Path, libraries: &[(&str, &[u8])]) -> io::Result<PathBuf> {
-    // Who may rename what is in there, or above it, decides which code the program runs.
+    // A user who may rename files in there, or a directory above, decides which code the program runs.
     let cache = Trusted::this_user_and_root().directory(cache)?;
     if !library::is_plain(&cache) {
         return Err(io::Error::other(format!("the loader does not take {}", cache.display())));
@@ -91,7 +95,7 @@ fn unpack(cache: &Path, libraries: &[(&str, &[u8])]) -> io::Result<PathBuf> {
     Ok(cache.join("transom").join(build))
 }
 
-/// Opens a directory that nobody else can write to, and does not trust one that somebody can.
+/// Opens a directory that nobody else can write to. Fails if others can.
 fn private_directory(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::RWXU) {
         Err(Errno::EXIST) | Ok(()) => {}
@@ -107,7 +111,7 @@ fn private_directory(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether these bytes and no others are in a file of this name that nobody else can write to.
+/// Whether a file of this name has exactly these bytes, and nobody else can write to it.
 fn has(directory: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty())?;
@@ -122,8 +126,9 @@ fn has(directory: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<bool> {
     Ok(there == bytes)
 }
 
-/// Puts something there in one step: others may be using what is there, or doing the same, in other
-/// containers too. `make` is given a name that nobody looks for.
+/// Creates a file atomically: others may use the old one or do the same, in other containers too. `make` gets
+/// a name that
+/// nobody looks for.
 fn put(
     directory: &OwnedFd,
     name: &str,
@@ -152,7 +157,7 @@ fn is_shared(mode: u32) -> bool {
     Mode::from_raw_mode(mode).intersects(Mode::WGRP | Mode::WOTH)
 }
 
-/// A library as a file without a name, which this process, and the program that it becomes, has open.
+/// Makes a library a file without a name. This process, and the program that it becomes, has it open.
 fn in_memory(name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(file);
@@ -161,8 +166,9 @@ fn in_memory(name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let kept = fcntl_dupfd_cloexec(&file, FIRST_DESCRIPTOR)?;
     fcntl_setfd(&kept, FdFlags::empty())?;
     let kept = kept.into_raw_fd();
-    // By the number of a process children would find it too that have closed theirs; and when that process has
-    // ended, whatever another one has there that was given its number.
+    // A path with a PID would also work in children that have closed the descriptor. But after this process
+    // has ended, it
+    // would find the file of any process that reuses the PID.
     Ok(PathBuf::from(format!("/proc/self/fd/{kept}")))
 }
 
@@ -228,11 +234,11 @@ mod tests {
         let scratch = Scratch::new("others");
         fs::set_permissions(&scratch.0, Permissions::from_mode(0o777)).unwrap();
         assert!(unpack(&scratch.0, MADE_UP).is_err());
-        // Nor below, where it can be taken away.
+        // Nor below, because somebody can replace the directory above.
         let below = scratch.0.join("home/.cache");
         assert!(unpack(&below, MADE_UP).is_err());
         assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0, "nothing is made there");
-        // In a sticky directory, as /tmp, nobody else can rename what is ours.
+        // In a sticky directory, such as /tmp, nobody else can rename our directories.
         fs::set_permissions(&scratch.0, Permissions::from_mode(0o1777)).unwrap();
         let directory = unpack(&scratch.0, MADE_UP).unwrap();
         fs::set_permissions(&directory, Permissions::from_mode(0o770)).unwrap();

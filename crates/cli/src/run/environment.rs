@@ -1,4 +1,4 @@
-//! The variables that `transom run` hands on to its program: what is wrong with them is said before it starts.
+//! Checks the variables that `transom run` passes to its program, before the program starts.
 
 use std::env;
 
@@ -21,7 +21,7 @@ const OF_DEVELOPERS: [&str; 10] = [
     "TRANSOM_SEED",
     "TRANSOM_ZIG",
 ];
-/// Those of tests that start themselves.
+/// The prefix of variables of tests that start themselves.
 const OF_TESTS: &str = "TRANSOM_TEST_";
 
 /// Refuses values with which no device would open, and warns of names that nobody reads.
@@ -34,7 +34,7 @@ pub(super) fn check() -> Result {
     check_environment().map_err(|error| Failure::with_status(2, error))
 }
 
-/// The variable that somebody probably means who sets one that nobody reads.
+/// The variable that the user probably means by a name that nobody reads.
 fn instead_of(name: &str) -> Option<&'static str> {
     let is_known = !name.starts_with(PREFIX)
         || name.starts_with(OF_TESTS)

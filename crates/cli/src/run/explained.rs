@@ -1,4 +1,4 @@
-//! `transom run --explain`: waits for the program, and says what was refused meanwhile if it fails.
+//! `transom run --explain`: waits for the program. If it fails, prints what was refused meanwhile.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -10,13 +10,13 @@ use crate::explain;
 use crate::failure::Result;
 use crate::layout;
 
-/// Runs the program, and does not come back unless that fails.
+/// Runs the program. Returns only if the program could not be run.
 pub(super) fn run(mut program: Program) -> Result {
     let since = clock::now();
     let status = program.wait(None, &mut || {})?;
     if !status.success() {
         let ended = format!("\ntransom: {} {}.", program.name.display(), Ended(status));
-        // There is nobody to tell that it cannot be said.
+        // If standard error cannot be written, there is no other place to report it.
         let _ = layout::stderr().text(format_args!("{ended} These were refused meanwhile:"));
         if let Err(failure) = explain::print_since(since) {
             let _ = failure.report();
@@ -25,7 +25,7 @@ pub(super) fn run(mut program: Program) -> Result {
     end_like(status)
 }
 
-/// How it ended, as the rest of a sentence.
+/// How the program ended, as the rest of a sentence.
 struct Ended(ExitStatus);
 
 impl std::fmt::Display for Ended {

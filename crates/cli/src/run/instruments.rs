@@ -19,7 +19,7 @@ pub(super) struct InstrumentArgs {
     faults: Vec<Fault>,
 }
 
-/// Hands what is asked for to the program.
+/// Passes the options on to the program.
 pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
     let refuse = |error| Failure::with_status(2, format_args!("--fault: {error}"));
     let all = Faults::new(args.faults.iter().copied()).map_err(refuse)?;
@@ -33,7 +33,7 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
         command.env(LINK.name, "wire");
     }
     if let Some(file) = &args.capture {
-        // The program may go elsewhere before it opens it.
+        // The program may change its directory before it opens the file.
         let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         capture::begin(&path).map_err(|error| {
             let path = path.display();
@@ -46,7 +46,7 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
     Ok(())
 }
 
-/// Begins a run whose devices are counted: each has the same chances when it is repeated.
+/// Begins a run that counts its devices, so that each has the same chances when you repeat the run.
 fn begin_run() -> Result<Run> {
     let mark = getrandom::u32().map_err(|error| {
         Failure::new(format_args!("the system has no random numbers for --fault: {error}"))

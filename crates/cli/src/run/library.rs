@@ -3,24 +3,24 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What programs ask the loader for.
+/// The name by which programs ask the loader for it.
 pub(crate) const SONAME: &str = "libibverbs.so.1";
-/// What cargo calls it, and programs that ask for the one that others are linked with.
+/// Cargo's name for it. Programs that load the library themselves also ask for this name.
 pub(super) const BUILT: &str = "libibverbs.so";
-/// What programs that connect by rdma_cm ask the loader for.
+/// The name by which programs that use rdma_cm ask the loader for it.
 pub(super) const CONNECTIONS: &str = "librdmacm.so.1";
-/// What cargo calls it, and programs that ask for the one that others are linked with.
+/// Cargo's name for it. Programs that load the library themselves also ask for this name.
 pub(super) const CONNECTIONS_BUILT: &str = "librdmacm.so";
-/// What shows the device's files where mounting is not allowed.
+/// The library that shows the device's files where mounting is not allowed.
 pub(super) const PATHS: &str = "libtransom_paths.so";
-/// What has the program's allocations be shared memory.
+/// The library that makes the program's allocations shared memory.
 pub(crate) const MALLOC: &str = "libtransom_malloc.so";
 
-/// A library, and how programs find it.
+/// A library, and the ways by which programs find it.
 pub(crate) struct Library {
     /// A path that the loader takes.
     pub(crate) file: PathBuf,
-    /// Where it is under all names that are asked for. None if there is no such directory.
+    /// A directory that has it under all names that programs ask for. `None` if there is no such directory.
     pub(super) directory: Option<PathBuf>,
 }
 
@@ -30,7 +30,7 @@ impl Library {
     }
 }
 
-/// Whether the loader takes a path for one: it ends them at some characters, and replaces others.
+/// Whether the loader takes a path unchanged. Some characters end a path for it, and it replaces others.
 pub(super) fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":;$ \t\n".contains(byte))
 }

@@ -1,6 +1,8 @@
-//! Where Transom's libraries are. If `TRANSOM_LIB` names a directory, they are there and nowhere else. If this
-//! command carries libraries, it takes those. Otherwise they are beside it, as they are built, or in
-//! `../lib/transom`, as packages install them.
+//! The places of Transom's libraries. If `TRANSOM_LIB` names a directory, they are only there. If this
+//! command carries
+//! libraries, it takes those. Otherwise they are beside it, as cargo builds them, or in `../lib/transom`, as
+//! packages
+//! install them.
 
 use super::library::{BUILT, CONNECTIONS, CONNECTIONS_BUILT, Library, SONAME, is_plain};
 use super::{carried, private};
@@ -13,11 +15,10 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_system::trust::Trusted;
 
-/// Where to look instead of the usual places.
+/// The variable with a directory to use instead of the usual places.
 const OVERRIDE: &str = transom_system::environment::LIB.name;
 
-/// Our librdmacm. Where the libraries are to be taken from one directory and nowhere else, that may
-/// lack this one.
+/// Our librdmacm. A directory that the user names may lack it.
 pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
     let names = [CONNECTIONS, CONNECTIONS_BUILT];
     let library = match named_directory() {
@@ -38,7 +39,7 @@ pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
     Ok(Some(Library::in_directory(linked(&library, &names)?, CONNECTIONS)))
 }
 
-/// A library that is preloaded, under a name that the loader takes for one.
+/// A library to preload, by a path that the loader takes.
 pub(crate) fn preloaded(name: &str) -> std::result::Result<PathBuf, String> {
     let named = named_directory().map(|directory| named(&directory, &[name])).transpose()?;
     let named = named.flatten();
@@ -65,14 +66,16 @@ pub(crate) fn verbs() -> Result<Library> {
     Ok(Library::in_directory(directory_of(&installed()?)?, SONAME))
 }
 
-/// The directory that the libraries are to be taken from.
+/// The directory that the user names for the libraries.
 fn named_directory() -> Option<PathBuf> {
     let directory = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty())?;
     Some(std::path::absolute(&directory).unwrap_or_else(|_| directory.into()))
 }
 
-/// A library by one of its names in that directory, if it is there. A user who can exchange it decides what this user
-/// runs. Only this user and root may, and the owner of this command, who decides that anyway.
+/// A library in that directory, by one of its names. A user who can replace it decides what this user runs.
+/// So only this
+/// user, root and the owner of this command may be able to write it. The owner of the command decides that
+/// anyway.
 fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf>, String> {
     let files = names.iter().map(|name| directory.join(name));
     let Some(library) = files.into_iter().find(|path| path.is_file()) else { return Ok(None) };
@@ -89,7 +92,7 @@ fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf
     real.map(Some)
 }
 
-/// Our libibverbs where it is installed or built.
+/// Our libibverbs, installed or built.
 fn installed() -> Result<PathBuf> {
     if let Some(directory) = named_directory() {
         return named(&directory, &[SONAME, BUILT]).map_err(Failure::new)?.ok_or_else(|| {
@@ -116,25 +119,25 @@ fn installed() -> Result<PathBuf> {
     })
 }
 
-/// A library of ours by one of its names, where it is installed or built together with the command.
+/// A library of ours by one of its names, installed or built together with the command.
 fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
     let directory = program.parent()?;
     let installed = directory.parent().map(|prefix| prefix.join("lib/transom"));
     let directories = [Some(directory.to_owned()), installed, Some(directory.join("deps"))];
     let files = directories.iter().flatten();
     let files = files.flat_map(|directory| names.iter().map(|name| directory.join(name)));
-    // What is installed comes before what is built.
+    // An installed library comes before a built one.
     let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
     files.sort_by_key(|path| path.extension() == Some("so".as_ref()));
     files.into_iter().next()
 }
 
-/// A directory that has our libibverbs under the names that are asked for.
+/// A directory that has our libibverbs under the names that programs ask for.
 fn directory_of(library: &Path) -> Result<PathBuf> {
     linked_or_as_it_is(library, linked(library, &[SONAME, BUILT]))
 }
 
-/// Where no directory with links can be made, one that has it under the first of the names will do.
+/// If no directory with links can be made, a directory that has it under the first of the names is enough.
 fn linked_or_as_it_is(
     library: &Path,
     linked: std::result::Result<PathBuf, String>,
@@ -168,7 +171,7 @@ fn linked(library: &Path, names: &[&str]) -> std::result::Result<PathBuf, String
 
 /// Made once, and used again.
 fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBuf> {
-    // One for each library, so that two builds do not take it from each other.
+    // One directory for each library, so that two builds do not replace each other's links.
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let directory = private::directory(parent, &format!("{:016x}", hasher.finish()))?;
@@ -242,7 +245,7 @@ mod tests {
         symlink("/", &ours).unwrap();
         assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());
         fs::remove_file(&ours).unwrap();
-        // One above it, from which it can be taken away.
+        // A directory above it that somebody else can write, and so replace it.
         fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
         let below = scratch.0.join("below");
         fs::create_dir(&below).unwrap();

@@ -1,4 +1,4 @@
-//! Shows the tree by mounts that only the program and its children have.
+//! Shows the tree through mounts that only the program and its children see.
 
 use super::private;
 use super::tree::{PLACES, Tree};
@@ -14,16 +14,18 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 
-/// Where a directory is put together before it takes its place, beside the tree's own places.
+/// The directory, beside the tree's own places, where another is prepared before it takes its place.
 const STAGE: &str = "stage";
 
-/// Moves this process into a mount namespace of its own, with the tree over the kernel's files.
-/// Only who may mount can do that; what the others mount later is seen there too. The tree is in
-/// memory, and goes with the last process of the namespace.
+/// Moves this process into a mount namespace of its own, with the tree over the kernel's files. This needs
+/// the permission to
+/// mount. Later mounts of others appear in the namespace too. The tree is in memory, and goes with the last
+/// process of the
+/// namespace.
 pub(super) fn show(tree: &Tree) -> io::Result<()> {
-    // SAFETY: descriptors stay shared.
+    // SAFETY: file descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
-    // Nothing that is mounted here gets out.
+    // Our mounts do not propagate out.
     let inwards = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", inwards)?;
     let here = env::current_dir();
@@ -39,7 +41,7 @@ pub(super) fn show(tree: &Tree) -> io::Result<()> {
         if missing {
             remake(parent, names, &stage)?;
             mount_move(&stage, parent)?;
-            // As the kernel's: only in `/dev` a program may make files.
+            // As in the kernel's: a program may make files only in `/dev`.
             if parent.starts_with("/sys") {
                 forbid_writing(parent)?;
             }
@@ -56,14 +58,15 @@ pub(super) fn show(tree: &Tree) -> io::Result<()> {
     Ok(unmount(root, UnmountFlags::DETACH)?)
 }
 
-/// Makes a mount one that can only be read.
+/// Makes a mount read-only.
 fn forbid_writing(path: &Path) -> io::Result<()> {
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
     Ok(mount_remount(path, flags, c"")?)
 }
 
-/// Nothing can be added to a directory of the kernel's, so there is another with all that it has,
-/// and empty ones of these names.
+/// Makes a copy of a kernel directory: everything in it, and empty directories of these names. Nothing can be
+/// added to the
+/// kernel's own directory.
 fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
     mount("transom", stage, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
     for name in names {
@@ -77,7 +80,8 @@ fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
             symlink(fs::read_link(source)?, target)?;
             continue;
         }
-        // The kernel looks beside this one for the terminals it gives out, so a mount will not do.
+        // The kernel looks beside this file for the terminals that it hands out, so a bind mount does not
+        // work.
         if entry.file_name() == "ptmx" {
             copy_node(&source, &target)?;
             continue;
@@ -92,7 +96,7 @@ fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A device file like another.
+/// Makes a device file with the numbers of another.
 fn copy_node(source: &Path, target: &Path) -> io::Result<()> {
     let found = fs::metadata(source)?;
     let kind = FileType::from_raw_mode(found.mode());

@@ -1,6 +1,8 @@
-//! This command as the parent of the program, which its own parent must not notice. It forwards signals to the program,
-//! but for those of a terminal, which the program gets itself. When the program is stopped, this process stops too. It
-//! ends as the program does.
+//! This command as the parent of the program. Its own parent must not notice the difference. It forwards
+//! signals to the
+//! program, except those of a terminal, which the program gets itself. When the program is stopped, this
+//! process stops
+//! too. It ends as the program does.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,10 +13,10 @@ use std::ptr::null_mut;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// The signals of this process, which are read instead of taking effect.
+/// The signals of this process. They are read and do not take effect.
 pub(super) struct Signals {
     descriptor: OwnedFd,
-    /// What was blocked before.
+    /// The signals that were blocked before.
     before: libc::sigset_t,
 }
 
@@ -22,8 +24,8 @@ impl Signals {
     pub(super) fn block() -> io::Result<Self> {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the sets are this call's own, and each is written before it is read. A descriptor that is made is
-        // nobody else's.
+        // SAFETY: the sets are this call's own, and each is written before it is read. Nobody else has the
+        // new descriptor.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             if libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) != 0 {
@@ -45,10 +47,10 @@ impl Signals {
         restore(&self.before);
     }
 
-    /// The program has them as this process had them.
+    /// Gives the program the mask that this process had.
     pub(super) fn leave_to(&self, command: &mut Command) {
         let before = self.before;
-        // SAFETY: what is called may be called between a fork and `exec`.
+        // SAFETY: the closure calls only functions that may be called between `fork` and `exec`.
         unsafe {
             command.pre_exec(move || {
                 restore(&before);
@@ -57,13 +59,13 @@ impl Signals {
         }
     }
 
-    /// Readable when one has come, that of a child's end among them.
+    /// Readable when a signal has come, including that of a child's end.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Waits until a child has ended, and hands it the signals that come. Calls `look` each time `watched` has something
-    /// to be read.
+    /// Waits until the program has ended, and forwards the signals that come. Calls `look` each time
+    /// `watched` is readable.
     pub(super) fn wait_for(
         &self,
         program: libc::pid_t,
@@ -85,12 +87,12 @@ impl Signals {
         }
     }
 
-    /// Hands on what somebody has sent to this process.
+    /// Forwards the signals that somebody has sent to this process.
     pub(super) fn forward(&self, program: libc::pid_t) {
         let mut sent = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();
         loop {
-            // SAFETY: the room is as long as is said, and any bytes are one.
+            // SAFETY: the buffer has the given size, and any bytes are a valid value.
             let (read, signal) = unsafe {
                 let read = libc::read(self.descriptor.as_raw_fd(), sent.as_mut_ptr().cast(), size);
                 (read, sent.assume_init())
@@ -101,7 +103,7 @@ impl Signals {
             let number = signal.ssi_signo as i32;
             let is_from_somebody = signal.ssi_code <= 0 && signal.ssi_pid != program as u32;
             if number != libc::SIGCHLD && is_from_somebody {
-                // SAFETY: a child that has not been waited for, so the PID is its.
+                // SAFETY: the child has not been waited for, so the PID is its.
                 unsafe { libc::kill(program, number) };
             }
         }
@@ -109,12 +111,13 @@ impl Signals {
 }
 
 fn restore(blocked: &libc::sigset_t) {
-    // SAFETY: the set was written by the system.
+    // SAFETY: the system wrote the set.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, blocked, null_mut()) };
 }
 
-/// Reaps children that have ended: how the program has, if it has. If the program was stopped, stops this process too, so
-/// that a shell's job control sees it.
+/// Reaps children that have ended. Returns the program's status if it has ended. If the program was stopped,
+/// stops this
+/// process too, so that a shell's job control sees it.
 pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
     loop {
         let mut status = 0;
@@ -135,17 +138,17 @@ pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
 
 /// Whether this is the first process of its PID namespace.
 pub(super) fn is_first() -> bool {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: it has no arguments and cannot fail.
     unsafe { libc::getpid() == 1 }
 }
 
-/// Ends as the program has. The first process of a namespace cannot end by a signal of its own.
+/// Ends as the program has. The first process of a PID namespace cannot end by a signal of its own.
 pub(crate) fn end_like(status: ExitStatus) -> ! {
     if let (Some(signal), false) = (status.signal(), is_first()) {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: this process ends here, and has no handlers. The set is this call's own.
         unsafe {
-            // The program has left its memory, if that was wanted.
+            // The program has already dumped its core, if that was wanted.
             libc::setrlimit(libc::RLIMIT_CORE, &none);
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -156,6 +159,6 @@ pub(crate) fn end_like(status: ExitStatus) -> ! {
         }
     }
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    // SAFETY: ends this process. What this command would do at its end is not this one's to do.
+    // SAFETY: ends this process. It skips the exit handlers of this command, which are not this process's.
     unsafe { libc::_exit(code) }
 }

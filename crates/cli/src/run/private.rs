@@ -1,4 +1,4 @@
-//! Directories of this user's own, for what a program that is started needs.
+//! This user's private directories, for files that a started program needs.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -6,11 +6,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use transom_system::trust::Trusted;
 
-/// What its name begins with; the user's number follows.
+/// The prefix of its name. The user's number follows.
 const PREFIX: &str = "transom-run-";
 
-/// Where a private directory may be, if nobody else decides what is there: the environment may be that of
-/// another user.
+/// Directories for a private directory, if no other user decides what is there. The environment may come from
+/// another
+/// user.
 fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|directory| directory.is_absolute() && directory.is_dir());
@@ -19,7 +20,7 @@ fn parents() -> impl Iterator<Item = PathBuf> {
     runtime.into_iter().chain([temporary]).chain(usual)
 }
 
-/// Does something in the first of them that allows it; else why none does.
+/// Calls `act` for each parent until one allows it. The error says why none does.
 pub(crate) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut problems = Vec::new();
     for parent in parents() {
@@ -31,7 +32,8 @@ pub(crate) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result
     Err(problems.join("; "))
 }
 
-/// The directory of this name in the private directory below `parent`, by its real path; made if need be.
+/// The directory of this name in the private directory below `parent`, by its real path. Creates it if
+/// needed.
 pub(crate) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let parent = Trusted::this_user_and_root().real_path(parent)?;
@@ -42,15 +44,16 @@ pub(crate) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Whether a path, as it is written, leads through a private directory of some user's.
+/// Whether a path, as written, leads through a private directory of any user.
 pub(crate) fn is_below(path: &Path) -> bool {
     let names = path.components().filter_map(|name| name.as_os_str().to_str());
     let mut users = names.filter_map(|name| name.strip_prefix(PREFIX));
     users.any(|user| user.parse::<u32>().is_ok())
 }
 
-/// Makes a directory that nobody else can enter, and does not trust one that others can: a user who writes there
-/// decides which code the program runs.
+/// Makes a directory that nobody else can enter. Fails if others can: a user who writes there decides which
+/// code the
+/// program runs.
 fn make(directory: &Path, user: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -65,8 +68,8 @@ fn make(directory: &Path, user: u32) -> io::Result<()> {
     }
 }
 
-/// Puts something there in one step: others may be using what is there. `make` is given a name next
-/// to nothing that anybody looks for.
+/// Replaces a file atomically, because others may be using it. `make` gets a name beside it that nobody looks
+/// for.
 pub(super) fn replace(
     directory: &Path,
     path: &Path,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// A directory that is removed with what is in it.
+/// A directory that is removed with its content.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {

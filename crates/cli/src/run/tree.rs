@@ -1,5 +1,4 @@
-//! The files that the kernel would have of this device: what programs read of it before, or instead
-//! of, opening it.
+//! The files that the kernel would have for this device. Programs read them before they open it, or instead.
 
 use super::private;
 use std::ffi::{CStr, OsStr};
@@ -17,26 +16,27 @@ use transom_ibverbs::{
 use transom_system::addresses::{Addresses, GID_TABLE};
 use transom_system::{file_limit, node_guid, system_image_guid};
 
-/// Where a program finds its tree, if it is led there by `libtransom_paths.so`; children inherit it.
+/// The variable with the program's tree, if `libtransom_paths.so` shows it. Children inherit it.
 pub(super) const VARIABLE: &str = transom_system::environment::TREE.name;
 
-/// A file in a tree that every program locks which is led there. `libtransom_paths.so` has the same.
+/// A file in a tree. Every program that uses the tree locks it. `libtransom_paths.so` has the same name.
 const USED: &str = "used";
 
-/// Directories, each with what in it is ours. `libtransom_paths.so` has the same.
+/// Directories, each with the entries in it that are ours. `libtransom_paths.so` has the same.
 pub(super) const PLACES: [(&str, &[&str]); 3] = [
     ("/sys/class", &["infiniband", "infiniband_verbs"]),
     ("/sys/devices", &["transom-rdma"]),
     ("/dev", &["infiniband"]),
 ];
 
-/// What the kernel would have as the device's parent, as it does for RoCE devices on no bus: not a PCI function, for
-/// who reads its place on that bus (libfabric) looks there for it (MPICH by hwloc).
+/// The device's parent, as the kernel has it for RoCE devices on no bus. It is not a PCI function: programs
+/// that read a
+/// place on that bus (libfabric) look for it there (MPICH with hwloc).
 const PARENT: &str = "/sys/devices/transom-rdma";
 /// The same, from a directory in `/sys/class`.
 const PARENT_FROM_CLASS: &str = "../../devices/transom-rdma";
 
-/// What counts packets at the port. They stay at zero: `transom devices` has those of each process.
+/// The port's packet counters. They stay at zero: `transom devices` has those of each process.
 const COUNTERS: [&str; 21] = [
     "VL15_dropped",
     "excessive_buffer_overrun_errors",
@@ -61,7 +61,7 @@ const COUNTERS: [&str; 21] = [
     "unicast_xmit_packets",
 ];
 
-/// The same, as software devices name it.
+/// Counters that software devices add.
 const HW_COUNTERS: [&str; 6] = [
     "duplicate_request",
     "link_downed",
@@ -71,7 +71,7 @@ const HW_COUNTERS: [&str; 6] = [
     "sent_pkts",
 ];
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Debug, PartialEq)]
 enum Content {
     /// A file, without its final newline.
@@ -83,7 +83,7 @@ enum Content {
 pub(super) struct Tree(Vec<(String, Content)>);
 
 impl Tree {
-    /// Those of a device of this name on this host.
+    /// The files of a device of this name on this host.
     pub(super) fn of(name: &DeviceName) -> Result<Self, String> {
         let addresses = Addresses::read()
             .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
@@ -96,7 +96,8 @@ impl Tree {
         Ok(Self(table(name, &host)))
     }
 
-    /// Writes them into an empty directory. Nobody is to change them, so nobody may write there.
+    /// Writes them into an empty directory. Nobody may write there afterwards, because nobody must change
+    /// them.
     pub(super) fn write(&self, into: &Path) -> io::Result<()> {
         for (path, content) in &self.0 {
             let path = into.join(path.trim_start_matches('/'));
@@ -116,8 +117,9 @@ impl Tree {
         })
     }
 
-    /// Writes them into a new directory of this user's, for this process and what it becomes: its
-    /// real name. The directories of runs that are over are removed.
+    /// Writes them into a new directory of this user, for this process and the program that it becomes.
+    /// Returns the real path.
+    /// Removes the directories of runs that are over.
     pub(super) fn of_a_run(&self) -> Result<PathBuf, String> {
         private::in_first(|parent| self.in_parent(parent))
     }
@@ -133,7 +135,7 @@ impl Tree {
             let Some(tree) = names.next() else { return Err(io::ErrorKind::AlreadyExists.into()) };
             match DirBuilder::new().mode(0o700).create(&tree) {
                 Ok(()) => break tree,
-                // Left by a process that had this PID, whose children are still there.
+                // Left by an earlier process with this PID, whose children still run.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -144,7 +146,7 @@ impl Tree {
     }
 }
 
-/// Calls `visit` for a directory and those below it, which come first.
+/// Calls `visit` for a directory and all below it, inner ones first.
 fn each_directory(directory: &Path, visit: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -155,8 +157,9 @@ fn each_directory(directory: &Path, visit: &dyn Fn(&Path) -> io::Result<()>) -> 
     visit(directory)
 }
 
-/// Removes the trees of runs that are over: those whose process is gone, and all that it started.
-/// What another PID namespace left cannot be judged here.
+/// Removes the trees of runs that are over: the process and all that it started are gone. This process cannot
+/// judge trees of
+/// another PID namespace.
 fn remove_old(runs: &Path) -> io::Result<()> {
     let space = fs::metadata("/proc/self/ns/pid")?.ino().to_string();
     let is_over = |tree: &Path| {
@@ -171,18 +174,21 @@ fn remove_old(runs: &Path) -> io::Result<()> {
     if old.is_empty() {
         return Ok(());
     }
-    // Who has just been started has no lock yet, but an environment as it was: it is looked at between.
+    // A process that has just started has no lock yet, but its environment is unchanged. So check the lock,
+    // then the
+    // environments, then the lock again.
     let unlocked = old.into_iter().filter(|tree| !is_locked(tree)).collect::<Vec<_>>();
     let named = named_trees()?;
     for tree in unlocked.iter().filter(|tree| !named.contains(tree) && !is_locked(tree)) {
-        // Somebody else may be at it too.
+        // Another process may remove it at the same time.
         let _ = remove(tree);
     }
     Ok(())
 }
 
-/// Whether a program has a tree's lock: whatever it has done to its environment, it still uses it. Where that
-/// cannot be asked it may have.
+/// Whether a program has locked a tree. Such a program uses it, even if it has changed its environment. True
+/// if the lock
+/// cannot be asked for.
 fn is_locked(tree: &Path) -> bool {
     let file = match File::open(tree.join(USED)) {
         Ok(file) => file,
@@ -190,16 +196,16 @@ fn is_locked(tree: &Path) -> bool {
     };
     let (l_type, l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
     let mut lock = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
-    // SAFETY: the descriptor is open, and the kernel says in `lock` what is in its way.
+    // SAFETY: the descriptor is open, and the kernel writes the conflicting lock into `lock`.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     asked != 0 || i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// The trees that processes have been started with, as far as they let others see it.
+/// The trees in the environments of processes, as far as this process may read them.
 fn named_trees() -> io::Result<Vec<PathBuf>> {
     let mut used = Vec::new();
     for process in fs::read_dir("/proc")?.flatten() {
-        // What cannot be read is another user's, or has ended.
+        // An environment that cannot be read is another user's, or its process has ended.
         let environment = fs::read(process.path().join("environ")).unwrap_or_default();
         let variables = environment.split(|byte| *byte == 0);
         let values = variables.filter_map(|text| text.strip_prefix(VARIABLE.as_bytes()));
@@ -216,7 +222,7 @@ fn remove(tree: &Path) -> io::Result<()> {
     fs::remove_dir_all(tree)
 }
 
-/// What the files tell of the machine.
+/// The facts about the machine that the files contain.
 struct Host {
     /// The processors and the NUMA nodes, as the kernel lists them.
     cpus: String,
@@ -242,9 +248,9 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
     let zeros = |names: &[&'static str]| names.iter().map(|name| (*name, "0".into())).collect();
     add(&format!("{ibdev}/ports/1/counters"), zeros(&COUNTERS));
     add(&format!("{ibdev}/ports/1/hw_counters"), zeros(&HW_COUNTERS));
-    // The version of the kernel's interface, which nobody speaks here.
+    // The version of the kernel's interface. Nobody uses that interface here.
     add("/sys/class/infiniband_verbs", vec![("abi_version", "6".into())]);
-    // The number of what stands in for the character device.
+    // The number of the file in place of the character device.
     let numbers = vec![
         ("ibdev", name.to_string()),
         ("dev", "1:3".into()),
@@ -264,7 +270,7 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
         }
     }
     let mut link = |path: String, target: String| table.push((path, Content::Link(target)));
-    // Scripts ask the parent of an adapter for its interface, and that for an address to connect to.
+    // Scripts ask an adapter's parent for its interface, and the interface for an address to connect to.
     let interface = addresses.get(0).and_then(|address| address.interface_name());
     if let Some(interface) = interface {
         link(format!("{PARENT}/net/{interface}"), format!("/sys/class/net/{interface}"));
@@ -274,7 +280,7 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
         link(of_class, format!("{PARENT_FROM_CLASS}{below}"));
         link(format!("{of_parent}/device"), format!("../../../{}", last_name(PARENT)));
     }
-    // Verbs do not go through it: programs only ask whether they might open it.
+    // Verbs do not go through it: programs only check whether they may open it.
     link(format!("/dev/infiniband/{dev_name}"), "/dev/null".into());
     table
 }
@@ -296,12 +302,12 @@ fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Where it is and what it is, as for an adapter: its numbers have 16 bits, and it is a network controller for
-/// Ethernet.
+/// The parent's place and identity, as for an adapter. Its numbers have 16 bits, and it is an Ethernet
+/// network controller.
 fn parent(host: &Host) -> Vec<(&'static str, String)> {
     let vendor = format!("{:#06x}", VENDOR_ID & 0xffff);
     let part = format!("{:#06x}", VENDOR_PART_ID & 0xffff);
-    // It is as near to every node, so it is in the only one, or in none.
+    // It is equally near to all nodes, so it belongs to the only node, or to none.
     let node = if host.nodes.parse::<u32>().is_ok() { host.nodes.clone() } else { "-1".into() };
     let mut files = vec![
         ("vendor", vendor.clone()),
@@ -361,7 +367,7 @@ fn link_layer(link_layer: u8) -> &'static str {
     }
 }
 
-/// Lanes by the speed of one, in the codes of the port's attributes.
+/// The rate from the number of lanes and the speed of one lane, in the codes of the port's attributes.
 fn rate(width: u8, speed: u8) -> String {
     let lanes = match width {
         1 => 1,
@@ -385,7 +391,7 @@ fn rate(width: u8, speed: u8) -> String {
     format!("{}{fraction} Gb/sec ({lanes}X {name})", tenths / 10)
 }
 
-/// A list like `0-3,8` as a mask: groups of 32 bits in hexadecimal, the highest first.
+/// Converts a list such as `0-3,8` to a mask: groups of 32 bits in hexadecimal, the highest first.
 fn cpu_mask(list: &str) -> Option<String> {
     let mut groups: Vec<u32> = Vec::new();
     for range in list.split(',') {
@@ -500,7 +506,7 @@ mod tests {
         assert_eq!(fs::metadata(&guid).unwrap().mode() & 0o777, 0o444);
         assert_eq!(fs::metadata(guid.parent().unwrap()).unwrap().mode() & 0o777, 0o555);
 
-        // Whoever had this PID before is gone, but for what it started.
+        // The earlier process with this PID is gone, but a child of it still runs.
         let mut child = std::process::Command::new("cat");
         child.env(VARIABLE, &old).stdin(std::process::Stdio::piped());
         let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();

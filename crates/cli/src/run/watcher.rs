@@ -1,16 +1,20 @@
-//! A process beside the program, which speaks for the program if it is killed.
+//! A process beside the program that speaks for the program if it is killed.
 //!
-//! When a program with RDMA connections ends, the kernel of a host with an adapter tells its peers. Here a program that
-//! exits tells them itself. For one that is killed, another process of the host with a device does (rule CM-50). This
-//! process makes sure that there is one. It sleeps until a process of the run has ended without a word, and exits with
-//! the last of them.
+//! When a program with RDMA connections ends, the kernel of a host with an adapter tells its peers. Here a
+//! program that
+//! exits tells them itself. For a killed program, another process of the host with a device tells them (rule
+//! CM-50). This
+//! process makes sure that there is one. It sleeps until a process of the run has ended without telling its
+//! peers, and
+//! exits with the last process of the run.
 //!
 //! It must change nothing for the program, which takes the place of this command:
 //!
-//! * It is a child that no `wait` of the program's finds. The kernel shows a child without a signal for its end only to a
-//!   `wait` for such children (`__WCLONE`, see `wait(2)`), and sends no signal.
+//! * It is a child that no `wait` of the program finds. The kernel shows a child without an exit signal only
+//!   to a `wait` for
+//!   such children (`__WCLONE`, see `wait(2)`), and sends no signal.
 //! * It has a session of its own, because signals from a terminal or by `kill` are for the program.
-//! * It has nothing open that the program has, and no directory that then could not be unmounted.
+//! * It has no files of the program open, and its directory does not keep a file system mounted.
 //! * It has another name in the list of processes.
 
 use std::fs;
@@ -28,21 +32,22 @@ use transom_host::connections::LastWords;
 use transom_system::environment::WATCHER;
 use transom_system::registry::{Life, Registry, Watcher};
 
-/// What it is called, in the list of processes too.
+/// Its name in the list of processes.
 const NAME: &str = "transom: speaks for";
 
-/// How often it looks whether the program still runs where the system does not tell.
+/// How often it checks whether the program still runs, if the system does not report the end.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Who is to speak for the processes of a run.
+/// The watcher of a run's processes.
 pub(super) struct Watching {
     registry: &'static Registry,
     watcher: Watcher,
 }
 
 impl Watching {
-    /// Has the processes of a program make themselves known. None without a registry: then the program opens no
-    /// device, and says why.
+    /// Makes the processes of a program register with the watcher. `None` without a registry: then the
+    /// program opens no device,
+    /// and says why.
     pub(super) fn prepare(command: &mut Command) -> io::Result<Option<Self>> {
         let Ok(registry) = Registry::open() else { return Ok(None) };
         let number = getrandom::u64().map_err(io::Error::other)?;
@@ -51,18 +56,20 @@ impl Watching {
         Ok(Some(Self { registry, watcher }))
     }
 
-    /// Begins beside the program, and comes back in the process that becomes it. The error says why nobody will speak
-    /// for it.
+    /// Starts beside the program, and returns in the process that becomes the program. The error says why
+    /// nobody will speak for
+    /// it.
     pub(super) fn begin_beside(self) -> io::Result<()> {
         let program =
             Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
         if split()? {
             let _ = catch_unwind(AssertUnwindSafe(|| self.watch(&program)));
             drop(self);
-            // SAFETY: ends this process. What this command would do at its end is not this one's to do.
+            // SAFETY: ends this process. It skips the exit handlers of this command, which are not this
+            // process's.
             unsafe { libc::_exit(0) };
         }
-        // Its name is there as long as the other process is.
+        // Its name exists as long as the other process does.
         std::mem::forget(self);
         Ok(())
     }
@@ -74,7 +81,7 @@ impl Watching {
         }
         let mut vigil = Vigil::new(self);
         loop {
-            // Before those are asked who make themselves known: the last is among them then.
+            // Checked before `look` asks for new processes, so that the last one is among them.
             let is_over = program.has_ended();
             let next = vigil.look();
             if is_over && vigil.members.is_empty() && next.is_none() {
@@ -87,7 +94,7 @@ impl Watching {
     }
 }
 
-/// The processes that have made themselves known, and what is at hand for their ends.
+/// The processes that have registered, and the means to speak for them.
 pub(super) struct Vigil<'a> {
     of: &'a Watching,
     members: Vec<Life>,
@@ -99,7 +106,7 @@ impl<'a> Vigil<'a> {
         Self { of, members: Vec::new(), words: None }
     }
 
-    /// Takes in who has come, and speaks for those that have ended; in which time there is more to be said.
+    /// Takes in new processes, and speaks for those that have ended. Returns when it must speak again.
     pub(super) fn look(&mut self) -> Option<Duration> {
         let Watching { registry, watcher } = self.of;
         let mut ended = Vec::new();
@@ -124,7 +131,7 @@ impl<'a> Vigil<'a> {
         self.words.as_mut().and_then(LastWords::say_again)
     }
 
-    /// Speaks for all that are left, which end with this process.
+    /// Speaks for all remaining processes, which end with this process.
     pub(super) fn end(&mut self) {
         let ended: Vec<_> = self.members.drain(..).map(|life| life.process()).collect();
         self.say_for(&ended);
@@ -136,7 +143,7 @@ impl<'a> Vigil<'a> {
         }
     }
 
-    /// Sleeps until there is something to look at, or at this descriptor, or for this time.
+    /// Sleeps until a process ends or registers, this descriptor is readable, or this time is up.
     pub(super) fn sleep(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) {
         let addresses = self.words.as_ref().map(|words| words.descriptor());
         let lives = self.members.iter().map(|life| life.descriptor().as_fd());
@@ -148,21 +155,23 @@ impl<'a> Vigil<'a> {
     }
 }
 
-/// Makes a second process of this one, which has one thread; true in the new one. That has no signal for its end.
+/// Forks this process, which has one thread. Returns true in the child. The child sends no signal when it
+/// ends.
 fn split() -> io::Result<bool> {
     let none: libc::c_ulong = 0;
-    // SAFETY: as `fork`, without flags and on a copy of this stack. This process has one thread, so nothing is locked.
-    // What the C library keeps of a thread's number stays that of the parent, which no thread of the child has.
+    // SAFETY: as `fork`, without flags and on a copy of this stack. This process has one thread, so nothing
+    // is locked. The C
+    // library's copy of the thread's number stays the parent's. No thread of the child has that number.
     match unsafe { libc::syscall(libc::SYS_clone, none, none, none, none, none) } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(pid == 0),
     }
 }
 
-/// The process that the program is.
+/// The process that is the program.
 struct Program {
     pid: Pid,
-    /// Readable when it has ended; none on systems that do not tell.
+    /// Readable when it has ended. `None` on systems without such descriptors.
     end: Option<OwnedFd>,
 }
 
@@ -181,7 +190,7 @@ fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Lets go of all that is the program's.
+/// Releases everything that belongs to the program.
 fn step_aside(program: Pid) -> io::Result<()> {
     rustix::process::setsid()?;
     for signal in 1..=libc::SIGRTMAX() {
@@ -195,30 +204,30 @@ fn step_aside(program: Pid) -> io::Result<()> {
                 | libc::SIGTRAP
         );
         if !is_mistake {
-            // SAFETY: no handler is put anywhere; of some the system does not let it be changed.
+            // SAFETY: it installs no handler. The system does not allow a change for some signals.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
     }
     std::env::set_current_dir("/")?;
     close_what_is_the_programs()?;
-    // It need not be told from the others of its name.
+    // If the name cannot be set, that does no harm.
     let _ = rustix::thread::set_name(c"transom");
     rename(&format!("{NAME} {}", program.as_raw_nonzero()));
     Ok(())
 }
 
-/// Closes what a program would have open too; all else is this command's own.
+/// Closes the descriptors that the program inherits too. This command opened all others.
 pub(super) fn close_what_is_the_programs() -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut inherited = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         let number = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-        // SAFETY: asks for flags, of a number that may be no descriptor's any more.
+        // SAFETY: it asks for flags, of a number that may not be a descriptor any more.
         let is_inherited = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == 0;
         inherited.extend(number.filter(is_inherited));
     }
     for fd in inherited {
-        // SAFETY: nothing of ours uses it: what this command opens is closed by `exec`.
+        // SAFETY: nothing of ours uses it: `exec` closes all descriptors that this command opens.
         unsafe {
             match fd {
                 0..=2 => libc::dup2(nothing.as_raw_fd(), fd),
@@ -229,12 +238,13 @@ pub(super) fn close_what_is_the_programs() -> io::Result<()> {
     Ok(())
 }
 
-/// Has this process listed by another name: over the words that it was started with, as far as there is room.
+/// Lists this process under another name. Overwrites its arguments, as far as there is room.
 fn rename(name: &str) {
     let Some((begin, end)) = place_of_arguments() else { return };
     let room = end.saturating_sub(begin);
-    // SAFETY: the kernel says that the words are there, on the first stack of this process, and nothing refers to
-    // them any more: the standard library hands out copies.
+    // SAFETY: the kernel says that the arguments are there, on the first stack of this process. Nothing
+    // refers to them any
+    // more, because the standard library hands out copies.
     unsafe {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(begin);
         at.write_bytes(0, room);
@@ -242,10 +252,10 @@ fn rename(name: &str) {
     }
 }
 
-/// Where the words lie that this process was started with.
+/// The addresses of this process's arguments.
 fn place_of_arguments() -> Option<(usize, usize)> {
     let status = fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which is in parentheses and may have any in it, the third field comes first.
+    // The third field follows the name. The name is in parentheses and may contain parentheses.
     let mut fields = status.rsplit_once(')')?.1.split_whitespace().skip(48 - 3);
     let mut number = || fields.next()?.parse::<usize>().ok().filter(|number| *number != 0);
     Some((number()?, number()?))

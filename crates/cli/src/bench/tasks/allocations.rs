@@ -1,4 +1,4 @@
-//! What the program allocates.
+//! Allocations of the program.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -10,10 +10,10 @@ use crate::failure::{Failure, Result};
 
 const PAGE: usize = 4096;
 
-/// Memory of the C library's, aligned to a page.
+/// Allocates with the C library, aligned to a page.
 fn aligned(size: usize) -> Result<*mut c_void> {
     let mut block = null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: a valid place for the result.
     match unsafe { libc::posix_memalign(&mut block, PAGE, size) } {
         0 => Ok(block),
         errno => Err(Failure::new(std::io::Error::from_raw_os_error(errno))),
@@ -40,7 +40,7 @@ pub(super) fn allocate(process: &mut Process, size: usize, count: usize) -> Resu
 
 pub(super) fn malloc(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     time_near(process, count, |_| {
-        // SAFETY: it takes a number, and what it answers is freed once.
+        // SAFETY: it takes a number, and its result is freed once.
         unsafe { libc::free(black_box(libc::malloc(black_box(size)))) };
         Ok(())
     })
@@ -57,7 +57,7 @@ pub(super) fn fork(process: &mut Process, length: usize, count: usize) -> Result
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: this process's child, and a place for how it ended.
+        // SAFETY: this process's own child, and a valid place for its status.
         let ended = unsafe { libc::waitpid(child, &mut status, 0) };
         touch(block, length);
         if child > 0 && ended == child && status == 0 {

@@ -53,7 +53,7 @@ pub(super) fn send_and_back(
     Ok(round_trip / 2.0)
 }
 
-/// As `ib_send_bw`. There is always a receive for what comes, so nobody is sent away.
+/// As `ib_send_bw`. There is always a receive for the next message, so no sender gets an RNR NAK.
 pub(super) fn send_stream(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     const UNDER_WAY: usize = DEPTH as usize / 2;
     let mut incoming = process.end.incoming(size);

@@ -33,7 +33,7 @@ pub(super) fn fetch_and_add(process: &mut Process, count: usize) -> Result<f64> 
     time_near(process, count, |process| process.end.carry_out(&mut wr))
 }
 
-/// As `ib_write_lat`: the last byte of what comes tells that all of it is there.
+/// As `ib_write_lat`: the last byte tells that all bytes have arrived.
 pub(super) fn write_and_back(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     let (sent, received) = (size - 1, LARGEST + size - 1);
     process.end.memory.set_byte(received, 0);
@@ -47,7 +47,7 @@ pub(super) fn write_and_back(process: &mut Process, size: usize, count: usize) -
     };
     let see = |mark: u8| spin("a WRITE", || Ok((end.memory.byte(received) == mark).then_some(())));
     let round_trip = time(count, |round| {
-        // Another than the one before, and none that was there at first.
+        // Differs from the mark before, and from the byte that was there at first.
         let mark = (round % 250) as u8 + 1;
         if process.is_near() {
             write(mark)?;
@@ -60,7 +60,7 @@ pub(super) fn write_and_back(process: &mut Process, size: usize, count: usize) -
     Ok(round_trip / 2.0)
 }
 
-/// As `ib_write_bw`: of so many requests one completes, for all that are before it.
+/// As `ib_write_bw`: one of this many requests is signaled, and completes for all before it.
 const PORTION: usize = DEPTH as usize / 4;
 
 pub(super) fn write_stream(
@@ -75,7 +75,7 @@ pub(super) fn write_stream(
     let Process { end, peer, .. } = &*process;
     let mut sge = end.outgoing(size);
     let mut wr = one_sided(IBV_WR_RDMA_WRITE, &mut sge, peer);
-    // Portions under way, of each queue pair.
+    // The portions under way on each queue pair.
     let mut under_way = vec![0; queue_pairs];
     let complete = |under_way: &mut [usize]| -> Result {
         under_way[end.wait()?.wr_id as usize] -= 1;

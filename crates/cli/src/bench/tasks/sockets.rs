@@ -1,4 +1,4 @@
-//! What the kernel's own protocols do between the same two processes.
+//! The kernel's own protocols between the same two processes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,16 +12,16 @@ use crate::bench::setup::Side;
 use crate::bench::wire;
 use crate::failure::{Failure, Result};
 
-/// A WRITE of 8 bytes is a UDP datagram of so many: BTH, RETH, the bytes and the ICRC.
+/// The UDP payload of a WRITE of 8 bytes, in bytes: BTH, RETH, the 8 bytes and the ICRC.
 const WRITE: usize = 12 + 16 + 8 + 4;
-/// And its acknowledgement one of so many: BTH, AETH and the ICRC.
+/// The UDP payload of its acknowledgement: BTH, AETH and the ICRC.
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
-/// Bytes of a message in each packet, at the MTU of the interfaces.
+/// The bytes of a message in each packet, at the MTU of the interfaces.
 const PAYLOAD: usize = 1024;
 /// The first packet of a long WRITE, with its RETH, and the next ones.
 const LONG: usize = 12 + 16 + PAYLOAD + 4;
 const MIDDLE: usize = 12 + PAYLOAD + 4;
-/// Bytes of so many of these that one call takes.
+/// The most bytes of such packets that one call takes.
 const AT_ONCE: usize = 62 * MIDDLE;
 
 pub(super) fn tcp_and_back(process: &mut Process, size: usize, count: usize) -> Result<f64> {
@@ -57,8 +57,9 @@ pub(super) fn tcp_stream(process: &mut Process, size: usize, count: usize) -> Re
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Datagrams to and fro. Those without a `peer` are sent and received as RoCEv2's are: from another port than
-/// they come to, by sockets that have to do with any number of machines.
+/// Datagrams to and fro. Without a `peer` they travel as RoCEv2 packets do: the source port is not the port
+/// that they arrive
+/// at, and one socket serves any number of machines.
 pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> Result<f64> {
     let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
     let there = exchange(process, &inbound)?;
@@ -67,7 +68,7 @@ pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> R
     if peer {
         inbound.connect(there).map_err(trouble)?;
     }
-    // The kernel cuts what is sent into two datagrams, and hands out together what arrives together.
+    // The kernel splits a send into two datagrams, and joins datagrams that arrive together.
     set(&outbound, libc::SOL_UDP, libc::UDP_SEGMENT, WRITE as libc::c_int)?;
     set(&inbound, libc::SOL_UDP, libc::UDP_GRO, 1)?;
     inbound.set_nonblocking(true).map_err(trouble)?;
@@ -91,16 +92,17 @@ pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> R
     Ok(round_trip / 2.0)
 }
 
-/// Answers that are awaited at most.
+/// The most answers that are awaited.
 const WINDOW: usize = 4;
 
-/// The datagrams of WRITEs of `size` bytes in as many calls as the device makes: two of them, the first of which is
-/// the longest, and then as many as one call takes, each of which is answered. Nobody looks at what is in them.
+/// The datagrams of WRITEs of `size` bytes, in as many calls as the device makes: two datagrams, the first of
+/// which is the
+/// longest, and then as many as one call takes. Each is answered. Nobody reads their content.
 pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
     let there = exchange(process, &inbound)?;
     set(&inbound, libc::SOL_UDP, libc::UDP_GRO, 1)?;
-    // What finds no room is lost, and nobody sends it again.
+    // A datagram without room is lost, and nobody sends it again.
     set(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, 4 << 20)?;
     inbound.set_read_timeout(Some(TIMEOUT)).map_err(trouble)?;
     let outbound = |segment: usize| -> Result<UdpSocket> {
@@ -152,7 +154,7 @@ pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Re
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Tells the other end where this socket is, and hears where its is.
+/// Tells the other end this socket's port, and learns its port.
 fn exchange(process: &mut Process, socket: &UdpSocket) -> Result<SocketAddr> {
     let port = socket.local_addr().map_err(trouble)?.port();
     process.talk.tell(&port)?;
@@ -192,7 +194,7 @@ fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> Result {
     Ok(())
 }
 
-/// Asks again and again until the room is full.
+/// Polls until the buffer is full.
 fn receive(room: &mut [u8], mut some_of_it: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Result {
     let mut filled = 0;
     while filled < room.len() {
@@ -201,7 +203,7 @@ fn receive(room: &mut [u8], mut some_of_it: impl FnMut(&mut [u8]) -> io::Result<
     Ok(())
 }
 
-/// What a socket has done, if it could.
+/// The result of a socket call, or `None` if it would block.
 fn some(done: io::Result<usize>) -> Result<Option<usize>> {
     match done {
         Ok(0) => Err(Failure::new("the other end has closed its socket")),

@@ -1,4 +1,4 @@
-//! What the system itself takes.
+//! The costs of the system itself.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -37,7 +37,7 @@ pub(super) fn memcpy(process: &mut Process, size: usize, count: usize) -> Result
     let (from, to) = (process.end.outgoing(size).addr, process.end.incoming(size).addr);
     let (from, to) = (from as *const u8, to as *mut u8);
     time_near(process, count, |_| {
-        // SAFETY: two halves of one buffer, each at least as long, and nobody uses them meanwhile.
+        // SAFETY: two halves of one buffer, each at least this long, and nobody else uses them meanwhile.
         unsafe { black_box(to).copy_from_nonoverlapping(black_box(from), size) };
         Ok(())
     })

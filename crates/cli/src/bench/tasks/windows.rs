@@ -43,7 +43,7 @@ fn bind_once(end: &End, mw: *mut ibv_mw, region: *mut ibv_mr) -> Result {
     end.carry_out(&mut invalidate)
 }
 
-/// Makes windows until there are so many; the bytes that each takes in the table of keys.
+/// Makes windows until there are this many. Returns the bytes that each takes in the key table.
 pub(super) fn make(process: &mut Process, live: usize) -> Result<f64> {
     let made = live.saturating_sub(process.windows.len());
     if !process.is_near() || made == 0 {
