@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`fields`] | numbers of so many bits, times, path MTUs, information of so many bytes |
+//! | [`fields`] | numbers of a fixed width, times, path MTUs, information of a limited length |
 //! | [`service`] | what a request is for: service ids, port spaces, and the header with IP addresses |
 //! | [`reason`] | why a request was refused |
 //! | [`message`] | the messages, field by field |
@@ -44,27 +44,27 @@ pub const MAD_BYTES: usize = HEADER_BYTES + MESSAGE_BYTES;
 pub const HEADER_BYTES: usize = 24;
 /// The offset of the attribute that names the message.
 pub const ATTRIBUTE_AT: usize = 16;
-/// Bytes of the message in it.
+/// Bytes of the message behind the header.
 const MESSAGE_BYTES: usize = 232;
 
-/// The queue pair that they are for, and come from (rule CM-01).
+/// The queue pair that sends and receives the messages (rule CM-01).
 pub const GSI_QPN: u32 = 1;
 /// Their Q_Key (rule CM-01).
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
-/// The header of all of them: base version, class, class version, method (rule CM-02).
+/// The beginning of every header: base version, class, class version, method (rule CM-02).
 const KIND: [u8; 4] = [1, 0x07, 2, 0x03];
 
 /// A message and the transaction that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mad {
-    /// Transaction id: answers repeat it, receivers do not look at it (rule CM-11).
+    /// Transaction id. Answers repeat it, and receivers ignore it (rule CM-11).
     pub transaction: u64,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
-/// Why bytes are no message that anybody answers, but for the last.
+/// Why bytes are no valid message. Only the last kind gets an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
     /// Not 256 bytes.
@@ -76,26 +76,26 @@ pub enum Ignored {
     /// An attribute that connection management does not have.
     #[error("of an unknown attribute, {0:#x}")]
     Attribute(u16),
-    /// About an alternate path (LAP, APR), which RoCE has none of (rule CM-12).
+    /// About an alternate path (LAP, APR). RoCE has none (rule CM-12).
     #[error("about an alternate path")]
     AlternatePath,
     /// A field has a value that is reserved.
     #[error("a field of it has a reserved value")]
     Reserved,
-    /// A REQ that asks for what does not exist. There is a reason to refuse it with (rule CM-13).
+    /// A REQ that asks for an MTU or a service that does not exist. A REJ refuses it (rule CM-13).
     #[error("asks for what does not exist: {reason:?}")]
     Impossible {
         /// Its transaction.
         transaction: u64,
         /// The sender's communication id.
         local_id: CommId,
-        /// Why it is refused.
+        /// The reason for the REJ.
         reason: RejectReason,
     },
 }
 
 impl Mad {
-    /// Reads one.
+    /// Reads a message.
     pub fn parse(bytes: &[u8]) -> Result<Self, Ignored> {
         let bytes: &[u8; MAD_BYTES] = bytes.try_into().map_err(|_| Ignored::Length)?;
         let mut header = Body([0; HEADER_BYTES]);
@@ -120,7 +120,7 @@ impl Mad {
         Ok(Self { transaction, message })
     }
 
-    /// The bytes of it.
+    /// The message's bytes.
     pub fn write(&self) -> [u8; MAD_BYTES] {
         let mut header = Body([0; HEADER_BYTES]);
         let mut body = Body([0; MESSAGE_BYTES]);

@@ -4,12 +4,12 @@
 /// Bytes of the area.
 pub const GRH_BYTES: usize = 40;
 
-/// Bytes that follow the IP header beside the payload: UDP, BTH, DETH, ICRC.
+/// Bytes after the IP header besides the payload: UDP, BTH, DETH, ICRC.
 const AROUND_PAYLOAD: u64 = 8 + 12 + 8 + 4;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// What the header says of the way a datagram took.
+/// The way of a datagram, as the header has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The sender's GID; IPv4 addresses are mapped (`::ffff:a.b.c.d`).
@@ -37,8 +37,8 @@ pub const fn map_ipv4(address: [u8; 4]) -> [u8; 16] {
 }
 
 impl Route {
-    /// The area of a datagram with `payload` bytes: IPv4 in its last 20 bytes if both ends are, else
-    /// IPv6.
+    /// The area of a datagram with `payload` bytes. If both ends are IPv4, the IPv4 header is in its last 20 bytes.
+    /// Otherwise the IPv6 header fills it.
     pub fn write(&self, payload: u64) -> [u8; GRH_BYTES] {
         let length = payload.next_multiple_of(4) + AROUND_PAYLOAD;
         match (mapped_ipv4(&self.source), mapped_ipv4(&self.destination)) {
@@ -75,8 +75,7 @@ impl Route {
         area
     }
 
-    /// Reads the area; `None` if it holds neither header. Between two IPv4 addresses there is no IPv6
-    /// header.
+    /// Reads the area; `None` if it holds neither header. An IPv6 header between two IPv4 addresses does not count.
     pub fn read(area: &[u8; GRH_BYTES]) -> Option<Self> {
         let (version6, version4) = (area[0] >> 4 == 6, area[20] == 0x45);
         if version4 && ones_sum(&area[20..]) == u16::MAX {
@@ -102,7 +101,7 @@ impl Route {
     }
 }
 
-/// The ones' complement sum of 16-bit words that IPv4 checks itself with.
+/// The ones' complement sum of 16-bit words, which is the checksum of IPv4.
 fn ones_sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
     let sum: u32 = words.sum();

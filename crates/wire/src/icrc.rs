@@ -1,12 +1,10 @@
-//! The invariant CRC (rules H.6): it covers a packet and what no router changes of the IP and UDP
-//! headers around it.
+//! The invariant CRC (rules H.6). It covers a packet, and those parts of its IP and UDP headers that no router changes.
 //!
-//! It also covers the identification of IPv4, which a UDP socket neither sets nor shows. What a
-//! socket sends is known: 0 for a packet alone, and the position in the burst for each that
-//! segmentation makes of one send. What a packet was sent with, [`Series::check`] solves for: CRC-32 is
-//! linear, so if all else arrived as it was sent, the difference between the value that came and
-//! the value for identification 0 is that of 16 bits at a known offset. 16 bits of the check are left
-//! for a packet whose identification is not known by other means, and all 32 for one whose is.
+//! It also covers the identification of IPv4, which a UDP socket neither sets nor shows. For a packet that we send, it
+//! is known: 0 for a packet alone, and the position in the burst if segmentation makes several packets of one send. For
+//! a packet that arrives, [`Series::check`] solves for it. CRC-32 is linear. So if everything else arrived as it was
+//! sent, the received value differs from the one for an assumed identification only by 16 bits at a known offset. If
+//! the identification is not known by other means, 16 bits of the check are left, otherwise all 32.
 
 mod field;
 mod usual;
@@ -28,12 +26,12 @@ const LOCAL_ROUTE_BYTES: usize = 8;
 const FROM_IDENTIFICATION: usize = IPV4_BYTES - 4 + UDP_BYTES;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
-/// Where FECN, BECN and six reserved bits are in the BTH (rule CRC-06).
+/// The offset of FECN, BECN and six reserved bits in the BTH (rule CRC-06).
 const CONGESTION_AT: usize = 4;
-/// What stands for a field that changes on the way.
+/// The CRC takes this byte for a field that changes on the way.
 const MASKED: u8 = 0xff;
 
-/// The way of packets between two addresses: what the ICRC covers of IP and UDP beside lengths.
+/// The way of packets between two addresses: everything that the ICRC covers of IP and UDP, except lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
     addresses: Addresses,
@@ -52,8 +50,7 @@ enum Addresses {
 pub enum Verdict {
     /// All 32 bits are right.
     Right,
-    /// Right if this is the identification of the packet's IPv4 header; only 16 bits have been
-    /// checked unless it is known to be.
+    /// Right if the packet's IPv4 header has this identification. If that is not known, only 16 bits have been checked.
     Identified(u16),
     /// Wrong: the packet is dropped (rule CRC-09).
     Wrong,
@@ -71,7 +68,7 @@ impl Path {
         Some(Self { addresses, port })
     }
 
-    /// The ICRC of a packet, given from its BTH to its pad, as it stands behind it.
+    /// The ICRC bytes that end a packet. `packet` reaches from its BTH to its pad.
     ///
     /// `identification` is that of the IPv4 header. IPv6 has none.
     ///
@@ -85,29 +82,29 @@ impl Path {
         icrc.finish()
     }
 
-    /// As [`Series::check`], for one alone.
+    /// As [`Series::check`], for one packet.
     pub fn check(&self, identification: u16, datagram: &[u8]) -> Verdict {
         Series::new(*self).check(identification, datagram)
     }
 }
 
-/// The change of the identification that makes this difference in the ICRC of a packet with
-/// `length` bytes, if one does.
+/// The change of the identification that makes this difference in the ICRC of a packet of `length` bytes. `None` if no
+/// change does.
 fn solve(difference: u32, length: usize) -> Option<u16> {
     if !length.is_multiple_of(4) {
         return None;
     }
-    // The register goes back over all that comes after the identification, and over itself: then it
-    // holds those two bytes, first one lowest, and nothing else.
+    // Take the register back over the identification and everything after it. Then it holds nothing but those two
+    // bytes, the first one lowest.
     let change = field::back(difference, (FROM_IDENTIFICATION + length) / 4);
     u16::try_from(change).ok().map(u16::swap_bytes)
 }
 
 /// The ICRCs of packets that go one way.
 ///
-/// Most packets of long messages have one of five lengths. What those have in common before their BTH
-/// is computed once for packets of one length in a row, and the rest of each in one go: where the CRC
-/// covers something else than what is there, its difference is known.
+/// Most packets of long messages have one of five lengths. Packets of one such length in a row have the same headers
+/// before the BTH, so that part of the CRC is computed once. The rest of each packet takes one pass. Where the CRC
+/// covers other bytes than those in the packet, a table gives the difference.
 #[derive(Debug)]
 pub struct Series {
     path: Path,
@@ -150,10 +147,9 @@ impl Series {
         (hasher.finalize() ^ changed).to_le_bytes()
     }
 
-    /// Checks the ICRC of what a UDP datagram carried, which ends with it.
+    /// Checks the ICRC at the end of a UDP payload.
     ///
-    /// `identification` is the likeliest of the IPv4 header: if it is that, the check is over at
-    /// once.
+    /// `identification` is the likeliest one of the IPv4 header. If it is right, the check is over at once.
     pub fn check(&mut self, identification: u16, datagram: &[u8]) -> Verdict {
         let Some((packet, icrc)) = datagram.split_last_chunk::<ICRC_BYTES>() else {
             return Verdict::Wrong;
@@ -176,8 +172,7 @@ impl Series {
 pub struct Icrc(Hasher);
 
 impl Icrc {
-    /// Begins with the headers up to the BTH. `length` is what UDP carries, the ICRC included (rule
-    /// CRC-07).
+    /// Begins with the headers up to the BTH. `length` is that of the UDP payload, the ICRC included (rule CRC-07).
     pub fn new(path: &Path, identification: u16, length: usize, bth: &[u8; BTH_BYTES]) -> Self {
         let mut bth = *bth;
         bth[CONGESTION_AT] = MASKED;
@@ -188,12 +183,12 @@ impl Icrc {
         Self(hasher)
     }
 
-    /// Goes on with what follows, the pad included.
+    /// Goes on with the following bytes, up to the pad.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The ICRC as it stands behind the packet (rule CRC-08).
+    /// The ICRC bytes that end the packet (rule CRC-08).
     pub fn finish(self) -> [u8; ICRC_BYTES] {
         self.0.finalize().to_le_bytes()
     }
@@ -207,7 +202,7 @@ struct Headers {
 }
 
 impl Headers {
-    /// Those of IP and UDP; `length` is what UDP carries.
+    /// The headers of IP and UDP. `length` is that of the UDP payload.
     fn new(path: &Path, identification: u16, length: usize) -> Self {
         let mut headers = Self { bytes: [MASKED; _], length: LOCAL_ROUTE_BYTES };
         let udp_length = (length + UDP_BYTES) as u16;

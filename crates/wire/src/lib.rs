@@ -10,8 +10,7 @@
 //! | [`tmh`] | the headers in front of messages whose tag is matched |
 //! | [`cm`] | the messages of connection management |
 //!
-//! The packets are of the wire link; the other values are shared by all links, because a refusal
-//! means the same on each.
+//! Only the wire link has packets. All links share the other values, because a refusal means the same on each.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]

@@ -1,10 +1,10 @@
-//! RoCEv2 packets: what follows the UDP header (rules H.1, H.2).
+//! RoCEv2 packets: everything after the UDP header (rules H.1, H.2).
 //!
 //! [`Packet`] holds the content of a packet, and cannot hold anything that no packet may contain. [`Packet::parse`]
 //! reads one, [`Packet::write`] writes one. The ICRC at the end of each packet is in [`icrc`](crate::icrc), because it
 //! covers the IP and UDP headers too.
 //!
-//! A payload that is gathered into a buffer gets its headers into a gap before it:
+//! If you gather the payload into a buffer, leave a gap before it for the headers:
 //!
 //! ```
 //! use transom_wire::Psn;
@@ -56,15 +56,15 @@ pub struct Packet<'a> {
     pub operation: Operation,
     /// Raise a solicited event (SE).
     pub solicited: bool,
-    /// MigReq: sent as one, ignored when received (rule PK-16).
+    /// MigReq: always set when we send, ignored when received (rule PK-16).
     pub migrated: bool,
     /// Partition key.
     pub pkey: u16,
     /// The network was congested on the way (FECN).
     pub fecn: bool,
-    /// The network was congested on the way of what this answers (BECN).
+    /// The network was congested in the other direction (BECN).
     pub becn: bool,
-    /// The queue pair it is for, 24 bits.
+    /// The destination queue pair, 24 bits.
     pub to: u32,
     /// An acknowledgement is asked for (AckReq).
     pub ack_request: bool,
@@ -75,8 +75,8 @@ pub struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// A packet for the queue pair `to` that asks for nothing, was not marked on its way and carries no
-    /// payload. It is of the default partition, and says MigReq (rule PK-16).
+    /// A packet for the queue pair `to`, in the default partition, with MigReq (rule PK-16). It has no payload and no
+    /// congestion mark, and asks for no acknowledgement.
     pub const fn new(transport: Transport, operation: Operation, to: u32, psn: Psn) -> Self {
         Self {
             transport,
@@ -131,7 +131,7 @@ pub enum Transport {
     Ud {
         /// Q_Key.
         qkey: u32,
-        /// The queue pair it comes from, 24 bits.
+        /// The source queue pair, 24 bits.
         source: u32,
     },
     /// Extended reliable connection. Requests carry an XRCETH, responses none.
@@ -173,7 +173,7 @@ impl Aeth {
 pub enum Ending {
     /// Nothing more.
     Plain,
-    /// Immediate data, the four bytes as they are on the wire read as a big-endian number.
+    /// Immediate data: its four bytes on the wire, read as a big-endian number.
     Immediate(u32),
     /// The key of a window to invalidate (IETH).
     Invalidate(u32),
@@ -217,21 +217,21 @@ pub enum Operation {
         key: u32,
         add: u64,
     },
-    /// What to flush: four bits of placement, two of selectivity.
+    /// `placement` has four bits, `selectivity` two.
     Flush {
         placement: u8,
         selectivity: u8,
         reth: Reth,
     },
     AtomicWrite(Reth),
-    /// An opcode of the service that means nothing: the five bits (rules OP-21, OP-33). What follows
-    /// the service's header, an XRCETH excepted, is payload.
+    /// The five bits of an opcode that means nothing in its service (rules OP-21, OP-33). Everything after the
+    /// service's header is payload. If the opcode means nothing in any service, there is no XRCETH.
     Reserved(u8),
-    /// A congestion notification, which is of no service (rules H.5); `transport` is `Rc` then.
+    /// A congestion notification (rules H.5). It belongs to no service; `transport` is `Rc`.
     Congestion,
 }
 
-/// Why bytes are no packet. All are dropped without an answer (rules RA-02, NET-13).
+/// Why bytes are no packet. Such bytes are dropped without an answer (rules RA-02, NET-13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than its headers, its pad and the ICRC.

@@ -6,11 +6,11 @@ pub const TMH_BYTES: usize = 16;
 /// Bytes of the rendezvous header, which follows it in a rendezvous request.
 pub const RVH_BYTES: usize = 16;
 
-/// What a message is, with the values of `enum ibv_tmh_op`.
+/// The kinds of messages, with the values of `enum ibv_tmh_op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TagOperation {
-    /// A message that no tag is matched with.
+    /// A message whose tag is not matched.
     NoTag = 0,
     /// A request to read the data from the sender.
     Rendezvous = 1,
@@ -23,7 +23,7 @@ pub enum TagOperation {
 /// The tag matching header, `struct ibv_tmh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagHeader {
-    /// What the message is.
+    /// The kind of message.
     pub operation: TagOperation,
     /// The sender's own data (`app_ctx`).
     pub context: u32,
@@ -32,7 +32,7 @@ pub struct TagHeader {
 }
 
 impl TagHeader {
-    /// Reads a header; none if the operation is unknown. What is reserved is not looked at.
+    /// Reads a header; `None` if the operation is unknown. Reserved bytes are ignored.
     pub fn read(bytes: &[u8; TMH_BYTES]) -> Option<Self> {
         let [operation, _, _, _, context @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *bytes;
         let operation = match operation {
@@ -56,7 +56,7 @@ impl TagHeader {
     }
 }
 
-/// The rendezvous header, `struct ibv_rvh`: where the data is to be read.
+/// The rendezvous header, `struct ibv_rvh`: where to read the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RendezvousHeader {
     /// First remote address.

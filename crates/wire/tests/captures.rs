@@ -1,4 +1,4 @@
-//! The packets of Linux rxe in `captures`: what it sends is read, written and checked as it did.
+//! The packets of Linux rxe in `captures`: we read, write and check them as rxe does.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ fn a_damaged_packet_is_never_right() {
     }
 }
 
-/// What rxe has of the opcodes is in the captures, so the tests above say something of each.
+/// The captures have every opcode that rxe sends, so the tests above cover each.
 ///
 /// Rules: OP-00, OP-01, OP-02, OP-03, OP-04, OP-05, OP-06, OP-07, OP-08, OP-09, OP-10, OP-11, OP-12,
 /// OP-13, OP-14, OP-15, OP-16, OP-17, OP-18, OP-19, OP-20, OP-23
@@ -90,7 +90,7 @@ fn the_captures_have_every_opcode_that_rxe_sends() {
     assert_eq!(opcodes, expected.collect());
 }
 
-/// The README beside the captures says so of rxe; read here, that all fields are where they belong.
+/// The README beside the captures says this about rxe. If we read the same, all fields are at their places.
 #[test]
 fn the_packets_say_what_rxe_is_known_to_say() {
     let mut negative = BTreeSet::new();

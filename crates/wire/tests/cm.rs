@@ -1,4 +1,4 @@
-//! What holds of every message of connection management, and of all bytes that are none.
+//! Laws for every message of connection management, and for all bytes that are none.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What holds of every packet, and of all bytes that are none.
+//! Laws for every packet, and for all bytes that are none.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -61,7 +61,7 @@ fn requests_of_reliable_connections() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Responses, and what is reserved: packets of XRC without an XRCETH.
+/// Responses and reserved opcodes: packets of XRC without an XRCETH.
 fn others_of_reliable_connections() -> impl Strategy<Value = Operation> {
     let reserved = vec![0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1e, 0x1f];
     prop_oneof![
@@ -128,7 +128,7 @@ fn path() -> impl Strategy<Value = Path> {
     prop_oneof![v4, v6].prop_filter_map("one is mapped", |path| path)
 }
 
-/// What UDP carries of a packet, with this ICRC.
+/// The UDP payload of a packet with this ICRC.
 fn datagram(packet: &Packet, icrc: impl Fn(&[u8]) -> [u8; ICRC_BYTES]) -> Vec<u8> {
     let mut bytes = vec![0xaa; packet.length()];
     let end = packet.write(&mut bytes);

@@ -35,7 +35,7 @@ impl<const N: u32> fmt::Debug for Bits<N> {
 /// A queue pair's number.
 pub type Qpn = Bits<24>;
 
-/// A communication id: what one end calls a connection. Zero where there is none yet.
+/// A communication id: one end's name for a connection. Zero if there is none yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
@@ -126,7 +126,7 @@ impl Information {
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut information = Self::NONE;
         information.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        // At most 72, as the room has been found.
+        // At most 72, because the bytes have found room.
         information.length = bytes.len() as u8;
         Some(information)
     }

@@ -45,12 +45,12 @@ pub enum Message {
     SidrRep(SidrRep),
 }
 
-/// Extended connection establishment: what a vendor's adapters agree on beside.
+/// Extended connection establishment: options that adapters of one vendor agree on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
     /// The vendor.
     pub vendor: Bits<24>,
-    /// What it offers.
+    /// Its options.
     pub options: u32,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Unread {
     Impossible(CommId, RejectReason),
 }
 
-/// What says which message it is (rule CM-02).
+/// The attributes that name the messages (rule CM-02).
 #[expect(missing_docs, reason = "the names are those of the messages")]
 pub mod attribute {
     pub const REQ: u16 = 0x10;
@@ -81,7 +81,7 @@ pub mod attribute {
 use attribute::*;
 
 impl Message {
-    /// The attribute that it is (rule CM-02).
+    /// The attribute that names it (rule CM-02).
     pub const fn attribute(&self) -> u16 {
         match self {
             Self::Req(_) => REQ,
@@ -96,7 +96,7 @@ impl Message {
         }
     }
 
-    /// What the specification calls it.
+    /// Its name in the specification.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Req(_) => "REQ",
@@ -171,8 +171,8 @@ pub enum Receiver {
     Service(ServiceId),
     /// The end that calls the connection or request by this id.
     Id(CommId),
-    /// The end whose connection the end with this node GUID calls by this id: the sender has not learned the receiver's
-    /// id (rule CM-27).
+    /// The end whose peer has this node GUID, and calls the connection by this id. The sender has not learned the
+    /// receiver's own id (rule CM-27).
     Peer(u64, CommId),
 }
 

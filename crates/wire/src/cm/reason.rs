@@ -32,14 +32,14 @@ pub enum RejectReason {
     PortRedirection,
     InvalidMtu,
     InsufficientResponderResources,
-    /// A program said so, or has ended.
+    /// A program refused, or has ended.
     Consumer,
     InvalidRnrRetry,
     DuplicateCommId,
     InvalidClassVersion,
     InvalidFlowLabel,
     InvalidAlternateFlowLabel,
-    /// What the vendor's options ask for (ECE) is not there.
+    /// The vendor's options (ECE) ask for something that is not there.
     VendorOption,
     /// A number without a name here: none of those above.
     Other(OtherReason),
@@ -113,11 +113,11 @@ pub enum SidrStatus {
     NotSupported,
     /// 2: the program said no.
     Rejected,
-    /// 3: no queue pair.
+    /// 3: there is no queue pair.
     NoQp,
-    /// 4: elsewhere.
+    /// 4: the service is elsewhere.
     Redirected,
-    /// 5: of another version.
+    /// 5: the receiver has another version.
     VersionNotSupported,
     /// A number without a name here: none of those above.
     Other(OtherStatus),

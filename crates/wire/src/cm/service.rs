@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A port space: ports of different ones have nothing to do with each other.
+/// A port space. Ports of different port spaces are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum PortSpace {
@@ -53,7 +53,7 @@ impl ServiceId {
     }
 }
 
-/// The header that the private data of a REQ or SIDR_REQ for an IP service begins with.
+/// The header at the beginning of the private data of a REQ or SIDR_REQ for an IP service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IpHeader {
     /// The port that the request comes from.
@@ -71,7 +71,7 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// These, if they are of one family.
+    /// These two; `None` if they are of different families.
     pub const fn new(source: IpAddr, destination: IpAddr) -> Option<Self> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Self::V4 { source, destination }),
@@ -101,8 +101,8 @@ impl IpHeader {
     /// Bytes of it.
     pub const BYTES: usize = 36;
 
-    /// Reads one; `None` if it is of another version, or of another version of IP. The low half of the
-    /// second byte, and what is before an IPv4 address, is reserved.
+    /// Reads one; `None` if it is of another version, or of another version of IP. The low half of the second byte is
+    /// reserved. So are the 12 bytes before an IPv4 address.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let [version, ip, p0, p1, addresses @ ..] = bytes;
         let (source, destination) = addresses.split_first_chunk::<16>()?;

@@ -1,4 +1,4 @@
-//! The CRC register as a polynomial: what it becomes when zeros go through it, and what it was before.
+//! The CRC register as a polynomial, and its values before and after zeros go through it.
 
 /// The polynomial, its bits reflected: bit 31 is x^0 (rule CRC-01).
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -6,17 +6,17 @@ const ONE: u32 = 1 << 31;
 pub(super) const X: u32 = ONE >> 1;
 const WORD_BITS: usize = 32;
 
-/// Of a count of words, which one of the tables takes.
+/// Entries of the fine table.
 const FINE: usize = 128;
-/// For as many words as an IP packet can have.
+/// Entries of the coarse table: enough for all words of an IP packet.
 const COARSE: usize = 130;
 
-/// What takes the register back over 0, 1, 2, … words.
+/// Factors that take the register back over 0, 1, 2, … words.
 static FINE_BACK: [u32; FINE] = powers(power(inverse_of_x(), WORD_BITS));
 /// The same in steps of [`FINE`] words.
 static COARSE_BACK: [u32; COARSE] = powers(power(inverse_of_x(), WORD_BITS * FINE));
 
-/// The register before `words` words of zeros; there are fewer than `FINE * COARSE`.
+/// The register as it was before `words` words of zeros, fewer than `FINE * COARSE`.
 pub(super) fn back(register: u32, words: usize) -> u32 {
     multiply(multiply(register, FINE_BACK[words % FINE]), COARSE_BACK[words / FINE])
 }
@@ -33,7 +33,7 @@ pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// What gives 1 when it is multiplied with x.
+/// The polynomial whose product with x is 1.
 const fn inverse_of_x() -> u32 {
     (ONE ^ POLYNOMIAL) << 1 | 1
 }

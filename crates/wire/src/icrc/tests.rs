@@ -48,7 +48,7 @@ fn vector_a_a_congestion_notification_of_hardware() {
     assert_eq!(written, A);
 }
 
-/// Vector B: a SEND on an unreliable connection, with what IP and UDP say of it.
+/// Vector B: a SEND on an unreliable connection, with its IP and UDP headers.
 ///
 /// Rules: CRC-01, CRC-02, CRC-03, CRC-05, CRC-08, PK-01, PK-08
 #[test]
@@ -172,7 +172,7 @@ fn a_packet_in_pieces_has_the_icrc_of_the_whole() {
     assert_eq!(icrc.finish(), A[28..]);
 }
 
-/// A packet with the ICRC that it has behind these headers of IP, given masked.
+/// A packet with its ICRC. `all` holds the masked IP headers before it.
 fn behind(mut all: Vec<u8>, path: &Path, packet: &[u8]) -> Vec<u8> {
     let udp_length = (UDP_BYTES + packet.len() + ICRC_BYTES) as u16;
     all.extend(path.port.to_be_bytes().iter().chain(&PORT.to_be_bytes()));
@@ -185,8 +185,9 @@ fn behind(mut all: Vec<u8>, path: &Path, packet: &[u8]) -> Vec<u8> {
     [packet, &hasher.finalize().to_le_bytes()].concat()
 }
 
-/// A UDP socket does not show fragments or the options of IPv4 either: the system puts a datagram together, and
-/// leaves out the rest. The ICRC covers what only a whole packet without options has.
+/// A UDP socket does not show fragments or the options of IPv4 either: the system puts the datagram together, and
+/// leaves out the options. The ICRC of such a packet is wrong, because we compute it for a whole packet without
+/// options.
 ///
 /// Rules: NET-05
 #[test]
@@ -220,9 +221,8 @@ fn a_packet_in_fragments_or_with_options_is_wrong() {
     }
 }
 
-/// A UDP socket does not show the extension headers of IPv6. But the ICRC covers the next header and
-/// the length of IPv6: as whoever sends a packet with such headers computes it, with or without them,
-/// it is wrong here and the packet is dropped.
+/// A UDP socket does not show the extension headers of IPv6. But the ICRC covers the next header and the length of
+/// IPv6. So the ICRC of such a packet is wrong here, whether its sender covers the extension headers or not.
 ///
 /// Rules: NET-06
 #[test]

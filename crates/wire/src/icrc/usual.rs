@@ -1,5 +1,4 @@
-//! What the identification and the congestion bits change in the CRC of a packet, for the lengths that
-//! packets usually have.
+//! How the identification and the congestion bits change the CRC of a packet, for the usual lengths of packets.
 
 use super::{BTH_BYTES, CONGESTION_AT, FROM_IDENTIFICATION, field};
 
@@ -26,7 +25,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Those of packets with `length` bytes, from the BTH to the pad, if that is a usual length.
+    /// The changes of packets with `length` bytes, from the BTH to the pad, if that is a usual length.
     pub(super) fn of(length: usize) -> Option<&'static Self> {
         let at = PAYLOADS.iter().position(|payload| BTH_BYTES + payload == length)?;
         Some(&ALL[at])
@@ -49,21 +48,21 @@ impl Changes {
         }
     }
 
-    /// The change by another identification than 0.
+    /// The change by an identification other than 0.
     pub(super) fn identification(&self, identification: u16) -> u32 {
         let half = |number: usize| usize::from(identification >> (4 * number) & 0xf);
         let [first, second, third, fourth] = &self.identification;
         first[half(0)] ^ second[half(1)] ^ third[half(2)] ^ fourth[half(3)]
     }
 
-    /// The change by bits that differ in the byte of the BTH with the congestion bits.
+    /// The change by `difference` in the byte of the BTH that holds the congestion bits.
     pub(super) fn congestion(&self, difference: u8) -> u32 {
         let [lower, upper] = &self.congestion;
         lower[usize::from(difference & 0xf)] ^ upper[usize::from(difference >> 4)]
     }
 }
 
-/// What the values of half a byte become that `distance` takes to the end of the packet.
+/// The changes by each value of half a byte. `distance` takes them to the end of the packet.
 const fn of_half(shift: u32, distance: u32) -> [u32; 16] {
     let mut changes = [0; 16];
     let mut value = 0;

@@ -1,8 +1,8 @@
-//! Which opcodes there are, and how long the headers are that they bring (rules H.2).
+//! The opcodes, and the lengths of the headers that they bring (rules H.2).
 
 use super::{Ending, Operation, Packet, Transport};
 
-/// The opcode of a congestion notification, a byte for itself (rule OP-26).
+/// The opcode of a congestion notification: a whole byte, outside the services (rule OP-26).
 pub(super) const CONGESTION: u8 = 0x81;
 
 /// Bytes of each header (rules PK-01 to PK-06).
@@ -16,19 +16,19 @@ const ATOMICACKETH_BYTES: usize = 8;
 const IMMDT_BYTES: usize = 4;
 const IETH_BYTES: usize = 4;
 const FETH_BYTES: usize = 4;
-/// What follows the BTH of a congestion notification (rule CNP-01).
+/// Bytes after the BTH of a congestion notification (rule CNP-01).
 pub(super) const CONGESTION_BYTES: usize = 16;
 
 macro_rules! opcodes {
     ($($opcode:ident = $code:literal,)+) => {
-        /// The low five bits of an opcode that means something (rules OP-00 to OP-25).
+        /// The low five bits of each opcode with a meaning (rules OP-00 to OP-25).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         #[expect(missing_docs, reason = "the names are those of the table of opcodes")]
         pub enum Opcode { $($opcode = $code,)+ }
 
         impl Opcode {
-            /// Every one there is.
+            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$opcode),+];
 
             /// The one with this code; `None` if it means nothing (rule OP-21).
@@ -75,9 +75,9 @@ opcodes! {
 enum Services {
     /// RC and XRC.
     Reliable,
-    /// Those and UC.
+    /// RC, XRC and UC.
     Connected,
-    /// Those and UD.
+    /// RC, XRC, UC and UD.
     All,
 }
 
@@ -170,7 +170,7 @@ impl Transport {
 }
 
 impl Operation {
-    /// Its opcode; `None` if that means nothing, or is of no service.
+    /// Its opcode. A reserved one has none, and neither has a congestion notification.
     pub const fn opcode(&self) -> Option<Opcode> {
         Some(match self {
             Self::SendFirst => Opcode::SendFirst,
@@ -219,7 +219,7 @@ impl Operation {
         }
     }
 
-    /// Whether the sending half of a queue pair takes it: answers, and word of congestion.
+    /// Whether the sending half of a queue pair takes it: answers, and congestion notifications.
     pub const fn is_for_requester(&self) -> bool {
         self.is_response() || matches!(self, Self::Congestion)
     }
@@ -256,13 +256,13 @@ impl Operation {
     }
 }
 
-/// Whether an XRCETH comes with the opcode: with every request that means something.
+/// Whether an XRCETH comes with the opcode of an XRC packet. It does with every request that has a meaning.
 pub(super) const fn has_xrceth(opcode: Option<Opcode>) -> bool {
     matches!(opcode, Some(opcode) if !opcode.is_response())
 }
 
 impl Packet<'_> {
-    /// The longest that [`Packet::header_length`] can be: an atomic request of XRC.
+    /// The largest [`Packet::header_length`]: that of an atomic request of XRC.
     pub const MAX_HEADER: usize = BTH_BYTES + XRCETH_BYTES + ATOMICETH_BYTES;
 
     /// The first byte of the packet.

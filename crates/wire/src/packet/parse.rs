@@ -5,10 +5,10 @@ use super::{Aeth, Ending, ICRC_BYTES, Malformed, Operation, Packet, Reth, Transp
 use crate::Psn;
 
 impl<'a> Packet<'a> {
-    /// Reads what a UDP datagram carries: from the BTH to the ICRC, which is not looked at here.
+    /// Reads a UDP payload, from the BTH to the ICRC. It does not check the ICRC.
     ///
-    /// Reserved bits are ignored (rule PK-15). An opcode that its service does not have is
-    /// [`Operation::Reserved`] and all that follows its service's header is payload.
+    /// Reserved bits are ignored (rule PK-15). If the service does not have the opcode, the operation is
+    /// [`Operation::Reserved`], and everything after the service's header is payload.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         if !bytes.len().is_multiple_of(4) {
             return Err(Malformed::Length);

@@ -174,7 +174,7 @@ fn other_opcodes_are_reserved_or_of_no_service() {
             Err(error) => panic!("{opcode:#04x}: {error:?}"),
         }
     }
-    // What follows cannot be told apart, so it is payload; the service's own header is not.
+    // The headers of a reserved opcode are unknown, so everything after the service's own header is payload.
     golden(0x15, Transport::Rc, Operation::Reserved(0x15), "");
     golden(0x2c, Transport::Uc, Operation::Reserved(0x0c), "");
     golden(0x77, UD, Operation::Reserved(0x17), "80010000 00444546");

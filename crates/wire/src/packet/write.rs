@@ -4,7 +4,7 @@ use super::opcode::{CONGESTION_BYTES, Opcode, has_xrceth};
 use super::{Aeth, Ending, ICRC_BYTES, Operation, Packet, Reth, Transport};
 use crate::Psn;
 
-/// Where the number is in the BTH (rule PK-01).
+/// The offset of the PSN in the BTH (rule PK-01).
 const PSN_AT: usize = 9;
 
 impl Packet<'_> {
@@ -13,13 +13,13 @@ impl Packet<'_> {
         self.payload.len().wrapping_neg() & 3
     }
 
-    /// Bytes that a UDP datagram carries of it, the ICRC included.
+    /// Bytes of the UDP payload, the ICRC included.
     pub const fn length(&self) -> usize {
         self.header_length() + self.payload.len() + self.pad() + ICRC_BYTES
     }
 
-    /// Writes all from the BTH to the pad, and answers how much that is: [`Packet::length`] without
-    /// the ICRC, whose room is behind.
+    /// Writes everything from the BTH to the pad, and returns its length: [`Packet::length`] without the ICRC. The ICRC
+    /// belongs behind it.
     ///
     /// # Panics
     ///
@@ -32,11 +32,11 @@ impl Packet<'_> {
         header + payload + pad
     }
 
-    /// Writes the headers alone, and answers their length. The payload may lie behind `out` already;
-    /// what is said of it here is its pad.
+    /// Writes only the headers, and returns their length. The payload may lie behind them already. The headers hold the
+    /// length of its pad.
     ///
-    /// Reserved bits are zero (rule PK-15). What does not fit its field is cut off. An operation that
-    /// its service does not have is written as if it had, and is read back as reserved.
+    /// Reserved bits are zero (rule PK-15). Bits that do not fit into a field are cut off. An operation that its
+    /// service does not have is written all the same, and reads back as reserved.
     ///
     /// # Panics
     ///
@@ -55,7 +55,7 @@ impl Packet<'_> {
         header.at
     }
 
-    /// Gives headers that [`Packet::write_header`] has written another number.
+    /// Changes the PSN in headers that [`Packet::write_header`] has written.
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ impl Packet<'_> {
     }
 }
 
-/// Where the next header goes.
+/// Writes header after header.
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,

@@ -1,4 +1,4 @@
-//! What Linux's connection manager says, in the capture of `rping`.
+//! The messages of Linux's connection manager, in the capture of `rping`.
 
 use std::iter::repeat_n;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ fn every_captured_message_is_written_to_the_bytes_it_came_in() {
     }
 }
 
-/// What Linux says in a REQ, a REP and a DREQ.
+/// The fields of Linux's REQ, REP and DREQ.
 ///
 /// Rules: CM-04, CM-05, CM-06, CM-11, CM-44
 #[test]

@@ -1,4 +1,4 @@
-//! Reads the captures in this folder: what crossed the wire in each UDP datagram.
+//! Reads the captures in this folder: the UDP datagrams that crossed the wire.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::path::Path;
 use etherparse::{InternetSlice, SlicedPacket, TransportSlice};
 use pcap_parser::{LegacyPcapSlice, PcapBlockOwned};
 
-/// A UDP datagram, with what its ICRC covers of IP and UDP.
+/// A UDP datagram, with those fields of IP and UDP that its ICRC covers.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
     /// The capture's file, and the packet's number in it as Wireshark shows it.

@@ -14,7 +14,7 @@ pub struct Mra {
     pub remote_id: CommId,
     /// The message that is not answered yet.
     pub answered: Answered,
-    /// How long that may take.
+    /// How long the answer may take.
     pub service_timeout: TimeCode,
     /// Private data.
     pub private_data: [u8; Self::PRIVATE],

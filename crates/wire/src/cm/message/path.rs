@@ -32,7 +32,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// No path: the alternate one where there is none.
+    /// No path: for a REQ without an alternate path.
     pub const ABSENT: Self = Self {
         local_lid: 0,
         remote_lid: 0,

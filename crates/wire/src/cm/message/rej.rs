@@ -17,7 +17,7 @@ pub struct Rej {
     pub rejected: Rejected,
     /// Why.
     pub reason: RejectReason,
-    /// What would do, or whom it is from: the meaning is the reason's.
+    /// More about the reason, such as a value that the sender would accept, or the sender's GUID.
     pub information: Information,
     /// Private data.
     pub private_data: [u8; Self::PRIVATE],
@@ -29,7 +29,7 @@ pub struct Rej {
 pub enum Rejected {
     Req,
     Rep,
-    /// No message, or one that is not known any more.
+    /// No message, or one that the sender no longer knows.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! REP and RTU: the answer to a REQ, and that to the answer.
+//! REP answers a REQ, and RTU answers a REP.
 
 use super::{Ece, ids, set_ids};
 use crate::Psn;
@@ -13,7 +13,7 @@ pub struct Rep {
     pub local_id: CommId,
     /// The receiver's id of the connection.
     pub remote_id: CommId,
-    /// What the sender's adapter agrees to beside.
+    /// The vendor options that the sender's adapter agrees to.
     pub ece: Ece,
     /// Q_Key; of no use here.
     pub qkey: u32,

@@ -11,11 +11,11 @@ use crate::cm::service::ServiceId;
 /// REQ, a connection request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Req {
-    /// What the sender calls the connection.
+    /// The sender's id of the connection.
     pub local_id: CommId,
-    /// What the sender's adapter offers beside.
+    /// The vendor options that the sender's adapter offers.
     pub ece: Ece,
-    /// What it is for.
+    /// The service that it asks for.
     pub service: ServiceId,
     /// The sender's node GUID.
     pub ca_guid: u64,
@@ -31,9 +31,9 @@ pub struct Req {
     pub initiator_depth: u8,
     /// The receiver's end-to-end context; for XRC the shared receive queue.
     pub remote_eecn: Bits<24>,
-    /// How soon the receiver is to answer.
+    /// How soon the receiver must answer.
     pub remote_response_timeout: TimeCode,
-    /// Of what kind the queue pairs are.
+    /// The kind of queue pairs.
     pub transport: Transport,
     /// The sender's adapter has end-to-end flow control.
     pub flow_control: bool,
@@ -55,15 +55,15 @@ pub struct Req {
     pub max_cm_retries: Bits<4>,
     /// The sender's queue pair has a shared receive queue.
     pub srq: bool,
-    /// The way.
+    /// The primary path.
     pub primary: Path,
-    /// Another way, or [`Path::ABSENT`].
+    /// The alternate path, or [`Path::ABSENT`].
     pub alternate: Path,
-    /// Private data, of which the header with the IP addresses is the first part.
+    /// Private data. It begins with the header with the IP addresses.
     pub private_data: [u8; Self::PRIVATE],
 }
 
-/// The kind of queue pair that a REQ asks to be connected.
+/// The kind of queue pair that a REQ asks to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection.

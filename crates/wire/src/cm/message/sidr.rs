@@ -1,4 +1,4 @@
-//! SIDR_REQ and SIDR_REP: the queue pair of a datagram service is asked for, and told.
+//! SIDR_REQ asks for the queue pair of a datagram service, and SIDR_REP answers.
 
 use super::{Ece, Unread, information};
 use crate::cm::MESSAGE_BYTES;
@@ -10,26 +10,26 @@ use crate::cm::service::ServiceId;
 /// SIDR_REQ asks for the queue pair of a datagram service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SidrReq {
-    /// What the sender calls the request.
+    /// The sender's id of the request.
     pub request_id: CommId,
     /// Partition.
     pub pkey: u16,
-    /// Whose queue pair.
+    /// The service whose queue pair it asks for.
     pub service: ServiceId,
-    /// Private data, of which the header with the IP addresses is the first part.
+    /// Private data. It begins with the header with the IP addresses.
     pub private_data: [u8; Self::PRIVATE],
 }
 
-/// SIDR_REP tells it.
+/// SIDR_REP names the queue pair of a datagram service, or says why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SidrRep {
-    /// What the receiver calls the request.
+    /// The receiver's id of the request.
     pub request_id: CommId,
     /// How it went.
     pub status: SidrStatus,
-    /// What goes with the status.
+    /// More about the status.
     pub information: Information,
-    /// What the sender's adapter offers beside.
+    /// The vendor options that the sender's adapter offers.
     pub ece: Ece,
     /// The queue pair.
     pub qpn: Qpn,
