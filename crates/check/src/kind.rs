@@ -152,6 +152,11 @@ kinds! {
         "a fatal asynchronous event was not read"
         "Call ibv_get_async_event whenever the context's async_fd is readable."
         "ibv_get_async_event(3)";
+    /// A thread sleeps for completions that wait, and for something else.
+    SleepsBeside "sleeps-beside" "CHK-51" Note
+        "a thread sleeps while completions wait, until something else wakes it"
+        "Call ibv_req_notify_cq, then poll until the queue is empty, then sleep: in this order, each time."
+        "ibv_get_cq_event(3)";
     /// A call waits for an acknowledgement.
     WaitsForAck "waits-for-ack" "CHK-30" Note
         "a call waits long for an event to be acknowledged"

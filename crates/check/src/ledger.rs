@@ -32,7 +32,7 @@ pub use memory::{Change, Region, UnderWay};
 pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
 use queue::Queue;
 use sleep::Watched;
-pub use sleep::{Arming, Look, Stuck};
+pub use sleep::{Arming, How, Look, Stuck};
 pub use thing::Thing;
 use thing::{Grave, Made};
 

@@ -10,6 +10,7 @@
 //! | `events` | events that are got, acknowledged and waited for |
 //! | `memory` | regions, and the memory that requests name |
 //! | `sleep` | threads that sleep for completions |
+//! | `waits` | what a thread sleeps in, as the system tells |
 //! | `site` | who called: return addresses, and the files that they are in |
 //! | `sink` | the file that findings are written to |
 
@@ -18,6 +19,7 @@ mod memory;
 mod sink;
 mod site;
 mod sleep;
+mod waits;
 mod work;
 
 use std::collections::BTreeMap;

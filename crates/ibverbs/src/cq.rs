@@ -127,14 +127,15 @@ unsafe fn try_create(
         return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
-    let (has_channel, channel_address) = (!channel.is_null(), channel.addr());
+    let channel_address = channel.addr();
     // SAFETY: by the contract of this function.
     let channel = unsafe { ChannelUse::of(channel) };
+    let events = channel.as_ref().map(ChannelUse::events);
     let handle = CQS.reserve();
     let config = CqConfig {
         capacity: cqe as usize,
         options,
-        channel: channel.as_ref().map(ChannelUse::events),
+        channel: events.clone(),
         events: ours.events.clone(),
         id: u64::from(handle),
     };
@@ -152,8 +153,8 @@ unsafe fn try_create(
     let made = CQS.insert_reserved(handle, abi, queue);
     if let Some(checker) = check::on() {
         checker.queue_sized(made.addr(), asked);
-        if has_channel {
-            checker.queue_watched(made.addr(), channel_address, &cq);
+        if let Some(events) = events {
+            checker.queue_watched(made.addr(), channel_address, &events, &cq);
         }
     }
     Ok(made)

@@ -42,6 +42,22 @@ pub struct Stuck {
     moment: u64,
 }
 
+/// How a thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct How<'a> {
+    /// What it does, such as "sleeps in poll".
+    pub does: &'a str,
+    /// Something else than an event of a channel may wake it.
+    pub may_wake: bool,
+}
+
+impl<'a> How<'a> {
+    /// For nothing but events of channels.
+    pub const fn for_events(does: &'a str) -> Self {
+        Self { does, may_wake: false }
+    }
+}
+
 /// A completion queue that has a channel.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
@@ -51,6 +67,8 @@ pub(super) struct Watched {
     first_polls: BTreeMap<u32, u64>,
     /// The last time that each thread made, armed or polled it, or took an event of it.
     last_uses: BTreeMap<u32, u64>,
+    /// The last poll that found nothing more.
+    emptied: Option<Call>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,11 +143,14 @@ impl Ledger {
     }
 
     /// A thread polls a queue: it gets so many, and perhaps sees that there are no more.
-    pub fn queue_polled(&mut self, queue: usize, count: usize, is_empty: bool, thread: u32) {
+    pub fn queue_polled(&mut self, queue: usize, count: usize, is_empty: bool, call: &Call) {
         let moment = self.next_moment();
         let Some(watched) = self.watched.get_mut(&queue) else { return };
-        watched.used(thread, moment);
-        watched.first_polls.entry(thread).or_insert(moment);
+        watched.used(call.thread, moment);
+        watched.first_polls.entry(call.thread).or_insert(moment);
+        if is_empty {
+            watched.emptied = Some(*call);
+        }
         if let Some(armed) = &mut watched.armed {
             armed.polled += count;
             armed.is_empty |= is_empty;
@@ -184,8 +205,16 @@ impl Ledger {
         stuck.filter(|_| events == raised)
     }
 
-    /// A thread sleeps and cannot be woken, or could not on other adapters.
-    pub fn sleeps(&mut self, stuck: &Stuck, how: &str, call: &Call) {
+    /// The thread that had to do with the queues of a channel last: if any sleeps for them, it is this one.
+    pub fn keeper(&self, channel: usize) -> Option<u32> {
+        let of_channel = self.watched.values().filter(|it| it.channel == channel);
+        let uses = of_channel.flat_map(|it| &it.last_uses);
+        uses.max_by_key(|(_, moment)| **moment).map(|(thread, _)| *thread)
+    }
+
+    /// A thread sleeps and cannot be woken, or could not on other adapters. Where it was called is known, or its thread
+    /// alone.
+    pub fn sleeps(&mut self, stuck: &Stuck, how: How, call: &Call) {
         let Stuck { queue, holds, .. } = *stuck;
         let Some(watched) = self.watched.get(&queue) else { return };
         let number = self.objects.get(&(Thing::CompletionQueue, queue)).map_or(0, |it| it.number);
@@ -200,10 +229,20 @@ impl Ledger {
             }
             (Some(_), false) => ", and was not armed again after its last event",
         };
-        let says = format!("A thread {how} while {of} holds {completions}{why}.");
-        let mut calls = vec![("it sleeps here".to_owned(), *call)];
+        let How { does, may_wake } = how;
+        let says = format!("A thread {does} while {of} holds {completions}{why}.");
+        let mut calls = Vec::new();
+        if call.frames().is_empty() {
+            let emptied = watched.emptied.filter(|emptied| emptied.thread == call.thread);
+            let here =
+                ("it polled last here, and then sleeps".to_owned(), emptied.unwrap_or(*call));
+            calls.push(here);
+        } else {
+            calls.push(("it sleeps here".to_owned(), *call));
+        }
         calls.extend(armed.map(|armed| ("armed here".to_owned(), armed.call)));
         calls.extend(self.made_by(Thing::CompletionQueue, queue));
-        self.found(Kind::SleepsOnCompletions, says, calls);
+        let kind = if may_wake { Kind::SleepsBeside } else { Kind::SleepsOnCompletions };
+        self.found(kind, says, calls);
     }
 }

@@ -260,7 +260,7 @@ fn a_queue_that_is_not_armed_wakes_nobody() {
     assert!(!is_stuck(&ledger, 1, 0, true, 2));
     // Another thread may look after the queue.
     assert!(!is_stuck(&ledger, 2, 0, false, 2));
-    ledger.queue_polled(CQ, 1, true, 2);
+    ledger.queue_polled(CQ, 1, true, &Call::by(2));
     assert!(is_stuck(&ledger, 2, 0, false, 2));
     ledger.queue_told(CQ, 1);
     assert!(!is_stuck(&ledger, 2, 0, false, 2));
@@ -277,12 +277,12 @@ fn what_came_before_a_queue_was_armed_is_missed_unless_somebody_looks() {
     };
     let mut ledger = armed(arming);
     assert!(is_stuck(&ledger, 1, 1, false, 3));
-    ledger.queue_polled(CQ, 1, false, 1);
+    ledger.queue_polled(CQ, 1, false, &Call::by(1));
     assert!(is_stuck(&ledger, 1, 1, false, 2));
     // One more has come, or another event.
     assert!(!is_stuck(&ledger, 1, 1, false, 3));
     assert!(!is_stuck(&ledger, 1, 2, false, 2));
-    ledger.queue_polled(CQ, 0, true, 1);
+    ledger.queue_polled(CQ, 0, true, &Call::by(1));
     assert!(!is_stuck(&ledger, 1, 1, false, 2));
     // What is posted now may complete.
     let mut ledger = armed(arming);

@@ -59,7 +59,7 @@ impl Checker {
     }
 
     /// Whether all of some memory of the program could be read.
-    fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
+    pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         let length = bytes.len() as u64;
         self.copier.copy(bytes.into(), Source::Program(at), length).is_ok()
     }

@@ -1,20 +1,24 @@
 //! Threads that sleep for completions.
 //!
 //! A thread says when it is about to sleep in `ibv_get_cq_event`. Another thread, of this library, looks at those that
-//! sleep: what lasts for a while is no moment between two steps of the program.
+//! sleep: what lasts for a while is no moment between two steps of the program. Of threads that sleep in `poll` and its
+//! like it asks the system, only where completions wait and no event can come for them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Once, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use transom_check::Call;
-use transom_check::ledger::{Arming, Look, Stuck};
+use transom_check::ledger::{Arming, How, Look, Stuck};
 use transom_host::events::{CompletionEvent, EventQueue};
 use transom_host::objects::Cq;
 
+use super::waits::Wait;
 use super::{Checker, on, site};
 
 /// What the thread that looks is called.
@@ -32,6 +36,7 @@ pub(super) struct Sleepers {
     asleep: Mutex<Vec<Asleep>>,
     changed: Condvar,
     watches: Once,
+    has_channels: AtomicBool,
 }
 
 impl Sleepers {
@@ -41,13 +46,40 @@ impl Sleepers {
             asleep: Mutex::new(Vec::new()),
             changed: Condvar::new(),
             watches: Once::new(),
+            has_channels: AtomicBool::new(false),
         }
+    }
+
+    /// Whether there ever was a completion queue with a channel.
+    pub(super) fn has_channels(&self) -> bool {
+        self.has_channels.load(Relaxed)
+    }
+
+    /// The channels of completion queues.
+    fn channels(&self) -> Vec<Descriptor> {
+        let queues = self.queues.lock();
+        let channels: BTreeMap<_, _> = queues.values().map(|it| (it.channel, it)).collect();
+        let each = channels.into_iter().filter_map(|(address, it)| {
+            let (descriptor, events) = (it.descriptor, it.events.upgrade()?);
+            Some(Descriptor { address, descriptor, events })
+        });
+        each.collect()
+    }
+
+    /// Whether there is anything to look at.
+    fn is_idle(&self, asleep: &[Asleep]) -> bool {
+        let mut queues = self.queues.lock();
+        queues.retain(|_, waited| waited.queue.strong_count() > 0);
+        asleep.is_empty() && queues.is_empty()
     }
 }
 
 /// A completion queue with a channel.
 struct Waited {
     channel: usize,
+    /// That of the channel.
+    descriptor: i32,
+    events: Weak<Channel>,
     queue: Weak<Cq>,
 }
 
@@ -59,6 +91,25 @@ struct Asleep {
     /// Why it cannot be woken, since when, if that is so.
     stuck: Option<(Stuck, Instant)>,
     is_told: bool,
+}
+
+/// Threads that may sleep in such a call, by the channel that they look after.
+#[derive(Default)]
+struct Waits(BTreeMap<usize, Waiting>);
+
+struct Waiting {
+    thread: u32,
+    stuck: Stuck,
+    /// In what, and since when; none if it does not sleep in such a call.
+    wait: Option<(Wait, Instant)>,
+    is_told: bool,
+}
+
+/// A channel, with its descriptor.
+struct Descriptor {
+    address: usize,
+    descriptor: i32,
+    events: Arc<Channel>,
 }
 
 /// This thread sleeps no more when it ends: it may be cancelled in its sleep.
@@ -78,12 +129,32 @@ impl Drop for Cancelled {
 
 impl Checker {
     /// A completion queue is made that has a channel.
-    pub(crate) fn queue_watched(&self, address: usize, channel: usize, queue: &Arc<Cq>) {
+    pub(crate) fn queue_watched(
+        &'static self,
+        address: usize,
+        channel: usize,
+        events: &Arc<Channel>,
+        queue: &Arc<Cq>,
+    ) {
         let call = site::thread_only();
         self.tell(|ledger| ledger.queue_watched(address, channel, &call));
-        let mut queues = self.sleepers.queues.lock();
-        queues.retain(|_, waited| waited.queue.strong_count() > 0);
-        queues.insert(address, Waited { channel, queue: Arc::downgrade(queue) });
+        let descriptor = events.descriptor().as_raw_fd();
+        let (events, queue) = (Arc::downgrade(events), Arc::downgrade(queue));
+        let waited = Waited { channel, descriptor, events, queue };
+        self.sleepers.queues.lock().insert(address, waited);
+        self.sleepers.has_channels.store(true, Relaxed);
+        self.begin_to_watch();
+    }
+
+    /// Something is there to be looked at.
+    fn begin_to_watch(&'static self) {
+        self.sleepers.watches.call_once(|| {
+            // Where there is no thread to be had, nobody looks.
+            let _ = thread::Builder::new().name(WATCHER.to_owned()).spawn(|| self.watch());
+        });
+        // Whoever has just found nothing waits by now.
+        drop(self.sleepers.asleep.lock());
+        self.sleepers.changed.notify_one();
     }
 
     /// The program asks a completion queue for an event.
@@ -115,7 +186,7 @@ impl Checker {
         let stuck = self.stuck(channel, call.thread, events);
         if !events.waiting().is_empty() {
             // It would sleep on an adapter that raises no event for what was there before.
-            let how = "calls ibv_get_cq_event, which need not return,";
+            let how = How::for_events("calls ibv_get_cq_event, which need not return,");
             stuck.iter().for_each(|stuck| self.tell(|ledger| ledger.sleeps(stuck, how, &call)));
             return;
         }
@@ -123,11 +194,7 @@ impl Checker {
         let _ = CANCELLED.try_with(|_| ());
         let stuck = stuck.map(|stuck| (stuck, Instant::now()));
         self.sleepers.asleep.lock().push(Asleep { call, channel, events, stuck, is_told: false });
-        self.sleepers.watches.call_once(|| {
-            // Where there is no thread to be had, nobody looks.
-            let _ = thread::Builder::new().name(WATCHER.to_owned()).spawn(|| self.watch());
-        });
-        self.sleepers.changed.notify_one();
+        self.begin_to_watch();
     }
 
     /// This thread waits no more.
@@ -156,9 +223,10 @@ impl Checker {
     /// Looks at the threads that sleep.
     fn watch(&self) {
         block_signals();
+        let mut waits = Waits::default();
         loop {
             let mut asleep = self.sleepers.asleep.lock();
-            while asleep.is_empty() {
+            while self.sleepers.is_idle(&asleep) {
                 self.sleepers.changed.wait(&mut asleep);
             }
             for thread in asleep.iter_mut().filter(|thread| !thread.is_told) {
@@ -171,13 +239,68 @@ impl Checker {
                 let lasting = thread.stuck.filter(|(_, since)| since.elapsed() >= LONG);
                 if let Some((stuck, _)) = lasting {
                     thread.is_told = true;
-                    let (how, call) = ("sleeps in ibv_get_cq_event", thread.call);
+                    let (how, call) = (How::for_events("sleeps in ibv_get_cq_event"), thread.call);
                     self.tell(|ledger| ledger.sleeps(&stuck, how, &call));
                 }
             }
+            let in_verbs: Vec<_> = asleep.iter().map(|thread| thread.call.thread).collect();
             drop(asleep);
+            self.look_at_waits(&mut waits, &in_verbs);
             thread::sleep(TICK);
         }
+    }
+
+    /// Looks at the threads that look after channels. Those are left out that sleep in `ibv_get_cq_event`.
+    fn look_at_waits(&self, waits: &mut Waits, in_verbs: &[u32]) {
+        let channels = self.sleepers.channels();
+        waits.0.retain(|address, _| channels.iter().any(|it| it.address == *address));
+        for channel in &channels {
+            let keeper = self.tell(|ledger| ledger.keeper(channel.address));
+            let stuck = keeper
+                .filter(|thread| !in_verbs.contains(thread))
+                .and_then(|thread| Some((thread, self.misses(channel, thread)?)));
+            let Some((thread, stuck)) = stuck else {
+                waits.0.remove(&channel.address);
+                continue;
+            };
+            let before = waits.0.remove(&channel.address);
+            let before = before.filter(|it| (it.thread, it.stuck) == (thread, stuck));
+            // A queue is often full for a moment. Only what lasts is worth a look at the thread.
+            let wait = before.as_ref().and_then(|_| self.wait_of(thread));
+            let mut now = Waiting { thread, stuck, wait: None, is_told: false };
+            if let (Some(wait), Some(before)) = (wait, before) {
+                let same = before.wait.filter(|(before, _)| *before == wait);
+                now.is_told = before.is_told && same.is_some();
+                let since = same.map_or_else(Instant::now, |(_, since)| since);
+                if since.elapsed() >= LONG && !now.is_told {
+                    now.is_told = true;
+                    self.tell_wait(&now, &wait, channel, &channels);
+                }
+                now.wait = Some((wait, since));
+            }
+            waits.0.insert(channel.address, now);
+        }
+    }
+
+    /// Why the channel cannot wake the thread, if that is so, and no event waits in it.
+    fn misses(&self, channel: &Descriptor, thread: u32) -> Option<Stuck> {
+        let stuck = self.stuck(channel.address, thread, &channel.events)?;
+        Some(stuck).filter(|_| channel.events.waiting().is_empty())
+    }
+
+    fn tell_wait(&self, it: &Waiting, wait: &Wait, channel: &Descriptor, channels: &[Descriptor]) {
+        if !wait.readable.contains(&channel.descriptor) {
+            return;
+        }
+        // Another descriptor may wake it, unless that is of a channel for which it waits as vainly.
+        let is_vain = |descriptor: &i32| {
+            let channel = channels.iter().find(|channel| channel.descriptor == *descriptor);
+            channel.is_some_and(|channel| self.misses(channel, it.thread).is_some())
+        };
+        let may_wake = wait.has_others || !wait.readable.iter().all(is_vain);
+        let does = format!("sleeps in {}", wait.function);
+        let how = How { does: &does, may_wake };
+        self.tell(|ledger| ledger.sleeps(&it.stuck, how, &Call::by(it.thread)));
     }
 }
 

@@ -53,9 +53,10 @@ impl Checker {
     pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
         let completed: Vec<_> = completions.iter().map(completed).collect();
         let has_failed = completed.iter().any(|it| it.has_failed);
-        let call = if has_failed { site::call() } else { site::thread_only() };
+        let is_named = has_failed || (is_empty && self.sleepers.has_channels());
+        let call = if is_named { site::call() } else { site::thread_only() };
         let watched = self.tell(|ledger| {
-            ledger.queue_polled(queue, completed.len(), is_empty, call.thread);
+            ledger.queue_polled(queue, completed.len(), is_empty, &call);
             ledger.polled(&completed, &call)
         });
         self.compare(&watched);

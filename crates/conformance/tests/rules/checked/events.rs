@@ -23,6 +23,40 @@ fn a_thread_sleeps_for_a_queue_that_was_never_armed() {
     assert_eq!(PROGRAM.run(&["never-armed", "right"]), []);
 }
 
+static SLEEPS: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("sleeps", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-50
+#[test]
+fn a_thread_sleeps_in_poll_for_a_queue_that_was_not_armed_again() {
+    SLEEPS.shows(Kind::SleepsOnCompletions, &["sleeps"]);
+}
+
+/// Rule: CHK-50
+#[test]
+fn a_thread_sleeps_in_select_or_epoll() {
+    for case in ["sleeps-in-select", "sleeps-in-epoll"] {
+        let kinds: Vec<_> = SLEEPS.run(&[case, "wrong"]).iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [Kind::SleepsOnCompletions], "{case}");
+        assert_eq!(SLEEPS.run(&[case, "right"]), [], "{case}");
+    }
+}
+
+/// Rule: CHK-51
+#[test]
+fn a_thread_sleeps_until_its_time_out() {
+    SLEEPS.shows(Kind::SleepsBeside, &["sleeps"]);
+}
+
+/// Rule: CHK-51
+#[test]
+fn a_thread_sleeps_for_something_else_too() {
+    let kinds: Vec<_> =
+        SLEEPS.run(&["sleeps-beside-a-pipe", "wrong"]).iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [Kind::SleepsBeside]);
+    assert_eq!(SLEEPS.run(&["sleeps-beside-a-pipe", "right"]), []);
+}
+
 /// Rule: CHK-31
 #[test]
 fn a_thread_waits_for_itself() {

@@ -1,0 +1,128 @@
+/* Programs that sleep until a completion channel is readable. Each mistake has a correct twin. The first argument names the
+   mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+#include "channel.h"
+
+/* Long enough for what is said of shorter sleeps, and over before a test is given up. */
+enum { SECONDS = 30 };
+
+static void until_read_by_poll(struct ibv_comp_channel *channel)
+{
+	struct pollfd all[] = {{.fd = -1, .events = POLLIN}, {.fd = channel->fd, .events = POLLIN}};
+
+	CHECK(poll(all, 2, -1) == 1);
+}
+
+static void until_read_by_select(struct ibv_comp_channel *channel)
+{
+	fd_set all;
+
+	FD_ZERO(&all);
+	FD_SET(channel->fd, &all);
+	CHECK(select(channel->fd + 1, &all, NULL, NULL, NULL) == 1);
+}
+
+static void add(int epoll, int file)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, file, &event));
+}
+
+static void until_read_by_epoll(struct ibv_comp_channel *channel)
+{
+	const int epoll = epoll_create1(0);
+	struct epoll_event event;
+
+	CHECK(epoll >= 0);
+	add(epoll, channel->fd);
+	CHECK(epoll_wait(epoll, &event, 1, -1) == 1);
+	close(epoll);
+}
+
+static void until_read_or_late(struct ibv_comp_channel *channel)
+{
+	struct pollfd one = {.fd = channel->fd, .events = POLLIN};
+
+	CHECK(poll(&one, 1, SECONDS * 1000) == 1);
+}
+
+/* Beside a pipe that nobody writes to. */
+static void until_one_is_read(struct ibv_comp_channel *channel)
+{
+	const int epoll = epoll_create1(0);
+	struct epoll_event event;
+	int pipes[2];
+
+	CHECK(epoll >= 0 && !pipe(pipes));
+	add(epoll, channel->fd);
+	add(epoll, pipes[0]);
+	CHECK(epoll_wait(epoll, &event, 1, -1) == 1);
+	close(epoll);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+/* Two messages, each of which the program sleeps for. Perhaps it does not ask for an event of the second. */
+static void two_messages(int wrong, void (*until_read)(struct ibv_comp_channel *))
+{
+	if (wrong)
+		end_when_found();
+
+	struct ibv_comp_channel *channel;
+	struct pair pair = pair_with(&channel);
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 2; i++) {
+		if (!wrong || i == 0)
+			arm(pair.cq);
+		CHECK(ibv_poll_cq(pair.cq, 1, &wc) == 0);
+		message(&pair);
+		until_read(channel);
+		get_event(channel);
+		ibv_ack_cq_events(pair.cq, 1);
+		polled(pair.cq, 2);
+	}
+	end_with(&pair, channel);
+}
+
+static void sleeps_on_completions(int wrong)
+{
+	two_messages(wrong, until_read_by_poll); /* sleeps */
+}
+
+static void sleeps_in_select(int wrong)
+{
+	two_messages(wrong, until_read_by_select);
+}
+
+static void sleeps_in_epoll(int wrong)
+{
+	two_messages(wrong, until_read_by_epoll);
+}
+
+static void sleeps_beside(int wrong)
+{
+	two_messages(wrong, until_read_or_late); /* sleeps */
+}
+
+static void sleeps_beside_a_pipe(int wrong)
+{
+	two_messages(wrong, until_one_is_read);
+}
+
+int main(int count, char **arguments)
+{
+	static const struct mistake mistakes[] = {
+		{"sleeps-on-completions", sleeps_on_completions},
+		{"sleeps-in-select", sleeps_in_select},
+		{"sleeps-in-epoll", sleeps_in_epoll},
+		{"sleeps-beside", sleeps_beside},
+		{"sleeps-beside-a-pipe", sleeps_beside_a_pipe},
+	};
+
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);
+}
