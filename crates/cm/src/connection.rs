@@ -17,25 +17,29 @@
 //! connection (rules CM-20, CM-45). Linux tells an id whose program thinks from one that has just got the
 //! message, for the moment that takes; here they are one phase.
 
+mod agreed;
 mod calls;
 mod messages;
+mod peer;
 mod record;
 
 use transom_wire::Psn;
 use transom_wire::cm::message::Answered;
 use transom_wire::cm::{
-    Bits, CommId, Drep, Dreq, Information, Mad, Message, Mra, Path, PathMtu, Qpn, Rej,
-    RejectReason, Rejected, Req, Rtu, TimeCode, Transport,
+    Bits, CommId, Drep, Dreq, Information, Mad, Message, Mra, Path, Qpn, Rej, RejectReason,
+    Rejected, Req, Rtu, TimeCode, Transport,
 };
 
-use crate::attributes::{Access, AddressVector, Attributes, QpState, Retries};
+use crate::attributes::{AddressVector, Attributes, QpState};
 use crate::event::Happened;
 use crate::refused::Refused;
 use crate::retransmission::Retransmission;
-use crate::shared::{Arrival, Node, Shared};
-use crate::timing::{MILLISECOND, twice};
+use crate::shared::{Arrival, Shared};
+use crate::timing::MILLISECOND;
+use agreed::Agreed;
 pub(crate) use calls::ReplyParameters;
 pub(crate) use messages::Outcome;
+use peer::{Patience, Peer};
 pub use record::Record;
 
 /// Where a connection is.
@@ -82,60 +86,16 @@ pub(crate) struct Connection {
     id: CommId,
     role: Role,
     transport: Transport,
-    /// Of the messages that answer.
-    transaction: u64,
-    address: AddressVector,
     qpn: Qpn,
     /// RQ_PSN.
     psn: Psn,
-    remote: RemoteEnd,
-    /// The peer's node, as long as the connection is found by that and the numbers of the other end.
-    noted: Option<Node>,
+    peer: Peer,
     /// What those called the connection whose REP was refused (rule CM-19).
     refused: Vec<CommId>,
     agreed: Agreed,
-    life_time: TimeCode,
-    resending: Resending,
     /// DISCONNECTED was said.
     disconnected: bool,
     state: State,
-}
-
-/// The numbers of the other end, as far as they are known.
-#[derive(Clone, Copy, Debug, Default)]
-struct RemoteEnd {
-    id: CommId,
-    qpn: Qpn,
-    /// SQ_PSN here.
-    psn: Psn,
-}
-
-impl RemoteEnd {
-    /// Has the connection that is `id` here found by these numbers of its peer's node.
-    fn note(&self, node: Node, id: CommId, shared: &mut Shared) {
-        shared.remote_ids.insert((node, self.id), id);
-        shared.remote_qpns.insert((node, self.qpn), id);
-    }
-}
-
-/// What the exchange of messages says of the queue pair.
-#[derive(Clone, Copy, Debug)]
-struct Agreed {
-    mtu: PathMtu,
-    responder_resources: u8,
-    initiator_depth: u8,
-    retry_count: Bits<3>,
-    rnr_retry_count: Bits<3>,
-    ack_timeout: TimeCode,
-}
-
-/// When messages are sent again that are not answered.
-#[derive(Clone, Copy, Debug)]
-struct Resending {
-    /// Nanoseconds until then.
-    wait: u64,
-    /// How often.
-    retries: Bits<4>,
 }
 
 impl Connection {
@@ -161,23 +121,11 @@ impl Connection {
             id,
             role: Role::Active,
             transport,
-            transaction,
-            address,
             qpn: req.qpn,
             psn: req.starting_psn,
-            remote: RemoteEnd::default(),
-            noted: None,
+            peer: Peer::asked(address, transaction, Patience { wait, retries: timing.retries }),
             refused: Vec::new(),
-            agreed: Agreed {
-                mtu: req.mtu,
-                responder_resources: req.responder_resources,
-                initiator_depth: req.initiator_depth,
-                retry_count: req.retry_count,
-                rnr_retry_count: req.rnr_retry_count,
-                ack_timeout: twice(life_time),
-            },
-            life_time,
-            resending: Resending { wait, retries: timing.retries },
+            agreed: Agreed::asked(&req, life_time),
             disconnected: false,
             state: State::Over,
         };
@@ -195,35 +143,15 @@ impl Connection {
         psn: Psn,
         shared: &mut Shared,
     ) -> Self {
-        let node = Node { guid: req.ca_guid, address: address.route.destination };
-        let remote = RemoteEnd { id: req.local_id, qpn: req.qpn, psn: req.starting_psn };
-        remote.note(node, id, shared);
-        // None is shorter than that of a packet's life time 0.
-        let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
         Self {
             id,
             role: Role::Passive,
             transport: req.transport,
-            transaction,
-            address,
             qpn: Qpn::default(),
             psn,
-            remote,
-            noted: Some(node),
+            peer: Peer::asking(address, transaction, req, id, shared),
             refused: Vec::new(),
-            agreed: Agreed {
-                mtu: req.mtu,
-                responder_resources: req.initiator_depth,
-                initiator_depth: req.responder_resources,
-                retry_count: req.retry_count,
-                rnr_retry_count: req.rnr_retry_count,
-                ack_timeout,
-            },
-            life_time: ack_timeout,
-            resending: Resending {
-                wait: req.local_response_timeout.milliseconds() * MILLISECOND,
-                retries: req.max_cm_retries,
-            },
+            agreed: Agreed::offered(req),
             disconnected: false,
             state: State::RequestReceived,
         }
@@ -247,17 +175,17 @@ impl Connection {
 
     /// The way, by which its messages come too.
     pub(crate) fn address(&self) -> &AddressVector {
-        &self.address
+        &self.peer.address
     }
 
     /// Whether a message has come by the way that leads to the peer.
     pub(crate) fn is_from(&self, arrival: Arrival) -> bool {
-        arrival.is_by(&self.address)
+        arrival.is_by(&self.peer.address)
     }
 
     /// What the peer calls it; zero until that is known.
     pub(crate) fn peer_id(&self) -> CommId {
-        self.remote.id
+        self.peer.id
     }
 
     /// What its id is or does.
@@ -299,32 +227,18 @@ impl Connection {
         let sends = self.transport == Transport::Rc
             || self.transport == Transport::Xrc && self.role == Role::Active;
         Ok(match state {
-            QpState::Init => {
-                let reads = self.agreed.responder_resources > 0;
-                Attributes::Init {
-                    access: Access {
-                        remote_write: true,
-                        remote_read: reads,
-                        remote_atomic: reads,
-                        flush_global: reads && flush,
-                    },
-                }
-            }
+            QpState::Init => Attributes::Init { access: self.agreed.access(flush) },
             QpState::ReadyToReceive => Attributes::ReadyToReceive {
-                address: self.address,
+                address: self.peer.address,
                 mtu: self.agreed.mtu,
-                destination: self.remote.qpn,
+                destination: self.peer.qpn,
                 psn: self.psn,
                 responder_resources: receives.then_some(self.agreed.responder_resources),
             },
             QpState::ReadyToSend => Attributes::ReadyToSend {
-                psn: self.remote.psn,
+                psn: self.peer.psn,
                 timeout: (sends || receives).then_some(self.agreed.ack_timeout),
-                retries: sends.then_some(Retries {
-                    retry_count: self.agreed.retry_count,
-                    rnr_retry_count: self.agreed.rnr_retry_count,
-                    initiator_depth: self.agreed.initiator_depth,
-                }),
+                retries: sends.then(|| self.agreed.retries()),
             },
         })
     }
@@ -333,15 +247,13 @@ impl Connection {
 
     /// Sends what is sent again until it is answered.
     fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Retransmission {
-        let Resending { wait, retries } = self.resending;
-        let retransmission = Retransmission::new(mad, wait, retries, now, shared);
-        shared.transmit(&self.address, retransmission.mad());
-        shared.wake(self.id, retransmission.deadline(now));
+        let retransmission = self.peer.begin(mad, now, shared);
+        shared.timers.set(self.id, retransmission.deadline(now));
         retransmission
     }
 
     fn established(&mut self, shared: &mut Shared) {
-        shared.sleep(self.id);
+        shared.timers.cancel(self.id);
         self.state = State::Established;
         shared.happened(self.id, Happened::Established);
     }
@@ -355,16 +267,16 @@ impl Connection {
     }
 
     fn enter_time_wait(&mut self, now: u64, shared: &mut Shared) {
-        self.forget_peer(shared);
+        self.peer.forget(shared);
         self.state = State::TimeWait;
         let wait = self.agreed.ack_timeout.milliseconds() * MILLISECOND;
-        shared.wake(self.id, now.saturating_add(wait));
+        shared.timers.set(self.id, now.saturating_add(wait));
     }
 
     /// Is over, at once.
     fn end(&mut self, shared: &mut Shared) {
-        self.forget_peer(shared);
-        shared.sleep(self.id);
+        self.peer.forget(shared);
+        shared.timers.cancel(self.id);
         self.state = State::Over;
     }
 
@@ -373,31 +285,19 @@ impl Connection {
         self.end(shared);
     }
 
-    /// The peer may connect the same queue pair again.
-    fn forget_peer(&mut self, shared: &mut Shared) {
-        if let Some(node) = self.noted.take() {
-            shared.remote_ids.remove(&(node, self.remote.id));
-            shared.remote_qpns.remove(&(node, self.remote.qpn));
-        }
-    }
-
     // Messages to the peer.
 
-    fn send(&self, transaction: u64, message: Message, shared: &mut Shared) {
-        shared.transmit(&self.address, Mad { transaction, message });
-    }
-
     fn send_rtu(&self, shared: &mut Shared) {
-        let (local_id, remote_id) = (self.id, self.remote.id);
+        let (local_id, remote_id) = (self.id, self.peer.id);
         let rtu = Rtu { local_id, remote_id, private_data: [0; _] };
-        self.send(self.transaction, Message::Rtu(rtu), shared);
+        self.peer.answer(Message::Rtu(rtu), shared);
     }
 
     fn send_mra(&self, answered: Answered, shared: &mut Shared) {
-        let (local_id, remote_id) = (self.id, self.remote.id);
+        let (local_id, remote_id) = (self.id, self.peer.id);
         let service_timeout = shared.config.timing.service;
         let mra = Mra { local_id, remote_id, answered, service_timeout, private_data: [0; _] };
-        self.send(self.transaction, Message::Mra(mra), shared);
+        self.peer.answer(Message::Mra(mra), shared);
     }
 
     fn send_rej(
@@ -408,21 +308,21 @@ impl Connection {
         private_data: [u8; Rej::PRIVATE],
         shared: &mut Shared,
     ) {
-        let (local_id, remote_id) = (self.id, self.remote.id);
+        let (local_id, remote_id) = (self.id, self.peer.id);
         let rej = Rej { local_id, remote_id, rejected, reason, information, private_data };
-        self.send(self.transaction, Message::Rej(rej), shared);
+        self.peer.answer(Message::Rej(rej), shared);
     }
 
     fn dreq(&self, shared: &Shared) -> Mad {
-        let (local_id, remote_id, remote_qpn) = (self.id, self.remote.id, self.remote.qpn);
+        let (local_id, remote_id, remote_qpn) = (self.id, self.peer.id, self.peer.qpn);
         let dreq = Dreq { local_id, remote_id, remote_qpn, private_data: [0; _] };
         Mad { transaction: shared.transaction(self.id), message: Message::Dreq(dreq) }
     }
 
     fn send_drep(&self, transaction: u64, shared: &mut Shared) {
-        let (local_id, remote_id) = (self.id, self.remote.id);
+        let (local_id, remote_id) = (self.id, self.peer.id);
         let drep = Drep { local_id, remote_id, private_data: [0; _] };
-        self.send(transaction, Message::Drep(drep), shared);
+        self.peer.send(Mad { transaction, message: Message::Drep(drep) }, shared);
     }
 }
 

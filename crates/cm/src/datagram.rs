@@ -58,7 +58,7 @@ impl Resolution {
         let mad = Mad { transaction: shared.transaction(id), message: Message::SidrReq(request) };
         let wait = timing.resolution();
         let retransmission = Retransmission::new(mad, wait, timing.retries, now, shared);
-        shared.wake(id, retransmission.deadline(now));
+        shared.timers.set(id, retransmission.deadline(now));
         let mad = retransmission.mad();
         let resolution = Self { id, address, state: State::Asking(retransmission) };
         shared.transmit(&resolution.address, mad);
@@ -141,7 +141,7 @@ impl Resolution {
         if !matches!(self.state, State::Asking(_)) {
             return false;
         }
-        shared.sleep(self.id);
+        shared.timers.cancel(self.id);
         self.state = State::Over;
         let happened = match reply.status {
             SidrStatus::Valid => Happened::Resolved {
@@ -181,9 +181,9 @@ impl Resolution {
         let State::Asking(retransmission) = &mut self.state else { return };
         match retransmission.came_to_nobody(now) {
             InVain::Known => {}
-            InVain::Again(deadline) => shared.wake(self.id, deadline),
+            InVain::Again(deadline) => shared.timers.set(self.id, deadline),
             InVain::Enough => {
-                shared.sleep(self.id);
+                shared.timers.cancel(self.id);
                 self.state = State::Over;
                 shared.happened(self.id, why.of_datagram_service());
             }
@@ -194,7 +194,7 @@ impl Resolution {
     pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
         let State::Asking(retransmission) = &mut self.state else { return };
         if let Some(mad) = retransmission.again(now) {
-            shared.wake(self.id, retransmission.deadline(now));
+            shared.timers.set(self.id, retransmission.deadline(now));
             shared.transmit(&self.address, mad);
         } else {
             self.state = State::Over;
@@ -214,7 +214,7 @@ impl Resolution {
 
     /// The device is gone: is over without a word.
     pub(crate) fn abandon(&mut self, shared: &mut Shared) {
-        shared.sleep(self.id);
+        shared.timers.cancel(self.id);
         self.forget(shared);
         self.state = State::Over;
     }

@@ -197,14 +197,14 @@ impl Engine {
 
     /// When [`Engine::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.shared.first_deadline().into_iter().chain(self.first_early()).min()
+        self.shared.timers.first().into_iter().chain(self.first_early()).min()
     }
 
     /// Does what the time has come for: the ids that it was about.
     pub fn handle_timeout(&mut self, now: u64) -> Vec<CommId> {
         let mut due = Vec::new();
         self.refuse_early(now);
-        while let Some(id) = self.shared.due(now) {
+        while let Some(id) = self.shared.timers.take_expired(now) {
             due.push(id);
             match self.ids.get_mut(&id).map(|entry| &mut entry.state) {
                 Some(State::Connection(connection)) => {

@@ -34,10 +34,12 @@
 //! | [`event`] | what happens |
 //! | [`attributes`] | what a queue pair is to be set to |
 //! | `retransmission` | a message that is sent again until it is answered |
+//! | `nodes` | the connections with other nodes, found by the peers' numbers |
+//! | `timers` | the timers of ids |
 //! | `secret` | numbers that nobody is to foresee: PSNs and ids |
 //! | [`connection`] | a connection from the REQ to the end of its time wait |
 //! | [`datagram`] | the resolution of a datagram service |
-//! | [`shared`] | what all ids have in common: the tables that find them, timers, what goes out |
+//! | [`shared`] | what all ids have in common: tables, timers, numbers, what goes out |
 //! | [`engine`] | the ids, the calls of programs, and messages |
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -49,11 +51,13 @@ pub mod datagram;
 pub mod engine;
 pub mod event;
 pub mod host;
+mod nodes;
 pub mod options;
 pub mod refused;
 mod retransmission;
 mod secret;
 pub mod shared;
+mod timers;
 pub mod timing;
 
 pub use attributes::{Attributes, QpState};

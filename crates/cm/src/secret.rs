@@ -12,9 +12,42 @@ use std::hash::SipHasher;
 
 use transom_wire::Psn;
 
+/// The numbers of an engine, and how many of each it has given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    secret: Secret,
+    ids: u32,
+    psns: u64,
+}
+
+impl Numbers {
+    pub(crate) fn new(seed: u128) -> Self {
+        Self { secret: Secret(seed), ids: 0, psns: 0 }
+    }
+
+    /// The lower 24 bits of ids: each once, those first that were not given for longest.
+    pub(crate) fn ids(&mut self) -> impl Iterator<Item = u32> {
+        (0..=LOW).map(|_| {
+            let low = self.secret.id(self.ids & LOW);
+            self.ids = self.ids.wrapping_add(1);
+            low
+        })
+    }
+
+    /// A PSN to begin with (rule CM-44).
+    pub(crate) fn psn(&mut self) -> Psn {
+        let psn = self.secret.psn(self.psns);
+        self.psns += 1;
+        psn
+    }
+}
+
+/// The lower 24 bits of an id.
+const LOW: u32 = 0xff_ffff;
+
 /// The secret of an engine: of the system's random numbers, but in a simulation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Secret(u128);
+struct Secret(u128);
 
 /// What a number is for: those for one thing tell nothing of those for another.
 #[derive(Clone, Copy)]
@@ -30,18 +63,14 @@ const HALF: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: u8 = 8;
 
 impl Secret {
-    pub(crate) fn new(seed: u128) -> Self {
-        Self(seed)
-    }
-
     /// The PSN that an engine gives as its `nth`.
-    pub(crate) fn psn(&self, nth: u64) -> Psn {
+    fn psn(&self, nth: u64) -> Psn {
         Psn::new(self.number(Purpose::Psn, nth) as u32)
     }
 
     /// The lower 24 bits of the id that an engine gives as its `nth`: each comes once in 2^24, in an order that
     /// is a Feistel network's.
-    pub(crate) fn id(&self, nth: u32) -> u32 {
+    fn id(&self, nth: u32) -> u32 {
         let (mut left, mut right) = (nth >> HALF_BITS & HALF, nth & HALF);
         for round in 0..ROUNDS {
             let mixed = self.number(Purpose::IdRound(round), right.into()) as u32 & HALF;
@@ -73,7 +102,7 @@ mod tests {
     /// factor and an offset from two.
     #[test]
     fn a_number_is_not_what_those_before_it_foretell() {
-        let secret = Secret::new(0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978);
+        let secret = Secret(0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978);
         let differences: BTreeSet<u32> = (0..1000)
             .map(|nth| secret.id(nth + 1).wrapping_sub(secret.id(nth)) & 0xff_ffff)
             .collect();
@@ -82,7 +111,7 @@ mod tests {
         assert!(psns.len() > 990);
         // Each bit of the seed matters, for otherwise it could be tried.
         for bit in 0..128 {
-            let other = Secret::new(secret.0 ^ 1 << bit);
+            let other = Secret(secret.0 ^ 1 << bit);
             assert_ne!(
                 (0..4).map(|nth| other.id(nth)).collect::<Vec<_>>(),
                 [0, 1, 2, 3].map(|nth| secret.id(nth))
@@ -93,7 +122,7 @@ mod tests {
 
     #[test]
     fn each_id_comes_once() {
-        let secret = Secret::new(7);
+        let secret = Secret(7);
         let mut seen = vec![false; 1 << 24];
         // All that have the same first half to begin with, and some of the others.
         for nth in (0..1 << 13).chain((1 << 13..1 << 24).step_by(997)) {

@@ -1,18 +1,19 @@
 //! The state that all ids of an engine share: the tables by which messages find them, their timers, and the outgoing
 //! messages.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use transom_wire::Psn;
 use transom_wire::cm::{
-    CommId, Drep, Information, Mad, Message, Qpn, Rej, RejectReason, Rejected, TimeCode,
+    CommId, Drep, Information, Mad, Message, Rej, RejectReason, Rejected, TimeCode,
 };
 
 use crate::attributes::{AddressVector, HOP_LIMIT};
 use crate::cause::Cause;
 use crate::event::{Event, Happened};
-use crate::secret::Secret;
+use crate::nodes::Nodes;
+use crate::secret::Numbers;
+use crate::timers::Timers;
 use crate::timing::Timing;
 
 /// What an engine is told once.
@@ -78,14 +79,6 @@ pub struct Transmit {
     pub mad: Mad,
 }
 
-/// A device elsewhere, as far as this end can tell it from others: many may name the same GUID, and whoever does so
-/// at another address is another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Node {
-    pub(crate) guid: u64,
-    pub(crate) address: IpAddr,
-}
-
 /// How many answers wait to be sent that belong to no id. More are dropped, as a network would.
 const ANSWERS: usize = 256;
 
@@ -93,65 +86,34 @@ const ANSWERS: usize = 256;
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) config: Config,
-    /// By node and communication id of the peer (rule CM-17).
-    pub(crate) remote_ids: BTreeMap<(Node, CommId), CommId>,
-    /// By node and queue pair of the peer (rule CM-19).
-    pub(crate) remote_qpns: BTreeMap<(Node, Qpn), CommId>,
+    /// By what their peers call them.
+    pub(crate) nodes: Nodes,
     /// By source and request id (rule CM-31).
     pub(crate) asked: BTreeMap<(IpAddr, CommId), CommId>,
-    timers: BTreeSet<(u64, CommId)>,
-    deadlines: BTreeMap<CommId, u64>,
+    pub(crate) timers: Timers,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
-    secret: Secret,
-    /// Ids and PSNs given so far.
-    ids: u32,
-    psns: u64,
+    pub(crate) numbers: Numbers,
 }
-
-const LOW: u32 = 0xff_ffff;
 
 impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config,
-            remote_ids: BTreeMap::new(),
-            remote_qpns: BTreeMap::new(),
+            nodes: Nodes::default(),
             asked: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            deadlines: BTreeMap::new(),
+            timers: Timers::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
-            secret: Secret::new(config.seed),
-            ids: 0,
-            psns: 0,
+            numbers: Numbers::new(config.seed),
         }
-    }
-
-    /// The connection with a node that has this id or this queue pair there.
-    pub(crate) fn connected_with(&self, node: Node, id: CommId, qpn: Qpn) -> Option<CommId> {
-        let by_id = self.remote_ids.get(&(node, id));
-        by_id.or_else(|| self.remote_qpns.get(&(node, qpn))).copied()
     }
 
     /// An id that nobody has, and that was not given for as long as possible; `None` if there is none.
     pub(crate) fn new_id(&mut self, taken: impl Fn(CommId) -> bool) -> Option<CommId> {
-        for _ in 0..=LOW {
-            let low = self.secret.id(self.ids & LOW);
-            self.ids = self.ids.wrapping_add(1);
-            let id = CommId(u32::from(self.config.slot) << 24 | low);
-            if id != CommId(0) && !taken(id) {
-                return Some(id);
-            }
-        }
-        None
-    }
-
-    /// A PSN to begin with (rule CM-44).
-    pub(crate) fn new_psn(&mut self) -> Psn {
-        let psn = self.secret.psn(self.psns);
-        self.psns += 1;
-        psn
+        let slot = u32::from(self.config.slot) << 24;
+        let mut all = self.numbers.ids().map(|low| CommId(slot | low));
+        all.find(|id| *id != CommId(0) && !taken(*id))
     }
 
     /// The transaction of an id's own messages (rule CM-11).
@@ -166,35 +128,6 @@ impl Shared {
 
     pub(crate) fn happened(&mut self, id: CommId, happened: Happened) {
         self.events.push_back(Event { id, happened });
-    }
-
-    /// Sets an id's timer.
-    pub(crate) fn wake(&mut self, id: CommId, at: u64) {
-        self.sleep(id);
-        self.deadlines.insert(id, at);
-        self.timers.insert((at, id));
-    }
-
-    /// Takes an id's timer away.
-    pub(crate) fn sleep(&mut self, id: CommId) {
-        if let Some(at) = self.deadlines.remove(&id) {
-            self.timers.remove(&(at, id));
-        }
-    }
-
-    /// The first deadline.
-    pub(crate) fn first_deadline(&self) -> Option<u64> {
-        self.timers.first().map(|(at, _)| *at)
-    }
-
-    /// An id whose time has come; its timer is gone.
-    pub(crate) fn due(&mut self, now: u64) -> Option<CommId> {
-        let (at, id) = *self.timers.first()?;
-        if at > now {
-            return None;
-        }
-        self.sleep(id);
-        Some(id)
     }
 
     /// Has a message go where an id leads.
@@ -257,11 +190,7 @@ impl Shared {
 
     /// Whether nothing is left of any id.
     pub(crate) fn is_empty(&self) -> bool {
-        self.remote_ids.is_empty()
-            && self.remote_qpns.is_empty()
-            && self.asked.is_empty()
-            && self.timers.is_empty()
-            && self.deadlines.is_empty()
+        self.nodes.is_empty() && self.asked.is_empty() && self.timers.is_empty()
     }
 }
 

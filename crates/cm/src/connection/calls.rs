@@ -38,7 +38,7 @@ impl Connection {
         let none = Qpn::default();
         let rep = Rep {
             local_id: self.id,
-            remote_id: self.remote.id,
+            remote_id: self.peer.id,
             ece: parameters.ece,
             qkey: 0,
             qpn: if receives_only { none } else { parameters.qpn },
@@ -55,9 +55,8 @@ impl Connection {
             private_data,
         };
         self.qpn = parameters.qpn;
-        self.agreed.responder_resources = parameters.responder_resources;
-        self.agreed.initiator_depth = parameters.initiator_depth;
-        let mad = Mad { transaction: self.transaction, message: Message::Rep(rep) };
+        self.agreed.accept(parameters);
+        let mad = Mad { transaction: self.peer.transaction, message: Message::Rep(rep) };
         self.state = State::ReplySent(self.begin(mad, now, shared));
         Ok(())
     }
@@ -117,7 +116,7 @@ impl Connection {
                 self.state = State::DisconnectSent(self.begin(mad, now, shared));
             }
             State::DisconnectReceived => {
-                self.send_drep(self.transaction, shared);
+                self.send_drep(self.peer.transaction, shared);
                 self.enter_time_wait(now, shared);
             }
             _ => {}
@@ -148,7 +147,7 @@ impl Connection {
             }
             State::DisconnectSent(retransmission) => return self.linger(retransmission, shared),
             State::DisconnectReceived => {
-                self.send_drep(self.transaction, shared);
+                self.send_drep(self.peer.transaction, shared);
                 None
             }
             State::TimeWait | State::Lingering(_) | State::Over => None,
@@ -161,7 +160,7 @@ impl Connection {
     }
 
     fn linger(&mut self, retransmission: Retransmission, shared: &mut Shared) {
-        self.forget_peer(shared);
+        self.peer.forget(shared);
         self.state = State::Lingering(retransmission);
     }
 

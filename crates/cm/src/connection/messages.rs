@@ -8,12 +8,12 @@ use transom_wire::cm::{
     Transport,
 };
 
-use super::{Connection, RemoteEnd, Role, State};
+use super::{Connection, Role, State};
 use crate::cause::Cause;
 use crate::event::{Happened, Nobody, Offer};
 use crate::retransmission::{InVain, Unanswered};
-use crate::shared::{Node, Shared};
-use crate::timing::{MILLISECOND, ack_timeout};
+use crate::shared::Shared;
+use crate::timing::MILLISECOND;
 
 /// The result of a message for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,7 @@ use Outcome::{Ignored, Taken};
 impl Connection {
     /// Whether a REQ with the peer's id is the one that this connection began with (rule CM-17).
     pub(crate) fn began_with(&self, req: &Req) -> bool {
-        self.role == Role::Passive
-            && (self.remote.qpn, self.remote.psn) == (req.qpn, req.starting_psn)
+        self.role == Role::Passive && (self.peer.qpn, self.peer.psn) == (req.qpn, req.starting_psn)
     }
 
     /// The REQ again (rules CM-16, CM-17).
@@ -44,15 +43,10 @@ impl Connection {
         if !matches!(self.state, State::RequestSent(_)) {
             return Ignored;
         }
-        let node = Node { guid: rep.ca_guid, address: self.address.route.destination };
-        self.remote = RemoteEnd { id: rep.local_id, qpn: self.qpn_of(rep), psn: rep.starting_psn };
-        self.remote.note(node, self.id, shared);
-        self.noted = Some(node);
-        shared.sleep(self.id);
-        self.agreed.responder_resources = rep.initiator_depth;
-        self.agreed.initiator_depth = rep.responder_resources;
-        self.agreed.rnr_retry_count = rep.rnr_retry_count;
-        self.agreed.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
+        let end = (rep.local_id, self.qpn_of(rep), rep.starting_psn);
+        self.peer.introduce(rep.ca_guid, end, self.id, shared);
+        shared.timers.cancel(self.id);
+        self.agreed.on_rep(rep);
         self.state = State::ReplyReceived;
         let offer = Offer {
             responder_resources: rep.initiator_depth,
@@ -61,7 +55,7 @@ impl Connection {
             retry_count: self.agreed.retry_count,
             rnr_retry_count: rep.rnr_retry_count,
             srq: rep.srq,
-            qpn: self.remote.qpn,
+            qpn: self.peer.qpn,
             ece: rep.ece,
         };
         let private_data = Box::new(rep.private_data);
@@ -118,7 +112,7 @@ impl Connection {
         if !retransmission.wait_longer(milliseconds * MILLISECOND) {
             return Ignored;
         }
-        shared.wake(self.id, retransmission.deadline(now));
+        shared.timers.set(self.id, retransmission.deadline(now));
         Taken
     }
 
@@ -158,8 +152,8 @@ impl Connection {
         }
         match self.state {
             State::ReplySent(_) | State::DisconnectSent(_) | State::Established => {
-                shared.sleep(self.id);
-                self.transaction = transaction;
+                shared.timers.cancel(self.id);
+                self.peer.transaction = transaction;
                 self.state = State::DisconnectReceived;
                 self.ended(false, shared);
                 Taken
@@ -198,7 +192,7 @@ impl Connection {
             | State::Lingering(retransmission) => retransmission.is(mad),
             _ => false,
         };
-        waits && self.address.route.destination == to
+        waits && self.peer.is_at(to)
     }
 
     /// Its request, if that waits for an answer and had to be sent again.
@@ -211,7 +205,7 @@ impl Connection {
 
     /// Whether it has asked for the connection there, and has no answer yet.
     pub(crate) fn requests_from(&self, to: IpAddr) -> bool {
-        matches!(self.state, State::RequestSent(_)) && self.address.route.destination == to
+        matches!(self.state, State::RequestSent(_)) && self.peer.is_at(to)
     }
 
     /// Its message has come to nobody (rule CM-70). Whoever was there before has ended.
@@ -219,7 +213,7 @@ impl Connection {
         match (&mut self.state, why) {
             (State::RequestSent(retransmission), _) => match retransmission.came_to_nobody(now) {
                 InVain::Known => {}
-                InVain::Again(deadline) => shared.wake(self.id, deadline),
+                InVain::Again(deadline) => shared.timers.set(self.id, deadline),
                 InVain::Enough => {
                     self.end(shared);
                     shared.happened(self.id, why.of_connection());
@@ -259,8 +253,8 @@ impl Connection {
             _ => return,
         };
         if let Some((mad, deadline)) = again {
-            shared.transmit(&self.address, mad);
-            shared.wake(self.id, deadline);
+            self.peer.send(mad, shared);
+            shared.timers.set(self.id, deadline);
             return;
         }
         match self.state {

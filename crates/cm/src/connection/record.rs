@@ -70,12 +70,12 @@ impl Connection {
             State::Established => None,
             _ => return None,
         };
-        let AddressVector { route, traffic_class, .. } = self.address;
+        let AddressVector { route, traffic_class, .. } = self.peer.address;
         Some(Record {
             id: self.id,
-            peer_id: self.remote.id,
-            peer_qpn: self.remote.qpn,
-            transaction: self.transaction,
+            peer_id: self.peer.id,
+            peer_qpn: self.peer.qpn,
+            transaction: self.peer.transaction,
             rejected,
             source: route.source,
             destination: route.destination,

@@ -15,7 +15,7 @@ impl Engine {
     /// A new id.
     pub fn create(&mut self, service: Service) -> Result<CommId, Refused> {
         let id = self.new_id().ok_or(Refused::NoIds)?;
-        let psn = self.shared.new_psn();
+        let psn = self.shared.numbers.psn();
         self.ids.insert(id, Entry::new(service, psn));
         Ok(id)
     }

@@ -25,7 +25,7 @@ impl Engine {
                 if connection.is_lingering() && self.lingering.len() < MAX_LINGERING {
                     self.lingering.insert(id, connection);
                 } else {
-                    self.shared.sleep(id);
+                    self.shared.timers.cancel(id);
                 }
             }
             State::Resolution(mut resolution) => resolution.destroy(&mut self.shared),

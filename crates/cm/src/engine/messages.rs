@@ -14,8 +14,9 @@ use crate::connection::{Connection, ConnectionState, Outcome};
 use crate::datagram::{Resolution, refusal};
 use crate::event::{Happened, Offer};
 use crate::host::{Claim, Host};
+use crate::nodes::Node;
 use crate::options::Kind;
-use crate::shared::{Arrival, Node, Shared, gid};
+use crate::shared::{Arrival, Shared, gid};
 
 /// A request that a listener takes.
 struct Admitted {
@@ -157,7 +158,7 @@ impl Engine {
         host: &mut impl Host,
     ) -> Handled {
         let node = Node { guid: req.ca_guid, address: arrival.source };
-        let known = self.shared.connected_with(node, req.local_id, req.qpn);
+        let known = self.shared.nodes.connected(node, req.local_id, req.qpn);
         if let Some(known) = known
             && let Some((connection, shared)) = self.known(known, req.local_id, arrival)
             && connection.began_with(req)
@@ -322,7 +323,7 @@ impl Engine {
     /// An id for a request; `None` if there is none left.
     fn child(&mut self, admitted: &Admitted) -> Option<(CommId, Entry)> {
         let id = self.new_id()?;
-        let psn = self.shared.new_psn();
+        let psn = self.shared.numbers.psn();
         let listener = self.ids.get(&admitted.listener)?;
         let mut entry = Entry::new(listener.service, psn);
         entry.options = listener.options;
@@ -371,7 +372,7 @@ impl Engine {
             return Handled::Unknown;
         };
         let node = Node { guid: rep.ca_guid, address: arrival.source };
-        let stale = shared.connected_with(node, rep.local_id, connection.qpn_of(rep));
+        let stale = shared.nodes.connected(node, rep.local_id, connection.qpn_of(rep));
         // A copy of what was refused is refused, for its sender has ended it.
         if stale.is_some() || connection.has_refused(rep.local_id) {
             let (reason, ids) = (RejectReason::StaleConnection, (id, rep.local_id));
@@ -393,8 +394,8 @@ impl Engine {
         let (id, peer) = match (rej.timed_out(), rej.rejected) {
             (Some(guid), _) => {
                 let node = Node { guid, address: arrival.source };
-                match self.shared.remote_ids.get(&(node, rej.local_id)) {
-                    Some(id) => (*id, rej.local_id),
+                match self.shared.nodes.called(node, rej.local_id) {
+                    Some(id) => (id, rej.local_id),
                     None => {
                         self.forget_early(arrival, rej);
                         return Handled::Unknown;

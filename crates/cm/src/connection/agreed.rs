@@ -1,0 +1,86 @@
+//! What REQ and REP agree about the queue pair at this end.
+//!
+//! Each end speaks of itself. The READs that one end begins are those that the other end answers, so the peer's
+//! initiator depth is the number of responder resources here, and the reverse.
+
+use transom_wire::cm::{Bits, PathMtu, Rep, Req, TimeCode};
+
+use super::ReplyParameters;
+use crate::attributes::{Access, Retries};
+use crate::timing::{ack_timeout, twice};
+
+/// What the exchange of messages says of the queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Agreed {
+    pub(super) mtu: PathMtu,
+    pub(super) responder_resources: u8,
+    initiator_depth: u8,
+    pub(super) retry_count: Bits<3>,
+    rnr_retry_count: Bits<3>,
+    pub(super) ack_timeout: TimeCode,
+    /// How long a packet travels, from which a REP's delay makes the timeout.
+    life_time: TimeCode,
+}
+
+impl Agreed {
+    /// What this end asks for.
+    pub(super) fn asked(req: &Req, life_time: TimeCode) -> Self {
+        Self {
+            mtu: req.mtu,
+            responder_resources: req.responder_resources,
+            initiator_depth: req.initiator_depth,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ack_timeout: twice(life_time),
+            life_time,
+        }
+    }
+
+    /// What the peer asks for.
+    pub(super) fn offered(req: &Req) -> Self {
+        // None is shorter than that of a packet's life time 0.
+        let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
+        Self {
+            mtu: req.mtu,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ack_timeout,
+            life_time: ack_timeout,
+        }
+    }
+
+    /// This end accepts.
+    pub(super) fn accept(&mut self, parameters: &ReplyParameters<'_>) {
+        self.responder_resources = parameters.responder_resources;
+        self.initiator_depth = parameters.initiator_depth;
+    }
+
+    /// The peer has accepted.
+    pub(super) fn on_rep(&mut self, rep: &Rep) {
+        self.responder_resources = rep.initiator_depth;
+        self.initiator_depth = rep.responder_resources;
+        self.rnr_retry_count = rep.rnr_retry_count;
+        self.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
+    }
+
+    /// What the peer may do here. The adapter has FLUSH, or not.
+    pub(super) fn access(&self, flush: bool) -> Access {
+        let reads = self.responder_resources > 0;
+        Access {
+            remote_write: true,
+            remote_read: reads,
+            remote_atomic: reads,
+            flush_global: reads && flush,
+        }
+    }
+
+    pub(super) fn retries(&self) -> Retries {
+        Retries {
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            initiator_depth: self.initiator_depth,
+        }
+    }
+}
