@@ -5,6 +5,8 @@
 //! | `routes` | the route from an address of this host to another |
 //! | `ports` | the ports of the network namespace, which its processes share |
 //! | `exchange` | sends messages: to this process, another of this host, or the network |
+//! | `packets` | messages as packets, kept until there is room |
+//! | `neighbours` | the other processes that take messages, watched for their ends |
 //! | `starting` | requests that wait, because their program may be starting |
 //! | `complaints` | notes for `transom explain` about connections that did not come about |
 //! | `faults` | messages that an injected fault refuses, loses or delays |
@@ -26,6 +28,8 @@ mod faults;
 mod files;
 mod last_words;
 pub mod manager;
+mod neighbours;
+mod packets;
 mod ports;
 mod routes;
 mod starting;

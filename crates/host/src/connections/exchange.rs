@@ -1,6 +1,5 @@
 //! Sends each message to where it goes: this process, another of this host, or the network.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -9,33 +8,21 @@ use std::time::Duration;
 
 use transom_cm::{Arrival, Transmit};
 use transom_device::protection::Announcer;
-use transom_device::qp::QpNumber;
-use transom_device::queue::Address;
 use transom_net::management::{ManagementDatagram, ManagementPipe, Note};
-use transom_net::{Path, udp};
-use transom_system::addresses::{Addresses, gid};
+use transom_net::udp;
+use transom_system::addresses::gid;
 use transom_system::clock;
-use transom_system::registry::Life;
 use transom_system::registry::connections::{ClaimedPort, Connections};
-use transom_wire::Psn;
 use transom_wire::cm::{
-    CommId, GSI_QKEY, GSI_QPN, Ignored, IpHeader, MAD_BYTES, Mad, Message, Receiver, Req,
-    ServiceId, SidrReq,
+    CommId, Ignored, IpHeader, Mad, Message, Receiver, Req, ServiceId, SidrReq,
 };
-use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
-use super::farewells::Farewells;
 use super::faults::MessageFaults;
+use super::neighbours::Neighbours;
+use super::packets::Packets;
 use super::routes::reached_by;
 use super::starting::Starting;
 use crate::device::{Device, Interface};
-
-/// How many messages wait for room in the socket. More are lost, as on a network.
-const UNSENT: usize = 1024;
-/// The source port of a request that is handed on to another user. Nobody looks at it.
-const FROM: u16 = 0xc000;
-/// How long until they are tried again, in nanoseconds.
-const AGAIN: u64 = 100_000;
 
 /// Whose a message is.
 enum Owner {
@@ -56,18 +43,11 @@ enum Owner {
 pub(super) struct Exchange {
     device: Arc<Device>,
     pipe: ManagementPipe,
-    /// The other processes that take messages.
-    others: Vec<Life>,
-    /// Some could not be watched, for example because no descriptor was left.
-    some_unwatched: bool,
-    unsent: VecDeque<Transmit>,
-    /// Messages that were sent for processes that have ended.
-    farewells: Farewells,
+    neighbours: Neighbours,
+    packets: Packets,
     starting: Starting,
     /// When waiting messages are tried again.
     again: Option<u64>,
-    /// Numbers for packets. Nobody looks at them.
-    psn: Psn,
     /// The faults that a user injects into arriving messages.
     pub(super) faults: MessageFaults,
     /// A descriptor of the pipe that you can wait for without this object.
@@ -81,64 +61,34 @@ impl Exchange {
         let (registry, slot) = (process.registry(), process.announcer().slot);
         let pipe = ManagementPipe::open(registry, slot)?;
         let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
-        let (others, some_unwatched, unsent, farewells, starting, again, psn) = Default::default();
         let faults = MessageFaults::new(device.options().faults);
-        let mut exchange = Self {
-            device,
-            pipe,
-            others,
-            some_unwatched,
-            unsent,
-            farewells,
-            starting,
-            again,
-            psn,
-            faults,
-            readable,
-        };
-        exchange.watch();
-        for other in &exchange.others {
-            exchange.pipe.send(other.process().slot, Note::Newcomer, clock::steady());
+        let mut neighbours = Neighbours::default();
+        neighbours.watch(process, &pipe);
+        let packets = Packets::new(device.clone());
+        let (starting, again) = Default::default();
+        let mut exchange =
+            Self { device, pipe, neighbours, packets, starting, again, faults, readable };
+        for slot in exchange.neighbours.slots() {
+            exchange.pipe.send(slot, Note::Newcomer, clock::steady());
         }
         Ok(exchange)
     }
 
     /// The descriptors to wait for: messages, and the ends of the other processes.
     pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
-        let lives = self.others.iter().map(|life| life.descriptor().clone());
-        std::iter::once(self.readable.clone()).chain(lives).collect()
-    }
-
-    /// Watches those that take messages now.
-    fn watch(&mut self) {
-        let process = self.device.process();
-        let (registry, me) = (process.registry(), process.announcer().slot);
-        self.some_unwatched = false;
-        for slot in registry.taken().filter(|slot| *slot != me) {
-            let known = |it: Announcer| self.others.iter().any(|other| other.process() == it);
-            let unknown = registry.process(slot).filter(|it| !known(it.announcer));
-            let Some(other) = unknown.filter(|_| self.pipe.may_be_at(slot)) else { continue };
-            match registry.watch(other.announcer) {
-                Ok(life) => self.others.push(life),
-                Err(_) => self.some_unwatched |= registry.is_alive(other.announcer),
-            }
-        }
+        std::iter::once(self.readable.clone()).chain(self.neighbours.descriptors()).collect()
     }
 
     /// Takes the processes that have ended. They are no longer watched.
     pub(super) fn take_ended(&mut self) -> Vec<Announcer> {
-        if self.some_unwatched {
-            self.watch();
-        }
-        let ended = self.others.extract_if(.., |other| other.has_ended());
-        ended.map(|other| other.process()).collect()
+        self.neighbours.take_ended(self.device.process(), &self.pipe)
     }
 
     /// Takes the oldest message that another process of this host has sent or handed on.
     pub(super) fn take(&mut self) -> Option<ManagementDatagram> {
         loop {
             match self.pipe.take()? {
-                Note::Newcomer => self.watch(),
+                Note::Newcomer => self.neighbours.watch(self.device.process(), &self.pipe),
                 Note::Datagram(datagram) => return Some(datagram),
             }
         }
@@ -151,9 +101,10 @@ impl Exchange {
         ports: &Connections,
     ) -> Option<ManagementDatagram> {
         if self.goes_by_packet(&transmit, ports) {
-            self.farewells.said(transmit.clone(), clock::steady());
+            self.packets.send_last(transmit, clock::steady());
+            return None;
         }
-        self.send(transmit, ports)
+        self.send_here(transmit, ports)
     }
 
     fn goes_by_packet(&self, transmit: &Transmit, ports: &Connections) -> bool {
@@ -167,24 +118,18 @@ impl Exchange {
         transmit: Transmit,
         ports: &Connections,
     ) -> Option<ManagementDatagram> {
-        let Transmit { source, destination, .. } = transmit;
         if self.goes_by_packet(&transmit, ports) {
-            if !self.send_packet(&transmit) && self.unsent.len() < UNSENT {
-                self.unsent.push_back(transmit);
-            }
+            self.packets.send(transmit);
             return None;
         }
+        self.send_here(transmit, ports)
+    }
+
+    /// Sends a message to a process of this host.
+    fn send_here(&mut self, transmit: Transmit, ports: &Connections) -> Option<ManagementDatagram> {
+        let Transmit { source, destination, .. } = transmit;
         let datagram = ManagementDatagram { source, destination, mad: transmit.mad.write() };
-        if let Some(observer) = self.device.observer() {
-            let packet = self.packet();
-            let packet = Packet { payload: &datagram.mad, ..packet };
-            observer.management(
-                Interface::Local,
-                &path(&transmit, &self.device.port().addresses()),
-                &packet,
-            );
-            self.psn = self.psn.plus(1);
-        }
+        self.packets.show(&transmit, &datagram.mad);
         self.hand_on(datagram, Interface::Local, ports)
     }
 
@@ -210,15 +155,8 @@ impl Exchange {
     /// Sends messages that found no room earlier, as far as there is room now.
     pub(super) fn send_rest(&mut self) {
         self.again = None;
-        for farewell in self.farewells.take_due(clock::steady()) {
-            self.send_packet(&farewell);
-        }
+        self.packets.send_rest(clock::steady());
         self.pipe.send_rest(clock::steady());
-        while let Some(transmit) = self.unsent.pop_front() {
-            if !self.send_packet(&transmit) {
-                return self.unsent.push_front(transmit);
-            }
-        }
     }
 
     /// The last round: busy processes of this host still get their messages.
@@ -234,11 +172,10 @@ impl Exchange {
     /// push the time back.
     pub(super) fn deadline(&mut self) -> Option<u64> {
         let now = clock::steady();
-        let of_unsent = (!self.unsent.is_empty()).then(|| now + AGAIN);
         let of_others = self.pipe.deadline(now).into_iter().chain(self.starting.deadline(now));
-        let again = of_unsent.into_iter().chain(of_others).min();
+        let again = self.packets.retry_at(now).into_iter().chain(of_others).min();
         self.again = again.map(|again| self.again.unwrap_or(again).min(again));
-        let of_others = self.faults.deadline().into_iter().chain(self.farewells.deadline());
+        let of_others = self.faults.deadline().into_iter().chain(self.packets.repeat_at());
         self.again.into_iter().chain(of_others).min()
     }
 
@@ -261,11 +198,13 @@ impl Exchange {
                 let sent = self.pipe.send(slot, Note::Datagram(datagram), clock::steady());
                 (!sent).then_some(datagram)
             }
-            Owner::Guest(slot) => (!self.give_to_guest(slot, &datagram)).then_some(datagram),
+            Owner::Guest(slot) => {
+                (!self.packets.give_to_guest(slot, &datagram)).then_some(datagram)
+            }
             Owner::All => {
                 self.starting.forget(&datagram);
-                for other in &self.others {
-                    self.pipe.send(other.process().slot, Note::Datagram(datagram), clock::steady());
+                for slot in self.neighbours.slots() {
+                    self.pipe.send(slot, Note::Datagram(datagram), clock::steady());
                 }
                 Some(datagram)
             }
@@ -318,63 +257,6 @@ impl Exchange {
         };
         slot.filter(|slot| *slot != me).map_or(Owner::Me, Owner::Process)
     }
-
-    /// The packet that a message travels in (rule CM-01), without it.
-    fn packet(&self) -> Packet<'static> {
-        packet(self.psn)
-    }
-
-    /// Hands a request from the network on to a process of another user. False if that process has gone.
-    fn give_to_guest(&self, slot: u8, datagram: &ManagementDatagram) -> bool {
-        let ManagementDatagram { source, destination, mad } = datagram;
-        let (source, destination, hop_limit) = (*source, *destination, 64);
-        let path = Path {
-            source,
-            destination,
-            traffic_class: 0,
-            hop_limit,
-            port: FROM,
-            mtu: MAD_BYTES as u64,
-            interface: 0,
-        };
-        let packet = Packet { payload: mad, ..self.packet() };
-        let wire = self.device.port().wire();
-        wire.is_some_and(|wire| wire.hand_to_guest(slot, &path, &packet))
-    }
-
-    /// Sends a message to the network. False if the socket had no room. A message without a route is lost.
-    fn send_packet(&mut self, transmit: &Transmit) -> bool {
-        let port = self.device.port();
-        let Some(wire) = port.open_wire().ok().and_then(|()| port.wire()) else { return true };
-        let (path, packet) = (path(transmit, &port.addresses()), self.packet());
-        let mut burst = wire.take_buffer();
-        burst.add(&packet, MAD_BYTES as u64);
-        burst.put(0, &transmit.mad.write());
-        let sent = wire.send(&mut burst, &path);
-        wire.give_back(burst);
-        if sent {
-            self.psn = self.psn.plus(1);
-        }
-        sent
-    }
-}
-
-/// The packet that a message travels in (rule CM-01), without it.
-pub(super) fn packet(psn: Psn) -> Packet<'static> {
-    let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
-    Packet::new(transport, Operation::SendOnly(Ending::Plain), GSI_QPN, psn)
-}
-
-/// The route of a message's packet, between addresses of this host.
-pub(super) fn path(transmit: &Transmit, addresses: &Addresses) -> Path {
-    let address = Address {
-        gid: gid(transmit.destination),
-        source: gid(transmit.source),
-        traffic_class: transmit.traffic_class,
-        hop_limit: transmit.hop_limit,
-        flow_label: 0,
-    };
-    Path::from_table(addresses, &address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64)
 }
 
 /// The process that takes requests for a service: the one that listens at this address, or else at any address. If

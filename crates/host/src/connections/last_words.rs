@@ -19,8 +19,8 @@ use transom_system::registry::connections::Connections;
 use transom_wire::Psn;
 use transom_wire::cm::{CommId, GSI_QPN, MAD_BYTES};
 
-use super::exchange::{packet, path};
 use super::farewells::Farewells;
+use super::packets::{packet, path};
 
 /// Sends them. The owner is a process that outlives those processes, on a host where it may be the last one. Everything
 /// it needs is acquired before they end, because something that ends with them may take it along.
