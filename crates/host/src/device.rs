@@ -1,11 +1,13 @@
 //! The device of this process, below its objects: its share of the machine, the resources it hands out, and the work
 //! that is left to do on it.
 
+mod deadlines;
 mod domains;
 mod keys;
 mod limits;
 mod observer;
 mod outages;
+mod polling;
 mod port_events;
 mod resources;
 mod work;
@@ -24,12 +26,12 @@ use transom_system::failure::Failed;
 use transom_system::registry::Run;
 use transom_system::{ThisProcess, sanitizers};
 
+pub(crate) use self::deadlines::{Due, Moderated, PortChange};
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
 pub use self::port_events::PortEvents;
 pub(crate) use self::resources::Resources;
 use self::work::Work;
-pub(crate) use self::work::{Due, Moderated, PortChange};
 use crate::events::AsyncEvent;
 
 /// How bytes are copied from one process to another.

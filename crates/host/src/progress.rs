@@ -73,7 +73,7 @@ impl Adapter {
         limit: usize,
         mut each: impl FnMut(usize, &Completion),
     ) -> Option<usize> {
-        self.device().work.note_poll();
+        self.device().work.polling.note();
         match cq.take(limit, &mut each) {
             Some(0) if limit > 0 => self.progress_and_take(cq, limit, &mut each),
             other => other,
@@ -95,7 +95,7 @@ impl Adapter {
     /// The work of a poll that finds its queue empty. Call it for a program that waits for results in another way, as
     /// long as it waits.
     pub fn progress(&self) {
-        self.device().work.note_poll();
+        self.device().work.polling.note();
         Dispatch { adapter: self }.progress_from_poll();
     }
 
@@ -119,9 +119,7 @@ impl<'a> Dispatch<'a> {
 
     /// The work of a poll that finds its queue empty.
     fn progress_from_poll(self) {
-        // Several pollers may miscount. Any change tells the thread enough.
-        let polls = &self.device().work.polls_in_vain;
-        polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
+        self.device().work.polling.note_in_vain();
         self.progress_for(Worker::Poll);
     }
 
@@ -144,11 +142,11 @@ impl<'a> Dispatch<'a> {
             }
             self.progress_wire(wire, worker);
         }
-        let deadline = self.device().work.next_deadline.load(Acquire);
-        if deadline != 0 {
+        let deadlines = &self.device().work.deadlines;
+        if let Some(deadline) = deadlines.next() {
             let now = clock::steady();
             if deadline <= now && self.take_what_is_in_time(worker) {
-                let due = self.device().work.due(now);
+                let due = deadlines.take_due(now);
                 due.into_iter().for_each(|(deadline, due)| self.serve(due, deadline, now));
             }
         }
@@ -172,7 +170,7 @@ impl<'a> Dispatch<'a> {
 
     /// Makes peers signal everything they send again, and takes messages they sent without a signal.
     fn end_watching(self) {
-        let polls = self.device().work.polls_in_vain.load(Relaxed);
+        let polls = self.device().work.polling.in_vain();
         self.device().peers.watched.end(polls).iter().for_each(|peer| self.take_from(peer));
     }
 
@@ -226,7 +224,7 @@ impl<'a> Dispatch<'a> {
                 }
             }
             Due::CompletionEvent(id) => {
-                if let Some(cq) = self.device().work.take_moderated(id) {
+                if let Some(cq) = self.device().work.deadlines.take_moderated(id) {
                     cq.end_period(now);
                 }
             }
@@ -262,7 +260,7 @@ impl<'a> Dispatch<'a> {
                 self.take_from(&peer);
                 if !peer.is_gone() {
                     if self.device().process().registry().holds(peer.announcer) {
-                        let polls = self.device().work.polls_in_vain.load(Relaxed);
+                        let polls = self.device().work.polling.in_vain();
                         self.device().peers.watched.add(&peer, polls);
                         continue;
                     }
@@ -448,9 +446,9 @@ impl<'a> Dispatch<'a> {
             return;
         }
         self.device().process().segment().header().arm(Wakeup::Pipe);
-        self.device().work.sleeps.store(true, SeqCst);
+        self.device().work.polling.expect_sleep();
         self.end_watching();
-        if self.device().port().wire().is_some() && !self.device().work.listens.load(SeqCst) {
+        if self.device().port().wire().is_some() && self.device().work.polling.needs_wake() {
             self.device().process().wake();
         }
         self.progress_now();
@@ -481,15 +479,16 @@ mod tests {
         let options = CompletionOptions::default();
         let config = CqConfig { capacity: 1, options, channel: None, events, id: 0 };
         let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
-        work.has_polled(true);
-        assert!(!work.has_polled(false));
+        let polling = &work.polling;
+        polling.has_polled(true);
+        assert!(!polling.has_polled(false));
         cq.push(Feeder::default(), &Completion::new(1, Status::Success, Opcode::Send, 1), false);
         assert_eq!(adapter.poll(&cq, 1, |_, completion| assert_eq!(completion.wr_id, 1)), Some(1));
-        assert!(work.has_polled(true));
-        assert!(!work.has_polled(false));
+        assert!(polling.has_polled(true));
+        assert!(!polling.has_polled(false));
         // A program that waits for a completion counter looks there.
         adapter.progress();
-        assert!(work.has_polled(false));
+        assert!(polling.has_polled(false));
     }
 
     /// Looking for packets is a system call, and messages of a peer would have to wait for it.

@@ -264,7 +264,7 @@ impl Manager {
         }
         let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline()).min();
         if deadline != self.deadline {
-            self.device.work.schedule_connections(deadline);
+            self.device.work.deadlines.schedule_connections(deadline);
             self.deadline = deadline;
         }
     }

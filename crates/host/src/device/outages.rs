@@ -3,7 +3,7 @@
 use transom_net::faults::Incident;
 use transom_system::clock;
 
-use super::{Device, PortChange};
+use super::{Device, Due, PortChange};
 use crate::events::AsyncEvent;
 
 impl Device {
@@ -12,7 +12,7 @@ impl Device {
         let Some(faults) = self.options().faults else { return };
         let now = clock::steady();
         for Incident { kind, at } in &faults.incidents {
-            self.work.schedule_incident(now + at.nanoseconds(), *kind);
+            self.work.deadlines.schedule(now + at.nanoseconds(), Due::Incident(*kind));
         }
         for (number, outage) in faults.outages.iter().enumerate() {
             let begins = now + outage.at.nanoseconds();
@@ -20,9 +20,9 @@ impl Device {
             if begins == now {
                 self.change_port(PortChange::Down(number));
             } else {
-                self.work.schedule_outage(begins, PortChange::Down(number));
+                self.work.deadlines.schedule(begins, Due::Port(PortChange::Down(number)));
             }
-            self.work.schedule_outage(ends, PortChange::Up(number));
+            self.work.deadlines.schedule(ends, Due::Port(PortChange::Up(number)));
         }
     }
 

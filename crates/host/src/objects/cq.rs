@@ -206,7 +206,7 @@ impl Cq {
         }
         if let Some(deadline) = pending.period_ends {
             let queue: Weak<Self> = Arc::downgrade(self);
-            self.device.work.schedule_event(deadline, self.id, queue);
+            self.device.work.deadlines.schedule_moderated(deadline, self.id, queue);
         }
     }
 

@@ -157,7 +157,7 @@ impl Background {
             changed = wire.look_after(&mut self.others, self.woken.others);
             wire.delayed_ack.look(clock::steady());
         }
-        dispatch.progress_for(match device.work.has_polled(false) {
+        dispatch.progress_for(match device.work.polling.has_polled(false) {
             true => Worker::Beside,
             false => Worker::Instead,
         });
@@ -180,7 +180,7 @@ impl Background {
         if !self.arms {
             self.vigil.note_look(dispatch.is_neglected());
         }
-        if dispatch.device().work.sleeps.swap(false, SeqCst) {
+        if dispatch.device().work.polling.take_sleep() {
             self.vigil.last(SLEEPS);
         }
     }
@@ -188,12 +188,9 @@ impl Background {
     /// Leaves the work to a program that polls. Otherwise makes arrivals wake the thread.
     fn arm(&mut self, dispatch: Dispatch<'_>) {
         let device = dispatch.device();
-        let progress = &device.work;
-        self.program_polls = progress.has_polled(true);
-        let listens = !self.program_polls || self.vigil.is_on();
-        progress.listens.store(listens, SeqCst);
-        // A program that has found the thread listening does not wake it.
-        self.arms = listens || progress.sleeps.load(SeqCst);
+        let polling = &device.work.polling;
+        self.program_polls = polling.has_polled(true);
+        self.arms = polling.listen(!self.program_polls || self.vigil.is_on());
         if self.arms {
             dispatch.arm(Wakeup::Pipe);
         } else {
@@ -205,8 +202,7 @@ impl Background {
     fn timeout(&self, dispatch: Dispatch<'_>) -> Option<u64> {
         let device = dispatch.device();
         let left = |deadline: u64| deadline.saturating_sub(clock::steady());
-        let deadline = device.work.next_deadline.load(Acquire);
-        let of_progress = (deadline != 0).then(|| left(deadline));
+        let of_progress = device.work.deadlines.next().map(left);
         let of_polling = self.program_polls.then_some(TICK);
         let of_unreached = dispatch.has_inbox().then_some(TICK);
         let wire = device.port().wire();
@@ -376,12 +372,12 @@ impl Dispatch<'_> {
                     .wire()
                     .is_some_and(|wire| wire.has_arrivals() || wire.stalled.any())
         };
-        let polls = self.device().work.polls_in_vain.load(Relaxed);
+        let polls = self.device().work.polling.in_vain();
         if !waits() {
             return false;
         }
         std::thread::sleep(POLL_TIMEOUT);
-        waits() && self.device().work.polls_in_vain.load(Relaxed) == polls
+        waits() && self.device().work.polling.in_vain() == polls
     }
 }
 

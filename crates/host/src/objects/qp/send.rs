@@ -1,7 +1,5 @@
 //! The sending half of a queue pair: the requests posted to it, and the steps that move it on.
 
-use std::sync::atomic::Ordering::*;
-
 use transom_device::execution::{Context, Effects, Requester};
 use transom_device::qp::QpNumber;
 use transom_device::queue::{PostError, SendRequest, SizeError};
@@ -10,7 +8,7 @@ use transom_wire::Psn;
 
 use super::services::At;
 use super::{QpAttributes, QueuePair};
-use crate::device::Device;
+use crate::device::{Device, Due};
 use crate::objects::{Deferred, Link};
 
 /// Whether another request is posted right after this one.
@@ -172,7 +170,7 @@ impl QueuePair {
         let deadline = half.requester.deadline().filter(|deadline| half.scheduled.add(*deadline));
         drop(guard);
         if let Some(deadline) = deadline {
-            self.device.work.schedule(deadline, self.number.index());
+            self.device.work.deadlines.schedule(deadline, Due::QueuePair(self.number.index()));
         }
         result
     }
@@ -182,7 +180,7 @@ impl QueuePair {
     fn leaves_with_next_poll(&self, requester: &Requester) -> bool {
         let waits = requester.packets_under_way() >= MUCH
             && requester.requests_waiting() < MOST_WAITING
-            && !self.device.work.listens.load(Relaxed);
+            && !self.device.work.polling.thread_listens();
         if waits && let Some(wire) = self.device.port().wire() {
             wire.stall(self.number.index());
         }

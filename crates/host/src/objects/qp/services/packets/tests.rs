@@ -122,7 +122,7 @@ fn what_is_posted_while_much_is_on_its_way_leaves_with_the_next_poll() {
     for (listens, expected) in [(true, MESSAGES), (false, 8 + 64)] {
         // The background thread would change it, and give waiting requests their turn.
         let working = adapter.device().work.working.lock();
-        adapter.device().work.listens.store(listens, SeqCst);
+        adapter.device().work.polling.listen(listens);
         wire.stalled.each(|_| {});
         let before = sent();
         for wr_id in 0..MESSAGES {
