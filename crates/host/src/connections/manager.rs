@@ -2,7 +2,7 @@
 
 mod calls;
 mod groups;
-mod kept;
+mod records;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,10 +20,11 @@ use transom_net::management::ManagementDatagram;
 use transom_net::udp::{Announcement, Obstacle};
 use transom_system::clock;
 use transom_system::registry::ConnectionFault;
-use transom_system::registry::connections::{Connections, Kept};
+use transom_system::registry::connections::Connections;
 use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
-use self::groups::Membership;
+use self::groups::Memberships;
+use self::records::Records;
 use super::complaints::Complaints;
 use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
@@ -41,22 +42,23 @@ pub struct Manager {
     ports: SharedPorts,
     exchange: Exchange,
     files: Files,
-    memberships: HashMap<u32, Membership>,
+    memberships: Memberships,
     /// The announcements of listeners whose port another user has.
     announcements: HashMap<CommId, Announcement>,
-    /// The records of connections that other processes read if this one dies.
-    kept: HashMap<CommId, Kept>,
-    /// Requests that wait for an answer, readable for `transom explain` and others.
-    waiting: HashMap<CommId, Kept>,
-    /// Ids that may have changed.
-    touched: Vec<CommId>,
-    /// When the background thread has to call.
-    deadline: Option<u64>,
+    records: Records,
     complaints: Complaints,
-    /// The device has gone.
-    removed: bool,
-    /// A panic has left things half done. Nothing acts on them any more.
-    is_broken: bool,
+    phase: Phase,
+}
+
+/// What has become of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It is of use.
+    Serving,
+    /// It has gone, and its ids have been told.
+    Removed,
+    /// It has gone, and a panic has left things half done. Nothing acts on them any more.
+    Broken,
 }
 
 impl Manager {
@@ -78,15 +80,11 @@ impl Manager {
             ports: SharedPorts::new(device.clone(), table),
             exchange,
             files: Files::default(),
-            memberships: HashMap::new(),
+            memberships: Memberships::default(),
             announcements: HashMap::new(),
-            kept: HashMap::new(),
-            waiting: HashMap::new(),
-            touched: Vec::new(),
-            deadline: None,
+            records: Records::default(),
             complaints: Complaints::new(device.clone()),
-            removed: false,
-            is_broken: false,
+            phase: Phase::Serving,
             device,
         };
         manager.reap(&[]);
@@ -129,7 +127,7 @@ impl Manager {
         };
         let handled = self.engine.undelivered(clock::steady(), to, message, nobody);
         let Handled::Taken(id) = handled else { return };
-        self.touched.push(id);
+        self.records.touch(id);
         if let Some(errno) = errno {
             let ends = (self.engine.source(id), self.engine.destination(id));
             self.complaints.of_way(ends, errno);
@@ -137,7 +135,6 @@ impl Manager {
     }
 
     pub(super) fn on_deadline(&mut self, now: u64) {
-        self.deadline = None;
         self.exchange.send_rest();
         for request in self.exchange.take_started(&self.ports.table) {
             self.handle(&request);
@@ -146,18 +143,19 @@ impl Manager {
             self.handle_in_time(&late, now);
         }
         let due = self.engine.handle_timeout(now);
-        self.touched.extend(due);
+        self.records.touch_all(due);
     }
 
     /// The device goes. Tells everybody concerned while messages can still be sent.
     pub(super) fn device_removed(&mut self) {
-        if std::mem::replace(&mut self.removed, true) {
+        if self.phase != Phase::Serving {
             return;
         }
+        self.phase = Phase::Removed;
         let told = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(test)]
             assert!(!self.device.work.panics.load(Acquire), "a test wants it");
-            self.touched.extend(self.engine.ids());
+            self.records.touch_all(self.engine.ids());
             self.engine.device_removed(clock::steady(), &mut self.ports);
             self.settle();
             self.exchange.send_rest();
@@ -166,7 +164,7 @@ impl Manager {
             // A panic here may be the reason why the device failed, and it may come again. Programs wait for the news
             // all the same.
             std::mem::forget(panic);
-            self.is_broken = true;
+            self.phase = Phase::Broken;
             self.files.device_removed();
         }
     }
@@ -196,7 +194,7 @@ impl Manager {
     fn note(&mut self, datagram: &ManagementDatagram, handled: Handled) {
         debug!(from = %datagram.source, to = %datagram.destination, ?handled, "message");
         match handled {
-            Handled::Taken(id) | Handled::Duplicate(id) => self.touched.push(id),
+            Handled::Taken(id) | Handled::Duplicate(id) => self.records.touch(id),
             Handled::Refused(reason) => {
                 let code = reason.code().into();
                 self.complaints.of_request(datagram, ConnectionFault::Refused, code, &self.ports);
@@ -234,7 +232,7 @@ impl Manager {
     /// Acts on everything that has happened: sends messages, raises events at their files, keeps the records for other
     /// processes, and sets the background thread's deadline.
     pub(super) fn settle(&mut self) {
-        if self.is_broken {
+        if self.phase == Phase::Broken {
             return;
         }
         while let Some(Answered { arrival, request, handled }) = self.engine.poll_answered() {
@@ -245,7 +243,7 @@ impl Manager {
         let mut own = VecDeque::new();
         loop {
             // Keep them before anybody hears of the change: this process may end at once.
-            self.keep_records();
+            self.records.keep(&self.engine, &self.ports.table);
             while let Some(transmit) = self.engine.poll_transmit() {
                 own.extend(self.exchange.send(transmit, &self.ports.table));
             }
@@ -254,19 +252,16 @@ impl Manager {
         }
         while let Some(id) = self.engine.poll_displaced() {
             self.files.remove(id);
-            self.touched.push(id);
+            self.records.touch(id);
         }
         let events: Vec<Event> = std::iter::from_fn(|| self.engine.poll_event()).collect();
-        self.touched.extend(events.iter().map(|event| event.id));
-        self.keep_records();
+        self.records.touch_all(events.iter().map(|event| event.id));
+        self.records.keep(&self.engine, &self.ports.table);
         for Event { id, happened } in events {
             self.raise(id, happened);
         }
         let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline()).min();
-        if deadline != self.deadline {
-            self.device.work.deadlines.schedule_connections(deadline);
-            self.deadline = deadline;
-        }
+        self.device.work.deadlines.schedule_connections(deadline);
     }
 
     fn raise(&mut self, id: CommId, happened: Happened) {
@@ -286,13 +281,7 @@ impl Manager {
                 return self.files.raise(listener, delivered);
             }
             Happened::MulticastJoin(group) | Happened::MulticastError(group, _) => {
-                let of = |(_, it): &(&u32, &mut Membership)| {
-                    !it.is_told && (it.of, it.group) == (id, *group)
-                };
-                self.memberships.iter_mut().find(of).map(|(number, it)| {
-                    it.is_told = true;
-                    (*number, it.uid)
-                })
+                self.memberships.tell(id, *group)
             }
             // The program does not know the id of a request that it has not accepted yet.
             _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),
@@ -307,7 +296,7 @@ impl Manager {
         let ids: Vec<CommId> = self.engine.ids().collect();
         for id in ids {
             let _ = self.engine.destroy(id, clock::steady(), &mut self.ports);
-            self.touched.push(id);
+            self.records.touch(id);
         }
         self.settle();
         self.exchange.finish();

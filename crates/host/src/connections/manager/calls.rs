@@ -61,9 +61,7 @@ impl Manager {
                 happened: Happened::MulticastJoin(_) | Happened::MulticastError(..),
                 ..
             }) => {
-                if let Some(it) = self.memberships.get_mut(number) {
-                    it.reported = it.reported.wrapping_add(1);
-                }
+                self.memberships.note_taken(*number);
             }
             _ => {}
         }
@@ -93,12 +91,12 @@ impl Manager {
         self.check_file(file, id)?;
         let groups = self.engine.destroy(id, clock::steady(), &mut self.ports)?;
         if !groups.is_empty() {
-            self.memberships.retain(|_, it| it.of != id);
+            self.memberships.remove_those_of(id);
         }
         self.announcements.remove(&id);
         let (reported, requests) = self.files.remove(id);
-        self.touched.extend(requests);
-        self.touched.push(id);
+        self.records.touch_all(requests);
+        self.records.touch(id);
         Ok(reported)
     }
 
@@ -131,7 +129,7 @@ impl Manager {
         call: impl FnOnce(&mut Engine, u64) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
         self.check(file, id)?;
-        self.touched.push(id);
+        self.records.touch(id);
         call(&mut self.engine, clock::steady())
     }
 

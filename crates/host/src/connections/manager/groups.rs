@@ -1,5 +1,6 @@
 //! The multicast groups that ids belong to.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
@@ -14,13 +15,46 @@ use super::Manager;
 /// A group that an id belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership {
-    pub(super) of: CommId,
-    pub(super) group: Group,
-    pub(super) uid: u64,
+    of: CommId,
+    group: Group,
+    uid: u64,
     /// Its event waits or has been taken. A second event of the same group belongs to another membership.
-    pub(super) is_told: bool,
+    is_told: bool,
     /// How many of its events have been taken.
-    pub(super) reported: u32,
+    reported: u32,
+}
+
+/// All memberships, each under the number that names it to the program.
+#[derive(Default)]
+pub(super) struct Memberships(HashMap<u32, Membership>);
+
+impl Memberships {
+    /// Adds one under a number that no other has. `None` if there is no such number.
+    fn add(&mut self, of: CommId, group: Group, uid: u64) -> Option<u32> {
+        let number = (0..=u32::MAX).find(|number| !self.0.contains_key(number))?;
+        self.0.insert(number, Membership { of, group, uid, is_told: false, reported: 0 });
+        Some(number)
+    }
+
+    /// Finds the membership that an event of a group is for. Returns its number, and the program's own value for it.
+    pub(super) fn tell(&mut self, of: CommId, group: Group) -> Option<(u32, u64)> {
+        let mut all = self.0.iter_mut();
+        let (number, it) = all.find(|(_, it)| !it.is_told && (it.of, it.group) == (of, group))?;
+        it.is_told = true;
+        Some((*number, it.uid))
+    }
+
+    /// An event of the membership with this number has been taken.
+    pub(super) fn note_taken(&mut self, number: u32) {
+        if let Some(it) = self.0.get_mut(&number) {
+            it.reported = it.reported.wrapping_add(1);
+        }
+    }
+
+    /// Ends those of an id.
+    pub(super) fn remove_those_of(&mut self, id: CommId) {
+        self.0.retain(|_, it| it.of != id);
+    }
 }
 
 impl Manager {
@@ -41,12 +75,8 @@ impl Manager {
         self.check(file, id)?;
         // Queue pairs join by themselves. The network then brings the group's messages.
         self.engine.join(id, address, send_only, Ok(()))?;
-        let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
-        let number = number.ok_or(Refused::NoIds)?;
         let group = Group { address, send_only, qkey: DEFAULT_QKEY };
-        let membership = Membership { of: id, group, uid, is_told: false, reported: 0 };
-        self.memberships.insert(number, membership);
-        Ok(number)
+        self.memberships.add(id, group, uid).ok_or(Refused::NoIds)
     }
 
     /// The index of the GID from which an id reaches a group. It is the id's own, if that has the group's family and an
@@ -66,9 +96,9 @@ impl Manager {
     ///
     /// `ENOENT` if there is no such membership of an id of the file.
     pub fn leave(&mut self, file: RawFd, number: u32) -> Result<u32, Refused> {
-        let membership = self.memberships.get(&number).copied();
+        let membership = self.memberships.0.get(&number).copied();
         let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(Refused::NoGroup)?;
-        self.memberships.remove(&number);
+        self.memberships.0.remove(&number);
         self.engine.leave(it.of, it.group.address)?;
         self.files.drop_events_of(file, number);
         Ok(it.reported)
