@@ -1,4 +1,4 @@
-//! Socket addresses, of IPv4, IPv6 and InfiniBand.
+//! Socket addresses of IPv4, IPv6 and InfiniBand.
 
 use std::ffi::c_int;
 use std::mem::size_of;
@@ -8,14 +8,14 @@ use transom_abi::*;
 
 /// The address family of `<infiniband/ib.h>`.
 pub(crate) const AF_IB: u16 = 27;
-/// Bytes of its `struct sockaddr_ib`.
+/// The length of its `struct sockaddr_ib` in bytes.
 const SOCKADDR_IB: usize = 48;
 
-/// An address is of a family that ids do not have.
+/// The family of an address is none that ids can have.
 const FAMILY: Wrong =
     Wrong::invalid("the address's family is none of AF_INET, AF_INET6 and AF_IB: is it set?");
 
-/// Bytes of an address of a family that ids may have.
+/// The length in bytes of an address of a family that ids can have.
 pub(crate) fn length(family: u16) -> Result<u16, Wrong> {
     match c_int::from(family) {
         libc::AF_INET => Ok(size_of::<sockaddr_in>() as u16),
@@ -25,7 +25,7 @@ pub(crate) fn length(family: u16) -> Result<u16, Wrong> {
     }
 }
 
-/// A program's address, with its length.
+/// Reads a program's address, with its length.
 ///
 /// # Safety
 /// It is null, or an address as long as its family says.
@@ -35,13 +35,13 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Result<(sockaddr_storage,
     let length = length(first.sa_family)?;
     let mut copy = sockaddr_storage::default();
     let to = (&raw mut copy).cast::<u8>();
-    // SAFETY: the address has so many bytes, and the copy has room for any.
+    // SAFETY: the address has `length` bytes, and the copy has room for any address.
     unsafe { to.copy_from_nonoverlapping(address.cast(), length.into()) };
     Ok((copy, length))
 }
 
-/// The address of InfiniBand with a GID, which stands where IPv6 has its address, and the service of a port
-/// space and port: a `struct sockaddr_ib`.
+/// Makes a `struct sockaddr_ib`. `from` has the GID in the place of its IPv6 address. The service id combines a port
+/// space and a port.
 pub(crate) fn of_gid(from: &sockaddr_in6, space: rdma_port_space) -> [u8; SOCKADDR_IB] {
     let port = u16::from_be(from.sin6_port);
     let of_space = if space == 0 { 0 } else { !0 << 16 };
@@ -64,7 +64,7 @@ pub(crate) fn port(address: &sockaddr_storage) -> u16 {
     match c_int::from(address.ss_family) {
         libc::AF_INET | libc::AF_INET6 => u16::from_ne_bytes([data[0], data[1]]),
         _ if address.ss_family == AF_IB => {
-            // The service id and the mask of what of it counts, whose last 16 bits are the port.
+            // The service id, and the mask of its valid bits. The last 16 bits are the port.
             let [sid, mask] = [22, 30].map(|at| u16::from_ne_bytes([data[at + 6], data[at + 7]]));
             sid & mask
         }
@@ -72,7 +72,7 @@ pub(crate) fn port(address: &sockaddr_storage) -> u16 {
     }
 }
 
-/// The GID in an address of InfiniBand.
+/// The GID in an InfiniBand address.
 pub(crate) fn gid(address: &sockaddr_storage) -> Option<[u8; 16]> {
     let gid = address.ss_data[6..22].try_into().expect("sixteen bytes");
     (address.ss_family == AF_IB).then_some(gid)

@@ -1,6 +1,6 @@
 //! Names and services: `rdma_getaddrinfo(3)`.
 //!
-//! An answer and what it refers to is memory of the C library's, as each of its parts may be null.
+//! An answer and its parts are allocated by the C library's `malloc`. Each part may be null.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -11,43 +11,43 @@ use crate::address::{self, AF_IB};
 use crate::entry::{answered, attempt};
 use crate::wrong::{Wrong, last_errno};
 
-/// Of a type of queue pair and a port space that do not go together.
+/// The code for a type of queue pair that does not fit the port space.
 const EAI_QPTYPE: c_int = libc::EAI_SOCKTYPE;
 
-/// A copy of bytes in memory of the C library's; null of none.
+/// A copy of bytes in memory of `malloc`. Null if there are none.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `from` has `length` bytes.
 unsafe fn copied<T>(from: *const T, length: usize) -> Result<*mut T, Wrong> {
     if from.is_null() || length == 0 {
         return Ok(null_mut());
     }
-    // SAFETY: any size may be asked for.
+    // SAFETY: the call takes any size.
     let to = unsafe { libc::malloc(length) };
     if to.is_null() {
         return Err(Wrong::no_memory());
     }
-    // SAFETY: by the contract of this function; the copy has room for it.
+    // SAFETY: by the contract of this function, and the copy has room.
     unsafe { to.copy_from_nonoverlapping(from.cast::<c_void>(), length) };
     Ok(to.cast())
 }
 
-/// An answer that is freed unless it is given away.
+/// An answer. It is freed unless it is given to the program.
 #[derive(Debug)]
 pub(crate) struct Answer(*mut rdma_addrinfo);
 
-// SAFETY: it and what it refers to is memory of its own.
+// SAFETY: it owns its memory and that of its parts.
 unsafe impl Send for Answer {}
 
 impl Answer {
     fn new() -> Result<Self, Wrong> {
-        // SAFETY: any size may be asked for.
+        // SAFETY: the call takes any size.
         let answer = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) };
         if answer.is_null() { Err(Wrong::no_memory()) } else { Ok(Self(answer.cast())) }
     }
 
     fn fields(&mut self) -> &mut rdma_addrinfo {
-        // SAFETY: it is there, and this is its only user.
+        // SAFETY: it lives, and this is its only user.
         unsafe { &mut *self.0 }
     }
 
@@ -61,12 +61,12 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // SAFETY: it is this one's own.
+        // SAFETY: the answer belongs to this value.
         unsafe { rdma_freeaddrinfo(self.0) };
     }
 }
 
-/// Why there is no answer: a code of `getaddrinfo(3)`, or -1 and an errno.
+/// The reason for no answer: a code of `getaddrinfo(3)`, or -1 and an errno.
 pub(crate) enum No {
     Code(c_int),
     Wrong(Wrong),
@@ -78,23 +78,23 @@ impl From<Wrong> for No {
     }
 }
 
-/// What is wrong, by a code of `getaddrinfo(3)`.
+/// The fault for a code of `getaddrinfo(3)`.
 pub(crate) fn not_found(code: c_int) -> Wrong {
-    // SAFETY: it answers a constant string for any number.
+    // SAFETY: it returns a constant string for any number.
     let text = unsafe { CStr::from_ptr(libc::gai_strerror(code)) }.to_string_lossy();
     let said = format!("the node or service cannot be found: {text} (code {code} of getaddrinfo)");
     Wrong::told(last_errno(), said)
 }
 
-/// Whether a node is the text of a GID, to be an address of InfiniBand.
+/// Whether the node is the text of a GID, for an InfiniBand address.
 fn is_gid(hints: &rdma_addrinfo) -> bool {
     let flags = RAI_FAMILY | RAI_NUMERICHOST;
     hints.ai_flags & flags == flags && hints.ai_family == AF_IB.into()
 }
 
-/// What the C library is to look for.
+/// The hints for the C library's look-up.
 fn wanted(hints: &rdma_addrinfo) -> Result<libc::addrinfo, No> {
-    // SAFETY: all zeroes are such hints.
+    // SAFETY: all zeros are valid hints.
     let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
     for (flag, theirs) in [(RAI_PASSIVE, libc::AI_PASSIVE), (RAI_NUMERICHOST, libc::AI_NUMERICHOST)]
     {
@@ -102,7 +102,7 @@ fn wanted(hints: &rdma_addrinfo) -> Result<libc::addrinfo, No> {
             wanted.ai_flags |= theirs;
         }
     }
-    // GIDs are written as addresses of IPv6 are.
+    // A GID is written like an IPv6 address.
     wanted.ai_family = if is_gid(hints) { libc::AF_INET6 } else { hints.ai_family };
     let datagrams = hints.ai_qp_type as u32 == IBV_QPT_UD;
     let space = hints.ai_port_space as u32;
@@ -117,7 +117,7 @@ fn wanted(hints: &rdma_addrinfo) -> Result<libc::addrinfo, No> {
     Ok(wanted)
 }
 
-/// Has the C library look for a node and a service; the first that it finds.
+/// Looks up a node and a service by the C library. Takes the first address found.
 ///
 /// # Safety
 /// Both are null or strings.
@@ -134,7 +134,7 @@ unsafe fn look_up(
         0 => {}
         code => return Err(No::Code(code)),
     }
-    // SAFETY: there is one if there is no error.
+    // SAFETY: without an error there is at least one.
     let first = unsafe { &*found };
     let mut take = || {
         if first.ai_socktype == libc::SOCK_DGRAM {
@@ -142,7 +142,7 @@ unsafe fn look_up(
         } else {
             (to.ai_qp_type, to.ai_port_space) = (IBV_QPT_RC as c_int, RDMA_PS_TCP as c_int);
         }
-        // SAFETY: the address is so long, and the name ends with a zero.
+        // SAFETY: the address has `ai_addrlen` bytes, and the name ends with a zero.
         let (address, length, name) = unsafe {
             let length = first.ai_addrlen;
             let (address, length) = if is_gid(hints) {
@@ -173,10 +173,10 @@ unsafe fn look_up(
     result
 }
 
-/// What a node, a service and hints come to.
+/// Finds the answer for a node, a service and hints.
 ///
 /// # Safety
-/// The strings are null or end with a zero; the hints are null, or refer to as much as they say.
+/// The strings are null or end with a zero; the hints are null, or their parts are as long as they say.
 pub(crate) unsafe fn find(
     node: *const c_char,
     service: *const c_char,
@@ -221,12 +221,11 @@ pub(crate) unsafe fn find(
     Ok(answer)
 }
 
-/// Finds the address of a node and a service, for `rdma_create_ep`. Answers 0, -1 with `errno`, or a
-/// code of `getaddrinfo(3)`.
+/// Finds the address of a node and a service, for `rdma_create_ep`. Returns 0, -1 with `errno`, or a code of
+/// `getaddrinfo(3)`.
 ///
 /// # Safety
-/// The strings are null or end with a zero; the hints are null, or refer to as much as they say; `res`
-/// is null or a place for the answer.
+/// The strings are null or end with a zero; the hints are null, or their parts are as long as they say.
 pub unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -258,10 +257,10 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     }
 }
 
-/// Frees an answer, and those behind it.
+/// Frees an answer, and those linked to it.
 ///
 /// # Safety
-/// It is null, or an answer of this library's that was not freed.
+/// It is null, or an answer of this library that was not freed.
 pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut next = res;
     while !next.is_null() {
@@ -338,7 +337,7 @@ mod tests {
         assert_eq!(bytes[32..40], u64::MAX.to_be_bytes());
         // SAFETY: it was not freed.
         unsafe { rdma_freeaddrinfo(found) };
-        // Names have none.
+        // A name has no GID.
         let flags = RAI_PASSIVE | RAI_FAMILY;
         assert_eq!(ask(&rdma_addrinfo { ai_flags: flags, ..hints }).0, libc::EAI_FAMILY);
     }

@@ -1,5 +1,4 @@
-//! Events as they arrive, and what the library does about each before the program has it:
-//! `rdma_get_cm_event(3)`.
+//! Arriving events, and the library's own work on each before the program gets it: `rdma_get_cm_event(3)`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -16,11 +15,11 @@ use crate::verbs::done;
 use crate::wrong::Wrong;
 use crate::{qp, query};
 
-/// Fetches events until one is for the program, or says why there is none. A thread that waits
-/// may be cancelled, so nothing is held meanwhile.
+/// Fetches events until one is for the program, or fails with the reason. A waiting thread may be cancelled, so nothing
+/// is held meanwhile.
 ///
 /// # Safety
-/// The file is that of the channel, which stays open.
+/// The file belongs to the channel, which stays open.
 unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Result<*mut rdma_cm_event, Wrong> {
     loop {
         let mut fetched = rdma_ucm_event_resp::default();
@@ -29,7 +28,7 @@ unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Result<*mut rdma
         let room = size_of_val(&fetched);
         match file.tell_with_room(RDMA_USER_CM_CMD_GET_EVENT, command, room) {
             Ok(()) => {}
-            // The kernel's file has the call begin again after such a signal, what stands in for it does not.
+            // After such a signal, the kernel's file repeats the call, but Transom's file does not.
             Err(wrong) if wrong.errno() == libc::EINTR && restarts() => continue,
             Err(wrong) => return Err(wrong),
         }
@@ -40,21 +39,21 @@ unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Result<*mut rdma
     }
 }
 
-/// What the program gets of an event that was fetched, if anything.
+/// The program's event for a fetched event, if any.
 ///
 /// # Safety
-/// The event is one of this channel's: its number is that of a live id or group, or 0.
+/// The event belongs to this channel: its `uid` stands for a live id or group, or is 0.
 unsafe fn arrived(
     channel: *mut rdma_event_channel,
     fetched: &rdma_ucm_event_resp,
 ) -> Option<Box<Event>> {
     if fetched.uid == 0 {
-        // Of a request that the program has not answered: it sees what becomes of its answer.
+        // The event belongs to a request that the program has not answered. Its answer will show the outcome.
         return None;
     }
     let owner = std::ptr::with_exposed_provenance::<c_void>(fetched.uid as usize);
     if matches!(fetched.event, RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR) {
-        // SAFETY: by the contract of this function: such events are of groups.
+        // SAFETY: by the contract of this function. Such events belong to groups.
         let group = unsafe { &*owner.cast::<Group>() };
         // SAFETY: an id lives longer than its groups.
         return Some(of_group(group, unsafe { &*group.id }, fetched));
@@ -74,7 +73,7 @@ unsafe fn arrived(
         }
         RDMA_CM_EVENT_REJECTED => {
             id.own(|own| own.remote_ece = event.ece);
-            // It may have been on its way up.
+            // The queue pair may have left RESET already.
             let _ = qp::fail(id);
             None
         }
@@ -83,7 +82,7 @@ unsafe fn arrived(
             None
         }
         RDMA_CM_EVENT_USER => {
-            // SAFETY: any bytes are such a number.
+            // SAFETY: any bytes are a number.
             let [low, high] = unsafe { [fetched.param.conn.qp_num, fetched.param.conn.qkey] };
             let argument = u64::from(high) << 32 | u64::from(low);
             event.public.param.conn.private_data = std::ptr::without_provenance(argument as usize);
@@ -100,7 +99,7 @@ unsafe fn arrived(
     Some(event)
 }
 
-/// Another event, if what has to be done before this one failed.
+/// Another event, if the work before this event has failed.
 fn or(
     result: Result<(), Wrong>,
     instead: rdma_cm_event_type,
@@ -111,22 +110,22 @@ fn or(
     })
 }
 
-/// Keeps why an event comes in place of another.
+/// Records why an event replaces another.
 fn say(event: rdma_cm_event_type, wrong: &Wrong) {
     let name = name_of(event);
-    let said = format!("{name} comes, for {}", wrong.said().unwrap_or("it was interrupted"));
+    let said = format!("{name} comes instead: {}", wrong.said().unwrap_or("it was interrupted"));
     note(c"rdma_get_cm_event", &Wrong::told(wrong.errno(), said));
 }
 
-/// The peer has accepted: a queue pair of the library's is brought up, and the peer is told
-/// (rule CM-03). A program with one of its own does so itself.
+/// The peer has accepted. This makes the library's queue pair ready, and confirms to the peer (rule CM-03). A program
+/// with its own queue pair does so itself.
 fn respond(id: &Id, event: &mut Event) -> Option<(rdma_cm_event_type, c_int)> {
     let seen = id.seen();
     if seen.qp.is_null() {
         return None;
     }
     let verbs = &id.provider.verbs;
-    // SAFETY: the queue pair is the id's, and live.
+    // SAFETY: the queue pair belongs to the id, and is live.
     let up = unsafe { verbs.ece_of(seen.qp) }
         .map(|own| match event.ece.vendor_id {
             // The peer agrees to nothing.
@@ -144,13 +143,13 @@ fn respond(id: &Id, event: &mut Event) -> Option<(rdma_cm_event_type, c_int)> {
     Some(or(up, RDMA_CM_EVENT_CONNECT_ERROR).unwrap_or((RDMA_CM_EVENT_ESTABLISHED, 0)))
 }
 
-/// Tells the peer that its answer has come, and the connection is there.
+/// Confirms to the peer that its answer has arrived, so that the connection is established.
 pub(crate) fn confirm(id: &Id) -> Result<(), Wrong> {
     let confirmed = rdma_ucm_accept { id: id.handle, ..Default::default() };
     id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, confirmed)
 }
 
-/// Makes the id of a request. One that cannot be served is not shown: the peer is refused.
+/// Makes the id of a request. If that fails, the request is refused, and the program does not see it.
 fn request(
     channel: *mut rdma_event_channel,
     listener: &Id,
@@ -169,15 +168,15 @@ fn request(
     // SAFETY: it was just made.
     let this = unsafe { &*id };
     if let Err(wrong) = query::addresses(this).and_then(|()| query::paths(this)) {
-        let said = format!("a request was refused, for {}", wrong.said().unwrap_or_default());
+        let said = format!("a request was refused: {}", wrong.said().unwrap_or_default());
         note(c"rdma_get_cm_event", &Wrong::told(wrong.errno(), said));
-        // SAFETY: nobody has it.
+        // SAFETY: nobody else has it.
         let _ = unsafe { Id::destroy(id.cast()) };
         event.acknowledge();
         return None;
     }
     if !this.is_datagram() {
-        // SAFETY: the parameters are those of a connection.
+        // SAFETY: the parameters have the form of a connection.
         let conn = unsafe { event.public.param.conn };
         this.own(|own| own.asked = (conn.responder_resources, conn.initiator_depth));
     }
@@ -187,24 +186,24 @@ fn request(
     Some(event)
 }
 
-/// A group was joined, or not: the queue pair of the id is attached to it.
+/// The event of a join. If it has succeeded, the id's queue pair is attached to the group.
 pub(crate) fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) -> Box<Event> {
     let owners = [&id.acknowledged, &group.acknowledged].map(|owner| Some(Arc::clone(owner)));
     let mut event = Event::new(fetched, true, owners);
     event.public.id = id.pointer();
-    // SAFETY: the parameters are those of datagrams.
+    // SAFETY: the parameters have the form of datagrams.
     let ud = unsafe { &mut event.public.param.ud };
     ud.private_data = group.context;
     let (grh, lid) = (ud.ah_attr.grh, ud.ah_attr.dlid);
     let qp = id.seen().qp;
-    // Whoever leaves the group meanwhile finds what is attached.
+    // Locked until the end, so that a thread that leaves the group meanwhile sees whether it is attached.
     let mut state = group.state.lock();
     let joined = fetched.event == RDMA_CM_EVENT_MULTICAST_JOIN && !state.left;
     if joined && !group.send_only && !qp.is_null() {
-        // SAFETY: the queue pair is the id's, and live.
+        // SAFETY: the queue pair belongs to the id, and is live.
         let attached = unsafe { (id.provider.verbs.ibv_attach_mcast)(qp, &grh.dgid, lid) };
         match done("ibv_attach_mcast", attached) {
-            // SAFETY: every GID may be read as bytes.
+            // SAFETY: every GID can be read as bytes.
             Ok(()) => state.attached = Some((unsafe { grh.dgid.raw }, lid)),
             Err(wrong) => {
                 say(RDMA_CM_EVENT_MULTICAST_ERROR, &wrong);
@@ -216,10 +215,10 @@ pub(crate) fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) ->
     event
 }
 
-/// Fetches the next event of a channel; waits for one unless its descriptor does not block.
+/// Fetches the next event of a channel. It waits for one if the descriptor blocks.
 ///
 /// # Safety
-/// The channel is null or live, `event` null or a place for the answer.
+/// The channel is null or live; `event` is null or writable.
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
@@ -245,17 +244,18 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
 pub(crate) unsafe fn fetch(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Wrong> {
     // SAFETY: by the contract of this function.
     let known = unsafe { Channel::of(channel) }?;
-    // SAFETY: the file is the channel's.
+    // SAFETY: the file belongs to the channel.
     let next = unsafe { next(channel, known.file()) };
     while next.is_err() && known.is_closed() {
-        // A moment earlier it would wait for what nobody tells any more. SAFETY: nothing is held.
+        // A moment earlier, the call would have waited for ever on the closed channel. Do the same here.
+        // SAFETY: nothing is held.
         unsafe { libc::pause() };
     }
     next
 }
 
-/// Has a synchronous id wait for the event that its call brings about, and show it. What an asynchronous
-/// one has begun is reported by its channel.
+/// Makes a synchronous id wait for the event of its call, and show it. An asynchronous id gets its events by its
+/// channel.
 ///
 /// # Safety
 /// The id is live.
@@ -267,10 +267,10 @@ pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Wrong> {
     }
     let channel = this.seen().channel;
     this.acknowledge_shown();
-    // SAFETY: the channel is the id's.
+    // SAFETY: the channel belongs to the id.
     let event = unsafe { fetch(channel) }?;
     this.change(|seen| seen.event = event);
-    // SAFETY: the event is shown until the next call.
+    // SAFETY: the event stays until the next call.
     let rdma_cm_event { event, status, .. } = unsafe { *event };
     match status {
         0 if event != RDMA_CM_EVENT_DEVICE_REMOVAL => Ok(()),

@@ -1,6 +1,5 @@
-//! Connections made, refused and ended: `rdma_connect(3)`, `rdma_accept(3)`, `rdma_establish(3)`,
-//! `rdma_reject(3)`, `rdma_disconnect(3)`, `rdma_notify(3)`, and the offers of enhanced connection
-//! establishment.
+//! Connections: made, refused and ended by `rdma_connect(3)`, `rdma_accept(3)`, `rdma_establish(3)`, `rdma_reject(3)`,
+//! `rdma_disconnect(3)`, `rdma_notify(3)`; and the offers of enhanced connection establishment.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,18 +10,18 @@ use crate::id::Id;
 use crate::wrong::Wrong;
 use crate::{arrival, qp};
 
-/// The peer's offer of enhanced connection establishment is not taken.
+/// The reason for a rejection of the peer's offer of enhanced connection establishment.
 const VENDOR_OPTION_NOT_SUPPORTED: u8 = 35;
-/// As responder resources or initiator depth: as many as there may be.
+/// As responder resources or initiator depth: the device's maximum.
 const MOST: u8 = u8::MAX;
-/// How often a request is sent again, unless the program says otherwise.
+/// The number of retries of a request, unless the program sets one.
 const RETRIES: u8 = 7;
 
 const NO_ECE: Wrong = Wrong::invalid("ece is null");
 const OWN_ECE: Wrong =
-    Wrong::invalid("the id has a queue pair, for which the library exchanges the options itself");
+    Wrong::invalid("the id has a queue pair: the library exchanges its options itself");
 
-/// Whether a program may ask for these parameters.
+/// Checks the program's parameters.
 fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     let seen = id.seen();
     let limits = id.device()?.limits;
@@ -30,7 +29,7 @@ fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
         return Ok(());
     }
     match given {
-        // Nothing says which queue pair is meant.
+        // There is no queue pair to connect.
         None if seen.qp.is_null() => Err(Wrong::invalid(
             "conn_param is null, and the id has no queue pair: rdma_create_qp, or give qp_num",
         )),
@@ -51,10 +50,10 @@ fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     }
 }
 
-/// Private data of a program's.
+/// Copies the program's private data.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `from` has `length` bytes.
 unsafe fn private_data(
     from: *const c_void,
     length: u8,
@@ -71,7 +70,7 @@ unsafe fn private_data(
     Ok(copy)
 }
 
-/// The parameters of a command: the program's, with the queue pair of the id if it has one.
+/// The parameters of a command: the program's, and the queue pair of the id if it has one.
 ///
 /// # Safety
 /// The program's private data is as long as it says.
@@ -99,7 +98,7 @@ unsafe fn parameters(
         to.qp_num = given.qp_num;
         to.srq = given.srq;
     }
-    // SAFETY: the queue pair is the id's, and live.
+    // SAFETY: the queue pair belongs to the id, and is live.
     if let Some(qp) = unsafe { seen.qp.as_ref() } {
         to.qp_num = qp.qp_num;
         to.srq = (!qp.srq.is_null()).into();
@@ -107,20 +106,20 @@ unsafe fn parameters(
     Ok(to)
 }
 
-/// What this end offers of enhanced connection establishment.
+/// This end's offer of enhanced connection establishment.
 fn offer(id: &Id) -> Result<rdma_ucm_ece, Wrong> {
     let qp = id.seen().qp;
     let ece = if qp.is_null() {
         id.own(|own| own.local_ece)
     } else {
-        // SAFETY: the queue pair is the id's, and live.
+        // SAFETY: the queue pair belongs to the id, and is live.
         unsafe { id.provider.verbs.ece_of(qp) }?
     };
     Ok(rdma_ucm_ece { vendor_id: ece.vendor_id, attr_mod: ece.options })
 }
 
-/// What this end agrees to of what the peer has offered: under the peer's vendor number, for a peer that
-/// has offered nothing takes any other for a mistake.
+/// This end's answer to the peer's offer. It carries the peer's vendor number, because a peer that has offered nothing
+/// takes any other number for a mistake.
 fn answer(id: &Id) -> Result<rdma_ucm_ece, Wrong> {
     match id.own(|own| own.remote_ece.vendor_id) {
         0 => Ok(rdma_ucm_ece::default()),
@@ -153,7 +152,7 @@ pub(crate) unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result
     Ok(())
 }
 
-/// Connects, or finds the peer's end of datagrams.
+/// Connects. For datagrams, it finds the peer's queue pair.
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -172,7 +171,7 @@ pub unsafe extern "C-unwind" fn rdma_connect(
 unsafe fn accept_with(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     check(id, given)?;
     let (asked, limits) = (id.own(|own| own.asked), id.device()?.limits);
-    // What the peer asks for, as far as the device has it, unless the program says otherwise.
+    // Use the peer's wish, up to the device's maximum, unless the program sets a value.
     let depth = |given: Option<u8>, asked: u8, most: u8| {
         given.filter(|depth| *depth != MOST).unwrap_or(asked.min(most))
     };
@@ -184,10 +183,10 @@ unsafe fn accept_with(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wr
     if !qp.is_null() && !id.is_datagram() {
         let remote = id.own(|own| own.remote_ece);
         if remote.vendor_id != 0 {
-            // SAFETY: the queue pair is the id's, and live.
+            // SAFETY: the queue pair belongs to the id, and is live.
             unsafe {
                 let own = id.provider.verbs.ece_of(qp)?;
-                // What another vendor's options mean nobody knows here.
+                // The meaning of another vendor's options is unknown here.
                 let options = if remote.vendor_id == own.vendor_id { remote.options } else { 0 };
                 id.provider.verbs.set_ece(qp, ibv_ece { options, ..own })?;
             }
@@ -206,8 +205,7 @@ unsafe fn accept_with(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wr
     id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, accept)
 }
 
-/// Accepts a request. A queue pair of the id's can send and receive before the peer knows
-/// (rule CM-03).
+/// Accepts a request. The id's queue pair can send and receive before the peer gets the answer (rule CM-03).
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -222,7 +220,7 @@ pub unsafe extern "C-unwind" fn rdma_accept(
         unsafe { accept(id, given) }.map(|()| id.is_datagram())
     });
     let accepted = begun.and_then(|is_datagram| match is_datagram {
-        // Nobody confirms that datagrams may be sent.
+        // No peer confirms an accept of datagrams, so there is no event to wait for.
         true => Ok(()),
         // SAFETY: the id is live.
         false => unsafe { arrival::complete(id) },
@@ -237,7 +235,7 @@ pub(crate) unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<
     unsafe { accept_with(id, given) }.inspect_err(|_| _ = qp::fail(id))
 }
 
-/// Confirms the peer's answer, for a program that has a queue pair of its own.
+/// Confirms the peer's answer, for a program that has its own queue pair.
 ///
 /// # Safety
 /// The id is null or live.
@@ -254,7 +252,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 }
 
 /// # Safety
-/// The id is null or live, and there are so many bytes.
+/// The id is null or live, and `data` has `length` bytes.
 pub(crate) unsafe fn reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
@@ -276,7 +274,7 @@ pub(crate) unsafe fn reject(
 /// Refuses a request.
 ///
 /// # Safety
-/// The id is null or live, and there are so many bytes.
+/// The id is null or live, and `private_data` has `private_data_len` bytes.
 pub unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
     private_data: *const c_void,
@@ -286,10 +284,10 @@ pub unsafe extern "C" fn rdma_reject(
     zero_of(c"rdma_reject", || unsafe { reject(id, private_data, private_data_len, 0) })
 }
 
-/// Refuses a request, or an answer, for what it offers of enhanced connection establishment.
+/// Refuses a request or an answer because of its offer of enhanced connection establishment.
 ///
 /// # Safety
-/// The id is null or live, and there are so many bytes.
+/// The id is null or live, and `private_data` has `private_data_len` bytes.
 pub unsafe extern "C" fn rdma_reject_ece(
     id: *mut rdma_cm_id,
     private_data: *const c_void,
@@ -300,8 +298,8 @@ pub unsafe extern "C" fn rdma_reject_ece(
     zero_of(c"rdma_reject_ece", || unsafe { reject(id, private_data, private_data_len, reason) })
 }
 
-/// Ends a connection, or confirms that the peer has ended it. A queue pair of the id's is in error
-/// afterwards, with what was posted to it flushed.
+/// Ends a connection, or confirms that the peer has ended it. Afterwards the id's queue pair is in the error state, and
+/// its posted work is flushed.
 ///
 /// # Safety
 /// The id is null or live.
@@ -318,7 +316,7 @@ pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     zero(c"rdma_disconnect", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
-/// Tells of an event that the program has had of the queue pair (rule CM-47).
+/// Passes on an event of the queue pair that the program has received (rule CM-47).
 ///
 /// # Safety
 /// The id is null or live.
@@ -330,7 +328,7 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type)
     })
 }
 
-/// Says what the next request or answer offers, for a program that has a queue pair of its own.
+/// Sets the offer of the next request or answer, for a program that has its own queue pair.
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -349,7 +347,7 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
     })
 }
 
-/// Says what the peer offers, to a program that has a queue pair of its own.
+/// Reads the peer's offer, for a program that has its own queue pair.
 ///
 /// # Safety
 /// All pointers are null or valid.

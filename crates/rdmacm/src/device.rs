@@ -1,5 +1,5 @@
-//! The devices that ids are bound to. Each is opened once and stays open, as programs expect of what
-//! `rdma_get_devices(3)` gives. A forked child opens its own: its parent's are not to be used there.
+//! The devices that ids are bound to. Each is opened once and stays open, as programs expect of the devices from
+//! `rdma_get_devices(3)`. A forked child must not use its parent's devices, and opens its own.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use crate::fork;
 use crate::verbs::{Verbs, done, made};
 use crate::wrong::Wrong;
 
-/// A device, opened.
+/// An open device.
 #[derive(Debug)]
 pub(crate) struct Device {
     verbs: &'static Verbs,
@@ -31,7 +31,7 @@ unsafe impl Send for Device {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Device {}
 
-/// What ids share that bring none of their own.
+/// The domains of ids that bring none of their own.
 #[derive(Debug)]
 struct Shared {
     /// How many ids use them.
@@ -44,7 +44,7 @@ impl Device {
     fn open(verbs: &'static Verbs, device: *mut ibv_device) -> Result<Self, Wrong> {
         // SAFETY: the device is in a list that is not yet freed.
         let context = made("ibv_open_device", unsafe { (verbs.ibv_open_device)(device) })?;
-        // SAFETY: all zeroes are attributes.
+        // SAFETY: all zeros are valid attributes.
         let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the context was just opened.
         done("ibv_query_device", unsafe { (verbs.ibv_query_device)(context, &mut attr) })?;
@@ -87,19 +87,19 @@ impl Device {
         self.shared.lock().users += 1;
     }
 
-    /// An id that was bound to it is gone; with the last, what they shared.
+    /// An id that was bound to it is gone. With the last one, the shared domains end.
     pub(crate) fn left(&self) {
         let mut shared = self.shared.lock();
         shared.users = shared.users.saturating_sub(1);
         if shared.users > 0 {
             return;
         }
-        // What a program still has in a domain keeps it.
-        // SAFETY: it was allocated here, and not freed since.
+        // If the program still has objects in a domain, the domain stays.
+        // SAFETY: `pd` allocated it, and it was not freed since.
         if !shared.pd.is_null() && unsafe { (self.verbs.ibv_dealloc_pd)(shared.pd) } == 0 {
             shared.pd = null_mut();
         }
-        // SAFETY: it was opened here, and not closed since.
+        // SAFETY: `xrcd` opened it, and it was not closed since.
         if !shared.xrcd.is_null() && unsafe { self.verbs.close_xrcd(shared.xrcd) }.is_ok() {
             shared.xrcd = null_mut();
         }
@@ -108,21 +108,21 @@ impl Device {
 
 /// GUID, index and name.
 fn identity(verbs: &Verbs, device: *mut ibv_device) -> (u64, c_int, Vec<u8>) {
-    // SAFETY: the device is in a list that is not yet freed; its name ends with a zero.
+    // SAFETY: the device is in a list that is not yet freed, and its name ends with a zero.
     unsafe {
         let name = CStr::from_ptr((&raw const (*device).name).cast()).to_bytes().to_vec();
         ((verbs.ibv_get_device_guid)(device), (verbs.ibv_get_device_index)(device), name)
     }
 }
 
-/// The devices that are open.
+/// The open devices.
 #[derive(Debug)]
 pub(crate) struct Devices(AtomicPtr<Opened>);
 
-/// Those that one process has opened.
+/// The devices that one process has opened.
 #[derive(Debug)]
 struct Opened {
-    /// The process, as [`fork::depth`] tells it.
+    /// The process, by its [`fork::depth`].
     depth: u64,
     devices: Mutex<Vec<&'static Device>>,
 }
@@ -132,11 +132,11 @@ impl Devices {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// Those of this process. Those that it has inherited stay where they are, for they stay open.
+    /// The devices of this process. Inherited ones are left in memory, because they stay open.
     fn of_this_process(&self) -> &'static Mutex<Vec<&'static Device>> {
         let mut current = self.0.load(Acquire);
         loop {
-            // SAFETY: it was leaked below, if it is not null.
+            // SAFETY: if it is not null, it was leaked below.
             match unsafe { current.as_ref() } {
                 Some(opened) if opened.depth == fork::depth() => return &opened.devices,
                 _ => {}
@@ -155,7 +155,7 @@ impl Devices {
         }
     }
 
-    /// The device of an answer. Of several with one GUID the kernel's index tells which.
+    /// The device in an answer of the file. If several have the same GUID, the kernel's index chooses.
     pub(crate) fn find(
         &self,
         verbs: &'static Verbs,
@@ -179,7 +179,7 @@ impl Devices {
         ))
     }
 
-    /// All devices there are.
+    /// All devices.
     pub(crate) fn all(&self, verbs: &'static Verbs) -> Result<Vec<&'static Device>, Wrong> {
         let mut open = self.of_this_process().lock();
         open_all(verbs, &mut open, |_| true)?;
@@ -187,18 +187,18 @@ impl Devices {
     }
 }
 
-/// Opens those of the devices that are wanted and not yet open.
+/// Opens the wanted devices that are not open yet.
 fn open_all(
     verbs: &'static Verbs,
     open: &mut Vec<&'static Device>,
     wanted: impl Fn(&(u64, c_int, Vec<u8>)) -> bool,
 ) -> Result<(), Wrong> {
     let mut count = 0;
-    // SAFETY: a place for their number.
+    // SAFETY: there is room for their number.
     let list = made("ibv_get_device_list", unsafe { (verbs.ibv_get_device_list)(&mut count) })?;
     let mut result = Ok(());
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the list has so many.
+        // SAFETY: the list has `count` devices.
         let device = unsafe { *list.add(at) };
         let identity = identity(verbs, device);
         let is_open = |device: &&Device| device.guid == identity.0 && device.name == identity.2;
@@ -210,7 +210,7 @@ fn open_all(
             Err(errno) => result = Err(errno),
         }
     }
-    // SAFETY: the list is freed once; what is open stays.
+    // SAFETY: the list is freed once, and open devices stay open.
     unsafe { (verbs.ibv_free_device_list)(list) };
     result
 }

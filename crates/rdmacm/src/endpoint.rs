@@ -1,4 +1,4 @@
-//! Ids made in one call, and requests as ids: `rdma_create_ep(3)`, `rdma_get_request(3)`.
+//! Ids made in one call, and ids of requests: `rdma_create_ep(3)`, `rdma_get_request(3)`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -13,20 +13,19 @@ use crate::provider::{Source, provider};
 use crate::wrong::Wrong;
 use crate::{address, migrate, qp, resolve, srq};
 
-/// How long addresses and routes may take, in milliseconds.
+/// The timeout for addresses and routes, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 2000;
 
-/// Ends an id that did not come to be.
+/// Ends an id whose set-up has failed.
 fn undo(id: *mut rdma_cm_id) {
-    // SAFETY: the id was just made, and nobody has it.
+    // SAFETY: the id was just made, and nobody else has it.
     let _ = attempt(|| unsafe {
         qp::destroy(Id::of(id)?);
         Id::destroy(id)
     });
 }
 
-/// Makes a synchronous id of what `rdma_getaddrinfo` has found: bound, or resolved and with a queue
-/// pair.
+/// Makes a synchronous id from the answer of `rdma_getaddrinfo`. It is bound; or it is resolved and has a queue pair.
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -54,7 +53,7 @@ pub unsafe extern "C-unwind" fn rdma_create_ep<S: Source>(
 }
 
 /// # Safety
-/// What was found is null or valid.
+/// `res` is null or valid.
 unsafe fn create<S: Source>(
     res: *const rdma_addrinfo,
     no_place: bool,
@@ -121,7 +120,7 @@ unsafe fn active(
             qp::create_plain(id, pd, attr)?;
         }
         if res.ai_connect_len > 0 && !res.ai_connect.is_null() {
-            // SAFETY: there are so many bytes.
+            // SAFETY: `ai_connect` has `ai_connect_len` bytes.
             let data = unsafe {
                 std::slice::from_raw_parts(res.ai_connect.cast::<u8>(), res.ai_connect_len)
             };
@@ -146,8 +145,8 @@ pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     });
 }
 
-/// Waits for a request to a synchronous listener, and answers an id for it: synchronous too, and with a
-/// queue pair if the listener was made with attributes of one.
+/// Waits for a request to a synchronous listener, and returns an id for it. The id is synchronous too. It has a queue
+/// pair if the listener was made with queue pair attributes.
 ///
 /// # Safety
 /// All pointers are null or valid.
@@ -172,16 +171,16 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
         listener.acknowledge_shown();
         Ok(listener.seen().channel)
     });
-    // SAFETY: the channel is the listener's.
+    // SAFETY: the channel belongs to the listener.
     let event = ready.and_then(|channel| unsafe { arrival::fetch(channel) });
     let request = event.and_then(|event| {
         attempt(|| {
-            // SAFETY: the event was just given.
+            // SAFETY: the event was just fetched.
             let rdma_cm_event { event: what, status, id: made, .. } = unsafe { *event };
             let request = if status != 0 || what == RDMA_CM_EVENT_DEVICE_REMOVAL {
                 Err(Wrong::of_event(what, status))
             } else if what != RDMA_CM_EVENT_CONNECT_REQUEST {
-                Err(Wrong::invalid("what has come is no request"))
+                Err(Wrong::invalid("the event is not a connection request"))
             } else {
                 // SAFETY: both are live.
                 unsafe { requested(listen, made, event) }
@@ -204,7 +203,7 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
 }
 
 /// # Safety
-/// Listener, id and event are live; the id is that of the event.
+/// Listener, id and event are live, and the id belongs to the event.
 unsafe fn requested(
     listen: *mut rdma_cm_id,
     made: *mut rdma_cm_id,
@@ -216,34 +215,34 @@ unsafe fn requested(
         Some((pd, mut attr)) => qp::create_plain(id, pd, &mut attr),
         None => Ok(()),
     };
-    // SAFETY: nobody has the id.
+    // SAFETY: nobody else has the id.
     let migrated = with_queue_pair.and_then(|()| unsafe { migrate::migrate(made, null_mut()) });
     migrated.inspect_err(|_| {
         qp::destroy(id);
-        // SAFETY: nobody has the id.
+        // SAFETY: nobody else has the id.
         let _ = unsafe { Id::destroy(made) };
     })?;
     id.change(|seen| seen.event = event);
     Ok(())
 }
 
-/// The devices there are, opened; a null stands behind the last.
+/// Opens all devices. The list ends with a null.
 ///
 /// # Safety
-/// `num_devices` is null or a place for their number.
+/// `num_devices` is null or writable.
 pub unsafe extern "C" fn rdma_get_devices<S: Source>(
     num_devices: *mut c_int,
 ) -> *mut *mut ibv_context {
     pointer_of(c"rdma_get_devices", || {
         let devices = provider::<S>()?.all_devices()?;
         let size = size_of::<*mut ibv_context>();
-        // SAFETY: any size may be asked for.
+        // SAFETY: the call takes any size.
         let list = unsafe { libc::calloc(devices.len() + 1, size) }.cast::<*mut ibv_context>();
         if list.is_null() {
             return Err(Wrong::no_memory());
         }
         for (at, device) in devices.iter().enumerate() {
-            // SAFETY: the list has room for them all.
+            // SAFETY: the list has room for all of them.
             unsafe { *list.add(at) = device.context };
         }
         if !num_devices.is_null() {
@@ -254,10 +253,10 @@ pub unsafe extern "C" fn rdma_get_devices<S: Source>(
     })
 }
 
-/// Frees a list of devices; they stay open.
+/// Frees a list of devices. The devices stay open.
 ///
 /// # Safety
-/// The list is null, or `rdma_get_devices` gave it and it was not freed.
+/// The list is null, or `rdma_get_devices` returned it and it was not freed.
 pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: by the contract of this function.
     unsafe { libc::free(list.cast::<c_void>()) };

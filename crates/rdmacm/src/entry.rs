@@ -1,9 +1,9 @@
-//! How a call from C comes in, and what it answers.
+//! The entry of every call from C, and its answer.
 //!
-//! A function is a closure that answers a value or what is wrong. The errno of that goes where C looks for it,
-//! and its sentence, with the function's name, to where `transom explain` finds it. A panic, a mistake of this
-//! library, ends as `EIO` and not in a stranger's program. What waits for an event does so between two such
-//! closures: a thread that waits may be cancelled, which unwinds too.
+//! A function is a closure that returns a value or a fault. The fault's errno is written to `errno`. Its sentence is
+//! recorded for `transom explain`, with the function's name. A panic is a mistake of this library: it becomes `EIO`,
+//! and does not unwind into the program. A function that waits for an event does so between two such closures, because
+//! a waiting thread may be cancelled, which unwinds too.
 
 use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,16 +18,13 @@ use crate::wrong::Wrong;
 pub(crate) fn attempt<T>(part: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
     let answer = catch_unwind(AssertUnwindSafe(|| uncancelled(part)));
     answer.unwrap_or_else(|panic| {
-        // What a panic carries may panic when it is dropped.
+        // The payload of a panic may panic when it is dropped.
         std::mem::forget(panic);
-        Err(Wrong::new(
-            libc::EIO,
-            "a mistake in librdmacm, which whoever maintains it wants to hear of",
-        ))
+        Err(Wrong::new(libc::EIO, "a mistake in librdmacm; please report it"))
     })
 }
 
-/// What a function has come to: what is wrong is kept, and its errno in `errno` afterwards.
+/// The result of a function. A fault is recorded, and its errno is in `errno` afterwards.
 pub(crate) fn answered<T>(function: &'static CStr, result: Result<T, Wrong>) -> Option<T> {
     result
         .inspect_err(|wrong| {
@@ -37,7 +34,7 @@ pub(crate) fn answered<T>(function: &'static CStr, result: Result<T, Wrong>) -> 
         .ok()
 }
 
-/// Keeps what is wrong for `transom explain`.
+/// Records a fault for `transom explain`.
 #[cold]
 pub(crate) fn note(function: &'static CStr, wrong: &Wrong) {
     let Some(said) = wrong.said() else { return };
@@ -47,7 +44,7 @@ pub(crate) fn note(function: &'static CStr, wrong: &Wrong) {
     });
 }
 
-/// Zero, or -1, of what a function has come to.
+/// Zero, or -1, from the result of a function.
 pub(crate) fn zero(function: &'static CStr, result: Result<(), Wrong>) -> c_int {
     answered(function, result).map_or(-1, |()| 0)
 }
@@ -70,13 +67,13 @@ pub(crate) fn effect_of(function: &'static CStr, body: impl FnOnce() -> Result<(
     let _ = answered(function, attempt(body));
 }
 
-/// Whether a call that a signal has interrupted goes on (`SA_RESTART`). Which signal it was, nobody tells: it
-/// goes on if it would after every signal that the program handles.
+/// Whether a call goes on after a signal has interrupted it (`SA_RESTART`). Nothing tells which signal it was. So the
+/// call goes on if it would after every signal that the program handles.
 pub(crate) fn restarts() -> bool {
     let mut signals = 1..=libc::SIGRTMAX();
     signals.all(|signal| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: room for the action; it is read if it was filled.
+        // SAFETY: there is room for the action, and it is read only if it was filled.
         let action = unsafe {
             let told = libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0;
             told.then(|| action.assume_init())

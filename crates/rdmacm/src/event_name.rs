@@ -1,4 +1,4 @@
-//! What events are called: `rdma_event_str(3)`.
+//! The names of events: `rdma_event_str(3)`.
 
 use std::ffi::{CStr, c_char};
 
@@ -29,12 +29,12 @@ fn name(event: rdma_cm_event_type) -> &'static CStr {
     }
 }
 
-/// What an event is called.
+/// The name of an event.
 pub(crate) fn name_of(event: rdma_cm_event_type) -> &'static str {
     name(event).to_str().unwrap_or_default()
 }
 
-/// What an event is called.
+/// The name of an event.
 pub extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     name(event).as_ptr()
 }

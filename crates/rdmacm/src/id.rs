@@ -19,63 +19,63 @@ use crate::wrong::Wrong;
 /// An id.
 #[repr(C)]
 pub(crate) struct Id {
-    /// First, since the program has a pointer to it. Under the lock of `own`; the program reads it when
-    /// no call on the id is under way.
+    /// The first field, because the program has a pointer to it. The lock of `own` protects it. The program reads it
+    /// when no call on the id is running.
     public: UnsafeCell<rdma_cm_id>,
     pub(crate) provider: &'static Provider,
     /// Its number in the file.
     pub(crate) handle: u32,
     /// Its events.
     pub(crate) acknowledged: Arc<Acknowledged>,
-    /// Locked before `own`, and while the id ends or moves to another file.
+    /// It is locked before `own`, and while the id ends or moves to another file.
     pub(crate) lookup: Arc<Mutex<Lookup>>,
     own: Mutex<Own>,
 }
 
-// SAFETY: what is not safe to share is under a lock, but for the program's own pointers, which are not
+// SAFETY: everything that is not safe to share is under a lock, except the program's own pointers, which are never
 // followed.
 unsafe impl Send for Id {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Id {}
 
-/// What programs do not see of an id.
+/// The part of an id that programs do not see.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// Its calls wait for their events, which come by a channel of its own.
+    /// Whether its calls wait for their events, which come on a channel of its own.
     pub(crate) synchronous: bool,
     pub(crate) device: Option<&'static Device>,
-    /// Its device has gone, and no event comes any more.
+    /// Whether its device is gone, so that no event comes any more.
     pub(crate) removed: bool,
-    /// Of a request: the responder resources and initiator depth that the peer asks for.
+    /// For a request: the responder resources and the initiator depth that the peer asks for.
     pub(crate) asked: (u8, u8),
-    /// Of a listener made with queue pairs in mind: what those of its requests are made with.
+    /// For a listener with queue pair attributes: the arguments for the queue pairs of its requests.
     pub(crate) endpoint: Option<(*mut ibv_pd, ibv_qp_init_attr)>,
     /// Private data to connect with if the program gives none.
     pub(crate) connect_data: Vec<u8>,
-    /// Enhanced connection establishment: what a program offers that has a queue pair of its own.
+    /// Enhanced connection establishment: the offer of a program that has its own queue pair.
     pub(crate) local_ece: ibv_ece,
-    /// What the peer offers.
+    /// The offer of the peer.
     pub(crate) remote_ece: ibv_ece,
-    /// What the program sees of the paths.
+    /// The paths that the program sees.
     pub(crate) paths: Vec<ibv_sa_path_rec>,
     pub(crate) groups: Vec<Arc<Group>>,
 }
 
-/// What `rdma_resolve_addrinfo` does for an id. The thread that does it has this too, and not the id, which the
-/// program may destroy meanwhile.
+/// The state of `rdma_resolve_addrinfo` for an id. The thread that looks up shares this state, and not the id, because
+/// the program may destroy the id meanwhile.
 #[derive(Debug, Default)]
 pub(crate) enum Lookup {
-    /// Nothing, or the id has ended.
+    /// No look-up, or the id has ended.
     #[default]
     None,
-    /// It looks, and will tell the id by this file.
+    /// A thread is looking up. It will report to the id by this file.
     UnderWay(File),
-    /// It has found something, and nobody has asked for that.
+    /// The answer, which the program has not fetched yet.
     Found(Answer),
 }
 
 impl Lookup {
-    /// What was found, once.
+    /// Takes the answer, once.
     pub(crate) fn take_found(&mut self) -> Option<Answer> {
         match std::mem::take(self) {
             Self::Found(answer) => Some(answer),
@@ -87,37 +87,38 @@ impl Lookup {
     }
 }
 
-/// A multicast group that an id has joined, or is about to.
+/// A multicast group that an id has joined or is joining.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) id: *const Id,
-    /// The program's own.
+    /// The program's own pointer.
     pub(crate) context: *mut c_void,
     pub(crate) address: sockaddr_storage,
-    /// To send to, but not to receive from.
+    /// Whether the id only sends to the group, and does not receive from it.
     pub(crate) send_only: bool,
     pub(crate) acknowledged: Arc<Acknowledged>,
     pub(crate) state: Mutex<Joined>,
 }
 
-// SAFETY: its pointers are the program's own, which is not followed, and the id, which lives longer and
-// may be shared.
+// SAFETY: one pointer is the program's own, and is never followed. The other one is the id, which lives longer and can
+// be shared.
 unsafe impl Send for Group {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Group {}
 
-/// How far joining has come.
+/// The progress of a join.
 #[derive(Debug, Default)]
 pub(crate) struct Joined {
     /// Its number in the file.
     pub(crate) handle: u32,
-    /// The queue pair is attached to this GID, by this LID.
+    /// The GID and LID that the queue pair is attached to.
     pub(crate) attached: Option<([u8; 16], u16)>,
-    /// The group is being left, and the queue pair attached no more: the event may be fetched just now.
+    /// Whether the group is being left. Then the queue pair must not be attached any more, even if the event of the
+    /// join is just being fetched.
     pub(crate) left: bool,
 }
 
-/// An id as a call makes it.
+/// The arguments for a new id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct New {
     pub(crate) channel: *mut rdma_event_channel,
@@ -128,7 +129,7 @@ pub(crate) struct New {
 }
 
 impl Id {
-    /// An id of which the file knows already.
+    /// An id that the file already has.
     pub(crate) fn of_request(provider: &'static Provider, new: New, handle: u32) -> Box<Self> {
         let New { channel, context, ps, qp_type, synchronous } = new;
         let public = rdma_cm_id { channel, context, ps, qp_type, ..Default::default() };
@@ -168,7 +169,7 @@ impl Id {
         Ok(Box::into_raw(id).cast())
     }
 
-    /// Makes an id that has a channel of its own, and waits in its calls.
+    /// Makes an id with a channel of its own, whose calls wait.
     pub(crate) fn synchronous(
         provider: &'static Provider,
         context: *mut c_void,
@@ -181,16 +182,16 @@ impl Id {
         unsafe { Self::create(provider, new).inspect_err(|_| Channel::close(channel)) }
     }
 
-    /// What a program's pointer points to.
+    /// The id that a program's pointer points to.
     ///
     /// # Safety
-    /// It is null, or an id that is not destroyed as long as the answer is used.
+    /// It is null, or an id that is not destroyed while the result is used.
     pub(crate) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Wrong> {
         // SAFETY: by the contract of this function.
         unsafe { id.cast::<Self>().as_ref() }.ok_or(Wrong::invalid("id is null"))
     }
 
-    /// What stands for it in the file.
+    /// The number that stands for it in the file.
     pub(crate) fn uid(&self) -> u64 {
         (&raw const *self).expose_provenance() as u64
     }
@@ -200,21 +201,21 @@ impl Id {
         self.public.get()
     }
 
-    /// What the program sees.
+    /// The part that the program sees.
     pub(crate) fn seen(&self) -> rdma_cm_id {
         let _locked = self.own.lock();
-        // SAFETY: under its lock; all of it may be copied.
+        // SAFETY: it is under its lock, and all of it can be copied.
         unsafe { *self.public.get() }
     }
 
-    /// Changes what the program sees.
+    /// Changes the part that the program sees.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut rdma_cm_id) -> T) -> T {
         let _locked = self.own.lock();
-        // SAFETY: under its lock; nothing else refers to it.
+        // SAFETY: it is under its lock, and nothing else refers to it.
         change(unsafe { &mut *self.public.get() })
     }
 
-    /// Reads or changes what the program does not see.
+    /// Reads or changes the part that the program does not see.
     pub(crate) fn own<T>(&self, with: impl FnOnce(&mut Own) -> T) -> T {
         with(&mut self.own.lock())
     }
@@ -232,12 +233,12 @@ impl Id {
         ))
     }
 
-    /// Datagrams are what it is for.
+    /// Whether it is for datagrams.
     pub(crate) fn is_datagram(&self) -> bool {
         self.seen().qp_type == IBV_QPT_UD
     }
 
-    /// Binds it to a device. It has a protection domain from then on, for programs make objects in it.
+    /// Binds it to a device. From then on it has a protection domain, because programs make objects in it.
     pub(crate) fn bind_to(&self, device: &'static Device, port: u8) -> Result<(), Wrong> {
         if self.own(|own| own.device.replace(device).is_none()) {
             device.taken();
@@ -268,16 +269,16 @@ impl Id {
     /// Acknowledges the event that a synchronous id shows, if there is one.
     pub(crate) fn acknowledge_shown(&self) {
         let shown = self.change(|seen| std::mem::replace(&mut seen.event, std::ptr::null_mut()));
-        // SAFETY: the event was shown here, and is taken away once.
+        // SAFETY: the event was shown here, and is taken once.
         if let Some(event) = unsafe { Event::back(shown) } {
             event.acknowledge();
         }
     }
 
-    /// Ends an id: in the file, once all its events are acknowledged here too.
+    /// Ends an id in the file, and waits here until all its events are acknowledged.
     ///
     /// # Safety
-    /// No other call on the id is under way, and none follows if this is a success.
+    /// No other call on the id is running, and none follows if this succeeds.
     pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Wrong> {
         // SAFETY: by the contract of this function.
         let this = unsafe { Self::of(id) }?;
@@ -293,7 +294,7 @@ impl Id {
         drop(lookup);
         this.acknowledge_shown();
         this.acknowledged.wait_for(gone.events_reported, c"rdma_destroy_id");
-        // SAFETY: the file has forgotten it, and so has the program.
+        // SAFETY: the file does not have it any more, and the program does not use it.
         let this = unsafe { Box::from_raw(id.cast::<Self>()) };
         if let Some(device) = this.own(|own| own.device.take()) {
             device.left();
@@ -309,7 +310,7 @@ impl Id {
 /// Makes an id. Without a channel its calls wait for their events (rule CM-51).
 ///
 /// # Safety
-/// The channel is null or live, `id` null or a place for the answer.
+/// The channel is null or live; `id` is null or writable.
 pub unsafe extern "C" fn rdma_create_id<S: Source>(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
@@ -335,10 +336,10 @@ pub unsafe extern "C" fn rdma_create_id<S: Source>(
     })
 }
 
-/// Ends an id. Its events that were fetched must be acknowledged, by another thread if need be.
+/// Ends an id. It waits until all fetched events of the id are acknowledged. Another thread may do that.
 ///
 /// # Safety
-/// The id is null or live, and no other call on it is under way.
+/// The id is null or live, and no other call on it is running.
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: by the contract of this function.
     zero_of(c"rdma_destroy_id", || unsafe { Id::destroy(id) })

@@ -1,13 +1,13 @@
 //! The functions of librdmacm as `extern "C"` functions over the commands of rdma_cm.
 //!
-//! Each function has the name, arguments and answers of its man page; the shared object exports them
-//! under their symbol versions. They make connections by the commands of `<rdma/rdma_user_cm.h>` and
-//! queue pairs by public verbs only: what works on the kernel's file drives real adapters, what works on
-//! the one in Transom's libibverbs its device. A [`Source`] says which.
+//! Each function has the name, the arguments and the results of its man page. The shared object exports them under
+//! their symbol versions. They make connections by the commands of `<rdma/rdma_user_cm.h>`, and queue pairs only by
+//! public verbs. With the kernel's file they drive real adapters; with the file of Transom's libibverbs they drive its
+//! device. A [`Source`] chooses between the two.
 //!
-//! This is a pointer edge: programs hold ids, events and channels by pointers, which must be valid as the
-//! man pages demand. A null where something is needed is `EINVAL`. What the file gives back as an id is
-//! what it was given, and ending an id waits until all its events are acknowledged.
+//! Raw pointers stop here. Programs hold ids, events and channels by pointers, which must be valid as the man pages
+//! demand. A null where an object is needed is `EINVAL`. The file returns an id's pointer as it was given. The end of
+//! an id waits until all its events are acknowledged.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

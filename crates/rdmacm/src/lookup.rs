@@ -1,5 +1,5 @@
-//! Names and services that an event tells of: `rdma_resolve_addrinfo(3)`, `rdma_query_addrinfo(3)`; and events of the
-//! program's own, `rdma_write_cm_event(3)`.
+//! Asynchronous look-up of names and services: `rdma_resolve_addrinfo(3)`, `rdma_query_addrinfo(3)`. And events of the
+//! program's own: `rdma_write_cm_event(3)`.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use crate::file::File;
 use crate::id::{Id, Lookup};
 use crate::wrong::Wrong;
 
-/// What a thread looks up, and for whom.
+/// A look-up by a thread, and its id.
 struct Work {
     node: Option<CString>,
     service: Option<CString>,
     hints: Option<rdma_addrinfo>,
     /// The id's number in the file.
     handle: u32,
-    /// The id may have ended when the answer is there: this is what is left of it then.
+    /// The state of the look-up. The id may have ended when the answer comes; then only this is left of it.
     lookup: Arc<Mutex<Lookup>>,
 }
 
-// SAFETY: the hints refer to nothing.
+// SAFETY: the hints have no pointers.
 unsafe impl Send for Work {}
 
 impl Work {
     fn carry_out(self) {
         let at = |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
-        // SAFETY: the strings are there, and the hints refer to nothing.
+        // SAFETY: the strings live, and the hints have no pointers.
         let found = unsafe { find(at(&self.node), at(&self.service), self.hints.as_ref()) };
-        // The id neither ends nor moves to another file before it is told.
+        // While this is locked, the id neither ends nor moves to another file.
         let mut lookup = self.lookup.lock();
         let Lookup::UnderWay(file) = *lookup else { return };
         let status = match found {
@@ -54,11 +54,11 @@ impl Work {
     }
 }
 
-/// Looks for a node and a service in a thread, and has an event say when that is done. It takes a file
-/// that events can be written to: Linux's has that since version 6.15.
+/// Looks up a node and a service in a thread. An event reports the end. It needs a file that takes events from
+/// programs, as Linux does since version 6.15.
 ///
 /// # Safety
-/// As of [`rdma_getaddrinfo`](crate::rdma_getaddrinfo); the id is null or live.
+/// As for [`rdma_getaddrinfo`](crate::rdma_getaddrinfo); the id is null or live.
 pub unsafe extern "C" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
         let (this, hints) = unsafe { (Id::of(id)?, hints.as_ref()) };
         let flags = hints.map_or(0, |hints| hints.ai_flags);
         if flags & RAI_SA != 0 {
-            // There is no subnet administrator over Ethernet.
+            // Ethernet has no subnet administrator.
             let errno = if flags & RAI_DNS != 0 { libc::EINVAL } else { libc::EOPNOTSUPP };
             return Err(Wrong::new(
                 errno,
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
             // SAFETY: by the contract of this function.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned())
         };
-        // What they refer to may be gone by then.
+        // Memory that the hints point to may be gone when the thread runs.
         let hints = hints.map(|hints| rdma_addrinfo {
             ai_flags: hints.ai_flags,
             ai_family: hints.ai_family,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
         };
         let mut lookup = this.lookup.lock();
         if !matches!(*lookup, Lookup::None) {
-            // One is under way, or nobody has asked what it has found.
+            // A look-up is running, or the program has not fetched its answer.
             let said = "a look-up is under way, or rdma_query_addrinfo has not taken what it found";
             return Err(Wrong::new(libc::EBUSY, said));
         }
@@ -117,10 +117,10 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
     })
 }
 
-/// Answers what [`rdma_resolve_addrinfo`] has found.
+/// Returns the answer of [`rdma_resolve_addrinfo`].
 ///
 /// # Safety
-/// The id is null or live, `info` null or a place for the answer.
+/// The id is null or live; `info` is null or writable.
 pub unsafe extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn rdma_query_addrinfo(
         let answer = id.lookup.lock().take_found();
         let answer = answer.ok_or(Wrong::new(
             libc::ENODATA,
-            "nothing was found, or it was taken: wait for RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+            "there is no answer, or it was taken: wait for RDMA_CM_EVENT_ADDRINFO_RESOLVED",
         ))?;
         // SAFETY: by the contract of this function.
         unsafe { *info = answer.given() };
@@ -159,8 +159,8 @@ fn write_event(
     file.tell(RDMA_USER_CM_CMD_WRITE_CM_EVENT, write)
 }
 
-/// Puts an event of the program's own into the channel of an id. As [`rdma_resolve_addrinfo`] it takes a
-/// file that events can be written to.
+/// Adds an event of the program's own to the channel of an id. Like [`rdma_resolve_addrinfo`], it needs a file that
+/// takes events from programs.
 ///
 /// # Safety
 /// The id is null or live.

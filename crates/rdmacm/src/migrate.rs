@@ -1,4 +1,4 @@
-//! Ids that move to another channel, and options: `rdma_migrate_id(3)`, `rdma_set_option(3)`.
+//! Moves of ids to another channel, and options: `rdma_migrate_id(3)`, `rdma_set_option(3)`.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,10 +9,10 @@ use crate::entry::zero_of;
 use crate::id::{Id, Lookup};
 use crate::wrong::Wrong;
 
-/// Moves an id to a channel, or to one of its own, once its events of the old one are acknowledged.
+/// Moves an id to a channel, or to a new one of its own. It waits until the events from the old one are acknowledged.
 ///
 /// # Safety
-/// The id is live and no other call on it is under way; the channel is null or live.
+/// The id is live and no other call on it is running; the channel is null or live.
 pub(crate) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
@@ -36,7 +36,7 @@ pub(crate) unsafe fn migrate(
     });
     let moved: rdma_ucm_migrate_resp = moved.inspect_err(|_| {
         if synchronous {
-            // SAFETY: the channel was just made, and nobody has it.
+            // SAFETY: the channel was just made, and nobody else has it.
             unsafe { Channel::close(to) };
         }
     })?;
@@ -55,10 +55,10 @@ pub(crate) unsafe fn migrate(
     Ok(())
 }
 
-/// Moves an id to another channel; without one its calls wait for their events.
+/// Moves an id to another channel. Without a channel, its calls wait for their events.
 ///
 /// # Safety
-/// The id is null or live and no other call on it is under way; the channel is null or live.
+/// The id is null or live and no other call on it is running; the channel is null or live.
 pub unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
@@ -88,7 +88,7 @@ pub(crate) fn set_option(
 /// Sets an option of an id.
 ///
 /// # Safety
-/// The id is null or live, and the value is as long as it says.
+/// The id is null or live, and `optval` has `optlen` bytes.
 pub unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,

@@ -26,7 +26,7 @@ fn join(
         state: Default::default(),
     });
     let uid = Arc::as_ptr(&group).expose_provenance() as u64;
-    // Before the file knows it: the event may be there at once.
+    // Add it before the file has it, because the event may come at once.
     id.own(|own| own.groups.push(group.clone()));
     let made = id.file().and_then(|file| {
         file.ask(RDMA_USER_CM_CMD_JOIN_MCAST, |response| rdma_ucm_join_mcast {
@@ -44,7 +44,7 @@ fn join(
     Ok(())
 }
 
-/// Joins a group. The queue pair of the id is attached to it when the program gets the event.
+/// Joins a group. The id's queue pair is attached to it when the program fetches the event.
 ///
 /// # Safety
 /// The pointers are null or valid, the address as long as its family says.
@@ -62,7 +62,7 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast(
     zero(c"rdma_join_multicast", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
-/// As [`rdma_join_multicast`], perhaps to send only.
+/// Like [`rdma_join_multicast`]. The program may choose to send only.
 ///
 /// # Safety
 /// The pointers are null or valid, the address as long as its family says.
@@ -76,7 +76,7 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
         let (id, attr) = unsafe { (Id::of(id)?, mc_join_attr.as_ref()) };
         let attr = attr.ok_or(Wrong::invalid("mc_join_attr is null"))?;
         if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
-            return Err(Wrong::new(libc::ENOTSUP, "comp_mask has a bit that is not known"));
+            return Err(Wrong::new(libc::ENOTSUP, "comp_mask has an unknown bit"));
         }
         if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
             return Err(Wrong::invalid("comp_mask lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS"));
@@ -87,7 +87,7 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
             attr.join_flags
         };
         if flags >= RDMA_MC_JOIN_FLAG_RESERVED {
-            return Err(Wrong::new(libc::ENOTSUP, "join_flags has a value that is not known"));
+            return Err(Wrong::new(libc::ENOTSUP, "join_flags has an unknown value"));
         }
         // SAFETY: by the contract of this function.
         join(id, unsafe { address::read(attr.addr) }?, flags, context)
@@ -96,7 +96,7 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     zero(c"rdma_join_multicast_ex", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
-/// Leaves a group, once its events are acknowledged.
+/// Leaves a group. It waits until the group's events are acknowledged.
 ///
 /// # Safety
 /// The pointers are null or valid, the address as long as its family says.
@@ -119,7 +119,8 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
         };
         let qp = id.seen().qp;
         if let Some((gid, lid)) = attached.filter(|_| !qp.is_null()) {
-            // SAFETY: the queue pair is the id's, and live. It may have been detached by the program.
+            // SAFETY: the queue pair belongs to the id, and is live. If the program has detached it already, the call
+            // only fails.
             unsafe { (id.provider.verbs.ibv_detach_mcast)(qp, &ibv_gid { raw: gid }, lid) };
         }
         let left: rdma_ucm_destroy_id_resp =
@@ -147,7 +148,7 @@ mod tests {
     use crate::provider::Provider;
     use crate::verbs::Verbs;
 
-    /// How often the queue pair is attached.
+    /// How many times the queue pair is attached.
     static ATTACHED: AtomicI32 = AtomicI32::new(0);
     static GROUP: AtomicPtr<Group> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -161,21 +162,21 @@ mod tests {
         0
     }
 
-    /// The event that a thread has fetched, which is past the file and comes to attach the queue pair now.
+    /// Handles the event of the join now, as a thread would that has already fetched it from the file.
     fn arrive() {
-        // SAFETY: the group is left, and that waits for this event.
+        // SAFETY: the leave of the group waits for this event.
         let group = unsafe { &*GROUP.load(SeqCst) };
-        // SAFETY: it lives longer than its groups.
+        // SAFETY: the id lives longer than its groups.
         let id = unsafe { &*group.id };
         let event = RDMA_CM_EVENT_MULTICAST_JOIN;
         let fetched = rdma_ucm_event_resp { event, ..Default::default() };
         arrival::of_group(group, id, &fetched).acknowledge();
     }
 
-    /// A file that has one event fetched at the moment when a group is left.
+    /// A file that lets a thread handle one event at the moment when a group is left.
     unsafe extern "C-unwind" fn write(_: c_int, bytes: *const c_void, count: usize) -> isize {
         let header = bytes.cast::<rdma_ucm_cmd_hdr>();
-        // SAFETY: a command that has this header, and the place of its answer behind it.
+        // SAFETY: the command has this header, and after it the address for its answer.
         unsafe {
             if (*header).cmd == RDMA_USER_CM_CMD_LEAVE_MCAST {
                 let command = header.add(1).cast::<rdma_ucm_destroy_id>().read_unaligned();

@@ -1,4 +1,4 @@
-//! Where verbs, the file and devices come from.
+//! The source of verbs, of the file and of devices.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use crate::file::FileCalls;
 use crate::verbs::Verbs;
 use crate::wrong::Wrong;
 
-/// The verbs and the file that ids are made with, and the devices that they are bound to.
+/// The verbs and the file to make ids with, and the devices to bind them to.
 #[derive(Debug)]
 pub struct Provider {
     pub(crate) verbs: Verbs,
@@ -18,7 +18,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// The file is that of the devices that the verbs know.
+    /// A provider of these verbs and this file. Both must belong to the same devices.
     pub const fn new(verbs: Verbs, calls: FileCalls) -> Self {
         Self { verbs, calls, devices: Devices::new() }
     }
@@ -32,12 +32,12 @@ impl Provider {
     }
 }
 
-/// Says where functions that begin with nothing take theirs from: channels and ids remember it.
+/// Chooses the provider of functions that have no channel or id yet. Channels and ids remember theirs.
 pub trait Source {
     /// The provider, one for the process.
     ///
     /// # Errors
-    /// A sentence, if it is not to be had.
+    /// A sentence with the reason, if there is none.
     fn provider() -> Result<&'static Provider, &'static str>;
 }
 
@@ -53,8 +53,8 @@ impl Source for Loaded {
 }
 
 fn load() -> Result<Provider, &'static str> {
-    // SAFETY: by this name the loader finds a libibverbs; what else it could find is up to who runs
-    // the program, as with every dynamic linking.
+    // SAFETY: the loader finds a libibverbs under this name. If it finds something else, the user who runs the program
+    // has arranged that, as with all dynamic linking.
     let library = unsafe { Library::new("libibverbs.so.1") };
     let library = library.map_err(|_| "libibverbs.so.1 cannot be loaded: see `transom doctor`")?;
     // SAFETY: it is a libibverbs.
@@ -62,12 +62,12 @@ fn load() -> Result<Provider, &'static str> {
     let verbs = verbs.map_err(|_| "libibverbs.so.1 lacks a verb: is it older than version 34?")?;
     // SAFETY: it is a libibverbs.
     let calls = unsafe { FileCalls::of(&library) }.unwrap_or(FileCalls::KERNEL);
-    // It has threads and keeps pointers to its code, so it stays.
+    // It has threads, and others keep pointers to its code, so it is never unloaded.
     std::mem::forget(library);
     Ok(Provider::new(verbs, calls))
 }
 
-/// The provider that was asked for first: why functions are refused is kept there.
+/// The provider that was asked for first. It keeps the reasons of refused functions.
 static CURRENT: OnceLock<&'static Provider> = OnceLock::new();
 
 /// The provider of a source.
@@ -76,7 +76,7 @@ pub(crate) fn provider<S: Source>() -> Result<&'static Provider, Wrong> {
     Ok(CURRENT.get_or_init(|| provider))
 }
 
-/// The provider of this process: of one that has asked for none yet, what it would get.
+/// The provider of this process. If the process has asked for none yet, it is the one that it would get.
 pub(crate) fn current() -> Result<&'static Provider, Wrong> {
     CURRENT.get().copied().map_or_else(provider::<Loaded>, Ok)
 }

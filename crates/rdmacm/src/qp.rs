@@ -1,5 +1,4 @@
-//! Queue pairs of ids, and how they change their state: `rdma_create_qp(3)`, `rdma_destroy_qp(3)`,
-//! `rdma_init_qp_attr(3)`.
+//! Queue pairs of ids, and their changes of state: `rdma_create_qp(3)`, `rdma_destroy_qp(3)`, `rdma_init_qp_attr(3)`.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -15,7 +14,7 @@ use crate::wrong::Wrong;
 
 const NO_ATTRIBUTES: Wrong = Wrong::invalid("qp_init_attr is null");
 
-/// Asks the file how a queue pair goes to the state that the attributes name.
+/// Asks the file for the attributes that move a queue pair to the state in `attr`.
 fn attributes(id: &Id, attr: &mut ibv_qp_attr) -> Result<c_int, Wrong> {
     let (handle, qp_state) = (id.handle, attr.qp_state);
     let from: ib_uverbs_qp_attr = id.file()?.ask(RDMA_USER_CM_CMD_INIT_QP_ATTR, |response| {
@@ -25,7 +24,7 @@ fn attributes(id: &Id, attr: &mut ibv_qp_attr) -> Result<c_int, Wrong> {
     Ok(from.qp_attr_mask as c_int)
 }
 
-/// All but the state to move to, which the caller has chosen.
+/// Copies all attributes except the state to move to, which the caller has chosen.
 fn copy(to: &mut ibv_qp_attr, from: &ib_uverbs_qp_attr) {
     macro_rules! same {
         ($to:expr, $from:expr; $($field:ident)+) => { $($to.$field = $from.$field;)+ };
@@ -41,7 +40,7 @@ fn copy(to: &mut ibv_qp_attr, from: &ib_uverbs_qp_attr) {
     to.alt_ah_attr = address_vector(&from.alt_ah_attr);
 }
 
-/// Brings a queue pair to a state as the file says, after a last change to it.
+/// Moves a queue pair to a state with the file's attributes, after `change` has changed them.
 fn move_to(
     id: &Id,
     qp: *mut ibv_qp,
@@ -51,29 +50,29 @@ fn move_to(
     let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
     let mask = attributes(id, &mut attr)?;
     change(&mut attr);
-    // SAFETY: the queue pair is the id's, and live.
+    // SAFETY: the queue pair belongs to the id, and is live.
     done("ibv_modify_qp", unsafe { (id.provider.verbs.ibv_modify_qp)(qp, &mut attr, mask) })
 }
 
-/// The queue pair can receive; `resources` are responder resources, if not what the exchange says.
+/// Makes the queue pair able to receive. `resources` replaces the responder resources of the exchange.
 pub(crate) fn ready_to_receive(
     id: &Id,
     qp: *mut ibv_qp,
     resources: Option<u8>,
 ) -> Result<(), Wrong> {
-    // Once more, for now it is known what the peer may do.
+    // Again to INIT, because now the rights of the peer are known.
     move_to(id, qp, IBV_QPS_INIT, |_| ())?;
     move_to(id, qp, IBV_QPS_RTR, |attr| {
         attr.max_dest_rd_atomic = resources.unwrap_or(attr.max_dest_rd_atomic);
     })
 }
 
-/// The queue pair can send; `depth` is its initiator depth, if not what the exchange says.
+/// Makes the queue pair able to send. `depth` replaces the initiator depth of the exchange.
 pub(crate) fn ready_to_send(id: &Id, qp: *mut ibv_qp, depth: Option<u8>) -> Result<(), Wrong> {
     move_to(id, qp, IBV_QPS_RTS, |attr| attr.max_rd_atomic = depth.unwrap_or(attr.max_rd_atomic))
 }
 
-/// The queue pair of an id, if it has one, does nothing any more.
+/// Moves the queue pair of an id, if it has one, to the error state.
 pub(crate) fn fail(id: &Id) -> Result<(), Wrong> {
     let qp = id.seen().qp;
     if qp.is_null() {
@@ -81,11 +80,11 @@ pub(crate) fn fail(id: &Id) -> Result<(), Wrong> {
     }
     let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() };
     let modify = id.provider.verbs.ibv_modify_qp;
-    // SAFETY: the queue pair is the id's, and live.
+    // SAFETY: the queue pair belongs to the id, and is live.
     done("ibv_modify_qp", unsafe { modify(qp, &mut attr, IBV_QP_STATE as c_int) })
 }
 
-/// Brings a new queue pair as far as it goes without a peer: datagrams can be sent (rule CM-34).
+/// Moves a new queue pair as far as possible without a peer. A datagram queue pair can then send (rule CM-34).
 fn begin(id: &Id, qp: *mut ibv_qp) -> Result<(), Wrong> {
     move_to(id, qp, IBV_QPS_INIT, |_| ())?;
     if !id.is_datagram() {
@@ -117,10 +116,10 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Wron
     if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr.pd = seen.pd;
-    // SAFETY: a protection domain of the program's is live.
+    // SAFETY: the program's protection domain is live.
     } else if unsafe { (*attr.pd).context } != seen.verbs {
         return Err(Wrong::invalid(
-            "pd is of another context than id->verbs: allocate it of that one",
+            "pd belongs to another context than id->verbs: allocate it there",
         ));
     }
     if attr.comp_mask & IBV_QP_INIT_ATTR_XRCD != 0 && attr.xrcd.is_null() {
@@ -139,10 +138,10 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Wron
     let seen = id.seen();
     attr.send_cq = if attr.send_cq.is_null() { seen.send_cq } else { attr.send_cq };
     attr.recv_cq = if attr.recv_cq.is_null() { seen.recv_cq } else { attr.recv_cq };
-    // SAFETY: what the attributes name is the program's and live, or was just made.
+    // SAFETY: the objects in the attributes are the program's and live, or were just made.
     let made = unsafe { id.provider.verbs.create_qp_ex(seen.verbs, attr) };
     let made = made.and_then(|qp| {
-        // SAFETY: the queue pair was just made, and nobody has it.
+        // SAFETY: the queue pair was just made, and nobody else has it.
         let undo = |_: &Wrong| unsafe { _ = (id.provider.verbs.ibv_destroy_qp)(qp) };
         begin(id, qp).map(|()| qp).inspect_err(undo)
     });
@@ -154,7 +153,7 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Wron
     Ok(())
 }
 
-/// As `rdma_create_qp` has it.
+/// The same with the attributes of `rdma_create_qp`.
 pub(crate) fn create_plain(
     id: &Id,
     pd: *mut ibv_pd,
@@ -183,7 +182,8 @@ pub(crate) fn create_plain(
     Ok(())
 }
 
-/// Makes the queue pair of an id; what it lacks of domain and completion queues is made with it.
+/// Makes the queue pair of an id. Without a protection domain it uses the id's. Missing completion queues are made with
+/// it.
 ///
 /// # Safety
 /// All pointers are null or live.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn rdma_create_qp(
     })
 }
 
-/// As [`rdma_create_qp`], of an extended kind.
+/// Like [`rdma_create_qp`], with extended attributes.
 ///
 /// # Safety
 /// All pointers are null or live.
@@ -218,13 +218,13 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
 pub(crate) fn destroy(id: &Id) {
     let qp = id.change(|seen| std::mem::replace(&mut seen.qp, null_mut()));
     if !qp.is_null() {
-        // SAFETY: the queue pair is the id's, and is taken from it once.
+        // SAFETY: the queue pair belonged to the id, and is taken from it once.
         unsafe { (id.provider.verbs.ibv_destroy_qp)(qp) };
     }
     if id.seen().srq.is_null() {
         queues::destroy(id, true, true);
     } else {
-        // The other is the shared receive queue's.
+        // The shared receive queue uses the other completion queue.
         queues::destroy(id, true, false);
     }
 }
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     });
 }
 
-/// Says how a queue pair goes to the state that `qp_attr` names, for a program that has its own.
+/// Fills in the attributes that move a queue pair to the state in `qp_attr`, for a program that has its own queue pair.
 ///
 /// # Safety
 /// All pointers are null or valid.

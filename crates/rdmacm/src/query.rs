@@ -1,4 +1,4 @@
-//! What the file knows of an id: its addresses, device and paths, which the program sees in it.
+//! The file's values of an id: its addresses, device and paths. The program sees them in the id.
 
 use transom_abi::*;
 
@@ -6,7 +6,7 @@ use crate::address;
 use crate::id::Id;
 use crate::wrong::Wrong;
 
-/// The paths of an answer; more than these no fabric gives.
+/// The paths of an answer. No fabric gives more than these.
 #[repr(C)]
 #[derive(Default)]
 struct Paths {
@@ -14,7 +14,7 @@ struct Paths {
     paths: [Path; 6],
 }
 
-/// An [`ib_path_rec_data`], whose last part is a path record.
+/// An [`ib_path_rec_data`]. Its last part is a path record.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Path {
@@ -30,7 +30,7 @@ fn ask<A: Default>(id: &Id, option: u32) -> Result<A, Wrong> {
     id.file()?.ask(RDMA_USER_CM_CMD_QUERY, query)
 }
 
-/// Shows addresses and device, as they are now.
+/// Updates the addresses and the device that the program sees.
 pub(crate) fn addresses(id: &Id) -> Result<(), Wrong> {
     let found: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_ADDR)?;
     let gids: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_GID)?;
@@ -53,7 +53,7 @@ pub(crate) fn addresses(id: &Id) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Shows the paths, as they are now.
+/// Updates the paths that the program sees.
 pub(crate) fn paths(id: &Id) -> Result<(), Wrong> {
     let found: Paths = ask(id, RDMA_USER_CM_QUERY_PATH)?;
     let count = usize::try_from(found.head.num_paths).unwrap_or(usize::MAX);
@@ -69,7 +69,7 @@ pub(crate) fn first_path(id: &Id) -> Result<Option<ibv_path_data>, Wrong> {
     Ok((found.head.num_paths > 0).then_some(path))
 }
 
-/// A path record as programs read it.
+/// A path record in the form for programs.
 fn record(from: &ibv_path_record) -> ibv_sa_path_rec {
     let flow_and_hops = u32::from_be(from.flowlabel_hoplimit);
     ibv_sa_path_rec {

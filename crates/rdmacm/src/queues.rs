@@ -1,4 +1,4 @@
-//! The completion queues that an id has of its own, with their channels.
+//! An id's own completion queues, with their channels.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use crate::id::Id;
 use crate::verbs::made;
 use crate::wrong::Wrong;
 
-/// Makes those of so many requests that are not 0.
+/// Makes completion queues for this many sends and receives. For zero, it makes none.
 pub(crate) fn create(id: &Id, sends: u32, receives: u32) -> Result<(), Wrong> {
     if receives > 0 {
         let (cq, channel) = pair(id, receives)?;
@@ -30,19 +30,19 @@ fn pair(id: &Id, requests: u32) -> Result<(*mut ibv_cq, *mut ibv_comp_channel), 
     // SAFETY: the device of an id is open.
     let channel = unsafe { (verbs.ibv_create_comp_channel)(context) };
     let channel = made("ibv_create_comp_channel", channel)?;
-    // SAFETY: device and channel are open; the queue's context is for the program to read.
+    // SAFETY: the device and the channel are open. Only the program reads the queue's context.
     let cq = unsafe { (verbs.ibv_create_cq)(context, cqe, id.pointer().cast(), channel, 0) };
     match made("ibv_create_cq", cq) {
         Ok(cq) => Ok((cq, channel)),
         Err(errno) => {
-            // SAFETY: the channel was just made, and nobody has it.
+            // SAFETY: the channel was just made, and nobody else has it.
             unsafe { (verbs.ibv_destroy_comp_channel)(channel) };
             Err(errno)
         }
     }
 }
 
-/// Ends those that there are.
+/// Ends the id's completion queues, as far as they exist.
 pub(crate) fn destroy(id: &Id, sends: bool, receives: bool) {
     let verbs = &id.provider.verbs;
     let (queues, channels) = id.change(|seen| {
@@ -59,11 +59,11 @@ pub(crate) fn destroy(id: &Id, sends: bool, receives: bool) {
         (queues, channels)
     });
     for queue in queues.into_iter().filter(|queue| !queue.is_null()) {
-        // SAFETY: the queue was the id's, and is taken from it once.
+        // SAFETY: the queue belonged to the id, and is taken from it once.
         unsafe { (verbs.ibv_destroy_cq)(queue) };
     }
     for channel in channels.into_iter().filter(|channel| !channel.is_null()) {
-        // SAFETY: as for the queue, which is gone.
+        // SAFETY: as for the queue, which has ended before.
         unsafe { (verbs.ibv_destroy_comp_channel)(channel) };
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn resolve_route(id: &Id, timeout_ms: c_int) -> Result<(), Wrong> {
     id.file()?.tell(RDMA_USER_CM_CMD_RESOLVE_ROUTE, resolve)
 }
 
-/// Binds an id to a local address, and to its device unless it is the wildcard.
+/// Binds an id to a local address, and to its device unless the address is the wildcard.
 ///
 /// # Safety
 /// The pointers are null or valid, the address as long as its family says.
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr
     zero_of(c"rdma_bind_addr", || unsafe { bind(Id::of(id)?, address::read(addr)?) })
 }
 
-/// Finds the device and the local address by which a destination is reached.
+/// Finds the device and the local address that lead to a destination.
 ///
 /// # Safety
 /// The pointers are null or valid, the addresses as long as their families say.
@@ -87,14 +87,14 @@ pub unsafe extern "C-unwind" fn rdma_resolve_route(
     zero(c"rdma_resolve_route", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
 
-/// Has requests for the address arrive.
+/// Makes an id listen for requests.
 pub(crate) fn listen(id: &Id, backlog: c_int) -> Result<(), Wrong> {
     let listen = rdma_ucm_listen { id: id.handle, backlog: backlog as u32 };
     id.file()?.tell(RDMA_USER_CM_CMD_LISTEN, listen)?;
     query::addresses(id)
 }
 
-/// Has requests for the address arrive.
+/// Makes an id listen for requests.
 ///
 /// # Safety
 /// The id is null or live.
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: by the contract of this function; every address may be read as bytes.
+    // SAFETY: by the contract of this function. Every address can be read as bytes.
     unsafe { Id::of(id).map_or(0, |id| address::port(&id.seen().route.addr.src.src_storage)) }
 }
 
@@ -117,6 +117,6 @@ pub unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: by the contract of this function; every address may be read as bytes.
+    // SAFETY: by the contract of this function. Every address can be read as bytes.
     unsafe { Id::of(id).map_or(0, |id| address::port(&id.seen().route.addr.dst.dst_storage)) }
 }

@@ -1,4 +1,4 @@
-//! `rsocket(7)`: sockets whose data goes by RDMA, with the calls of sockets.
+//! `rsocket(7)`: sockets that send their data by RDMA, with the calls of sockets.
 
 mod absent;
 mod calls;

@@ -40,7 +40,7 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Wrong> {
             attr.cq = id.seen().recv_cq;
         }
     }
-    // SAFETY: what the attributes name is the program's and live, or was just made.
+    // SAFETY: the objects in the attributes are the program's and live, or were just made.
     let made = unsafe { id.provider.verbs.create_srq_ex(seen.verbs, attr) };
     let srq = made.inspect_err(|_| queues::destroy(id, false, made_queue))?;
     id.change(|seen| {
@@ -49,7 +49,7 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Makes the shared receive queue of an id, of the kind that its queue pairs take.
+/// Makes the shared receive queue of an id, of the kind that its queue pairs need.
 ///
 /// # Safety
 /// All pointers are null or live.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn rdma_create_srq(
     })
 }
 
-/// As [`rdma_create_srq`], of any kind.
+/// Like [`rdma_create_srq`], for any kind.
 ///
 /// # Safety
 /// All pointers are null or live.
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
 pub(crate) fn destroy(id: &Id) {
     let srq = id.change(|seen| std::mem::replace(&mut seen.srq, null_mut()));
     if !srq.is_null() {
-        // SAFETY: the queue was the id's, and is taken from it once.
+        // SAFETY: the queue belonged to the id, and is taken from it once.
         unsafe { (id.provider.verbs.ibv_destroy_srq)(srq) };
     }
     if id.seen().qp.is_null() {

@@ -1,4 +1,4 @@
-//! The verbs that this library calls: public ones, and those that the header defines inline.
+//! The verbs that this library calls: exported ones, and those that the header defines inline.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -8,7 +8,7 @@ use transom_abi::*;
 
 use crate::wrong::{Wrong, last_errno};
 
-/// Declares the table of exported verbs and how it is filled from a library.
+/// Declares the table of exported verbs, and the function that fills it from a library.
 macro_rules! verbs {
     ($($abi:literal: $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*)*) => {
         /// The verbs that this library calls, under their C names.
@@ -28,7 +28,7 @@ macro_rules! verbs {
                 })
             }
 
-            /// None may be called: those that a test calls it puts in their places.
+            /// A table whose verbs must not be called. A test replaces those that it needs.
             #[cfg(test)]
             pub(crate) fn none() -> Self {
                 $($(
@@ -94,7 +94,7 @@ verbs! {
     fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
 
-    // A thread may be cancelled where it waits.
+    // A thread may be cancelled while it waits here.
     "C-unwind":
     fn ibv_get_cq_event(
         channel: *mut ibv_comp_channel,
@@ -103,18 +103,18 @@ verbs! {
     ) -> c_int;
 }
 
-/// The libibverbs has no such verb.
+/// The libibverbs does not have this verb.
 const NOT_THERE: Wrong = Wrong::new(
     libc::EOPNOTSUPP,
     "the libibverbs of this process, or its provider, does not have the verb for it",
 );
 
-/// What a verb has made, or that it has not.
+/// The result of a verb that makes an object.
 pub(crate) fn made<T>(verb: &str, object: *mut T) -> Result<*mut T, Wrong> {
     if object.is_null() { Err(Wrong::of_verb(verb, last_errno())) } else { Ok(object) }
 }
 
-/// What a verb answers that answers an errno. Some providers answer -1 and set it.
+/// The result of a verb that returns an errno. Some providers return -1 and set `errno`.
 pub(crate) fn done(verb: &str, answer: c_int) -> Result<(), Wrong> {
     match answer {
         0 => Ok(()),
@@ -123,7 +123,7 @@ pub(crate) fn done(verb: &str, answer: c_int) -> Result<(), Wrong> {
     }
 }
 
-/// The table of newer operations that a context is part of, if it reaches as far as the one at `offset`.
+/// The table of newer operations that contains a context, if it has the operation at `offset`.
 ///
 /// # Safety
 /// The context is open.
@@ -154,14 +154,14 @@ impl Verbs {
         attr: &mut ibv_qp_init_attr_ex,
     ) -> Result<*mut ibv_qp, Wrong> {
         if attr.comp_mask == IBV_QP_INIT_ATTR_PD {
-            // SAFETY: the extended struct begins with the other's fields.
+            // SAFETY: the extended struct begins with the fields of the plain one.
             return made("ibv_create_qp", unsafe {
                 (self.ibv_create_qp)(attr.pd, (&raw mut *attr).cast())
             });
         }
         // SAFETY: by the contract of this function.
         let table = unsafe { extended(context, offset_of!(verbs_context, create_qp_ex)) }?;
-        // SAFETY: the table reaches this far.
+        // SAFETY: the table has this field.
         let create = unsafe { (*table).create_qp_ex }.ok_or(NOT_THERE)?;
         // SAFETY: by the contract of this function.
         made("ibv_create_qp_ex", unsafe { create(context, attr) })
@@ -178,20 +178,20 @@ impl Verbs {
     ) -> Result<*mut ibv_srq, Wrong> {
         let typed = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
         if !typed || attr.srq_type == IBV_SRQT_BASIC {
-            // SAFETY: the extended struct begins with the other's fields.
+            // SAFETY: the extended struct begins with the fields of the plain one.
             return made("ibv_create_srq", unsafe {
                 (self.ibv_create_srq)(attr.pd, (&raw mut *attr).cast())
             });
         }
         // SAFETY: by the contract of this function.
         let table = unsafe { extended(context, offset_of!(verbs_context, create_srq_ex)) }?;
-        // SAFETY: the table reaches this far.
+        // SAFETY: the table has this field.
         let create = unsafe { (*table).create_srq_ex }.ok_or(NOT_THERE)?;
         // SAFETY: by the contract of this function.
         made("ibv_create_srq_ex", unsafe { create(context, attr) })
     }
 
-    /// `ibv_open_xrcd(3)`, of a domain that is not shared by a file.
+    /// `ibv_open_xrcd(3)`, for a private domain without a file.
     ///
     /// # Safety
     /// The context is open.
@@ -201,7 +201,7 @@ impl Verbs {
     ) -> Result<*mut ibv_xrcd, Wrong> {
         // SAFETY: by the contract of this function.
         let table = unsafe { extended(context, offset_of!(verbs_context, open_xrcd)) }?;
-        // SAFETY: the table reaches this far.
+        // SAFETY: the table has this field.
         let open = unsafe { (*table).open_xrcd }.ok_or(NOT_THERE)?;
         let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let mut attr = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
@@ -218,13 +218,13 @@ impl Verbs {
         let context = unsafe { (*xrcd).context };
         // SAFETY: the context of an open domain is open.
         let table = unsafe { extended(context, offset_of!(verbs_context, close_xrcd)) }?;
-        // SAFETY: the table reaches this far.
+        // SAFETY: the table has this field.
         let close = unsafe { (*table).close_xrcd }.ok_or(NOT_THERE)?;
         // SAFETY: by the contract of this function.
         done("ibv_close_xrcd", unsafe { close(xrcd) })
     }
 
-    /// What a queue pair offers in enhanced connection establishment: nothing, if it knows of none.
+    /// The queue pair's offer in enhanced connection establishment. It is empty if the device does not support that.
     ///
     /// # Safety
     /// The queue pair is live.
@@ -237,7 +237,7 @@ impl Verbs {
         }
     }
 
-    /// Tells a queue pair what the peer offers in enhanced connection establishment.
+    /// Gives a queue pair the peer's offer in enhanced connection establishment.
     ///
     /// # Safety
     /// The queue pair is live.

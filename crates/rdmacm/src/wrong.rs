@@ -1,4 +1,4 @@
-//! Why a function is refused: an errno with the sentence that `transom explain` shows for it.
+//! The fault of a refused function: an errno, and the sentence that `transom explain` shows for it.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -8,7 +8,7 @@ use transom_abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_event_type};
 
 use crate::event_name::name_of;
 
-/// The errno that a call of C's has just left.
+/// The errno that a C function has just set.
 pub(crate) fn last_errno() -> c_int {
     match transom_thread::errno() {
         0 => libc::EIO,
@@ -16,22 +16,21 @@ pub(crate) fn last_errno() -> c_int {
     }
 }
 
-/// What a function answers in place of its value. There is no errno without a sentence, but for what is no
-/// refusal ([`NotNow`]).
+/// The error of a function. Every errno has a sentence, except those that are no refusal ([`NotNow`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     errno: c_int,
     said: Option<Cow<'static, str>>,
 }
 
-/// Answers that tell a program to come again, and nobody asks why of.
+/// Results that mean "try again later". They need no explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotNow {
-    /// There is nothing to be had, or no room, just now.
+    /// There is nothing to take, or no room, at the moment.
     Again,
-    /// It goes on without the caller.
+    /// The operation goes on without the caller.
     InProgress,
-    /// A signal has come.
+    /// A signal has interrupted the call.
     Interrupted,
 }
 
@@ -40,17 +39,17 @@ impl Wrong {
         Self { errno, said: Some(Cow::Borrowed(said)) }
     }
 
-    /// An argument cannot be so, or not now.
+    /// An argument is invalid, or invalid in this state.
     pub(crate) const fn invalid(said: &'static str) -> Self {
         Self::new(libc::EINVAL, said)
     }
 
-    /// With a sentence that names values.
+    /// The same, with a sentence that names values.
     pub(crate) fn told(errno: c_int, said: String) -> Self {
         Self { errno, said: Some(said.into()) }
     }
 
-    /// Nothing is wrong.
+    /// A result that is no fault.
     pub(crate) const fn not_now(which: NotNow) -> Self {
         let errno = match which {
             NotNow::Again => libc::EAGAIN,
@@ -62,7 +61,7 @@ impl Wrong {
 
     /// There is no memory for it.
     pub(crate) const fn no_memory() -> Self {
-        Self::new(libc::ENOMEM, "there is no memory left for it")
+        Self::new(libc::ENOMEM, "there is not enough memory")
     }
 
     /// The socket has no peer.
@@ -70,7 +69,7 @@ impl Wrong {
         Self::new(libc::ENOTCONN, "the socket is not connected")
     }
 
-    /// A call of the system's has failed.
+    /// A system call has failed.
     pub(crate) fn of_system(call: &str, errno: c_int) -> Self {
         match errno {
             libc::EAGAIN => Self::not_now(NotNow::Again),
@@ -79,26 +78,29 @@ impl Wrong {
         }
     }
 
-    /// A verb has failed that the function calls.
+    /// A verb that the function calls has failed.
     pub(crate) fn of_verb(verb: &str, errno: c_int) -> Self {
-        Self::told(errno, format!("{verb}, which it calls, is refused; see what is said of that"))
+        Self::told(
+            errno,
+            format!("{verb}, which it calls, was refused; see the record of that call"),
+        )
     }
 
-    /// An event has come in place of the one that is waited for.
+    /// Another event has come than the one that the function waits for.
     pub(crate) fn of_event(event: rdma_cm_event_type, status: c_int) -> Self {
         let name = name_of(event);
         let errno = match status {
-            // The peer's reason is the status.
+            // The status is the peer's reason.
             1.. => libc::ECONNREFUSED,
             _ if event == RDMA_CM_EVENT_REJECTED => libc::ECONNREFUSED,
-            // It has no status, and is not what the call is to bring about.
+            // It has no status, but is not the event that the call waits for.
             0 => libc::ENODEV,
             errno => errno.saturating_neg(),
         };
-        Self::told(errno, format!("{name} has come, status {status}; see what is said of that"))
+        Self::told(errno, format!("{name} has come, status {status}; see the record of that event"))
     }
 
-    /// Nothing is wrong yet: a function waits until so many events are acknowledged. It has no errno.
+    /// No fault yet: a function waits until this many events are acknowledged. It has no errno.
     pub(crate) fn waits_for(missing: u32) -> Self {
         let events = if missing == 1 { "an event" } else { &format!("{missing} events") };
         Self::told(
@@ -111,7 +113,7 @@ impl Wrong {
         self.errno
     }
 
-    /// What is wrong; nothing if nothing is.
+    /// The sentence. `None` if it is no fault.
     pub(crate) fn said(&self) -> Option<&str> {
         self.said.as_deref()
     }

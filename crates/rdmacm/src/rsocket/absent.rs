@@ -13,7 +13,7 @@ macro_rules! absent {
             /// Not there yet.
             pub extern "C" fn $name($(_: $type),*) -> $result {
                 const SAID: Wrong =
-                    Wrong::new(libc::$errno, "it is of rdma-core 65, and not there yet");
+                    Wrong::new(libc::$errno, "rdma-core has it since version 65; it is not supported here yet");
                 zero_of($function, || Err(SAID)) as $result
             }
         )*

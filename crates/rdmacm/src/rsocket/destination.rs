@@ -197,5 +197,5 @@ fn gid_index(id: &Id, seen: &rdma_cm_id, wanted: &ibv_gid) -> Result<u8, Wrong> 
             return Ok(index);
         }
     }
-    Err(Wrong::new(libc::EADDRNOTAVAIL, "the port's table has not the GID of the path"))
+    Err(Wrong::new(libc::EADDRNOTAVAIL, "the port's table does not have the GID of the path"))
 }

@@ -8,7 +8,7 @@ use libc::iovec;
 /// The buffers are not in memory.
 const NOT_THERE: Wrong = Wrong::new(
     libc::EFAULT,
-    "a buffer is null and its length is not 0, or they are too long together",
+    "a buffer is null and its length is not 0, or the buffers are too long together",
 );
 
 /// Buffers that are taken from, or filled, from the first byte on.

@@ -142,7 +142,8 @@ unsafe fn set(
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {}
         (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) => {
             if stream.stream.is_some() {
-                let said = "the queue pair has its sizes: they are set before rconnect or rlisten";
+                let said =
+                    "the queue pair exists already: set its sizes before rconnect or rlisten";
                 return Err(Wrong::invalid(said));
             }
             set_size(settings, option.1, number);

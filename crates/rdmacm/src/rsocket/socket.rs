@@ -47,9 +47,10 @@ impl State {
     pub(crate) fn stream(&mut self) -> Result<&mut StreamSocket, Wrong> {
         match self {
             Self::Stream(stream) => Ok(stream),
-            Self::Datagram(_) => {
-                Err(Wrong::new(libc::EOPNOTSUPP, "the socket is of datagrams: streams have that"))
-            }
+            Self::Datagram(_) => Err(Wrong::new(
+                libc::EOPNOTSUPP,
+                "the socket is a datagram socket: only stream sockets have this call",
+            )),
             Self::Closed => Err(CLOSED),
         }
     }

@@ -26,8 +26,10 @@ use crate::wrong::Wrong;
 /// times as many, which is half of a usual ring, the two ends wait for each other.
 const PORTION: u32 = 1 << 14;
 /// The connection is gone.
-const RESET: Wrong =
-    Wrong::new(libc::ECONNRESET, "the peer has ended the connection, or died, before it said so");
+const RESET: Wrong = Wrong::new(
+    libc::ECONNRESET,
+    "the peer has ended the connection without an orderly end, or has died",
+);
 /// The peer says what no rsocket says.
 const PROTOCOL: Wrong =
     Wrong::new(libc::EPROTO, "the peer does not keep to the protocol of rsockets");

@@ -127,7 +127,7 @@ impl StreamSocket {
             Phase::Idle => {}
             // Another backlog is not what anybody waits for.
             Phase::Listening(..) => return Ok(()),
-            _ => return Err(Wrong::invalid("the socket is connected, or was to be")),
+            _ => return Err(Wrong::invalid("the socket is connected, or rconnect was called")),
         }
         let backlog = backlog.clamp(1, 4096);
         resolve::listen(self.id(), backlog)?;
@@ -211,7 +211,7 @@ impl StreamSocket {
             Phase::Resolving | Phase::Requesting => Ok(false),
             Phase::Failed => Err(self.error.take().unwrap_or(Wrong::new(
                 libc::ECONNABORTED,
-                "it could not be connected, which was said before",
+                "the socket could not be connected; an earlier call had the reason",
             ))),
             Phase::Idle | Phase::Listening(..) => Err(Wrong::not_connected()),
         }
@@ -280,7 +280,7 @@ impl StreamSocket {
             }
             (_, RDMA_CM_EVENT_DISCONNECTED) => Err(Wrong::new(
                 libc::ECONNRESET,
-                "the peer has ended the connection before it stood",
+                "the peer has ended the connection before it was established",
             )),
             (
                 _,
@@ -339,7 +339,7 @@ impl StreamSocket {
         let is_free = |index: &u16| !self.mapped.iter().any(|mapped| mapped.index == Some(*index));
         (0..room).find(is_free).ok_or(Wrong::new(
             libc::ENOMEM,
-            "as many mappings are there as the peer has room for: RDMA_IOMAPSIZE at the peer",
+            "the peer has no room for more mappings: set RDMA_IOMAPSIZE at the peer",
         ))
     }
 
@@ -375,7 +375,7 @@ impl StreamSocket {
     /// Has it take paths of the program's.
     pub(crate) fn set_route(&mut self, paths: &[u8]) -> Result<(), Wrong> {
         if !matches!(self.phase, Phase::Idle) {
-            return Err(Wrong::invalid("RDMA_ROUTE is set before the socket is connected"));
+            return Err(Wrong::invalid("set RDMA_ROUTE before the socket is connected"));
         }
         let mut route = Vec::new();
         route.try_reserve_exact(paths.len()).map_err(|_| Wrong::no_memory())?;

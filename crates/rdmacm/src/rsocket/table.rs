@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 /// Nothing has this number.
 const NO_SOCKET: Wrong = Wrong::new(
     libc::EBADF,
-    "socket is none of this library's: rsocket makes them, socket(2) does not",
+    "socket is not of this library: make it with rsocket, not with socket(2)",
 );
 
 /// Values by the descriptors that they have.
