@@ -1,5 +1,4 @@
-//! Embeds the shared objects of the directory `TRANSOM_CARRY` into the command, so that one file is all of
-//! Transom. An
+//! Embeds the shared objects of the directory `TRANSOM_CARRY` into the command, so that one file is all of Transom. An
 //! ordinary build does not set it, and embeds none.
 
 use sha2::{Digest, Sha256};

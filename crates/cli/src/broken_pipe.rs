@@ -1,7 +1,5 @@
-//! The SIGPIPE action that this command was started with. Rust ignores SIGPIPE before `main`, and resets it
-//! to the
-//! default in programs that it starts. A program under `transom run` must have the action that the user
-//! chose.
+//! The SIGPIPE action that this command was started with. Rust ignores SIGPIPE before `main`, and resets it to the
+//! default in programs that it starts. A program under `transom run` must have the action that the user chose.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;

@@ -32,8 +32,7 @@ pub(crate) fn local(time: u64, now: u64) -> String {
 fn broken_down(time: u64) -> Option<libc::tm> {
     let seconds = libc::time_t::try_from(time / SECOND).ok()?;
     let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both point to this call's own values. The call reads the environment, which nothing in this
-    // program
+    // SAFETY: both point to this call's own values. The call reads the environment, which nothing in this program
     // changes.
     let filled = unsafe { libc::localtime_r(&seconds, parts.as_mut_ptr()) };
     if filled.is_null() {

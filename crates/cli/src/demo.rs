@@ -1,10 +1,8 @@
 //! `transom demo`: two processes, and a memory window between them.
 //!
-//! The process that you start is the owner of the memory. It starts a second process, the guest, and tells it
-//! what to
-//! do. Both use the ordinary API. The guest's standard input and output carry their messages besides RDMA
-//! (the address of
-//! a queue pair, a grant).
+//! The process that you start is the owner of the memory. It starts a second process, the guest, and tells it what to
+//! do. Both use the ordinary API. The guest's standard input and output carry their messages besides RDMA (the address
+//! of a queue pair, a grant).
 
 mod guest;
 mod narrator;

@@ -68,8 +68,7 @@ pub(crate) fn warn(text: impl Display) {
 
 /// Fits a help text of this command into lines. In the source
 /// * lines without leading spaces are a paragraph;
-/// * a line with leading spaces is a row: a term, two spaces, and a text. The text continues in lines that
-///   begin in the
+/// * a line with leading spaces is a row: a term, two spaces, and a text. The text continues in lines that begin in the
 ///   same column;
 /// * rows below `Examples:` have a command as their term. A command that is too long stays a command.
 pub(crate) fn help(text: &str, columns: usize) -> String {
@@ -151,9 +150,8 @@ fn command(line: &str, columns: usize) -> String {
     format!("{:indent$}{}", "", lines.join(&next))
 }
 
-/// A text whose first line begins in the column `indent`. The other lines begin there too. The text may have
-/// lines of its
-/// own, with leading spaces.
+/// A text whose first line begins in the column `indent`. The other lines begin there too. The text may have lines of
+/// its own, with leading spaces.
 fn hang(text: &str, indent: usize, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
         if indent + width(line) <= columns {

@@ -1,5 +1,4 @@
-//! The `transom` command: shows the software RDMA device at work, runs programs on it, and explains why it
-//! refused an
+//! The `transom` command: shows the software RDMA device at work, runs programs on it, and explains why it refused an
 //! access.
 
 mod bench;

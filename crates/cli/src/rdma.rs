@@ -1,6 +1,5 @@
-//! The parts of iproute2's command `rdma` that show devices. Under `transom run` a program finds this command
-//! by that name.
-//! It answers for Transom's device as the kernel would for its own devices. It leaves the rest to the real
+//! The parts of iproute2's command `rdma` that show devices. Under `transom run` a program finds this command by that
+//! name. It answers for Transom's device as the kernel would for its own devices. It leaves the rest to the real
 //! command.
 
 use crate::broken_pipe;
@@ -356,9 +355,8 @@ fn next_in_path() -> Option<PathBuf> {
     next_behind(ours.as_deref(), &env::var_os("PATH")?)
 }
 
-/// The next command behind ours in PATH. It skips commands that a `transom run` has put there: a command of
-/// another build
-/// looks for the next one too, and the two would call each other forever.
+/// The next command behind ours in PATH. It skips commands that a `transom run` has put there: a command of another
+/// build looks for the next one too, and the two would call each other forever.
 fn next_behind(ours: Option<&Path>, path: &OsStr) -> Option<PathBuf> {
     let found = env::split_paths(path).map(|directory| directory.join(RDMA));
     let found: Vec<_> = found.filter(|path| path.is_file()).collect();

@@ -267,9 +267,8 @@ fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
 /// Makes the program find the files that the kernel would have for the device.
 fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
     let tree = Tree::of(name)?;
-    // Done before the mounts: if the root is not a mount, the kernel cannot tell from our own mount namespace
-    // where this
-    // command's file is.
+    // Done before the mounts: if the root is not a mount, the kernel cannot tell from our own mount namespace where
+    // this command's file is.
     let paths = locate::preloaded(library::PATHS);
     if mounts::show(&tree).is_ok() {
         // The variable may come from the run that this command is in.

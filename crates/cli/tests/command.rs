@@ -474,9 +474,8 @@ fn the_loader_is_pointed_at_both_libraries() {
     assert_eq!(all[1], format!("{directory}/librdmacm.so.1"));
 }
 
-/// Our library is loaded before the program's libraries, after those that the user preloads. An entry of
-/// another `transom run`
-/// is gone.
+/// Our library is loaded before the program's libraries, after those that the user preloads. An entry of another
+/// `transom run` is gone.
 #[test]
 fn the_library_is_preloaded_once() {
     let scratch = with_library();
@@ -738,9 +737,8 @@ fn faults_that_make_no_sense_are_refused() {
     }
 }
 
-/// Values that a variable may not have, and words of the error about allowed values. The other variables take
-/// any value: a file
-/// or a directory, and the error says what is wrong with it.
+/// Values that a variable may not have, and words of the error about allowed values. The other variables take any
+/// value: a file or a directory, and the error says what is wrong with it.
 const WRONG: [(&str, &str, &str); 11] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),

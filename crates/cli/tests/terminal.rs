@@ -84,9 +84,8 @@ fn columns_of(line: &str) -> usize {
     anstream::adapter::strip_str(line).to_string().chars().count()
 }
 
-/// Lines that are too long. A line of one word, or of one quoted command, stays whole. So do the device's own
-/// lines, which are
-/// one line each in all programs.
+/// Lines that are too long. A line of one word, or of one quoted command, stays whole. So do the device's own lines,
+/// which are one line each in all programs.
 fn too_long(text: &str, columns: usize) -> Vec<&str> {
     let is_whole = |line: &str| {
         let line = line.trim();

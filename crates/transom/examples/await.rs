@@ -5,10 +5,8 @@
 //! cargo run -p transom --example await -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Requests are futures that any executor can poll. Here the executor is the dozen lines at the end, and a
-//! `Driver`
-//! delivers the completions. A runtime with a reactor can instead watch the completion queue's descriptor and
-//! call
+//! Requests are futures that any executor can poll. Here the executor is the dozen lines at the end, and a `Driver`
+//! delivers the completions. A runtime with a reactor can instead watch the completion queue's descriptor and call
 //! `handle_events`.
 
 mod device;

@@ -5,9 +5,8 @@
 //! cargo run -p transom --example batch -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Three writes make a record, then an atomic write publishes its number. A reader of the number sees the old
-//! one or the
-//! new one, and never a record that is half written.
+//! Three writes make a record, then an atomic write publishes its number. A reader of the number sees the old one or
+//! the new one, and never a record that is half written.
 
 mod device;
 

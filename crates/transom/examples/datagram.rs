@@ -42,8 +42,7 @@ fn main() -> Result<()> {
     b.send(&ping.sender(&b, QKEY)?, b"pong")?.wait()?;
     println!("{:#x} got {:?}", a.number(), String::from_utf8_lossy(&at_a.wait()?.to_vec()));
 
-    // A datagram to a group reaches every member except the sender. The second byte of this group's GID keeps
-    // it on the
+    // A datagram to a group reaches every member except the sender. The second byte of this group's GID keeps it on the
     // host.
     let mut group = Gid([0; 16]);
     (group.0[0], group.0[1], group.0[15]) = (0xff, 0x01, 0x77);

@@ -4,11 +4,9 @@
 //! cargo run -p transom --example errors
 //! ```
 //!
-//! A call that fails returns its error at once, has done nothing, and gives back the object it took. A posted
-//! request that
-//! fails returns its error through its ticket, and its queue pair has then failed. A connection that is not
-//! made returns the
-//! reason.
+//! A call that fails returns its error at once, has done nothing, and gives back the object it took. A posted request
+//! that fails returns its error through its ticket, and its queue pair has then failed. A connection that is not made
+//! returns the reason.
 
 use std::net::SocketAddr;
 use transom::{
@@ -25,8 +23,7 @@ pub(crate) enum ProgramError {
     Device(#[from] Error),
 }
 
-/// With this, `?` also works for calls that give back an object. `#[from]` cannot derive it, because it holds
-/// for every
+/// With this, `?` also works for calls that give back an object. `#[from]` cannot derive it, because it holds for every
 /// `T`.
 impl<T> From<Refused<T>> for ProgramError {
     fn from(refused: Refused<T>) -> Self {
@@ -50,9 +47,8 @@ pub(crate) fn all() -> Result<[Error; 3], ProgramError> {
     Ok([give_back(&pd)?, overstep(&pd, &queue)?, find_nobody(&provider, &pd, &queue)?])
 }
 
-/// A failed call gives back the object it took with its error. Here that is a buffer, which is then
-/// registered with other
-/// rights.
+/// A failed call gives back the object it took with its error. Here that is a buffer, which is then registered with
+/// other rights.
 fn give_back(pd: &ProtectionDomain) -> Result<Error, ProgramError> {
     let Err(refused) = MemoryRegion::register(pd, vec![7; 64], Access::REMOTE_WRITE) else {
         return Err(ProgramError::Allowed);
@@ -65,9 +61,8 @@ fn give_back(pd: &ProtectionDomain) -> Result<Error, ProgramError> {
     Ok(error)
 }
 
-/// If a peer oversteps its grant, both ends lose their queue pairs. You can still end the grant, and both go
-/// on with new
-/// queue pairs.
+/// If a peer oversteps its grant, both ends lose their queue pairs. You can still end the grant, and both go on with
+/// new queue pairs.
 fn overstep(pd: &ProtectionDomain, queue: &CompletionQueue) -> Result<Error, ProgramError> {
     let (owner, peer) = connected(pd, queue)?;
     let access = Access::LOCAL_WRITE | Access::MW_BIND;

@@ -5,9 +5,8 @@
 //! cargo run -p transom --example shared_receives -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Eight clients share four buffers. If each client had its own receive queue, each would need its own
-//! buffers, even while
-//! it is idle.
+//! Eight clients share four buffers. If each client had its own receive queue, each would need its own buffers, even
+//! while it is idle.
 
 mod device;
 

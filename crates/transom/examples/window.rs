@@ -5,8 +5,7 @@
 //! cargo run -p transom --example window -- system   # on a device of the system's libibverbs
 //! ```
 //!
-//! Two queue pairs of one process stand for two parties, the owner of the memory and its peer. They exchange
-//! only plain
+//! Two queue pairs of one process stand for two parties, the owner of the memory and its peer. They exchange only plain
 //! values (an endpoint, a grant), which could also travel between processes or hosts.
 
 mod device;

@@ -20,9 +20,8 @@ const ACCEPTANCE: usize = 196;
 /// A request that is being accepted. Its queue pair is connected, and the peer does not know it yet. From
 /// [`ConnectionRequest::prepare`](crate::ConnectionRequest::prepare).
 ///
-/// Use it to do work that needs a connected queue pair before the peer is told. For example, bind a window,
-/// and send its
-/// grant with the acceptance. Dropping this refuses the request.
+/// Use it to do work that needs a connected queue pair before the peer is told. For example, bind a window, and send
+/// its grant with the acceptance. Dropping this refuses the request.
 ///
 /// ```
 /// # use std::thread;
@@ -76,8 +75,7 @@ impl Accepting {
         &self.queue_pair
     }
 
-    /// Accepts the request, and sends up to 194 bytes to the peer's program ([why not more](PrivateData)).
-    /// Wait for the
+    /// Accepts the request, and sends up to 194 bytes to the peer's program ([why not more](PrivateData)). Wait for the
     /// [`Pending`] to get the connection.
     ///
     /// # Errors
@@ -101,8 +99,7 @@ impl fmt::Debug for Accepting {
     }
 }
 
-/// Connects a queue pair to the peer of a request. `reads` is the peer's request: how many reads at once it
-/// wants to
+/// Connects a queue pair to the peer of a request. `reads` is the peer's request: how many reads at once it wants to
 /// make, and how many it allows.
 pub(crate) fn prepare(
     id: Id,

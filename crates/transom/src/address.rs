@@ -40,8 +40,7 @@ impl From<Endpoint> for Address {
 
 /// An address handle; see `ibv_create_ah(3)`.
 ///
-/// It belongs to a protection domain. Only queue pairs of that domain can send to it. Clones refer to the
-/// same handle.
+/// It belongs to a protection domain. Only queue pairs of that domain can send to it. Clones refer to the same handle.
 /// Posted datagrams hold it too. It is destroyed when the last of them is gone.
 ///
 /// ```

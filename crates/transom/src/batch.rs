@@ -15,8 +15,7 @@ use transom_abi::*;
 /// Requests that are posted at once, all of them or none; see `ibv_wr_post(3)` and rule PS-14. From
 /// [`QueuePair::batch`].
 ///
-/// Nothing is posted before [`post`](Self::post). If you drop the batch instead, nothing is posted at all.
-/// You can use
+/// Nothing is posted before [`post`](Self::post). If you drop the batch instead, nothing is posted at all. You can use
 /// the queue pair for other requests meanwhile, because `post` hands over the whole batch at once.
 ///
 /// ```
@@ -136,10 +135,8 @@ impl<'a, S: QueuePairState> Batch<'a, S> {
     /// Posts all requests in this order and returns their tickets. If that fails, it posts none.
     ///
     /// # Errors
-    /// [`Error::NotForBatches`]; or as posting them one by one: [`Error::Verb`], ENOMEM if the send queue has
-    /// no room for
-    /// all, EINVAL or EOPNOTSUPP if this queue pair does not support one of them;
-    /// [`Error::CompletionQueueFull`];
+    /// [`Error::NotForBatches`]; or as posting them one by one: [`Error::Verb`], ENOMEM if the send queue has no room
+    /// for all, EINVAL or EOPNOTSUPP if this queue pair does not support one of them; [`Error::CompletionQueueFull`];
     /// [`Error::OutOfRange`]; [`Error::OtherContext`].
     pub fn post(self) -> Result<Vec<Posted>> {
         let created = &self.queue_pair.inner;
@@ -181,9 +178,8 @@ macro_rules! build {
     ($created:expr, $name:ident($($argument:expr),*)) => {{
         let operation = operation!($created, $name);
         let created: &CreatedQueuePair = $created;
-        // SAFETY: the queue pair exists, and the batch is open. Addresses and keys of the peer may be any.
-        // The other arguments
-        // are valid during the call, and the caller of `add` promises that they stay as long as they must.
+        // SAFETY: the queue pair exists, and the batch is open. Addresses and keys of the peer may be any. The other
+        // arguments are valid during the call, and the caller of `add` promises that they stay as long as they must.
         unsafe { operation(created.extended, $($argument),*) }
     }};
 }

@@ -7,18 +7,14 @@ use std::sync::Arc;
 
 /// Memory that a region can own.
 ///
-/// While it is registered, the device and the peer may write it at any time. So nobody may hold a reference
-/// to its
+/// While it is registered, the device and the peer may write it at any time. So nobody may hold a reference to its
 /// bytes. The region owns it, and you can only copy.
 ///
 /// # Safety
-/// - The `len()` bytes from `as_mut_ptr()` are initialised, and may be read and written until the value is
-///   dropped,
+/// - The `len()` bytes from `as_mut_ptr()` are initialised, and may be read and written until the value is dropped,
 ///   even after the value itself has moved.
-/// - Only this value reaches them, or other values that copy them in and out as [`Pages`] does. Such values
-///   use atomic
-///   accesses, and access each aligned 8-byte word within the value only as a whole word. No reference to the
-///   bytes
+/// - Only this value reaches them, or other values that copy them in and out as [`Pages`] does. Such values use atomic
+///   accesses, and access each aligned 8-byte word within the value only as a whole word. No reference to the bytes
 ///   exists while the value is registered.
 /// - `as_mut_ptr()` and `len()` return the same each time.
 pub unsafe trait Buffer: Send + 'static {
@@ -45,8 +41,7 @@ unsafe impl Buffer for Vec<u8> {
     }
 }
 
-// SAFETY: a box owns its heap memory alone. `MemoryRegion` takes the pointer from the box in its final place.
-// So no
+// SAFETY: a box owns its heap memory alone. `MemoryRegion` takes the pointer from the box in its final place. So no
 // later move of the box takes away the pointer's right to the bytes.
 unsafe impl Buffer for Box<[u8]> {
     fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -60,8 +55,7 @@ unsafe impl Buffer for Box<[u8]> {
 
 /// Whole pages of zeroed memory, aligned to a page.
 ///
-/// With the software device they are shared memory, if you make them while a device is open. Peers on the
-/// host then
+/// With the software device they are shared memory, if you make them while a device is open. Peers on the host then
 /// reach them without the kernel. Other buffers are private memory, which the kernel copies.
 ///
 /// You can register an `Arc` of them several times, for example with different rights:
@@ -126,9 +120,8 @@ impl Pages {
 
     /// The bytes themselves. Nobody else can reach them during the borrow.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the bytes are initialised. Only this value reaches them. It is borrowed mutably, so no
-        // region contains it, and
-        // no `Arc` that a region holds.
+        // SAFETY: the bytes are initialised. Only this value reaches them. It is borrowed mutably, so no region
+        // contains it, and no `Arc` that a region holds.
         unsafe { std::slice::from_raw_parts_mut(self.extent.as_ptr(), self.len()) }
     }
 }
@@ -144,8 +137,7 @@ unsafe impl Buffer for Pages {
     }
 }
 
-// SAFETY: as for `Pages`. The other owners of the `Arc` copy with atomic accesses. A reference to the bytes
-// needs the
+// SAFETY: as for `Pages`. The other owners of the `Arc` copy with atomic accesses. A reference to the bytes needs the
 // only `Arc`, which the region has.
 unsafe impl Buffer for Arc<Pages> {
     fn as_mut_ptr(&mut self) -> *mut u8 {

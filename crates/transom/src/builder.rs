@@ -72,8 +72,7 @@ impl QueuePairBuilder<Initialized> {
         self
     }
 
-    /// Makes it take its receives from a shared receive queue. They complete into that queue's completion
-    /// queue, and
+    /// Makes it take its receives from a shared receive queue. They complete into that queue's completion queue, and
     /// the queue pair has no receive queue of its own. Not for an unreliable connection (rule CR-07).
     pub fn shared_receives(self, queue: &SharedReceiveQueue<Connected>) -> Self {
         self.sharing(queue)
@@ -85,9 +84,8 @@ impl QueuePairBuilder<Datagram> {
         Self::new(receiving(pd, completions), IBV_QPT_UD)
     }
 
-    /// Sets the key that datagrams to it must name. The device drops others (rule UD-05). The default is 0.
-    /// Keys with the
-    /// highest bit set are not for programs.
+    /// Sets the key that datagrams to it must name. The device drops others (rule UD-05). The default is 0. Keys with
+    /// the highest bit set are not for programs.
     pub fn qkey(mut self, qkey: u32) -> Self {
         self.creation.qkey = qkey;
         self
@@ -99,8 +97,7 @@ impl QueuePairBuilder<Datagram> {
         self
     }
 
-    /// Makes it take its receives from a shared receive queue. They complete into that queue's completion
-    /// queue, and
+    /// Makes it take its receives from a shared receive queue. They complete into that queue's completion queue, and
     /// the queue pair has no receive queue of its own.
     pub fn shared_receives(self, queue: &SharedReceiveQueue<Datagram>) -> Self {
         self.sharing(queue)
@@ -140,9 +137,8 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         self
     }
 
-    /// Sets how many sends (reads, writes, binds and so on) can be outstanding. A send is outstanding from
-    /// its post until
-    /// its completion is taken.
+    /// Sets how many sends (reads, writes, binds and so on) can be outstanding. A send is outstanding from its post
+    /// until its completion is taken.
     pub fn max_sends(mut self, requests: u32) -> Self {
         self.creation.capacity.max_send_wr = requests;
         self
@@ -186,8 +182,7 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         self
     }
 
-    /// Lets its [`batches`](Self::batches) contain [atomic writes](crate::Request::atomic_write), if the
-    /// device
+    /// Lets its [`batches`](Self::batches) contain [atomic writes](crate::Request::atomic_write), if the device
     /// supports them.
     pub fn atomic_writes(mut self) -> Self {
         self.atomic_writes = true;
@@ -197,13 +192,10 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
     /// Creates the queue pair.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device supports no queue pair of that size, ENOMEM
-    /// if it
-    /// has no more queue pairs, EOPNOTSUPP if the device or its library has no batches or not all operations
-    /// that you
-    /// asked for. The same error if there is no such port or GID.
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if a queue and the domain belong to different
-    /// opened devices.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device supports no queue pair of that size, ENOMEM if it has
+    /// no more queue pairs, EOPNOTSUPP if the device or its library has no batches or not all operations that you asked
+    /// for. The same error if there is no such port or GID. [`Error::OtherContext`](crate::Error::OtherContext) if a
+    /// queue and the domain belong to different opened devices.
     pub fn build(&self) -> Result<QueuePair<S>> {
         let mut parts = self.parts.clone();
         if parts.shared.is_some() {

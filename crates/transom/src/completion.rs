@@ -7,8 +7,7 @@ use transom_abi::*;
 
 /// A work request that succeeded; see `ibv_poll_cq(3)`.
 ///
-/// It is evidence of the device's work, and [`Window::revoked_by`](crate::Window::revoked_by) relies on it.
-/// So only a
+/// It is evidence of the device's work, and [`Window::revoked_by`](crate::Window::revoked_by) relies on it. So only a
 /// completion queue can make one:
 ///
 /// ```compile_fail,E0451
@@ -73,9 +72,8 @@ impl Completion {
         self.invalidated_rkey
     }
 
-    /// The number of this side's queue pair. For a receive posted to a shared receive queue, it is the queue
-    /// pair that took
-    /// the receive (rule SQ-08).
+    /// The number of this side's queue pair. For a receive posted to a shared receive queue, it is the queue pair that
+    /// took the receive (rule SQ-08).
     pub fn queue_pair(&self) -> u32 {
         self.queue_pair
     }

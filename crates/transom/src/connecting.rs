@@ -51,9 +51,8 @@ impl Connector {
         Self { address, source: None, private_data: Vec::new() }
     }
 
-    /// Sets the local address, which selects the device. By default the system's routes select it. Port 0
-    /// takes any free
-    /// port.
+    /// Sets the local address, which selects the device. By default the system's routes select it. Port 0 takes any
+    /// free port.
     pub fn source(mut self, address: SocketAddr) -> Self {
         self.source = Some(address);
         self
@@ -66,22 +65,17 @@ impl Connector {
         self
     }
 
-    /// Begins to connect a queue pair. The queue pair must belong to the device that leads to the address.
-    /// Wait for the
+    /// Begins to connect a queue pair. The queue pair must belong to the device that leads to the address. Wait for the
     /// [`Pending`] to get the connection.
     ///
-    /// The connection manager decides how long to wait for a peer that does not answer (on Linux more than a
-    /// minute). To wait
-    /// less, give up earlier. If this or the connection fails or you give it up, the queue pair is lost:
-    /// requests that you
-    /// posted to it end with [`Status::Flushed`](crate::Status::Flushed).
+    /// The connection manager decides how long to wait for a peer that does not answer (on Linux more than a minute).
+    /// To wait less, give up earlier. If this or the connection fails or you give it up, the queue pair is lost:
+    /// requests that you posted to it end with [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
-    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable
-    /// connection;
+    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable connection;
     /// [`Error::Connection`] if no device leads there; [`Error::Library`] if the system has no librdmacm;
-    /// [`Error::Verb`] if
-    /// the process gets no file descriptor, or the device refuses.
+    /// [`Error::Verb`] if the process gets no file descriptor, or the device refuses.
     ///
     /// Later problems come from the [`Pending`]: [`Error::Connection`], with the problem.
     pub fn connect(

@@ -17,18 +17,13 @@ use transom_abi::*;
 ///
 /// # Its end
 /// It ends when you drop it, even if clones of the queue pair exist. The peer is told, and requests that are
-/// outstanding
-/// here end with [`Status::Flushed`](crate::Status::Flushed). So wait for their completions first if the peer
-/// must have
-/// them.
+/// outstanding here end with [`Status::Flushed`](crate::Status::Flushed). So wait for their completions first if the
+/// peer must have them.
 ///
-/// It also ends when the peer disconnects or dies. Only the [`disconnection`](Self::disconnection) tells you
-/// so. Until you
-/// wait for it, poll it or await it, the queue pair works for no peer, and receives stay outstanding forever.
-/// The peer
-/// gets no answer: it asks for the end again and again, and waits for more than a minute. **A client must
-/// await the end
-/// of its connection** beside everything else that it awaits, and so must a server:
+/// It also ends when the peer disconnects or dies. Only the [`disconnection`](Self::disconnection) tells you so. Until
+/// you wait for it, poll it or await it, the queue pair works for no peer, and receives stay outstanding forever. The
+/// peer gets no answer: it asks for the end again and again, and waits for more than a minute. **A client must await
+/// the end of its connection** beside everything else that it awaits, and so must a server:
 ///
 /// ```
 /// use std::thread;
@@ -96,8 +91,7 @@ impl Connection {
     }
 
     /// The end of the connection: the peer has disconnected or died, or has confirmed a
-    /// [`disconnect`](Self::disconnect), or
-    /// the device has gone. The queue pair is then in the error state.
+    /// [`disconnect`](Self::disconnect), or the device has gone. The queue pair is then in the error state.
     ///
     /// The connection's own descriptor ([`AsFd`], [`AsRawFd`]) is also readable when there is an event.
     pub fn disconnection(&mut self) -> Pending<'_, ()> {
@@ -153,15 +147,12 @@ impl fmt::Debug for Connection {
 }
 
 impl Pending<'_, Connection> {
-    /// Call this if data of the peer have come on the queue pair that you accepted the request with: a
-    /// receive has succeeded,
-    /// or the device has reported
-    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). Then the
-    /// peer has the acceptance, and the connection is made, even if the peer's confirmation is lost or late;
-    /// see
-    /// `rdma_notify(3)`. Wait for the [`Pending`] afterwards as usual. If it has already given the
-    /// connection, or has failed,
-    /// this does nothing, because another thread may see the data.
+    /// Call this if data of the peer have come on the queue pair that you accepted the request with: a receive has
+    /// succeeded, or the device has reported
+    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). Then the peer has the acceptance,
+    /// and the connection is made, even if the peer's confirmation is lost or late; see `rdma_notify(3)`. Wait for the
+    /// [`Pending`] afterwards as usual. If it has already given the connection, or has failed, this does nothing,
+    /// because another thread may see the data.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb), EINVAL if this end asked for the connection, so no data can have

@@ -110,9 +110,8 @@ impl std::error::Error for ConnectionError {}
 /// A refusal, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The reason's number in the InfiniBand specification: 8 if nobody listens there, 28 if a program
-    /// refused. Datagram
-    /// services have fewer reasons, with numbers of their own. Here they have the number of the same reason
+    /// The reason's number in the InfiniBand specification: 8 if nobody listens there, 28 if a program refused.
+    /// Datagram services have fewer reasons, with numbers of their own. Here they have the number of the same reason
     /// for connections.
     pub reason: u16,
     /// The private data of the program that refused.

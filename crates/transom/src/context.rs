@@ -16,9 +16,8 @@ use transom_abi::*;
 
 /// An opened device; see `ibv_open_device(3)`.
 ///
-/// Clones refer to the same opened device. The device closes when the last clone and the last object made
-/// from it
-/// are gone.
+/// Clones refer to the same opened device. The device closes when the last clone and the last object made from it are
+/// gone.
 ///
 /// ```
 /// use transom::Provider;
@@ -64,8 +63,7 @@ impl Context {
         Ok(DeviceAttributes::new(&attributes, self.extended_flags()))
     }
 
-    /// The device's extended capabilities, which `ibv_query_device(3)` does not report; see
-    /// `ibv_query_device_ex(3)`.
+    /// The device's extended capabilities, which `ibv_query_device(3)` does not report; see `ibv_query_device_ex(3)`.
     /// None if the library has no such verb.
     fn extended_flags(&self) -> u64 {
         let Some(query_device_ex) = extended!(self.inner, query_device_ex) else { return 0 };
@@ -117,20 +115,17 @@ impl Context {
 
     /// Waits for an asynchronous event; see `ibv_get_async_event(3)`. `None` when the time is up.
     ///
-    /// For example, a refused access raises an event on the side that owns the memory. Any number of threads
-    /// can wait. Each
-    /// event goes to one of them. The context's descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is
-    /// an event.
-    /// This call makes the descriptor non-blocking for good.
+    /// For example, a refused access raises an event on the side that owns the memory. Any number of threads can wait.
+    /// Each event goes to one of them. The context's descriptor ([`AsFd`], [`AsRawFd`]) is readable when there is an
+    /// event. This call makes the descriptor non-blocking for good.
     ///
     /// # Errors
     /// [`crate::Error::Verb`] if the device is gone. EIO after
     /// [`DeviceFatal`](crate::AsyncEventKind::DeviceFatal), because no event follows it.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         let end = Instant::now().checked_add(timeout);
-        // An event can vanish between the wait and the verb: its object may be destroyed, or another thread
-        // may take it. The
-        // verb must not block then.
+        // An event can vanish between the wait and the verb: its object may be destroyed, or another thread may take
+        // it. The verb must not block then.
         if let Err(errno) = rustix::io::ioctl_fionbio(self, true) {
             return failed_wait(errno);
         }
@@ -222,8 +217,7 @@ pub(crate) struct OpenDevice {
     changed: Condvar,
 }
 
-/// The state of the threads that wait for asynchronous events. One thread at a time, the sleeper, sleeps on
-/// the
+/// The state of the threads that wait for asynchronous events. One thread at a time, the sleeper, sleeps on the
 /// descriptor. The others wait until it leaves. So one thread can take an event that concerns all of them.
 #[derive(Default)]
 struct Waiting {
@@ -256,9 +250,8 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        // SAFETY: every object made from the context holds this, so none is left. If closing fails anyway,
-        // the context stays
-        // open, which does no harm.
+        // SAFETY: every object made from the context holds this, so none is left. If closing fails anyway, the context
+        // stays open, which does no harm.
         unsafe { (self.provider.verbs.ibv_close_device)(self.context) };
     }
 }

@@ -1,19 +1,12 @@
 //! Copying to and from memory that the device, and through it the peer, may write meanwhile.
 //!
-//! Such memory changes while this process reads it. For Rust that is a data race unless both sides are
-//! atomic. This
-//! process's side is atomic: every access below is a relaxed atomic one. Two accesses that overlap must have
-//! the same
-//! size, so the place decides the size: the aligned 8-byte words are read and written only as words, and the
-//! few bytes
-//! before the first word and after the last only as bytes. To write a part of a word, an exchange replaces
-//! the word and
-//! keeps its other bytes. The device's side is not Rust: an adapter's DMA, a kernel's copy between processes,
-//! or the
-//! software device behind the C ABI. It is like memory shared with another process, for which the language
-//! offers
-//! atomic (or volatile) accesses. A reader sees old or new bytes, torn only at word boundaries, and nothing
-//! else goes
+//! Such memory changes while this process reads it. For Rust that is a data race unless both sides are atomic. This
+//! process's side is atomic: every access below is a relaxed atomic one. Two accesses that overlap must have the same
+//! size, so the place decides the size: the aligned 8-byte words are read and written only as words, and the few bytes
+//! before the first word and after the last only as bytes. To write a part of a word, an exchange replaces the word and
+//! keeps its other bytes. The device's side is not Rust: an adapter's DMA, a kernel's copy between processes, or the
+//! software device behind the C ABI. It is like memory shared with another process, for which the language offers
+//! atomic (or volatile) accesses. A reader sees old or new bytes, torn only at word boundaries, and nothing else goes
 //! wrong.
 
 use crate::{Error, Result};
@@ -162,9 +155,8 @@ impl Extent {
     /// The word that begins there.
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(self.words().contains(&at) && self.within_word(at) == 0);
-        // SAFETY: within the extent, as the caller has checked, and aligned, because it is one of the words;
-        // all access to it
-        // is atomic.
+        // SAFETY: within the extent, as the caller has checked, and aligned, because it is one of the words; all access
+        // to it is atomic.
         unsafe { AtomicU64::from_ptr(self.address.wrapping_add(at).cast()) }
     }
 

@@ -203,9 +203,8 @@ impl Drop for CreatedQueuePair {
             return;
         }
         for queue in self.parts.sends.iter().chain(&self.parts.receives) {
-            // Its completions take room there until they are polled, unless the library has dropped them
-            // (rule ORD-29). If
-            // polling fails, the next poll reports it.
+            // Its completions take room there until they are polled, unless the library has dropped them (rule ORD-29).
+            // If polling fails, the next poll reports it.
             let _ = queue.poll();
             // Nothing uses the objects of its other requests any more, so release them.
             let abandoned = queue.lock().outstanding.abandon(self.poster);
@@ -215,9 +214,8 @@ impl Drop for CreatedQueuePair {
 }
 
 impl CreatedQueuePair {
-    /// Makes the receives that it took from a shared receive queue complete now. Later its completions would
-    /// vanish with
-    /// it.
+    /// Makes the receives that it took from a shared receive queue complete now. Later its completions would vanish
+    /// with it.
     fn give_shared_receives_back(&self) {
         if self.parts.shared.is_none() && self.parts.xrc_domain.is_none() {
             return;

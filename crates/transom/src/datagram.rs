@@ -13,9 +13,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use transom_abi::ibv_gid;
 
-/// A queue pair that sends datagrams to any peer and receives them from any peer. A datagram is a message of
-/// at most one
-/// packet. It arrives whole or not at all, and nobody tells the sender (rules UD-03 to UD-05).
+/// A queue pair that sends datagrams to any peer and receives them from any peer. A datagram is a message of at most
+/// one packet. It arrives whole or not at all, and nobody tells the sender (rules UD-03 to UD-05).
 ///
 /// ```
 /// use transom::{
@@ -65,9 +64,8 @@ impl QueuePair<Datagram> {
         QueuePairBuilder::datagram(pd, completions)
     }
 
-    /// Posts a receive. The next datagram goes into the slice: its header into the first 40 bytes, and its
-    /// payload after
-    /// that (rule UD-01). A datagram that does not fit is dropped, and the receive waits for the next (rule
+    /// Posts a receive. The next datagram goes into the slice: its header into the first 40 bytes, and its payload
+    /// after that (rule UD-01). A datagram that does not fit is dropped, and the receive waits for the next (rule
     /// UD-04).
     ///
     /// # Errors
@@ -84,18 +82,15 @@ impl QueuePair<Datagram> {
 
     /// Posts a datagram; see `ibv_post_send(3)`. Its completion says that it was sent, not that it arrived.
     ///
-    /// The completion fails with [`Status::LocalLength`](crate::Status::LocalLength) if the payload does not
-    /// fit in one
-    /// packet to its destination (rule UD-03). A payload of [`active_mtu`](crate::PortAttributes::active_mtu)
-    /// bytes always
-    /// fits; within a host, up to 4096 bytes fit. After such a failure the queue pair sends no more until you
+    /// The completion fails with [`Status::LocalLength`](crate::Status::LocalLength) if the payload does not fit in one
+    /// packet to its destination (rule UD-03). A payload of [`active_mtu`](crate::PortAttributes::active_mtu) bytes
+    /// always fits; within a host, up to 4096 bytes fit. After such a failure the queue pair sends no more until you
     /// [`resume`](Self::resume) it.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL for too many
     /// slices or inline bytes; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if the address handle or a slice belongs to
-    /// another opened
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if the address handle or a slice belongs to another opened
     /// device.
     pub fn send<'a>(&self, to: &Destination, payload: impl Into<Payload<'a>>) -> Result<Posted> {
         Request::send(payload).post(&self.inner, Toward::Datagram(to.clone()))
@@ -122,9 +117,8 @@ impl QueuePair<Datagram> {
         self.inner.resume()
     }
 
-    /// Joins a multicast group; see `ibv_attach_mcast(3)`. While the membership lives, datagrams to the
-    /// group's GID arrive
-    /// here, if they name the right key and come from another queue pair.
+    /// Joins a multicast group; see `ibv_attach_mcast(3)`. While the membership lives, datagrams to the group's GID
+    /// arrive here, if they name the right key and come from another queue pair.
     ///
     /// ```
     /// # use transom::{
@@ -150,9 +144,8 @@ impl QueuePair<Datagram> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the GID is not that of a multicast group, ENOMEM if the
-    /// device has no
-    /// more groups or members.
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the GID is not that of a multicast group, ENOMEM if the device
+    /// has no more groups or members.
     pub fn join(&self, group: Gid) -> Result<Membership> {
         let mut groups = self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
         // The verbs do not count memberships.
@@ -170,8 +163,7 @@ impl QueuePair<Datagram> {
 
 /// The membership of a queue pair in a multicast group. From [`QueuePair::join`].
 ///
-/// Dropping it leaves the group, unless the queue pair has joined it more than once. While it lives, the
-/// queue pair is
+/// Dropping it leaves the group, unless the queue pair has joined it more than once. While it lives, the queue pair is
 /// not destroyed.
 ///
 /// ```

@@ -1,15 +1,11 @@
 //! A completion queue at work: delivering completions, and waiting for them.
 //!
-//! Completions belong to the tickets ([`Posted`](crate::Posted)) of their requests. A thread that polls a
-//! queue
+//! Completions belong to the tickets ([`Posted`](crate::Posted)) of their requests. A thread that polls a queue
 //! delivers every completion it finds to its ticket, also for other threads.
 //!
-//! To wait, a thread arms the queue (`ibv_req_notify_cq(3)`) and polls once more, since a completion may have
-//! come
-//! before. Then it sleeps on the queue's descriptor. One thread at a time sleeps there, the *sleeper*. Only
-//! the sleeper
-//! takes the event, so no other thread can take it while the sleeper sleeps. Other threads sleep on a
-//! condition
+//! To wait, a thread arms the queue (`ibv_req_notify_cq(3)`) and polls once more, since a completion may have come
+//! before. Then it sleeps on the queue's descriptor. One thread at a time sleeps there, the *sleeper*. Only the sleeper
+//! takes the event, so no other thread can take it while the sleeper sleeps. Other threads sleep on a condition
 //! variable. Each delivery and the leaving sleeper signal it. Tasks leave a waker in their request's slot.
 
 use crate::channel::Channel;
@@ -86,8 +82,7 @@ impl CreatedQueue {
         Ok(Self { cq, timed, state: Mutex::default(), delivered: Condvar::new(), channel })
     }
 
-    /// Shrinks no further than the number of outstanding requests. The device checks only against completions
-    /// that have
+    /// Shrinks no further than the number of outstanding requests. The device checks only against completions that have
     /// come.
     pub(crate) fn resize(&self, entries: u32) -> Result<()> {
         let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
@@ -130,9 +125,8 @@ impl CreatedQueue {
         self.poll_for(|_| None::<()>).map(|(total, _)| total)
     }
 
-    /// Delivers completions until `done` returns a value or no more completions are there. It calls `done`
-    /// under the same
-    /// lock.
+    /// Delivers completions until `done` returns a value or no more completions are there. It calls `done` under the
+    /// same lock.
     pub(crate) fn poll_for<T>(
         &self,
         done: impl FnMut(&mut State) -> Option<T>,
@@ -186,9 +180,8 @@ impl CreatedQueue {
         self.tell_tasks_if_failed(handle())
     }
 
-    /// Wakes the tasks that await completions if the queue has failed. Nobody would deliver to them any more.
-    /// They see the
-    /// failure when they poll.
+    /// Wakes the tasks that await completions if the queue has failed. Nobody would deliver to them any more. They see
+    /// the failure when they poll.
     fn tell_tasks_if_failed<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
             let wakers = self.lock().outstanding.take_wakers();

@@ -16,8 +16,7 @@ use transom_abi::ibv_device;
 /// ```
 ///
 /// # Errors
-/// [`crate::Error::Verb`] if the list is not available: EPERM, ENOMEM, or ENOSYS if the provider needs RDMA
-/// in the
+/// [`crate::Error::Verb`] if the list is not available: EPERM, ENOMEM, or ENOSYS if the provider needs RDMA in the
 /// kernel and the kernel has none.
 pub fn devices(provider: &Provider) -> Result<Vec<Device>> {
     let mut count: c_int = 0;
@@ -85,9 +84,8 @@ unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list came from `ibv_get_device_list`, and no `Device` refers to it any more. Opened
-        // contexts keep their
-        // device themselves.
+        // SAFETY: the list came from `ibv_get_device_list`, and no `Device` refers to it any more. Opened contexts keep
+        // their device themselves.
         unsafe { (self.provider.verbs.ibv_free_device_list)(self.list) }
     }
 }

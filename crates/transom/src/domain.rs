@@ -8,8 +8,7 @@ use transom_abi::ibv_pd;
 
 /// A protection domain; see `ibv_alloc_pd(3)`.
 ///
-/// Queue pairs reach only regions and windows of their own domain. Clones refer to the same domain. It is
-/// freed when
+/// Queue pairs reach only regions and windows of their own domain. Clones refer to the same domain. It is freed when
 /// the last clone and the last object in it are gone (rules PD-02 to PD-04).
 ///
 /// ```

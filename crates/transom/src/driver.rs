@@ -9,8 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// A thread that delivers a queue's completions. Each delivery wakes the task that awaits it.
 ///
-/// You need one only if you await futures while no reactor watches the queue's descriptor and no thread
-/// waits. The
+/// You need one only if you await futures while no reactor watches the queue's descriptor and no thread waits. The
 /// thread sleeps while nothing completes, and ends when you drop the driver.
 ///
 /// ```

@@ -224,8 +224,7 @@ impl std::error::Error for Error {
 
 /// A call that took an object, failed, and gives the object back.
 ///
-/// In a function that returns [`Error`], `?` turns it into its error and drops the object. If your program
-/// has an error
+/// In a function that returns [`Error`], `?` turns it into its error and drops the object. If your program has an error
 /// type of its own, write the conversion once for all objects:
 ///
 /// ```
@@ -288,9 +287,8 @@ impl<T> From<Refused<T>> for Error {
     }
 }
 
-/// Checks the result of a verb that returns 0, an error number, or -1 with `errno` set. Some libraries return
-/// a negative
-/// error number instead. rxe does so when it posts a request.
+/// Checks the result of a verb that returns 0, an error number, or -1 with `errno` set. Some libraries return a
+/// negative error number instead. rxe does so when it posts a request.
 pub(crate) fn check(verb: &'static str, subject: impl fmt::Display, result: c_int) -> Result<()> {
     match result {
         0 => Ok(()),

@@ -45,11 +45,9 @@ impl Rights {
 
 /// Memory a peer may use, and its rights there.
 ///
-/// It is a plain value: serialise it with serde, or send [`to_bytes`](Self::to_bytes). You get one from a
-/// bound
-/// window ([`Window::grant`](crate::Window::grant)) or, for a whole region, from
-/// [`MemoryRegion::grant`](crate::MemoryRegion::grant). Holding a grant proves nothing: the device decides
-/// each access
+/// It is a plain value: serialise it with serde, or send [`to_bytes`](Self::to_bytes). You get one from a bound window
+/// ([`Window::grant`](crate::Window::grant)) or, for a whole region, from
+/// [`MemoryRegion::grant`](crate::MemoryRegion::grant). Holding a grant proves nothing: the device decides each access
 /// by the key.
 ///
 /// ```
@@ -90,9 +88,8 @@ impl Grant {
     /// Decodes the output of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// [`Error::BadGrant`] for rights that do not exist, padding that is not zero, or a range that passes the
-    /// end of the
-    /// address space.
+    /// [`Error::BadGrant`] for rights that do not exist, padding that is not zero, or a range that passes the end of
+    /// the address space.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<Self> {
         let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
         let (addr, length) = (word(0), word(8));
@@ -129,8 +126,7 @@ impl fmt::Display for Grant {
 
 /// A part of a peer's memory, as a request names it.
 ///
-/// [`Grant::slice`] makes one that lies within its grant. The fields are public, so you can make any other
-/// too. The
+/// [`Grant::slice`] makes one that lies within its grant. The fields are public, so you can make any other too. The
 /// peer's device refuses each access that the key does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteSlice {

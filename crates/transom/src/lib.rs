@@ -15,11 +15,9 @@
 //!
 //! # Providers
 //!
-//! A [`Provider`] is a libibverbs: the software device in this crate, or the system's library with the
-//! adapters it
-//! drives. The same code runs on both. Every call goes through the tables of the verbs ABI, and connections
-//! go
-//! through the functions of librdmacm. Only `Provider::software` needs the feature `software`.
+//! A [`Provider`] is a libibverbs: the software device in this crate, or the system's library with the adapters it
+//! drives. The same code runs on both. Every call goes through the tables of the verbs ABI, and connections go through
+//! the functions of librdmacm. Only `Provider::software` needs the feature `software`.
 //!
 //! # How peers find each other
 //!
@@ -31,39 +29,31 @@
 //!
 //! # Waiting
 //!
-//! Posting a request returns a [`Posted`]: wait for it, poll it, or await it. You need no executor, and any
-//! will
-//! do. [`CompletionQueue`] and [`Driver`] say who delivers completions. Connections and requests for them are
-//! [`Pending`] in the same way.
+//! Posting a request returns a [`Posted`]: wait for it, poll it, or await it. You need no executor, and any will do.
+//! [`CompletionQueue`] and [`Driver`] say who delivers completions. Connections and requests for them are [`Pending`]
+//! in the same way.
 //!
 //! # Forked children
 //!
-//! A child of `fork` has none of its parent's threads and connections. It opens a device and makes its own
-//! objects, and can await those too. Leave inherited objects alone: they belong to the parent. The child may
-//! drop
-//! them, and the parent still has them. But then no other thread may be in a call of this crate at the fork.
+//! A child of `fork` has none of its parent's threads and connections. It opens a device and makes its own objects, and
+//! can await those too. Leave inherited objects alone: they belong to the parent. The child may drop them, and the
+//! parent still has them. But then no other thread may be in a call of this crate at the fork.
 //!
 //! # Logging
 //!
-//! The software device reports with events of [`tracing`](https://docs.rs/tracing). Their targets begin with
-//! `transom`. Devices, peers and the port are at level `info`; states, refusals and retransmissions are at
-//! `debug`. It installs no subscriber. Your subscriber must not call into this crate from an event, because
-//! locks
-//! are held. Without a subscriber, only messages that a user must see go to standard error.
+//! The software device reports with events of [`tracing`](https://docs.rs/tracing). Their targets begin with `transom`.
+//! Devices, peers and the port are at level `info`; states, refusals and retransmissions are at `debug`. It installs no
+//! subscriber. Your subscriber must not call into this crate from an event, because locks are held. Without a
+//! subscriber, only messages that a user must see go to standard error.
 //!
 //! # Safety
 //!
-//! - Every object holds the objects it was made from. So nothing is freed too early, in whatever order you
-//!   drop
-//!   the handles.
-//! - A region owns its buffer until the device has released it. A peer may write the bytes at any time, so
-//!   you
-//!   copy them in and out, and get no references to them.
-//! - The completion queue holds the objects that a request names until the request is done, even if you drop
-//!   or
-//!   forget its ticket. This includes receives of a shared receive queue, because all of them complete into
-//!   one
-//!   queue.
+//! - Every object holds the objects it was made from. So nothing is freed too early, in whatever order you drop the
+//!   handles.
+//! - A region owns its buffer until the device has released it. A peer may write the bytes at any time, so you copy
+//!   them in and out, and get no references to them.
+//! - The completion queue holds the objects that a request names until the request is done, even if you drop or forget
+//!   its ticket. This includes receives of a shared receive queue, because all of them complete into one queue.
 //! - If the device refuses to free an object, the object stays, and so do the objects it depends on.
 //!
 //! Errors are [`Error`]s. A call that takes an object and fails gives it back ([`Refused`]).

@@ -70,24 +70,20 @@ pub struct Listener<S: QueuePairState = Connected> {
     /// The descriptor that all waiters watch.
     signal: Signal,
     id: Id,
-    /// Whether the device has gone. That event comes once. The lock is held while a request is taken, until
-    /// the request has a
-    /// channel of its own.
+    /// Whether the device has gone. That event comes once. The lock is held while a request is taken, until the request
+    /// has a channel of its own.
     gone: Mutex<bool>,
     state: PhantomData<S>,
 }
 
 impl Listener {
-    /// Listens on an address of one of the provider's devices, or on the wildcard address for all of them.
-    /// Port 0 takes any
-    /// free port. The ports are those of `rdma_cm`, which are separate from TCP's.
+    /// Listens on an address of one of the provider's devices, or on the wildcard address for all of them. Port 0 takes
+    /// any free port. The ports are those of `rdma_cm`, which are separate from TCP's.
     ///
     /// # Errors
-    /// [`Error::Verb`]: EADDRINUSE if somebody already listens there, or EADDRNOTAVAIL if one of the two
-    /// listens on the
-    /// wildcard or a loopback address; EADDRNOTAVAIL or ENODEV if no device has the address; EACCES for a
-    /// port below 1024
-    /// without the privilege. [`Error::Library`] if the system has no librdmacm.
+    /// [`Error::Verb`]: EADDRINUSE if somebody already listens there, or EADDRNOTAVAIL if one of the two listens on the
+    /// wildcard or a loopback address; EADDRNOTAVAIL or ENODEV if no device has the address; EACCES for a port below
+    /// 1024 without the privilege. [`Error::Library`] if the system has no librdmacm.
     pub fn bind(provider: &Provider, address: SocketAddr) -> Result<Self> {
         Self::listen(provider, RDMA_PS_TCP, address)
     }
@@ -111,11 +107,9 @@ impl<S: QueuePairState> Listener<S> {
         self.id.local_address().expect("what listens is bound to an address of IP")
     }
 
-    /// The next request. Any number of threads and tasks can wait for one. Each request goes to one of them.
-    /// The listener's
-    /// own descriptor ([`AsFd`]) is also readable while a request waits. When the device has gone, all who
-    /// wait get ENODEV,
-    /// and so do all later calls. The descriptor then stays readable.
+    /// The next request. Any number of threads and tasks can wait for one. Each request goes to one of them. The
+    /// listener's own descriptor ([`AsFd`]) is also readable while a request waits. When the device has gone, all who
+    /// wait get ENODEV, and so do all later calls. The descriptor then stays readable.
     pub fn accept(&self) -> Pending<'_, ConnectionRequest<S>> {
         Pending::new(Next { listener: self })
     }
@@ -191,9 +185,8 @@ impl<S: QueuePairState> Arrival for Next<'_, S> {
     }
 }
 
-/// A request from a peer that wants to connect, or to know where to send datagrams. From
-/// [`Listener::accept`]. Dropping it
-/// refuses the request.
+/// A request from a peer that wants to connect, or to know where to send datagrams. From [`Listener::accept`]. Dropping
+/// it refuses the request.
 pub struct ConnectionRequest<S: QueuePairState = Connected> {
     private_data: PrivateData,
     /// How many reads at once the peer wants to make, and how many it allows.
@@ -219,9 +212,8 @@ impl<S: QueuePairState> ConnectionRequest<S> {
         self.id.local_address()
     }
 
-    /// The name of the device that the request came through, such as `mlx5_0`. The queue pair that accepts it
-    /// must belong to
-    /// this device.
+    /// The name of the device that the request came through, such as `mlx5_0`. The queue pair that accepts it must
+    /// belong to this device.
     pub fn device_name(&self) -> Option<String> {
         self.id.device_name()
     }
@@ -230,9 +222,8 @@ impl<S: QueuePairState> ConnectionRequest<S> {
     /// ([why not more](PrivateData)).
     ///
     /// # Errors
-    /// [`Error::PrivateDataTooLong`], and the peer gets a refusal without them; [`Error::Verb`], EINVAL if
-    /// the peer does not
-    /// wait any more.
+    /// [`Error::PrivateDataTooLong`], and the peer gets a refusal without them; [`Error::Verb`], EINVAL if the peer
+    /// does not wait any more.
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
         let carried = if self.id.is_for_datagrams() { ANSWER } else { REFUSAL };
         self.id.reject(&marked(private_data, carried)?)
@@ -244,21 +235,16 @@ impl<S: QueuePairState> ConnectionRequest<S> {
 }
 
 impl ConnectionRequest {
-    /// Accepts it with a queue pair, and up to 194 bytes for the peer's program ([why not
-    /// more](PrivateData)). If the peer
-    /// sends at once, post receives before. Wait for the [`Pending`] to get the connection. To send the grant
-    /// of a window with
-    /// the acceptance, use [`prepare`](Self::prepare).
+    /// Accepts it with a queue pair, and up to 194 bytes for the peer's program ([why not more](PrivateData)). If the
+    /// peer sends at once, post receives before. Wait for the [`Pending`] to get the connection. To send the grant of a
+    /// window with the acceptance, use [`prepare`](Self::prepare).
     ///
-    /// If this or the connection fails or you give it up, the request is refused, and requests that you
-    /// posted to the queue
-    /// pair end with [`Status::Flushed`](crate::Status::Flushed).
+    /// If this or the connection fails or you give it up, the request is refused, and requests that you posted to the
+    /// queue pair end with [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors
-    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable
-    /// connection;
-    /// [`Error::Connection`] if the queue pair belongs to another device or port, or if the peer does not
-    /// wait any more
+    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if the queue pair is not a reliable connection;
+    /// [`Error::Connection`] if the queue pair belongs to another device or port, or if the peer does not wait any more
     /// ([`GaveUp`](crate::ConnectionProblem::GaveUp)); [`Error::Verb`] if the device refuses.
     pub fn accept(
         self,
@@ -268,10 +254,8 @@ impl ConnectionRequest {
         self.prepare(queue_pair)?.accept(private_data)
     }
 
-    /// Connects a queue pair to the peer. The peer is not told before you [accept](Accepting::accept).
-    /// Between the two calls
-    /// you can use the connected queue pair, for example to bind the window whose grant the acceptance
-    /// carries.
+    /// Connects a queue pair to the peer. The peer is not told before you [accept](Accepting::accept). Between the two
+    /// calls you can use the connected queue pair, for example to bind the window whose grant the acceptance carries.
     ///
     /// If this fails or you give it up, the request is refused, and requests that you posted to the queue
     /// pair end with

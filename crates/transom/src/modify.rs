@@ -19,8 +19,7 @@ pub(crate) const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 /// A peer that sends while this side has no receive must wait 0.64 ms.
 const RECEIVER_NOT_READY_TIMER: u8 = 12;
 
-/// How many reads and atomics may be under way, up to the device's limit. Both sides must agree, so this is a
-/// number
+/// How many reads and atomics may be under way, up to the device's limit. Both sides must agree, so this is a number
 /// that every device supports.
 const READS: u32 = 16;
 

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A point in the life of a completion queue. Names of queues are never reused, so moments of different
-/// queues are
+/// A point in the life of a completion queue. Names of queues are never reused, so moments of different queues are
 /// never confused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {

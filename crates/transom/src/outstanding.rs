@@ -1,7 +1,6 @@
 //! The outstanding requests of a completion queue.
 //!
-//! Each posted request has a slot, and its `wr_id` names the slot. The slot holds the objects that the
-//! request names
+//! Each posted request has a slot, and its `wr_id` names the slot. The slot holds the objects that the request names
 //! until its completion is taken from the queue. So memory and windows stay even if you forget the ticket.
 
 use crate::completion::judge;
@@ -28,8 +27,7 @@ pub(crate) struct Outstanding {
     pub(crate) count: usize,
 }
 
-/// The name of a slot for one request: its index, and how often the slot was used before. The count keeps a
-/// late
+/// The name of a slot for one request: its index, and how often the slot was used before. The count keeps a late
 /// completion of an earlier request from being taken for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
@@ -47,8 +45,7 @@ impl Ticket {
     }
 }
 
-/// A queue pair or shared receive queue that requests are posted to. Each has a name that is never reused,
-/// unlike their
+/// A queue pair or shared receive queue that requests are posted to. Each has a name that is never reused, unlike their
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Poster(u64);
@@ -82,8 +79,7 @@ enum State {
     Done(Result<Completion, WorkError>),
 }
 
-/// The work that a delivered completion leaves for after the lock: release memory, which may run any
-/// destructor, and
+/// The work that a delivered completion leaves for after the lock: release memory, which may run any destructor, and
 /// wake a task, which may run any code.
 pub(crate) struct Leftover {
     keep: Keep,

@@ -12,18 +12,13 @@ use std::time::{Duration, Instant};
 /// A result that will come, or fail: a [`Connection`](crate::Connection), a
 /// [`ConnectionRequest`](crate::ConnectionRequest), or the end of a connection.
 ///
-/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it. It is a future
-/// that any
-/// executor can poll. A thread of this crate wakes the task. There is one for the process, and it starts when
-/// you await
-/// the first. With a reactor of your own, or `poll(2)`, watch the descriptor instead ([`AsFd`], [`AsRawFd`]),
-/// and call
-/// [`try_wait`](Self::try_wait) whenever it is readable. The descriptor closes with this value, so stop
-/// watching it when
-/// the result has come.
+/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it. It is a future that any
+/// executor can poll. A thread of this crate wakes the task. There is one for the process, and it starts when you await
+/// the first. With a reactor of your own, or `poll(2)`, watch the descriptor instead ([`AsFd`], [`AsRawFd`]), and call
+/// [`try_wait`](Self::try_wait) whenever it is readable. The descriptor closes with this value, so stop watching it
+/// when the result has come.
 ///
-/// A connection makes progress only while somebody waits, polls or awaits. Dropping this gives it up: the
-/// connection is
+/// A connection makes progress only while somebody waits, polls or awaits. Dropping this gives it up: the connection is
 /// not made, and the peer is told.
 ///
 /// # Panics

@@ -54,8 +54,7 @@ pub(crate) unsafe fn poll(cq: *mut ibv_cq, taken: &mut Taken) -> Result<usize> {
     usize::try_from(count).map_err(|_| failed("ibv_poll_cq"))
 }
 
-/// The error of a poll that returns a negative number. The number only says that it failed, and few libraries
-/// set
+/// The error of a poll that returns a negative number. The number only says that it failed, and few libraries set
 /// `errno`.
 fn failed(verb: &'static str) -> Error {
     let errno = Errno::IO.raw_os_error();

@@ -16,8 +16,7 @@ use transom_abi::*;
 /// Posts a request to the send queue. It always asks for a completion.
 ///
 /// # Safety
-/// `keep` holds every object that the request names by address: the regions of its slices, a window to bind
-/// and the
+/// `keep` holds every object that the request names by address: the regions of its slices, a window to bind and the
 /// region for it, an address handle.
 pub(crate) unsafe fn post_send(
     queue_pair: &Arc<CreatedQueuePair>,
@@ -32,9 +31,8 @@ pub(crate) unsafe fn post_send(
     Posted::post(queue_pair.send_queue(), queue_pair, operation, keep, |wr_id| {
         wr.wr_id = wr_id;
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists. The request and its list are valid during the call. The caller
-        // promises that the
-        // objects it names stay until its completion.
+        // SAFETY: the queue pair exists. The request and its list are valid during the call. The caller promises that
+        // the objects it names stay until its completion.
         let result = unsafe { post_send(queue_pair.qp, &raw mut wr, &raw mut bad) };
         let inline = Inline(&wr);
         check("ibv_post_send", format_args!("posting {operation}{inline} to {queue_pair}"), result)
@@ -79,9 +77,8 @@ pub(crate) fn post_receive(
         queue_pair.post_receive(operation, regions(local).collect(), |wr_id| {
             let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair exists. The request and its list are valid during the call. The slot
-            // holds the regions it
-            // names until its completion.
+            // SAFETY: the queue pair exists. The request and its list are valid during the call. The slot holds the
+            // regions it names until its completion.
             let result = unsafe { post_recv(queue_pair.qp, &raw mut wr, &raw mut bad) };
             check("ibv_post_recv", format_args!("posting {operation} to {queue_pair}"), result)
         })
@@ -110,8 +107,7 @@ pub(crate) fn post_shared_receive(
     })
 }
 
-/// Checks that all slices belong to regions of this opened device. On another device the key may be nobody's,
-/// or
+/// Checks that all slices belong to regions of this opened device. On another device the key may be nobody's, or
 /// somebody else's.
 pub(crate) fn check_regions(slices: &[Slice], device: &OpenDevice) -> Result<()> {
     // SAFETY: a slice holds its region, so it is registered.

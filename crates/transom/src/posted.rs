@@ -13,16 +13,12 @@ use std::time::{Duration, Instant};
 
 /// A posted request. Its completion has not come, or you have not taken it.
 ///
-/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it. It is a future
-/// that any
-/// executor can poll, if a [`Driver`](crate::Driver), a reactor or a waiting thread delivers the queue's
-/// completions.
-/// A request that is already done is ready at once. Between queue pairs of one process that is the usual
-/// case, so a task
+/// Wait for it ([`wait`](Self::wait)), poll it ([`try_wait`](Self::try_wait)), or await it. It is a future that any
+/// executor can poll, if a [`Driver`](crate::Driver), a reactor or a waiting thread delivers the queue's completions. A
+/// request that is already done is ready at once. Between queue pairs of one process that is the usual case, so a task
 /// that awaits nothing else never yields to other tasks.
 ///
-/// Drop it if you do not need the result: the request goes on, and keeps its memory registered until it is
-/// done. While
+/// Drop it if you do not need the result: the request goes on, and keeps its memory registered until it is done. While
 /// the ticket exists, the queue pair or shared receive queue of the request is not destroyed.
 ///
 /// ```

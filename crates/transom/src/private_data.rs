@@ -9,16 +9,12 @@ const MARKING: usize = 2;
 /// The bytes that a peer's program sent with its request for a connection, its acceptance or its refusal. It
 /// dereferences to them.
 ///
-/// The connection manager carries a fixed number of bytes, and does not tell how many of them the program
-/// sent. So this
-/// crate fills the rest with zeros, and writes the number and its complement into the last two bytes. A peer
-/// that uses
-/// this crate gets exactly the bytes that were sent. Any other peer finds them at the beginning. The two
-/// bytes reduce the
-/// room: to 54 bytes in a request for a connection, 194 in its acceptance, 146 in its refusal.
+/// The connection manager carries a fixed number of bytes, and does not tell how many of them the program sent. So this
+/// crate fills the rest with zeros, and writes the number and its complement into the last two bytes. A peer that uses
+/// this crate gets exactly the bytes that were sent. Any other peer finds them at the beginning. The two bytes reduce
+/// the room: to 54 bytes in a request for a connection, 194 in its acceptance, 146 in its refusal.
 ///
-/// The data of another program have no such marking. Then you get all that the connection manager carried,
-/// with the
+/// The data of another program have no such marking. Then you get all that the connection manager carried, with the
 /// zeros at the end ([`is_padded`](Self::is_padded)). Such programs know how much of it is theirs.
 ///
 /// ```

@@ -35,8 +35,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// The software device. It needs no hardware, no kernel module and no privilege. It needs this crate's
-    /// feature
+    /// The software device. It needs no hardware, no kernel module and no privilege. It needs this crate's feature
     /// `software`, which is on by default.
     #[cfg(feature = "software")]
     pub fn software() -> Self {
@@ -54,29 +53,25 @@ impl Provider {
     }
 
     /// The system's `libibverbs.so.1`, as the dynamic loader finds it, with the devices it drives.
-    /// Connections also need
-    /// the system's `librdmacm.so.1`. The first connection loads it.
+    /// Connections also need the system's `librdmacm.so.1`. The first connection loads it.
     ///
     /// # Errors
     /// [`Error::Library`] if there is no such library, or if it lacks a verb.
     pub fn system() -> Result<Self, Error> {
         static SYSTEM: OnceLock<Result<Provider, Error>> = OnceLock::new();
-        // SAFETY: by this name the loader finds the C library whose ABI `Verbs` describes. As with all
-        // dynamic linking, the user
-        // who runs the program is responsible for any other library of that name.
+        // SAFETY: by this name the loader finds the C library whose ABI `Verbs` describes. As with all dynamic linking,
+        // the user who runs the program is responsible for any other library of that name.
         SYSTEM.get_or_init(|| unsafe { Self::open("libibverbs.so.1") }).clone()
     }
 
-    /// A libibverbs at a path of your choice. It is never unloaded. Connections use the librdmacm beside it,
-    /// if there is
-    /// one with otherwise the same name. If not, they use the one that the dynamic loader finds.
+    /// A libibverbs at a path of your choice. It is never unloaded. Connections use the librdmacm beside it, if there
+    /// is one with otherwise the same name. If not, they use the one that the dynamic loader finds.
     ///
     /// # Errors
     /// [`Error::Library`] if the file does not load, or if it lacks a verb.
     ///
     /// # Safety
-    /// The file must be a libibverbs: its constructors run, and each verb is called as its manual page says.
-    /// The same
+    /// The file must be a libibverbs: its constructors run, and each verb is called as its manual page says. The same
     /// holds for a librdmacm beside it.
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, Error> {
         let path = path.as_ref();

@@ -11,15 +11,11 @@ use std::time::{Duration, Instant};
 /// Clones refer to the same queue. It is destroyed when the last of them and the last queue pair
 /// that uses it are gone.
 ///
-/// Completions reach the tickets of their requests when someone polls the queue: [`poll`](Self::poll), any
-/// call that
-/// waits, a [`Driver`](crate::Driver), or [`handle_events`](Self::handle_events). Call the last one when your
-/// reactor
-/// finds the queue's descriptor ([`AsFd`], [`AsRawFd`]) readable. The descriptor stays the same while the
-/// queue exists.
+/// Completions reach the tickets of their requests when someone polls the queue: [`poll`](Self::poll), any call that
+/// waits, a [`Driver`](crate::Driver), or [`handle_events`](Self::handle_events). Call the last one when your reactor
+/// finds the queue's descriptor ([`AsFd`], [`AsRawFd`]) readable. The descriptor stays the same while the queue exists.
 ///
-/// If the waker of a task panics there, or the drop of a buffer, the panic goes no further. If the device
-/// fails, all
+/// If the waker of a task panics there, or the drop of a buffer, the panic goes no further. If the device fails, all
 /// threads and tasks that wait for a completion get the error.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
@@ -27,13 +23,11 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Creates a queue with at least `entries` entries. No more requests than entries can be outstanding, so
-    /// the queue never
-    /// overruns.
+    /// Creates a queue with at least `entries` entries. No more requests than entries can be outstanding, so the queue
+    /// never overruns.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queues of that size, ENOMEM if it has
-    /// no more
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queues of that size, ENOMEM if it has no more
     /// queues, EMFILE if the process has no more file descriptors.
     pub fn new(context: &Context, entries: u32) -> Result<Self> {
         let created = CreatedQueue::create(context.inner.clone(), entries, false)?;
@@ -41,8 +35,7 @@ impl CompletionQueue {
     }
 
     /// Creates a queue whose completions carry the wall-clock time when they were added to it; see
-    /// `ibv_create_cq_ex(3)`.
-    /// Otherwise it is like one from [`new`](Self::new).
+    /// `ibv_create_cq_ex(3)`. Otherwise it is like one from [`new`](Self::new).
     ///
     /// ```
     /// use transom::{CompletionQueue, ProtectionDomain, Provider, QueuePair};
@@ -61,9 +54,8 @@ impl CompletionQueue {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Verb`](crate::Error::Verb), EOPNOTSUPP if the device or its library
-    /// keeps no such
-    /// times.
+    /// As [`new`](Self::new); [`Error::Verb`](crate::Error::Verb), EOPNOTSUPP if the device or its library keeps no
+    /// such times.
     pub fn with_timestamps(context: &Context, entries: u32) -> Result<Self> {
         let created = CreatedQueue::create(context.inner.clone(), entries, true)?;
         Ok(Self { inner: Arc::new(created) })
@@ -84,8 +76,7 @@ impl CompletionQueue {
         self.inner.resize(entries)
     }
 
-    /// Takes the completions there are and delivers them to their tickets; see `ibv_poll_cq(3)`. Returns how
-    /// many there
+    /// Takes the completions there are and delivers them to their tickets; see `ibv_poll_cq(3)`. Returns how many there
     /// were. It does not wait.
     ///
     /// # Errors
@@ -94,9 +85,8 @@ impl CompletionQueue {
         self.inner.poll()
     }
 
-    /// Waits until a completion is delivered, by this thread or another. Returns how many were delivered
-    /// meanwhile, or 0
-    /// when the time is up.
+    /// Waits until a completion is delivered, by this thread or another. Returns how many were delivered meanwhile, or
+    /// 0 when the time is up.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device fails.
@@ -104,9 +94,8 @@ impl CompletionQueue {
         self.inner.wait_for_any(Instant::now().checked_add(timeout))
     }
 
-    /// For a reactor: call it when the queue's descriptor is readable. It takes the events, delivers the
-    /// completions, which
-    /// wakes the tasks that await them, and asks for the next event. Returns how many completions there were.
+    /// For a reactor: call it when the queue's descriptor is readable. It takes the events, delivers the completions,
+    /// which wakes the tasks that await them, and asks for the next event. Returns how many completions there were.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device fails.

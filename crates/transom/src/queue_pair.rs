@@ -15,12 +15,9 @@ use transom_abi::*;
 
 /// A queue pair; see `ibv_create_qp(3)`.
 ///
-/// It begins [`Initialized`]: it takes receives but does not yet send. [`connect`](QueuePair::connect) makes
-/// it
-/// [`Connected`]. Clones refer to the same queue pair. It is destroyed when the last clone and the last
-/// [`Posted`]
-/// ticket of it are gone. You cannot clone a queue pair before it is connected, because it connects only
-/// once:
+/// It begins [`Initialized`]: it takes receives but does not yet send. [`connect`](QueuePair::connect) makes it
+/// [`Connected`]. Clones refer to the same queue pair. It is destroyed when the last clone and the last [`Posted`]
+/// ticket of it are gone. You cannot clone a queue pair before it is connected, because it connects only once:
 ///
 /// ```compile_fail,E0599
 /// # fn of(queue_pair: transom::QueuePair<transom::Initialized>) {
@@ -72,9 +69,8 @@ impl<S: QueuePairState> QueuePair<S> {
         self.inner.local
     }
 
-    /// Moves it to the error state. All outstanding requests end with
-    /// [`Status::Flushed`](crate::Status::Flushed), and so
-    /// do later ones (rule ST-19).
+    /// Moves it to the error state. All outstanding requests end with [`Status::Flushed`](crate::Status::Flushed), and
+    /// so do later ones (rule ST-19).
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device refuses.
@@ -82,9 +78,8 @@ impl<S: QueuePairState> QueuePair<S> {
         self.inner.fail()
     }
 
-    /// Whether the device has it in the error state; see `ibv_query_qp(3)`. A refused or failed request moves
-    /// both sides
-    /// there.
+    /// Whether the device has it in the error state; see `ibv_query_qp(3)`. A refused or failed request moves both
+    /// sides there.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device does not answer.
@@ -92,8 +87,7 @@ impl<S: QueuePairState> QueuePair<S> {
         Ok(self.inner.query_state()? == IBV_QPS_ERR)
     }
 
-    /// How many sends (reads, writes, binds and so on) can be outstanding: at least as many as you asked for.
-    /// A send is
+    /// How many sends (reads, writes, binds and so on) can be outstanding: at least as many as you asked for. A send is
     /// outstanding until its completion is taken from the completion queue, not only until it is done.
     ///
     /// # Errors
@@ -104,9 +98,8 @@ impl<S: QueuePairState> QueuePair<S> {
 }
 
 impl<S: OnePeer> QueuePair<S> {
-    /// Posts a receive. The next message goes into these slices, one after the other. A send consumes the
-    /// receive, and so
-    /// does a write with immediate data.
+    /// Posts a receive. The next message goes into these slices, one after the other. A send consumes the receive, and
+    /// so does a write with immediate data.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there
@@ -123,9 +116,8 @@ impl QueuePair<Initialized> {
     /// `ibv_modify_qp(3)`.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair is then
-    /// lost: requests
-    /// that you posted to it end with [`Status::Flushed`](crate::Status::Flushed).
+    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair is then lost:
+    /// requests that you posted to it end with [`Status::Flushed`](crate::Status::Flushed).
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>> {
         let queue_pair = Unconnected::new(self.inner);
         queue_pair.ready_to_receive(peer)?;
@@ -141,9 +133,8 @@ impl QueuePair<Connected> {
     /// Posts a request that you made before.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL if the request has too
-    /// many slices or
-    /// too many inline bytes, or is not one of this service;
+    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL if the request has too many slices
+    /// or too many inline bytes, or is not one of this service;
     /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than the peer's slice;
     /// [`Error::OtherContext`](crate::Error::OtherContext) if a slice belongs to another opened device.
@@ -252,8 +243,7 @@ impl QueuePair<Connected> {
     }
 }
 
-/// Not for queue pairs that are not yet connected: connecting a clone would put the connected queue pair into
-/// the error
+/// Not for queue pairs that are not yet connected: connecting a clone would put the connected queue pair into the error
 /// state.
 macro_rules! clones_in {
     ($($state:ty)+) => {

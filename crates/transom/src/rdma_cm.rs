@@ -57,10 +57,8 @@ impl ConnectionLibrary {
 }
 
 fn load(path: &str) -> Result<ConnectionCalls> {
-    // SAFETY: by its usual name the loader finds a librdmacm, or the library that the user who runs the
-    // program has put in its
-    // place, as with all dynamic linking. For a library at a path, the caller that opened the provider
-    // vouches.
+    // SAFETY: by its usual name the loader finds a librdmacm, or the library that the user who runs the program has put
+    // in its place, as with all dynamic linking. For a library at a path, the caller that opened the provider vouches.
     let library =
         unsafe { Library::new(path) }.map_err(|error| unusable("librdmacm", path, &error))?;
     // SAFETY: it is a librdmacm.

@@ -117,8 +117,7 @@ impl ReceivedDatagram {
         bytes
     }
 
-    /// The global routing header, if the datagram came with one. With IPv4, the IP header is its last 20
-    /// bytes (rule
+    /// The global routing header, if the datagram came with one. With IPv4, the IP header is its last 20 bytes (rule
     /// UD-02).
     pub fn header(&self) -> Option<[u8; HEADER]> {
         let mut header = [0; HEADER];
@@ -131,13 +130,11 @@ impl ReceivedDatagram {
         self.completion.source().expect("a receive of a datagram completes with its source")
     }
 
-    /// The sender as a destination for answers from this queue pair; see `ibv_create_ah_from_wc(3)`. The
-    /// datagram does not
-    /// carry the sender's key. Usually all peers use the same key.
+    /// The sender as a destination for answers from this queue pair; see `ibv_create_ah_from_wc(3)`. The datagram does
+    /// not carry the sender's key. Usually all peers use the same key.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the header was overwritten meanwhile, ENOMEM if the
-    /// device has no
+    /// [`Error::Verb`](crate::Error::Verb): EINVAL if the header was overwritten meanwhile, ENOMEM if the device has no
     /// more address handles.
     pub fn sender(&self, queue_pair: &QueuePair<Datagram>, qkey: u32) -> Result<Destination> {
         let source = self.source();

@@ -16,8 +16,7 @@ use transom_abi::*;
 bitflags::bitflags! {
     /// The uses of a memory region; see `ibv_reg_mr(3)` and rules MR-01 to MR-07.
     ///
-    /// This side may always read it. The flags allow more: to this side, to the peer with the region's own
-    /// key, and to
+    /// This side may always read it. The flags allow more: to this side, to the peer with the region's own key, and to
     /// windows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Access: u32 {
@@ -29,22 +28,19 @@ bitflags::bitflags! {
         const REMOTE_READ = IBV_ACCESS_REMOTE_READ;
         /// The peer may do atomic operations on it. Needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = IBV_ACCESS_REMOTE_ATOMIC;
-        /// You may bind windows to it. Windows that grant writes or atomics also need `LOCAL_WRITE`, but none
-        /// of the `REMOTE`
-        /// flags.
+        /// You may bind windows to it. Windows that grant writes or atomics also need `LOCAL_WRITE`, but none of the
+        /// `REMOTE` flags.
         const MW_BIND = IBV_ACCESS_MW_BIND;
     }
 }
 
 /// A memory region that owns its buffer; see `ibv_reg_mr(3)`.
 ///
-/// While the buffer is registered, the device may write it, and through the device the peer. So you copy
-/// bytes in and
+/// While the buffer is registered, the device may write it, and through the device the peer. So you copy bytes in and
 /// out, and get no reference before [`deregister`](Self::deregister) gives the buffer back.
 ///
-/// Clones refer to the same region. Slices, bound windows and outstanding requests hold it too. It is
-/// deregistered
-/// when the last of them is gone.
+/// Clones refer to the same region. Slices, bound windows and outstanding requests hold it too. It is deregistered when
+/// the last of them is gone.
 ///
 /// ```
 /// use transom::{Access, MemoryRegion, ProtectionDomain, Provider};
@@ -66,17 +62,15 @@ impl<B: Buffer> MemoryRegion<B> {
     ///
     /// # Errors
     /// Gives the buffer back with [`Error::Verb`]: EINVAL if the peer may write or do atomics but
-    /// `LOCAL_WRITE` is missing
-    /// (rules MR-04, MR-05), ENOMEM if there are too many regions or too much locked memory.
+    /// `LOCAL_WRITE` is missing (rules MR-04, MR-05), ENOMEM if there are too many regions or too much locked memory.
     pub fn register(pd: &ProtectionDomain, buffer: B, access: Access) -> Result<Self, Refused<B>> {
         // The buffer stays in this box until it is deregistered. So the pointer taken from it keeps its right
         // to the bytes.
         let mut buffer = Box::new(UnsafeCell::new(buffer));
         let length = buffer.get_mut().len();
         let address = match length {
-            // The pointer of an empty buffer may point to no page, and a driver that pins its page would
-            // fail. The box has a
-            // page, and nobody touches it through a region without bytes.
+            // The pointer of an empty buffer may point to no page, and a driver that pins its page would fail. The box
+            // has a page, and nobody touches it through a region without bytes.
             0 => buffer.get().cast(),
             _ => buffer.get_mut().as_mut_ptr(),
         };
@@ -156,9 +150,8 @@ impl<B: Buffer> MemoryRegion<B> {
         Grant { addr, rkey, length: self.len() as u64, rights }
     }
 
-    /// Deregisters the region and gives its buffer back; see `ibv_dereg_mr(3)`. Afterwards no peer and no
-    /// device touches
-    /// it (rules DR-01, DR-15).
+    /// Deregisters the region and gives its buffer back; see `ibv_dereg_mr(3)`. Afterwards no peer and no device
+    /// touches it (rules DR-01, DR-15).
     ///
     /// # Errors
     /// Gives the region back with [`Error::InUse`] while a clone, a slice, a bound window or an
@@ -301,9 +294,8 @@ unsafe impl<B: Buffer> Sync for Registration<B> {}
 
 impl<B> Registration<B> {
     fn deregister(&mut self) -> Result<Box<UnsafeCell<B>>> {
-        // SAFETY: the region is registered, because the buffer is still here. `self` is borrowed mutably, so
-        // nobody else uses
-        // it.
+        // SAFETY: the region is registered, because the buffer is still here. `self` is borrowed mutably, so nobody
+        // else uses it.
         let result = unsafe { (self.domain.device.provider.verbs.ibv_dereg_mr)(self.mr) };
         let subject = format_args!("deregistering {} bytes", self.extent.len());
         check("ibv_dereg_mr", subject, result)?;

@@ -12,8 +12,7 @@ use transom_abi::*;
 
 /// The source of a send's or a write's bytes.
 ///
-/// The device reads slices of regions when it carries out the request. Plain bytes are copied while you post
-/// (inline).
+/// The device reads slices of regions when it carries out the request. Plain bytes are copied while you post (inline).
 /// They may not be longer than the queue pair's inline size.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
@@ -58,8 +57,7 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
 
 /// A request for the send queue; see `ibv_post_send(3)`.
 ///
-/// The methods of [`QueuePair`](crate::QueuePair) make and post one. Make it yourself to fence it, and give
-/// it to
+/// The methods of [`QueuePair`](crate::QueuePair) make and post one. Make it yourself to fence it, and give it to
 /// [`QueuePair::post`](crate::QueuePair::post).
 ///
 /// ```
@@ -154,8 +152,7 @@ impl<'a> Request<'a> {
         Self::new(Operation::Read, IBV_WR_RDMA_READ, payload, Some(remote.into()))
     }
 
-    /// Replaces the peer's 8-byte word at the start of its slice by `swap` if it equals `compare`. The local
-    /// slice of 8
+    /// Replaces the peer's 8-byte word at the start of its slice by `swap` if it equals `compare`. The local slice of 8
     /// bytes gets the old value, in this machine's byte order.
     pub fn compare_swap(
         local: &'a Slice,
@@ -167,17 +164,15 @@ impl<'a> Request<'a> {
         Self::atomic(Operation::CompareSwap, opcode, local, remote.into(), compare, swap)
     }
 
-    /// Adds to the peer's 8-byte word at the start of its slice, wrapping around. The local slice of 8 bytes
-    /// gets the old
-    /// value, in this machine's byte order.
+    /// Adds to the peer's 8-byte word at the start of its slice, wrapping around. The local slice of 8 bytes gets the
+    /// old value, in this machine's byte order.
     pub fn fetch_add(local: &'a Slice, remote: impl Into<RemoteSlice>, add: u64) -> Self {
         let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
         Self::atomic(Operation::FetchAdd, opcode, local, remote.into(), add, 0)
     }
 
-    /// Writes 8 bytes to the start of the peer's slice, which must be aligned to 8 bytes. A reader there sees
-    /// all of them
-    /// or none. The bytes are copied while you post. The grant must have the right to write.
+    /// Writes 8 bytes to the start of the peer's slice, which must be aligned to 8 bytes. A reader there sees all of
+    /// them or none. The bytes are copied while you post. The grant must have the right to write.
     ///
     /// Only newer devices support it, and only on a reliable connection.
     pub fn atomic_write(word: &'a [u8; 8], remote: impl Into<RemoteSlice>) -> Self {

@@ -33,8 +33,7 @@ impl Destination {
     pub const SERVICE_QKEY: u32 = RDMA_UDP_QKEY;
 }
 
-/// Datagrams have no connection. A peer that asks for the address of a service gets a destination for its
-/// datagrams,
+/// Datagrams have no connection. A peer that asks for the address of a service gets a destination for its datagrams,
 /// and nothing more.
 ///
 /// ```
@@ -65,9 +64,8 @@ impl Destination {
 /// # Ok::<(), transom::Error>(())
 /// ```
 impl Listener<Datagram> {
-    /// Listens on an address for peers that look for a queue pair for datagrams. Its ports are separate from
-    /// the ports of
-    /// connections, and from UDP ports.
+    /// Listens on an address for peers that look for a queue pair for datagrams. Its ports are separate from the ports
+    /// of connections, and from UDP ports.
     ///
     /// # Errors
     /// As [`Listener::bind`].
@@ -77,15 +75,13 @@ impl Listener<Datagram> {
 }
 
 impl ConnectionRequest<Datagram> {
-    /// Sends this queue pair to the peer, with up to 134 bytes for its program ([why not more](PrivateData)).
-    /// The queue
+    /// Sends this queue pair to the peer, with up to 134 bytes for its program ([why not more](PrivateData)). The queue
     /// pair's key must be [`Destination::SERVICE_QKEY`].
     ///
     /// # Errors
     /// [`Error::PrivateDataTooLong`]; [`Error::ServiceQkey`] if the queue pair has another key;
-    /// [`Error::Connection`] if it belongs to another device or port; [`Error::Verb`] if the peer already has
-    /// an answer, or
-    /// the device refuses.
+    /// [`Error::Connection`] if it belongs to another device or port; [`Error::Verb`] if the peer already has an
+    /// answer, or the device refuses.
     pub fn accept(self, queue_pair: &QueuePair<Datagram>, private_data: &[u8]) -> Result<()> {
         let private_data = &marked(private_data, ANSWER)?;
         let (created, (id, peer)) = (&queue_pair.inner, self.asked());
@@ -99,9 +95,8 @@ impl ConnectionRequest<Datagram> {
 }
 
 impl Connector {
-    /// Begins to look for the datagram queue pair of a [listener](Listener::datagrams) on the address. Queue
-    /// pairs of this
-    /// domain can then reach it. The private data may be up to 178 bytes.
+    /// Begins to look for the datagram queue pair of a [listener](Listener::datagrams) on the address. Queue pairs of
+    /// this domain can then reach it. The private data may be up to 178 bytes.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

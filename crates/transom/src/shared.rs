@@ -82,9 +82,8 @@ impl Drop for CreatedShared {
             std::mem::forget((self.completions.clone(), domain, xrc_domain));
             return;
         }
-        // Its completions take room in the completion queue until they are polled. No more are added from now
-        // on. If polling
-        // fails, the next poll reports it.
+        // Its completions take room in the completion queue until they are polled. No more are added from now on. If
+        // polling fails, the next poll reports it.
         let _ = self.completions.poll();
         // Nothing uses the objects of its other receives any more, so release them.
         let abandoned = self.completions.lock().outstanding.abandon(self.poster);

@@ -17,20 +17,15 @@ use transom_abi::*;
 
 /// A shared receive queue: receives for many queue pairs; see `ibv_create_srq(3)`.
 ///
-/// Each message that comes to one of its queue pairs takes the oldest receive (rule SQ-07). All receives
-/// complete into
-/// the completion queue of the shared receive queue, whichever queue pair takes them. So their tickets work
-/// like others,
-/// and the completion names the queue pair. A receive keeps its memory until it completes or the shared
-/// receive queue
-/// is destroyed. If a queue pair is destroyed while it uses a receive, the receive completes as flushed.
+/// Each message that comes to one of its queue pairs takes the oldest receive (rule SQ-07). All receives complete into
+/// the completion queue of the shared receive queue, whichever queue pair takes them. So their tickets work like
+/// others, and the completion names the queue pair. A receive keeps its memory until it completes or the shared receive
+/// queue is destroyed. If a queue pair is destroyed while it uses a receive, the receive completes as flushed.
 ///
-/// Receives of datagrams have a header before their payload. So queue pairs for datagrams share queues of
-/// their own:
+/// Receives of datagrams have a header before their payload. So queue pairs for datagrams share queues of their own:
 /// `SharedReceiveQueue<Datagram>`.
 ///
-/// Clones refer to the same queue. It is destroyed when the last clone, its last queue pair and the last
-/// ticket of its
+/// Clones refer to the same queue. It is destroyed when the last clone, its last queue pair and the last ticket of its
 /// receives are gone.
 ///
 /// ```
@@ -95,8 +90,7 @@ impl SharedReceiveQueue<Datagram> {
     /// [`QueuePair::receive`](crate::QueuePair::<Datagram>::receive).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the slice has no room for the header; [`Error::Verb`], ENOMEM if the queue is
-    /// full;
+    /// [`Error::OutOfRange`] if the slice has no room for the header; [`Error::Verb`], ENOMEM if the queue is full;
     /// [`Error::CompletionQueueFull`]; [`Error::OtherContext`] if the slice belongs to another opened device.
     pub fn receive(&self, buffer: &Slice) -> Result<Receiving> {
         Receiving::post(buffer, |local| {
@@ -106,11 +100,9 @@ impl SharedReceiveQueue<Datagram> {
 }
 
 impl SharedReceiveQueue<XrcTarget> {
-    /// Creates a queue for at least `receives` receives of `slices` slices each, for messages of extended
-    /// reliable
-    /// connections; see `ibv_create_srq_ex(3)`. A message reaches it through any [`XrcTarget`] of the domain,
-    /// if it names
-    /// this queue's [`number`](Self::number).
+    /// Creates a queue for at least `receives` receives of `slices` slices each, for messages of extended reliable
+    /// connections; see `ibv_create_srq_ex(3)`. A message reaches it through any [`XrcTarget`] of the domain, if it
+    /// names this queue's [`number`](Self::number).
     ///
     /// # Errors
     /// As [`new`](SharedReceiveQueue::new); [`Error::Verb`], EOPNOTSUPP if the device has no XRC.
@@ -220,9 +212,8 @@ impl<S: Sharing> SharedReceiveQueue<S> {
     /// Changes the number of receives it can hold, to at least this many; see `ibv_modify_srq(3)`.
     ///
     /// # Errors
-    /// [`Error::Verb`]: EINVAL if more are posted, if the limit is higher, if the device has no queues of
-    /// that size, or if
-    /// it cannot resize them (rule SQ-05).
+    /// [`Error::Verb`]: EINVAL if more are posted, if the limit is higher, if the device has no queues of that size, or
+    /// if it cannot resize them (rule SQ-05).
     pub fn resize(&self, receives: u32) -> Result<()> {
         let attributes = ibv_srq_attr { max_wr: receives, ..ibv_srq_attr::default() };
         self.inner.modify(attributes, IBV_SRQ_MAX_WR)

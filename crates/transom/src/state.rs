@@ -23,8 +23,7 @@ pub enum XrcInitialized {}
 #[derive(Clone, Copy, Debug)]
 pub enum XrcInitiator {}
 
-/// The state of the receiving end of an extended reliable connection (XRC). Its messages go to the shared
-/// receive
+/// The state of the receiving end of an extended reliable connection (XRC). Its messages go to the shared receive
 /// queues of its domain, so no program receives through the queue pair itself.
 #[derive(Clone, Copy, Debug)]
 pub enum XrcTarget {}
@@ -46,8 +45,7 @@ pub trait OnePeer: QueuePairState {}
 impl OnePeer for Initialized {}
 impl OnePeer for Connected {}
 
-/// The users of a [`SharedReceiveQueue`](crate::SharedReceiveQueue): [`Connected`] or [`Datagram`] queue
-/// pairs, or
+/// The users of a [`SharedReceiveQueue`](crate::SharedReceiveQueue): [`Connected`] or [`Datagram`] queue pairs, or
 /// [`XrcTarget`]s.
 pub trait Sharing: QueuePairState {}
 

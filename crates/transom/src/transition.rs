@@ -28,18 +28,15 @@ pub type Rebinding = Transition<Type1, Bound, Bound>;
 /// A bound window that is being freed.
 pub type Invalidating<T> = Transition<T, Bound, Free>;
 
-/// The result of a [`Transition`]: the window in its new state. On failure, the error, with the window in its
-/// old state
+/// The result of a [`Transition`]: the window in its new state. On failure, the error, with the window in its old state
 /// if that state is certain.
 pub type TransitionResult<T, From, To> = Result<Window<T, To>, Refused<Option<Window<T, From>>>>;
 
 /// A window whose change of state is posted.
 ///
-/// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. You get the window in its new state or, if
-/// the request
-/// failed, in the old one. Dropping this drops the window, which revokes it when the request has completed,
-/// or with the
-/// queue pair.
+/// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. You get the window in its new state or, if the
+/// request failed, in the old one. Dropping this drops the window, which revokes it when the request has completed, or
+/// with the queue pair.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;
@@ -84,9 +81,8 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
     /// Gives the window back in its old state with [`Error::Work`] if the request failed. The queue pair is
     /// then in error.
     ///
-    /// Gives no window back with [`Error::Verb`], if waiting itself failed. Its state is then unknown, and
-    /// the window has
-    /// been dropped.
+    /// Gives no window back with [`Error::Verb`], if waiting itself failed. Its state is then unknown, and the window
+    /// has been dropped.
     pub fn wait(mut self) -> TransitionResult<T, From, To> {
         let outcome = self.posted.outcome();
         self.settle(outcome)
@@ -111,9 +107,8 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
 }
 
 impl<T: WindowType, From: WindowState> Transition<T, From, Bound> {
-    /// The grant of the window once it is bound. You may send it to the peer at once, with a later request on
-    /// the same queue
-    /// pair (rules T1-56, T1-57).
+    /// The grant of the window once it is bound. You may send it to the peer at once, with a later request on the same
+    /// queue pair (rules T1-56, T1-57).
     pub fn grant(&self) -> Grant {
         let change = self.change.as_ref();
         change.expect("a transition is not used after it is done").to.grant()
@@ -147,18 +142,14 @@ impl<T: WindowType> Window<T, Free> {
     /// Binds the window to a part of a region, through a connected queue pair.
     ///
     /// The region needs [`Access::MW_BIND`](crate::Access::MW_BIND), and also
-    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window grants writes or atomics. If a later
-    /// send on the same
-    /// queue pair tells the peer of the grant, the peer finds the window bound (rule T1-56).
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window grants writes or atomics. If a later send on
+    /// the same queue pair tells the peer of the grant, the peer finds the window bound (rule T1-56).
     ///
     /// # Errors
-    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or [`Error::Verb`]: EPERM
-    /// if the region
-    /// and the window are of different domains, ENOMEM if the send queue is full. The binding gives the
-    /// window back if it
-    /// ends with [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28).
-    /// The queue pair
-    /// is then in error.
+    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or [`Error::Verb`]: EPERM if the
+    /// region and the window are of different domains, ENOMEM if the send queue is full. The binding gives the window
+    /// back if it ends with [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28).
+    /// The queue pair is then in error.
     pub fn bind(
         self,
         queue_pair: &QueuePair,
@@ -170,9 +161,8 @@ impl<T: WindowType> Window<T, Free> {
 }
 
 impl Window<Type2, Free> {
-    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the start of the
-    /// window. So the
-    /// peer does not learn this side's addresses (rules T2-29, T2-30).
+    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the start of the window. So
+    /// the peer does not learn this side's addresses (rules T2-29, T2-30).
     ///
     /// # Errors
     /// As [`bind`](Window::bind).
@@ -188,14 +178,12 @@ impl Window<Type2, Free> {
 }
 
 impl<T: WindowType> Window<T, Bound> {
-    /// Revokes the window. When this has completed, no access through the key touches memory any more, not
-    /// even an access
-    /// that had begun (rules INV-23, ORD-14).
+    /// Revokes the window. When this has completed, no access through the key touches memory any more, not even an
+    /// access that had begun (rules INV-23, ORD-14).
     ///
-    /// For a type 2 window, use the queue pair that bound it. For a type 1 window, use any queue pair of its
-    /// domain (rules
-    /// INV-01, T1-45). If that queue pair has failed, this fails too. Then [`revoke`](Window::revoke) ends
-    /// the grant.
+    /// For a type 2 window, use the queue pair that bound it. For a type 1 window, use any queue pair of its domain
+    /// (rules INV-01, T1-45). If that queue pair has failed, this fails too. Then [`revoke`](Window::revoke) ends the
+    /// grant.
     ///
     /// # Errors
     /// Gives the window back, still bound, with [`Error::OtherQueuePair`];
@@ -206,9 +194,8 @@ impl<T: WindowType> Window<T, Bound> {
 }
 
 impl Window<Type1, Bound> {
-    /// Binds the window to other memory, in one step (rules T1-50, T1-51, DR-09). Afterwards the old key
-    /// opens nothing. If
-    /// this fails, the old binding stays as it was (rules T1-35, KEY-08).
+    /// Binds the window to other memory, in one step (rules T1-50, T1-51, DR-09). Afterwards the old key opens nothing.
+    /// If this fails, the old binding stays as it was (rules T1-35, KEY-08).
     ///
     /// # Errors
     /// As [`bind`](Window::bind).
@@ -242,9 +229,8 @@ fn bind<T: WindowType, From: WindowState + Holds>(
     let posted = check_bind(&mw, queue_pair, memory).and_then(|()| match T::TYPE {
         IBV_MW_TYPE_1 => bind_mw(&mw, queue_pair, info, keep),
         _ => {
-            // The key may be that of an earlier binding. Completions that report the end of that binding must
-            // be taken before
-            // this binding begins.
+            // The key may be that of an earlier binding. Completions that report the end of that binding must be taken
+            // before this binding begins.
             mw.bind_after(queue_pair.drain_receives()?);
             post_bind(&mw, queue_pair, info, keep)
         }
@@ -312,9 +298,8 @@ fn bind_mw(
     let bind_mw = bind_mw.ok_or_else(|| unsupported("ibv_bind_mw"))?;
     Posted::post(queue_pair.send_queue(), queue_pair, Operation::BindWindow, keep, |wr_id| {
         let mut bind = ibv_mw_bind { wr_id, send_flags: IBV_SEND_SIGNALED, bind_info };
-        // SAFETY: queue pair, window and region exist and are of one context. The slot holds window and
-        // region until the
-        // completion.
+        // SAFETY: queue pair, window and region exist and are of one context. The slot holds window and region until
+        // the completion.
         let result = unsafe { bind_mw(queue_pair.qp, mw.mw, &raw mut bind) };
         let subject = format_args!("binding a window to {} bytes", bind_info.length);
         check("ibv_bind_mw", subject, result)

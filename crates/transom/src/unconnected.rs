@@ -4,8 +4,7 @@ use crate::created_queue_pair::CreatedQueuePair;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A queue pair that is being connected. Nobody else can have it, because one that is not yet connected has
-/// no clones.
+/// A queue pair that is being connected. Nobody else can have it, because one that is not yet connected has no clones.
 /// If connecting fails or is given up, its posted requests are flushed, because no message will come.
 pub(crate) struct Unconnected(Option<Arc<CreatedQueuePair>>);
 

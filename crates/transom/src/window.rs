@@ -15,16 +15,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use transom_abi::*;
 
-/// A memory window: a key to a part of a region, with rights of its own. You can grant and revoke it without
-/// touching
+/// A memory window: a key to a part of a region, with rights of its own. You can grant and revoke it without touching
 /// the region; see `ibv_alloc_mw(3)` and rules sections B to D.
 ///
 /// Its type says which state it is in. It begins [`Free`]. [`bind`](Window::bind) makes it [`Bound`], with a
-/// [`grant`](Window::grant) for the peer. [`invalidate`](Window::invalidate) on this side, or a peer's send
-/// with
-/// invalidate ([`revoked_by`](Window::revoked_by)), makes it free again. From then on the old key opens
-/// nothing.
-/// Each step takes the window and gives it back in its new state, or in the old state if the step failed.
+/// [`grant`](Window::grant) for the peer. [`invalidate`](Window::invalidate) on this side, or a peer's send with
+/// invalidate ([`revoked_by`](Window::revoked_by)), makes it free again. From then on the old key opens nothing. Each
+/// step takes the window and gives it back in its new state, or in the old state if the step failed.
 ///
 /// A grant ends in one of four ways:
 ///
@@ -170,19 +167,14 @@ impl<T: WindowType> Window<T, Bound> {
     }
 
     /// Ends the grant by freeing the window, whatever the state of the queue pair that bound it. When this
-    /// returns, no
-    /// access through the key touches memory any more, not even an access that had begun (rules MWA-13,
+    /// returns, no access through the key touches memory any more, not even an access that had begun (rules MWA-13,
     /// MWA-14).
     ///
-    /// [`invalidate`](Window::invalidate) leaves a window that you can bind again. But it is a request like
-    /// others: once
-    /// the queue pair has failed, it ends with [`Status::Flushed`](crate::Status::Flushed), and the grant
-    /// remains. A peer
-    /// that oversteps its grant makes the queue pair fail. Then a type 1 window is still usable through the
-    /// other queue
-    /// pairs of its domain, and a window of either type prevents deregistering its region. `revoke` ends the
-    /// grant
-    /// even then. Dropping the window does so too, but does not tell you whether the device agreed.
+    /// [`invalidate`](Window::invalidate) leaves a window that you can bind again. But it is a request like others:
+    /// once the queue pair has failed, it ends with [`Status::Flushed`](crate::Status::Flushed), and the grant remains.
+    /// A peer that oversteps its grant makes the queue pair fail. Then a type 1 window is still usable through the
+    /// other queue pairs of its domain, and a window of either type prevents deregistering its region. `revoke` ends
+    /// the grant even then. Dropping the window does so too, but does not tell you whether the device agreed.
     ///
     /// ```
     /// # use transom::{CompletionQueue, Provider, QueuePair};
@@ -211,8 +203,7 @@ impl<T: WindowType> Window<T, Bound> {
     /// ```
     ///
     /// # Errors
-    /// Gives the window back, still bound, with [`Error::Verb`] if the device refuses. It refuses only if it
-    /// has failed
+    /// Gives the window back, still bound, with [`Error::Verb`] if the device refuses. It refuses only if it has failed
     /// itself.
     pub fn revoke(self) -> Result<(), Refused<Self>> {
         self.mw.free().map_err(|error| Refused { returned: self, error })
@@ -220,17 +211,14 @@ impl<T: WindowType> Window<T, Bound> {
 }
 
 impl Window<Type2, Bound> {
-    /// Frees the window, because the peer has invalidated it. The completion of a receive on the queue pair
-    /// that bound
+    /// Frees the window, because the peer has invalidated it. The completion of a receive on the queue pair that bound
     /// it proves this (rules INV-30, INV-32).
     ///
-    /// Keys repeat after some binds, and so do numbers of queue pairs. So a completion counts only if it was
-    /// taken from its
-    /// queue after this bind. A completion that has freed a window once frees none again.
+    /// Keys repeat after some binds, and so do numbers of queue pairs. So a completion counts only if it was taken from
+    /// its queue after this bind. A completion that has freed a window once frees none again.
     ///
     /// # Errors
-    /// Gives the window back, still bound, with [`Error::NotRevoked`] if the completion does not name it, or
-    /// belongs to
+    /// Gives the window back, still bound, with [`Error::NotRevoked`] if the completion does not name it, or belongs to
     /// another bind.
     pub fn revoked_by(self, completion: &Completion) -> Result<Window<Type2, Free>, Refused<Self>> {
         let rkey = self.state.grant.rkey;
@@ -278,8 +266,7 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// A window that no outstanding request names. Dropping this frees the window, even if the thread that takes
-/// the
+/// A window that no outstanding request names. Dropping this frees the window, even if the thread that takes the
 /// completion of its last request still holds it.
 pub(crate) struct OwnWindow(Option<Arc<AllocatedWindow>>);
 
@@ -319,16 +306,14 @@ pub(crate) struct AllocatedWindow {
     pub(crate) mw: *mut ibv_mw,
     /// The verbs no longer have it.
     freed: AtomicBool,
-    /// The moment before its last bind, on the queue into which the receives of the binding queue pair
-    /// complete. `None` if
-    /// that queue pair has no receives, and for a window that no peer can invalidate.
+    /// The moment before its last bind, on the queue into which the receives of the binding queue pair complete. `None`
+    /// if that queue pair has no receives, and for a window that no peer can invalidate.
     before_bind: Mutex<Option<Moment>>,
     pub(crate) domain: Arc<AllocatedDomain>,
 }
 
-// SAFETY: libibverbs is thread-safe. Only a bind and the holder of the `Window` change the key in the struct,
-// and a bind
-// takes the `Window`.
+// SAFETY: libibverbs is thread-safe. Only a bind and the holder of the `Window` change the key in the struct, and a
+// bind takes the `Window`.
 unsafe impl Send for AllocatedWindow {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for AllocatedWindow {}
@@ -361,9 +346,8 @@ impl AllocatedWindow {
 }
 
 impl AllocatedWindow {
-    /// Frees it, once. If it is bound, this unbinds it (rule MWA-13). The caller owns the window, and asks
-    /// nothing else of
-    /// it afterwards.
+    /// Frees it, once. If it is bound, this unbinds it (rule MWA-13). The caller owns the window, and asks nothing else
+    /// of it afterwards.
     fn free(&self) -> Result<()> {
         if self.freed.load(Relaxed) {
             return Ok(());

@@ -8,9 +8,8 @@ use crate::{
 use std::marker::PhantomData;
 
 impl QueuePair<XrcTarget> {
-    /// Begins the receiving end of an extended reliable connection. It has no queues, so the builder's queue
-    /// sizes do not
-    /// apply.
+    /// Begins the receiving end of an extended reliable connection. It has no queues, so the builder's queue sizes do
+    /// not apply.
     pub fn xrc_target(domain: &XrcDomain) -> QueuePairBuilder<XrcTarget> {
         QueuePairBuilder::xrc_target(domain)
     }
@@ -48,9 +47,8 @@ impl QueuePair<XrcInitialized> {
 }
 
 impl QueuePair<XrcInitiator> {
-    /// Posts a request to the target's shared receive queue of this
-    /// [number](crate::SharedReceiveQueue::number). A request
-    /// that consumes no receive needs the number too: its keys are checked in that queue's protection domain.
+    /// Posts a request to the target's shared receive queue of this [number](crate::SharedReceiveQueue::number). A
+    /// request that consumes no receive needs the number too: its keys are checked in that queue's protection domain.
     ///
     /// # Errors
     /// As [`QueuePair::post`](crate::QueuePair::<crate::Connected>::post).

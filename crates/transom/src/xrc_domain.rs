@@ -56,9 +56,8 @@ impl XrcDomain {
         Self::open(context, -1)
     }
 
-    /// Opens the domain of a file. All processes that open the same file with the same device get the same
-    /// domain. The file
-    /// need not stay open.
+    /// Opens the domain of a file. All processes that open the same file with the same device get the same domain. The
+    /// file need not stay open.
     ///
     /// # Errors
     /// As [`private`](Self::private).

@@ -9,8 +9,7 @@ use super::start::start;
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 
-/// The numbers of a process's queue pairs for all others, by the others' places. Near has the first place,
-/// far the
+/// The numbers of a process's queue pairs for all others, by the others' places. Near has the first place, far the
 /// second.
 pub(super) type Numbers = Vec<u32>;
 
@@ -91,8 +90,7 @@ pub(super) fn numbers(end: &mut End, setup: Setup) -> Result<Numbers> {
     Ok(end.card().qps.split_off(before))
 }
 
-/// Connects the last queue pairs of an end, which are those for all others. Its own place also has one,
-/// connected to
+/// Connects the last queue pairs of an end, which are those for all others. Its own place also has one, connected to
 /// itself.
 pub(super) fn connect(end: &End, place: usize, all: &[Numbers]) -> Result {
     let theirs = all.iter().map(|numbers| numbers.get(place).copied());

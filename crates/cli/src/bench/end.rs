@@ -1,6 +1,5 @@
-//! One end of a measurement: queue pairs on the software device. It calls the verbs as a C program does, with
-//! nothing in
-//! between.
+//! One end of a measurement: queue pairs on the software device. It calls the verbs as a C program does, with nothing
+//! in between.
 
 use std::ffi::c_int;
 use std::net::Ipv4Addr;
@@ -40,9 +39,8 @@ pub(super) const DEPTH: u32 = 128;
 /// How long one end waits for the other.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A device, its queue pairs, and a registered buffer. Outgoing bytes are in its first half, and incoming
-/// bytes go to the
-/// second.
+/// A device, its queue pairs, and a registered buffer. Outgoing bytes are in its first half, and incoming bytes go to
+/// the second.
 pub(super) struct End {
     pub(super) adapter: Arc<Adapter>,
     pub(super) pd: *mut ibv_pd,
@@ -154,9 +152,8 @@ impl End {
         Card { pid: std::process::id(), qps, address: self.memory.address(), key }
     }
 
-    /// Connects each queue pair to the one of the same place at the other end. `over` has the addresses here
-    /// and there, unless
-    /// both ends are on one host.
+    /// Connects each queue pair to the one of the same place at the other end. `over` has the addresses here and there,
+    /// unless both ends are on one host.
     pub(super) fn connect(&self, peer: &Card, over: Option<[Ipv4Addr; 2]>) -> Result {
         self.connect_last(&peer.qps, over)
     }

@@ -21,9 +21,8 @@ impl Drop for Listener {
     }
 }
 
-/// The result that `found` finds in the output of the near program. The inner error says why there is none.
-/// `package` is the
-/// Debian package with the program.
+/// The result that `found` finds in the output of the near program. The inner error says why there is none. `package`
+/// is the Debian package with the program.
 pub(super) fn measure(
     (program, package): (&str, &str),
     command: impl Fn(Side, u16) -> Command,

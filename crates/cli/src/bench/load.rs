@@ -44,9 +44,8 @@ impl Load {
         }
     }
 
-    /// The share of the processors that others kept busy since then: of all processors, or of the two that we
-    /// measure on if that
-    /// is more. Waits if that was only a moment ago.
+    /// The share of the processors that others kept busy since then: of all processors, or of the two that we measure
+    /// on if that is more. Waits if that was only a moment ago.
     pub(super) fn others_since(&self) -> f64 {
         sleep(WINDOW.saturating_sub(self.at.elapsed()));
         let now = Self::now();

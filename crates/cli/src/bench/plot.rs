@@ -1,6 +1,5 @@
-//! Draws lines over the sizes of messages, with two logarithmic axes, as SVG.
-//! `docs/contributing/libraries.md` says why no
-//! library draws them.
+//! Draws lines over the sizes of messages, with two logarithmic axes, as SVG. `docs/contributing/libraries.md` says why
+//! no library draws them.
 
 use std::fmt::Write;
 

@@ -1,6 +1,5 @@
-//! The processors of the two measuring processes. Each gets its own. Two processes that spin while they wait
-//! for each other
-//! would wait for the scheduler if both were on one processor.
+//! The processors of the two measuring processes. Each gets its own. Two processes that spin while they wait for each
+//! other would wait for the scheduler if both were on one processor.
 
 /// The first two processors that this process may use, for the near and the far end.
 pub(super) fn two() -> Option<[usize; 2]> {

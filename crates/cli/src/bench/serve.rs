@@ -1,6 +1,5 @@
-//! One of two processes that measure together. It opens a device, connects to the other, and measures on
-//! request until its
-//! input ends.
+//! One of two processes that measure together. It opens a device, connects to the other, and measures on request until
+//! its input ends.
 
 use std::fs;
 use std::io::{stdin, stdout};

@@ -62,9 +62,8 @@ pub(super) enum Task {
     TcpAndBack { size: usize },
     /// This many bytes one after the other over one TCP connection.
     TcpStream { size: usize },
-    /// Datagrams to and fro. Both ends poll. One datagram is as long as a WRITE of 8 bytes, and one with it
-    /// is as long as an
-    /// acknowledgement. One way. The sockets are connected (`peer`), or are like those that RoCEv2 needs.
+    /// Datagrams to and fro. Both ends poll. One datagram is as long as a WRITE of 8 bytes, and one with it is as long
+    /// as an acknowledgement. One way. The sockets are connected (`peer`), or are like those that RoCEv2 needs.
     UdpAndBack { peer: bool },
     /// The datagrams of WRITEs of this many bytes, one after the other, without content.
     UdpStream { size: usize },

@@ -88,11 +88,9 @@ impl Teams {
         Ok(measured)
     }
 
-    /// Replaces all pairs that start quickly. The physical pages of two processes change the time of a long
-    /// copy by a tenth, or
-    /// double it and more, and stay the same while the processes live. With the same two in each round, that
-    /// would look like the
-    /// result.
+    /// Replaces all pairs that start quickly. The physical pages of two processes change the time of a long copy by a
+    /// tenth, or double it and more, and stay the same while the processes live. With the same two in each round, that
+    /// would look like the result.
     pub(super) fn renew(&mut self) {
         self.0.retain(|pair, team| team.is_err() || !matches!(pair, Pair::Private | Pair::Shared));
     }

@@ -36,9 +36,8 @@ pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64
     listening::measure((PROGRAM, "ucx-utils"), command, time_of_each)
 }
 
-/// The nanoseconds of each operation, from the last column of its last line: messages a second. In a latency
-/// test, that is
-/// the reciprocal of the time one way.
+/// The nanoseconds of each operation, from the last column of its last line: messages a second. In a latency test, that
+/// is the reciprocal of the time one way.
 fn time_of_each(printed: &str) -> Option<f64> {
     let last = printed.lines().rfind(|line| line.starts_with("Final:") || is_numbers(line))?;
     let rate: f64 = last.split_whitespace().last()?.parse().ok()?;

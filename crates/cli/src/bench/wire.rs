@@ -1,6 +1,5 @@
-//! Two network namespaces joined by a veth pair, for two processes that talk over the wire. The namespaces
-//! have no names,
-//! and end with the processes.
+//! Two network namespaces joined by a veth pair, for two processes that talk over the wire. The namespaces have no
+//! names, and end with the processes.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -21,9 +20,8 @@ pub(super) fn addresses(side: Side) -> [Ipv4Addr; 2] {
     if side == Side::Near { [near, far] } else { [far, near] }
 }
 
-/// Moves this process, which has one thread, into a network namespace of its own. For an ordinary user, the
-/// first of the two
-/// also needs a user namespace.
+/// Moves this process, which has one thread, into a network namespace of its own. For an ordinary user, the first of
+/// the two also needs a user namespace.
 pub(super) fn enter_own_network(is_first: bool) -> Result {
     // SAFETY: both have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };

@@ -83,9 +83,8 @@ fn in_cache() -> Vec<PathBuf> {
     list.map(|list| listed(&String::from_utf8_lossy(&list.stdout))).unwrap_or_default()
 }
 
-/// Parses lines of `ldconfig -p`: name, kind and path. Returns those of libibverbs for this machine, the one
-/// that counts
-/// first.
+/// Parses lines of `ldconfig -p`: name, kind and path. Returns those of libibverbs for this machine, the one that
+/// counts first.
 fn listed(list: &str) -> Vec<PathBuf> {
     let kind = if cfg!(target_arch = "aarch64") { "AArch64" } else { "x86-64" };
     let lines = list.lines().map(str::trim).filter(|line| line.contains(kind));

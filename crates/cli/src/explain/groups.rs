@@ -17,8 +17,7 @@ struct Group<'a> {
     count: usize,
 }
 
-/// The text that equal refusals share. Accesses may differ in the address, calls and work in the numbers of
-/// their
+/// The text that equal refusals share. Accesses may differ in the address, calls and work in the numbers of their
 /// sentence, and connections in the end that asked.
 fn kind(refused: &Refused) -> String {
     let of = &refused.process.announcer;

@@ -1,12 +1,9 @@
 //! Stays between the program and its parent in a container, where both would end at once.
 //!
-//! A container has a PID namespace. When the first process of a PID namespace ends, the kernel kills all
-//! others there. Then
-//! nobody could speak for the program. The first process is this command, or is likely to end when this
-//! command's process
-//! ends (`docker run`, with `--init` or a shell). So this process stays, and the program is its child. This
-//! process ends as
-//! the program did, after it has spoken for it. As the first process it also reaps orphans.
+//! A container has a PID namespace. When the first process of a PID namespace ends, the kernel kills all others there.
+//! Then nobody could speak for the program. The first process is this command, or is likely to end when this command's
+//! process ends (`docker run`, with `--init` or a shell). So this process stays, and the program is its child. This
+//! process ends as the program did, after it has spoken for it. As the first process it also reaps orphans.
 
 use std::fs;
 use std::io;

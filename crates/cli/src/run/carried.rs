@@ -1,8 +1,7 @@
 //! The shared objects that this command carries, if it was built that way. Then one file is all of Transom.
 //!
-//! They are unpacked into the user's cache directory, or else into a private directory, and compared each
-//! time before use.
-//! If neither directory is usable, they are in memory.
+//! They are unpacked into the user's cache directory, or else into a private directory, and compared each time before
+//! use. If neither directory is usable, they are in memory.
 
 use super::library::{self, BUILT, CONNECTIONS, CONNECTIONS_BUILT, Library, SONAME};
 use super::private;
@@ -64,8 +63,7 @@ fn cache() -> Option<PathBuf> {
     named.or_else(|| Some(home()?.join(CACHE_OF_HOME)))
 }
 
-/// Unpacks the libraries below `cache`, into a directory that only this user can write. There is one
-/// directory for each
+/// Unpacks the libraries below `cache`, into a directory that only this user can write. There is one directory for each
 /// version and build.
 fn unpack(cache: &Path, libraries: &[(&str, &[u8])]) -> io::Result<PathBuf> {
     // A user who may rename files in there, or a directory above, decides which code the program runs.
@@ -126,9 +124,8 @@ fn has(directory: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<bool> {
     Ok(there == bytes)
 }
 
-/// Creates a file atomically: others may use the old one or do the same, in other containers too. `make` gets
-/// a name that
-/// nobody looks for.
+/// Creates a file atomically: others may use the old one or do the same, in other containers too. `make` gets a name
+/// that nobody looks for.
 fn put(
     directory: &OwnedFd,
     name: &str,
@@ -166,9 +163,8 @@ fn in_memory(name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let kept = fcntl_dupfd_cloexec(&file, FIRST_DESCRIPTOR)?;
     fcntl_setfd(&kept, FdFlags::empty())?;
     let kept = kept.into_raw_fd();
-    // A path with a PID would also work in children that have closed the descriptor. But after this process
-    // has ended, it
-    // would find the file of any process that reuses the PID.
+    // A path with a PID would also work in children that have closed the descriptor. But after this process has ended,
+    // it would find the file of any process that reuses the PID.
     Ok(PathBuf::from(format!("/proc/self/fd/{kept}")))
 }
 

@@ -12,16 +12,13 @@ const SEARCH: &str = "LD_LIBRARY_PATH";
 /// Libraries that the loader puts before the program's own.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Options of GCC's and Clang's address sanitizer. By default it refuses to work if it is not the first
-/// library. It does
-/// work behind ours, which hand the program's allocations on to it.
+/// Options of GCC's and Clang's address sanitizer. By default it refuses to work if it is not the first library. It
+/// does work behind ours, which hand the program's allocations on to it.
 const SANITIZER: &str = "ASAN_OPTIONS";
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 
-/// Makes the loader find our libibverbs. A program that asks for it by its name finds it on the search path.
-/// A program that
-/// brings a copy of its own under another name still finds our functions first, because ours is loaded
-/// before.
+/// Makes the loader find our libibverbs. A program that asks for it by its name finds it on the search path. A program
+/// that brings a copy of its own under another name still finds our functions first, because ours is loaded before.
 pub(super) fn lead(verbs: &Library, command: &mut Command) {
     if let Some(directory) = &verbs.directory {
         command.env(SEARCH, before(directory.as_os_str(), SEARCH));

@@ -1,7 +1,5 @@
-//! The places of Transom's libraries. If `TRANSOM_LIB` names a directory, they are only there. If this
-//! command carries
-//! libraries, it takes those. Otherwise they are beside it, as cargo builds them, or in `../lib/transom`, as
-//! packages
+//! The places of Transom's libraries. If `TRANSOM_LIB` names a directory, they are only there. If this command carries
+//! libraries, it takes those. Otherwise they are beside it, as cargo builds them, or in `../lib/transom`, as packages
 //! install them.
 
 use super::library::{BUILT, CONNECTIONS, CONNECTIONS_BUILT, Library, SONAME, is_plain};
@@ -72,10 +70,8 @@ fn named_directory() -> Option<PathBuf> {
     Some(std::path::absolute(&directory).unwrap_or_else(|_| directory.into()))
 }
 
-/// A library in that directory, by one of its names. A user who can replace it decides what this user runs.
-/// So only this
-/// user, root and the owner of this command may be able to write it. The owner of the command decides that
-/// anyway.
+/// A library in that directory, by one of its names. A user who can replace it decides what this user runs. So only
+/// this user, root and the owner of this command may be able to write it. The owner of the command decides that anyway.
 fn named(directory: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf>, String> {
     let files = names.iter().map(|name| directory.join(name));
     let Some(library) = files.into_iter().find(|path| path.is_file()) else { return Ok(None) };

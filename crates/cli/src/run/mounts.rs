@@ -17,11 +17,9 @@ use std::path::Path;
 /// The directory, beside the tree's own places, where another is prepared before it takes its place.
 const STAGE: &str = "stage";
 
-/// Moves this process into a mount namespace of its own, with the tree over the kernel's files. This needs
-/// the permission to
-/// mount. Later mounts of others appear in the namespace too. The tree is in memory, and goes with the last
-/// process of the
-/// namespace.
+/// Moves this process into a mount namespace of its own, with the tree over the kernel's files. This needs the
+/// permission to mount. Later mounts of others appear in the namespace too. The tree is in memory, and goes with the
+/// last process of the namespace.
 pub(super) fn show(tree: &Tree) -> io::Result<()> {
     // SAFETY: file descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
@@ -64,9 +62,8 @@ fn forbid_writing(path: &Path) -> io::Result<()> {
     Ok(mount_remount(path, flags, c"")?)
 }
 
-/// Makes a copy of a kernel directory: everything in it, and empty directories of these names. Nothing can be
-/// added to the
-/// kernel's own directory.
+/// Makes a copy of a kernel directory: everything in it, and empty directories of these names. Nothing can be added to
+/// the kernel's own directory.
 fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
     mount("transom", stage, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
     for name in names {

@@ -1,7 +1,5 @@
-//! This command as the parent of the program. Its own parent must not notice the difference. It forwards
-//! signals to the
-//! program, except those of a terminal, which the program gets itself. When the program is stopped, this
-//! process stops
+//! This command as the parent of the program. Its own parent must not notice the difference. It forwards signals to the
+//! program, except those of a terminal, which the program gets itself. When the program is stopped, this process stops
 //! too. It ends as the program does.
 
 use std::io;
@@ -115,8 +113,7 @@ fn restore(blocked: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, blocked, null_mut()) };
 }
 
-/// Reaps children that have ended. Returns the program's status if it has ended. If the program was stopped,
-/// stops this
+/// Reaps children that have ended. Returns the program's status if it has ended. If the program was stopped, stops this
 /// process too, so that a shell's job control sees it.
 pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
     loop {

@@ -9,8 +9,7 @@ use transom_system::trust::Trusted;
 /// The prefix of its name. The user's number follows.
 const PREFIX: &str = "transom-run-";
 
-/// Directories for a private directory, if no other user decides what is there. The environment may come from
-/// another
+/// Directories for a private directory, if no other user decides what is there. The environment may come from another
 /// user.
 fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -51,8 +50,7 @@ pub(crate) fn is_below(path: &Path) -> bool {
     users.any(|user| user.parse::<u32>().is_ok())
 }
 
-/// Makes a directory that nobody else can enter. Fails if others can: a user who writes there decides which
-/// code the
+/// Makes a directory that nobody else can enter. Fails if others can: a user who writes there decides which code the
 /// program runs.
 fn make(directory: &Path, user: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {

@@ -29,8 +29,7 @@ pub(super) const PLACES: [(&str, &[&str]); 3] = [
     ("/dev", &["infiniband"]),
 ];
 
-/// The device's parent, as the kernel has it for RoCE devices on no bus. It is not a PCI function: programs
-/// that read a
+/// The device's parent, as the kernel has it for RoCE devices on no bus. It is not a PCI function: programs that read a
 /// place on that bus (libfabric) look for it there (MPICH with hwloc).
 const PARENT: &str = "/sys/devices/transom-rdma";
 /// The same, from a directory in `/sys/class`.
@@ -117,9 +116,8 @@ impl Tree {
         })
     }
 
-    /// Writes them into a new directory of this user, for this process and the program that it becomes.
-    /// Returns the real path.
-    /// Removes the directories of runs that are over.
+    /// Writes them into a new directory of this user, for this process and the program that it becomes. Returns the
+    /// real path. Removes the directories of runs that are over.
     pub(super) fn of_a_run(&self) -> Result<PathBuf, String> {
         private::in_first(|parent| self.in_parent(parent))
     }
@@ -157,9 +155,8 @@ fn each_directory(directory: &Path, visit: &dyn Fn(&Path) -> io::Result<()>) -> 
     visit(directory)
 }
 
-/// Removes the trees of runs that are over: the process and all that it started are gone. This process cannot
-/// judge trees of
-/// another PID namespace.
+/// Removes the trees of runs that are over: the process and all that it started are gone. This process cannot judge
+/// trees of another PID namespace.
 fn remove_old(runs: &Path) -> io::Result<()> {
     let space = fs::metadata("/proc/self/ns/pid")?.ino().to_string();
     let is_over = |tree: &Path| {
@@ -174,8 +171,7 @@ fn remove_old(runs: &Path) -> io::Result<()> {
     if old.is_empty() {
         return Ok(());
     }
-    // A process that has just started has no lock yet, but its environment is unchanged. So check the lock,
-    // then the
+    // A process that has just started has no lock yet, but its environment is unchanged. So check the lock, then the
     // environments, then the lock again.
     let unlocked = old.into_iter().filter(|tree| !is_locked(tree)).collect::<Vec<_>>();
     let named = named_trees()?;
@@ -186,9 +182,8 @@ fn remove_old(runs: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a program has locked a tree. Such a program uses it, even if it has changed its environment. True
-/// if the lock
-/// cannot be asked for.
+/// Whether a program has locked a tree. Such a program uses it, even if it has changed its environment. True if the
+/// lock cannot be asked for.
 fn is_locked(tree: &Path) -> bool {
     let file = match File::open(tree.join(USED)) {
         Ok(file) => file,

@@ -1,18 +1,14 @@
 //! A process beside the program that speaks for the program if it is killed.
 //!
-//! When a program with RDMA connections ends, the kernel of a host with an adapter tells its peers. Here a
-//! program that
-//! exits tells them itself. For a killed program, another process of the host with a device tells them (rule
-//! CM-50). This
-//! process makes sure that there is one. It sleeps until a process of the run has ended without telling its
-//! peers, and
-//! exits with the last process of the run.
+//! When a program with RDMA connections ends, the kernel of a host with an adapter tells its peers. Here a program that
+//! exits tells them itself. For a killed program, another process of the host with a device tells them (rule CM-50).
+//! This process makes sure that there is one. It sleeps until a process of the run has ended without telling its peers,
+//! and exits with the last process of the run.
 //!
 //! It must change nothing for the program, which takes the place of this command:
 //!
-//! * It is a child that no `wait` of the program finds. The kernel shows a child without an exit signal only
-//!   to a `wait` for
-//!   such children (`__WCLONE`, see `wait(2)`), and sends no signal.
+//! * It is a child that no `wait` of the program finds. The kernel shows a child without an exit signal only to a
+//!   `wait` for such children (`__WCLONE`, see `wait(2)`), and sends no signal.
 //! * It has a session of its own, because signals from a terminal or by `kill` are for the program.
 //! * It has no files of the program open, and its directory does not keep a file system mounted.
 //! * It has another name in the list of processes.
@@ -45,9 +41,8 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// Makes the processes of a program register with the watcher. `None` without a registry: then the
-    /// program opens no device,
-    /// and says why.
+    /// Makes the processes of a program register with the watcher. `None` without a registry: then the program opens no
+    /// device, and says why.
     pub(super) fn prepare(command: &mut Command) -> io::Result<Option<Self>> {
         let Ok(registry) = Registry::open() else { return Ok(None) };
         let number = getrandom::u64().map_err(io::Error::other)?;
@@ -56,9 +51,8 @@ impl Watching {
         Ok(Some(Self { registry, watcher }))
     }
 
-    /// Starts beside the program, and returns in the process that becomes the program. The error says why
-    /// nobody will speak for
-    /// it.
+    /// Starts beside the program, and returns in the process that becomes the program. The error says why nobody will
+    /// speak for it.
     pub(super) fn begin_beside(self) -> io::Result<()> {
         let program =
             Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
@@ -159,9 +153,8 @@ impl<'a> Vigil<'a> {
 /// ends.
 fn split() -> io::Result<bool> {
     let none: libc::c_ulong = 0;
-    // SAFETY: as `fork`, without flags and on a copy of this stack. This process has one thread, so nothing
-    // is locked. The C
-    // library's copy of the thread's number stays the parent's. No thread of the child has that number.
+    // SAFETY: as `fork`, without flags and on a copy of this stack. This process has one thread, so nothing is locked.
+    // The C library's copy of the thread's number stays the parent's. No thread of the child has that number.
     match unsafe { libc::syscall(libc::SYS_clone, none, none, none, none, none) } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(pid == 0),
@@ -242,9 +235,8 @@ pub(super) fn close_what_is_the_programs() -> io::Result<()> {
 fn rename(name: &str) {
     let Some((begin, end)) = place_of_arguments() else { return };
     let room = end.saturating_sub(begin);
-    // SAFETY: the kernel says that the arguments are there, on the first stack of this process. Nothing
-    // refers to them any
-    // more, because the standard library hands out copies.
+    // SAFETY: the kernel says that the arguments are there, on the first stack of this process. Nothing refers to them
+    // any more, because the standard library hands out copies.
     unsafe {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(begin);
         at.write_bytes(0, room);

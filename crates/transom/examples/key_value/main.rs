@@ -4,15 +4,12 @@
 //! cargo run -p transom --example key_value
 //! ```
 //!
-//! The server has a page for each client name. A client that connects gets a window of its own page for 100
-//! ms. Then the
-//! server revokes the window, and stores the content of the page. Clients that overstep harm nobody: not the
-//! store, not each
-//! other, and not themselves when they connect again.
+//! The server has a page for each client name. A client that connects gets a window of its own page for 100 ms. Then
+//! the server revokes the window, and stores the content of the page. Clients that overstep harm nobody: not the store,
+//! not each other, and not themselves when they connect again.
 //!
-//! Everything is awaited on one thread. [`deliver`] wakes the tasks that await requests: it lets tokio watch
-//! the completion
-//! queue. The crate itself wakes the tasks that await connections.
+//! Everything is awaited on one thread. [`deliver`] wakes the tasks that await requests: it lets tokio watch the
+//! completion queue. The crate itself wakes the tasks that await connections.
 
 mod client;
 mod error;
@@ -79,9 +76,8 @@ pub(crate) fn run() -> Result<Story, StoreError> {
     })
 }
 
-/// Delivers the completions of a queue when tokio finds its descriptor readable. That wakes the tasks that
-/// await them. If
-/// the device fails, those tasks get the error too.
+/// Delivers the completions of a queue when tokio finds its descriptor readable. That wakes the tasks that await them.
+/// If the device fails, those tasks get the error too.
 async fn deliver(queue: CompletionQueue) -> Result<Infallible, StoreError> {
     // SAFETY: a queue has the same descriptor as long as it exists.
     let queue = unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) };

@@ -1,10 +1,8 @@
 //! A pool of windows.
 //!
-//! It is only a queue of free windows, because the types keep the promises of a pool: a window in the queue
-//! grants nothing,
-//! and a window outside of it has an owner, who ends its grant by dropping it. Allocating a window needs an
-//! adapter's
-//! firmware. Binding an allocated one is a request like any other.
+//! It is only a queue of free windows, because the types keep the promises of a pool: a window in the queue grants
+//! nothing, and a window outside of it has an owner, who ends its grant by dropping it. Allocating a window needs an
+//! adapter's firmware. Binding an allocated one is a request like any other.
 
 use super::error::StoreError;
 use std::collections::VecDeque;
@@ -29,9 +27,8 @@ impl Windows {
         Ok(free.map_or_else(|| Window::alloc(&self.pd), Ok)?)
     }
 
-    /// Ends a grant, and puts the window back into the pool. If the queue pair has failed meanwhile, the
-    /// window is lost, but
-    /// the grant still ends.
+    /// Ends a grant, and puts the window back into the pool. If the queue pair has failed meanwhile, the window is
+    /// lost, but the grant still ends.
     pub(crate) async fn end(
         &self,
         window: Window<Type2, Bound>,

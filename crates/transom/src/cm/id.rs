@@ -15,9 +15,8 @@ use transom_abi::*;
 /// How long resolving an address or a route may take, in milliseconds.
 const RESOLVING_MS: c_int = 5000;
 
-/// An id with an event channel of its own. It has no queue pair: this crate changes the states of the
-/// program's queue pair
-/// itself, with the id's attributes.
+/// An id with an event channel of its own. It has no queue pair: this crate changes the states of the program's queue
+/// pair itself, with the id's attributes.
 pub(crate) struct Id {
     raw: *mut rdma_cm_id,
     /// Whether it is for datagrams.
@@ -204,9 +203,8 @@ impl Id {
     fn device(&self) -> Option<*mut ibv_device> {
         // SAFETY: the id exists.
         let context = unsafe { (*self.raw).verbs };
-        // SAFETY: the device it is bound to stays open. Its library may write the context meanwhile, so this
-        // makes no reference to
-        // it.
+        // SAFETY: the device it is bound to stays open. Its library may write the context meanwhile, so this makes no
+        // reference to it.
         (!context.is_null()).then(|| unsafe { (*context).device })
     }
 

@@ -8,9 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A descriptor that is readable while a channel has an event, and forever after the last event.
 ///
-/// One waiter takes each event. If an event concerns all, the other waiters must see it too. So must a thread
-/// that begins
-/// to wait just then, and a reactor.
+/// One waiter takes each event. If an event concerns all, the other waiters must see it too. So must a thread that
+/// begins to wait just then, and a reactor.
 pub(crate) struct Signal {
     epoll: OwnedFd,
     last: OwnedFd,

@@ -1,8 +1,7 @@
 //! Waits for events of connections, and wakes tasks that await them.
 //!
-//! One thread for the process watches the descriptors that tasks await. It starts with the first of them and
-//! sleeps while
-//! nothing happens. If you have a reactor, you can watch them there instead.
+//! One thread for the process watches the descriptors that tasks await. It starts with the first of them and sleeps
+//! while nothing happens. If you have a reactor, you can watch them there instead.
 //!
 //! A forked child has no such thread, and its parent's watched descriptors belong to the parent. So a child
 //! starts anew.
@@ -58,9 +57,8 @@ impl Waiter {
         Self { number: NEXT.fetch_add(1, Relaxed), descriptor: None }
     }
 
-    /// Wakes the task when the descriptor is readable. Pass the same descriptor each time. A descriptor that
-    /// may be watched must
-    /// be [forgotten](forget) before it is closed.
+    /// Wakes the task when the descriptor is readable. Pass the same descriptor each time. A descriptor that may be
+    /// watched must be [forgotten](forget) before it is closed.
     pub(crate) fn wake_when_readable(
         &mut self,
         descriptor: BorrowedFd<'_>,
@@ -124,9 +122,8 @@ struct Watcher {
 /// The watcher of a process, once a task awaits something.
 type Watched = Mutex<Option<Watcher>>;
 
-/// The watcher of this process, once a task awaits something. It is never freed. A forked child has none:
-/// another thread of
-/// the parent may have locked it, and its wakers belong to the parent's tasks.
+/// The watcher of this process, once a task awaits something. It is never freed. A forked child has none: another
+/// thread of the parent may have locked it, and its wakers belong to the parent's tasks.
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
 
 /// The watcher of this process, if a task has awaited something in it.

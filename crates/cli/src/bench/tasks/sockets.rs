@@ -57,9 +57,8 @@ pub(super) fn tcp_stream(process: &mut Process, size: usize, count: usize) -> Re
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Datagrams to and fro. Without a `peer` they travel as RoCEv2 packets do: the source port is not the port
-/// that they arrive
-/// at, and one socket serves any number of machines.
+/// Datagrams to and fro. Without a `peer` they travel as RoCEv2 packets do: the source port is not the port that they
+/// arrive at, and one socket serves any number of machines.
 pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> Result<f64> {
     let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
     let there = exchange(process, &inbound)?;
@@ -95,9 +94,8 @@ pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> R
 /// The most answers that are awaited.
 const WINDOW: usize = 4;
 
-/// The datagrams of WRITEs of `size` bytes, in as many calls as the device makes: two datagrams, the first of
-/// which is the
-/// longest, and then as many as one call takes. Each is answered. Nobody reads their content.
+/// The datagrams of WRITEs of `size` bytes, in as many calls as the device makes: two datagrams, the first of which is
+/// the longest, and then as many as one call takes. Each is answered. Nobody reads their content.
 pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
     let there = exchange(process, &inbound)?;
