@@ -1,5 +1,5 @@
-//! Remote accesses through a key, and what must come of them: bytes where they belong, or the whole
-//! outcome of a violation (rules RA-40 to RA-45).
+//! Remote accesses through a key, with their expected results: bytes in the right place, or all effects of a violation
+//! (rules RA-40 to RA-45).
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -17,16 +17,16 @@ pub enum Op {
     Read,
     /// RDMA WRITE.
     Write,
-    /// Fetch-and-add of eight bytes.
+    /// Fetch-and-add of 8 bytes.
     Add,
 }
 
 impl Op {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; Self::COUNT] =
         *Self::VARIANTS.first_chunk().expect("as many as there are");
 
-    /// The right it needs.
+    /// The right that it needs.
     pub const fn needs(self) -> u32 {
         match self {
             Self::Read => IBV_ACCESS_REMOTE_READ,
@@ -45,7 +45,7 @@ impl MemoryPair {
         Self::granting(link, 8192, ALL)
     }
 
-    /// So much target memory, registered with these rights.
+    /// Target memory of this length, registered with these rights.
     pub fn granting(link: Link, length: usize, access: c_int) -> Self {
         let pair = Pair::rc(link);
         let (near, far) = (Buffer::new(length), Buffer::filled(length, 7));
@@ -63,8 +63,7 @@ impl MemoryPair {
         self.pair.another(IBV_QPT_RC)
     }
 
-    /// Resets queue pairs that have failed and connects them anew. Completions still waiting are
-    /// forgotten.
+    /// Resets failed queue pairs and connects them again. Drops completions that still wait.
     pub fn reconnect(&self, qps: Qps) {
         assert_eq!((set_state(qps.0, IBV_QPS_RESET), set_state(qps.1, IBV_QPS_RESET)), (0, 0));
         for cq in [self.pair.a.cq, self.pair.b.cq] {
@@ -78,14 +77,14 @@ impl MemoryPair {
         Range { mr: self.mb, addr: self.far.addr() + at as u64, length, access }
     }
 
-    /// A window of this type, bound by the first queue pair of the target.
+    /// A window of this type, bound by the target's first queue pair.
     pub fn bound(&self, kind: ibv_mw_type, range: Range) -> (*mut ibv_mw, u32) {
         let mw = self.pair.b.mw(kind);
         let key = bind(&self.pair.b, self.pair.qb, mw, range);
         (mw, key)
     }
 
-    /// Posts the operation and answers how it completes. Nothing may complete at the target.
+    /// Posts the operation and returns the status of its completion. Nothing may complete at the target.
     pub fn attempt(&self, qps: Qps, op: Op, addr: u64, length: u32, key: u32) -> ibv_wc_status {
         let mut sges = [sge(self.near.addr(), length, self.ma)];
         post(qps.0, &mut op_wr(op, &mut sges, addr, key));
@@ -98,8 +97,8 @@ impl MemoryPair {
         wc.status
     }
 
-    /// The operation succeeds on these queue pairs and moves the right bytes. The addresses are
-    /// those of the target's memory.
+    /// The operation succeeds on these queue pairs and moves the right bytes. The addresses are those of the
+    /// target's memory.
     pub fn allowed_on(&self, qps: Qps, op: Op, addr: u64, length: u32, key: u32) {
         let (place, size) = ((addr - self.far.addr()) as usize, length as usize);
         let mut expected = self.far.read(0, self.far.len());
@@ -133,21 +132,21 @@ impl MemoryPair {
         assert!(before == after, "a refused {op:?} moved bytes");
     }
 
-    /// [`MemoryPair::allowed_on`] queue pairs of its own.
+    /// [`MemoryPair::allowed_on`] with queue pairs of its own.
     pub fn allowed(&self, op: Op, addr: u64, length: u32, key: u32) {
         let qps = self.more();
         self.allowed_on(qps, op, addr, length, key);
         end_qps(qps);
     }
 
-    /// [`MemoryPair::refused_on`] queue pairs of its own.
+    /// [`MemoryPair::refused_on`] with queue pairs of its own.
     pub fn refused(&self, op: Op, addr: u64, length: u32, key: u32) {
         let qps = self.more();
         self.refused_on(qps, op, addr, length, key);
         end_qps(qps);
     }
 
-    /// Every operation on eight bytes is refused, each on queue pairs of its own.
+    /// The target refuses every operation on 8 bytes, each on queue pairs of its own.
     pub fn all_refused(&self, addr: u64, key: u32) {
         for op in Op::ALL {
             self.refused(op, addr, 8, key);
@@ -155,7 +154,7 @@ impl MemoryPair {
     }
 }
 
-/// The request of an operation on one SGE; an [`Op::Add`] adds five.
+/// The request for an operation on one SGE. An [`Op::Add`] adds 5.
 pub fn op_wr(op: Op, sges: &mut [ibv_sge], addr: u64, key: u32) -> ibv_send_wr {
     match op {
         Op::Read => rdma_wr(IBV_WR_RDMA_READ, sges, addr, key),
@@ -176,7 +175,7 @@ pub fn end_qps(qps: Qps) {
     end_qp(qps.1);
 }
 
-/// Posts an unsignaled SEND that its peer is not ready for: whatever is posted behind it waits until
+/// Posts an unsignaled SEND that the peer has no receive for. Requests posted behind it wait until
 /// [`release`].
 pub fn hold_back(qp: *mut ibv_qp) {
     post(qp, &mut ibv_send_wr { send_flags: 0, ..wr(IBV_WR_SEND) });
@@ -189,5 +188,5 @@ pub fn release(peer: *mut ibv_qp, end: &End) {
     assert_eq!((wc.wr_id, wc.opcode), (99, IBV_WC_RECV));
 }
 
-/// No region: what an unbind may name.
+/// No region, for an unbind.
 pub const NOTHING: Range = Range { mr: null_mut(), addr: 0, length: 0, access: 0 };

@@ -1,4 +1,4 @@
-//! Programs of C in `tests/c`: compiled against the packaged headers, and run over our libraries.
+//! C programs in `tests/c`: compiled against the packaged headers, and run with our libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,16 +12,16 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 const PORT_OF_OTHERS: &str = "transom: UDP port 4791 is had by programs of user ";
 
-/// What is linked to a program that connects.
+/// The libraries for a program that connects.
 pub const RDMACM: &[&str] = &["-lrdmacm", "-libverbs", "-lpthread", "-ldl"];
 
-/// Compiles a program into a folder, with every warning an error. The arguments, libraries among them, come
-/// behind it.
+/// Compiles a program into a folder. Every warning is an error. The arguments, including libraries, come
+/// after the source.
 pub fn compile(scratch: &Scratch, source: &str, output: &str, arguments: &[&str]) -> PathBuf {
     compile_by(&program("cc", "gcc"), scratch, source, output, arguments)
 }
 
-/// The same by this compiler.
+/// The same with this compiler.
 pub fn compile_by(
     compiler: &Path,
     scratch: &Scratch,
@@ -42,13 +42,13 @@ pub fn compile_by(
     binary
 }
 
-/// Runs a program each of whose lines is a behaviour that is as it should be; so many it shows.
+/// Runs a program that prints a line for each behaviour that is right, and checks that it shows this many.
 pub fn run(command: &mut Command, behaviours: usize) {
     let what = format!("{command:?}");
     let printed = Running::start(command).success(LIMIT);
     let Printed { output: printed, complaints } =
         printed.unwrap_or_else(|problem| panic!("{problem}"));
-    // Where another user's programs have the port, the device says so and works all the same.
+    // If another user's programs have the port, the device says so and still works.
     let (of_port, others): (Vec<&str>, Vec<&str>) =
         complaints.lines().partition(|line| line.starts_with(PORT_OF_OTHERS));
     of_port.iter().for_each(|line| eprintln!("{line}"));
@@ -57,7 +57,7 @@ pub fn run(command: &mut Command, behaviours: usize) {
     assert_eq!(printed.lines().count(), behaviours, "{printed}");
 }
 
-/// Runs it as an ordinary user, over copies of the libraries in `folder` that such a one may read.
+/// Runs it as an ordinary user, with copies of the libraries in `folder` that such a user may read.
 pub fn run_as_nobody(scratch: &Scratch, binary: &Path, folder: &Path, behaviours: usize) {
     if !is_root() {
         eprintln!("skipped: not root, so the other tests are unprivileged already");

@@ -1,4 +1,4 @@
-//! Captures of `transom run --capture`, as tshark reads them, and each packet as our own parser does.
+//! Captures of `transom run --capture`, as tshark reads them. Our own parser reads each packet too.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use transom_wire::packet::{Operation, Packet};
 
 use crate::programs::installed;
 
-/// What tshark is asked for, in this order.
+/// The fields that tshark prints, in this order.
 const FIELDS: [&str; 14] = [
     "frame.interface_name",
     "ip.src",
@@ -28,10 +28,10 @@ const FIELDS: [&str; 14] = [
     "_ws.expert.severity",
 ];
 
-/// The severity that tshark gives to a comment; all others are complaints.
+/// The severity that tshark gives to a comment. All other severities are complaints.
 const COMMENT: &str = "1048576";
 
-/// Whether tshark 4 has the opcode: it has none of XRC, nor FLUSH and ATOMIC WRITE.
+/// Whether tshark 4 has the opcode. It lacks those of XRC, and FLUSH and ATOMIC WRITE.
 fn is_known(opcode: u8) -> bool {
     opcode < 0xa0 && !matches!(opcode & 0x1f, 0x1c | 0x1d)
 }
@@ -41,15 +41,15 @@ fn is_known(opcode: u8) -> bool {
 pub struct Captured {
     /// The link it crossed.
     pub interface: String,
-    /// Where it came from.
+    /// Its source address.
     pub source: IpAddr,
-    /// Where it went.
+    /// Its destination address.
     pub destination: IpAddr,
     /// Its opcode, as tshark reads it.
     pub opcode: u8,
     /// Its PSN, as tshark reads it.
     pub psn: u32,
-    /// From its BTH to its ICRC.
+    /// Its bytes from the BTH to the ICRC.
     pub bytes: Vec<u8>,
     /// The comment, if it has one.
     pub comment: String,
@@ -67,9 +67,8 @@ impl Captured {
     }
 }
 
-/// The packets of a capture; `None`, with a line that says so, if tshark is not installed. Both
-/// readers must agree, find nothing malformed, nor anything unknown but the opcodes that tshark lacks, and the ICRC must
-/// be right.
+/// The packets of a capture. `None`, with a line that says so, if tshark is not installed. Both readers must agree.
+/// They must find nothing malformed, and nothing unknown except the opcodes that tshark lacks. The ICRC must be right.
 pub fn read(file: &Path) -> Option<Vec<Captured>> {
     let tshark = match installed("tshark", "tshark") {
         Ok(tshark) => tshark,
@@ -80,7 +79,7 @@ pub fn read(file: &Path) -> Option<Vec<Captured>> {
     };
     let mut command = Command::new(tshark);
     command.arg("-r").arg(file).args(["-T", "fields", "-E", "occurrence=a"]);
-    // It takes small payloads for those of another protocol.
+    // Without this, tshark takes small payloads for another protocol's.
     command.args(["--disable-protocol", "rpcordma"]);
     command.args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
     for field in FIELDS.iter().chain(&["_ws.col.Info"]) {
@@ -120,11 +119,11 @@ fn parse(line: &str) -> Captured {
         bytes: payload.as_bytes().chunks(2).map(digits).collect(),
         comment: (*comment).to_owned(),
     };
-    // From the header of UDP to the ICRC (rule NET-03).
+    // From the UDP header to the ICRC (rule NET-03).
     assert_eq!(length.parse(), Ok(8 + captured.bytes.len()), "{line}");
     let port = port.parse().expect("a port is a number");
     let path = icrc::Path::new(captured.source, port, captured.destination).expect("one family");
-    // IPv6 has none.
+    // IPv6 has no identification.
     let digits = identification.trim_start_matches("0x");
     let identification = u16::from_str_radix(digits, 16).unwrap_or(0);
     assert_eq!(path.check(identification, &captured.bytes), Verdict::Right, "{line}");

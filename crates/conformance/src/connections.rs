@@ -1,4 +1,4 @@
-//! The connection manager, by the commands of `<rdma/rdma_user_cm.h>` that `librdmacm.so.1` uses.
+//! The connection manager, through the commands of `<rdma/rdma_user_cm.h>` that `librdmacm.so.1` uses.
 
 use std::ffi::c_int;
 use std::io;
@@ -13,14 +13,14 @@ use crate::harness::until;
 
 /// How long a peer may take for an answer.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// What the tests' ids are called by their program, if it is nothing else.
+/// The program's name for the tests' ids, unless a test gives another.
 const UID: u64 = 1 << 40;
 
 /// Numbers of two queue pairs that no other connection of this process has.
 pub fn qpns() -> [u32; 2] {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let next = NEXT.fetch_add(2, Relaxed);
-    // Those of two processes differ as queue pairs' do.
+    // The numbers of two processes differ, as those of real queue pairs do.
     let of_process = std::process::id() << 12;
     [next, next + 1].map(|number| (of_process ^ number) & 0xff_ffff)
 }
@@ -39,7 +39,7 @@ impl Drop for File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(pub u32);
 
-/// What the numbers of events are called.
+/// Names for the numbers of events.
 pub mod event {
     pub use transom_abi::{
         RDMA_CM_EVENT_ADDR_CHANGE as ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR as ADDR_ERROR,
@@ -55,24 +55,24 @@ pub mod event {
 
 /// The bytes of a command's struct.
 fn bytes<T>(body: &T) -> &[u8] {
-    // SAFETY: the structs of commands have no bytes between their fields, or they are zero by default.
+    // SAFETY: the structs of commands have no padding, or it is zero by default.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(body).cast(), size_of::<T>()) }
 }
 
-/// The room of an answer.
+/// The address of the place for an answer.
 fn room<T>(answer: &mut T) -> u64 {
     std::ptr::from_mut(answer) as u64
 }
 
 impl File {
-    /// A new one.
+    /// Opens a new file.
     pub fn open() -> Self {
         let file = transom_rdma_cm_open();
         assert!(file >= 0, "{}", io::Error::last_os_error());
         Self(file)
     }
 
-    /// Writes a command whose answer has room for so many bytes.
+    /// Writes a command whose answer has room for this many bytes.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl File {
     ///
     /// The errno.
     pub fn write_bytes(&self, command: &[u8]) -> Result<(), c_int> {
-        // SAFETY: bytes of this call's own; what they name is checked.
+        // SAFETY: this call's own bytes. The library checks the addresses in them.
         let written =
             unsafe { transom_rdma_cm_write(self.0, command.as_ptr().cast(), command.len()) };
         match written {
@@ -100,7 +100,7 @@ impl File {
         }
     }
 
-    /// A new id, of a port space and kind of queue pair, with a name of the program's.
+    /// A new id of a port space and kind of queue pair, with the program's name for it.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl File {
         self.create(UID, RDMA_PS_UDP, IBV_QPT_UD).expect("an id")
     }
 
-    /// Ends an id: how many of its events have been fetched.
+    /// Ends an id. Returns how many of its events have been fetched.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl File {
         self.write(RDMA_USER_CM_CMD_BIND, &body, 0)
     }
 
-    /// Lets an id listen.
+    /// Makes an id listen.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl File {
         self.write(RDMA_USER_CM_CMD_LISTEN, &rdma_ucm_listen { id: id.0, backlog }, 0)
     }
 
-    /// An id that listens at an address.
+    /// An id that listens on an address.
     pub fn listener(&self, address: &str) -> Id {
         let id = self.id();
         self.bind(id, address).expect("bound");
@@ -192,7 +192,7 @@ impl File {
         self.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &body, 0)
     }
 
-    /// Resolves a destination, for the id's next step.
+    /// Resolves a destination, so that the id is ready for the next step.
     pub fn resolve(&self, id: Id, destination: &str) {
         self.resolve_address(id, destination).expect("an address");
         self.expect(event::ADDR_RESOLVED, id);
@@ -253,7 +253,7 @@ impl File {
         self.write(RDMA_USER_CM_CMD_DISCONNECT, &rdma_ucm_disconnect { id: id.0 }, 0)
     }
 
-    /// Joins a group, which the program calls `uid`: what the membership is called.
+    /// Joins a group, with the program's name `uid` for it. Returns the id of the membership.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl File {
         Ok(Id(answer.id))
     }
 
-    /// Ends a membership: how many of its events have been fetched.
+    /// Ends a membership. Returns how many of its events have been fetched.
     ///
     /// # Errors
     ///
@@ -281,7 +281,7 @@ impl File {
         Ok(answer.events_reported)
     }
 
-    /// An id's own address and its peer's, as far as it has them.
+    /// An id's own address and its peer's, if it has them.
     pub fn addresses(&self, id: Id) -> [Option<SocketAddr>; 2] {
         let mut answer = rdma_ucm_query_addr_resp::default();
         let response = room(&mut answer);
@@ -304,7 +304,7 @@ impl File {
         fetched
     }
 
-    /// Fetches the next event as the descriptor says.
+    /// Fetches the next event. Blocks or not, as the descriptor's flags say.
     ///
     /// # Errors
     ///
@@ -316,7 +316,7 @@ impl File {
         Ok(answer)
     }
 
-    /// Whether the descriptor is readable within a time.
+    /// Whether the descriptor becomes readable within a time.
     pub fn is_readable(&self, within: Duration) -> bool {
         let mut ready = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
         // SAFETY: one descriptor of this call's own.
@@ -331,7 +331,7 @@ impl File {
         })
     }
 
-    /// Waits for the next event, which must be this one of this id.
+    /// Waits for the next event, which must be this event of this id.
     pub fn expect(&self, what: u32, id: Id) -> rdma_ucm_event_resp {
         let event = self.event();
         let status = event.status as i32;
@@ -346,12 +346,12 @@ impl File {
         event
     }
 
-    /// The same: its new id.
+    /// The same. Returns the request's new id.
     pub fn request(&self) -> Id {
         Id(self.expect_request().id)
     }
 
-    /// How the queue pair of an id goes to a state.
+    /// The attributes for the queue pair's move to a state.
     ///
     /// # Errors
     ///
@@ -365,7 +365,7 @@ impl File {
     }
 }
 
-/// What a connection is asked for or accepted with.
+/// The parameters of a connection request or an acceptance.
 fn parameters(qp_num: u32, data: &[u8]) -> rdma_ucm_conn_param {
     let mut private_data = [0; RDMA_MAX_PRIVATE_DATA];
     private_data[..data.len()].copy_from_slice(data);
@@ -384,12 +384,12 @@ fn parameters(qp_num: u32, data: &[u8]) -> rdma_ucm_conn_param {
 
 /// The private data of an event.
 pub fn private_data(event: &rdma_ucm_event_resp) -> &[u8] {
-    // SAFETY: plain numbers, of which every byte has a value.
+    // SAFETY: plain numbers, for which any bytes are valid.
     let conn = unsafe { &event.param.conn };
     &conn.private_data[..usize::from(conn.private_data_len)]
 }
 
-/// An address as C has it, and its length.
+/// An address in C's form, and its length.
 pub fn storage(address: &str) -> (sockaddr_storage, u16) {
     let address: SocketAddr = address.parse().expect("an address and a port");
     let mut storage = sockaddr_storage::default();

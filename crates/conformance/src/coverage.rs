@@ -1,14 +1,14 @@
-//! The rule table: which test holds which rule.
+//! The rule table: which tests hold which rule.
 //!
-//! Three texts are read and compared:
+//! It reads and compares three texts:
 //!
 //! - `spec/rules.md`, where a rule is a table row that begins with its id ([`Rules::parse`]);
-//! - the sources, where a test carries the ids of the rules it checks, in a `Rules:` line of the
-//!   comment above it or at the start of its name ([`scan_rust`], [`scan_script`]);
+//! - the sources, where a test names the rules it checks: in a `Rules:` line of the comment above it, or at the start
+//!   of its name ([`scan_rust`], [`scan_script`]);
 //! - `spec/coverage.md`, which says for every rule where it is tested, or why not ([`Table`]).
 //!
-//! [`Table::problems`] lists every disagreement; [`Table::bless`] writes the table anew from the
-//! sources, keeping the reasons that people wrote.
+//! [`Table::problems`] lists every disagreement. [`Table::bless`] writes the table again from the sources, and keeps
+//! the reasons that people wrote.
 
 mod rules;
 mod rust;

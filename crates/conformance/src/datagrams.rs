@@ -1,4 +1,4 @@
-//! What the tests of datagrams share: address handles, UD queue pairs, and who sends to whom.
+//! Helpers for the tests of datagrams: address handles, UD queue pairs, and sends between them.
 
 use transom_abi::*;
 
@@ -6,10 +6,10 @@ pub use crate::address_handles::*;
 use crate::harness::*;
 use crate::queues::*;
 
-/// The Q_Key of UD queue pairs, unless a test wants another.
+/// The Q_Key of UD queue pairs, unless a test sets another.
 pub const QKEY: u32 = 0x1111_1111;
 
-/// Bytes in front of a received datagram.
+/// The bytes before the payload of a received datagram.
 pub const GRH: usize = 40;
 
 /// Moves a UD queue pair from RESET to RTS.
@@ -47,7 +47,7 @@ impl DatagramPair {
         Self::with(link, |_, _| ())
     }
 
-    /// Two ends, the target's queue pair with changed creation attributes.
+    /// Two ends. `change` changes the creation attributes of the target's queue pair.
     pub fn with(link: Link, change: impl FnOnce(&End, &mut ibv_qp_init_attr)) -> Self {
         let (a, b) = ends(link, Default::default());
         let mut init = b.init(IBV_QPT_UD);
@@ -78,26 +78,26 @@ impl DatagramPair {
         post(self.pair.qa, &mut addressed(wr, self.ah, qpn, qkey));
     }
 
-    /// Sends a datagram to the target, successfully as far as the origin knows.
+    /// Sends a datagram to the target. It succeeds as far as the origin knows.
     pub fn send(&self, length: u32) {
         self.post(wr(IBV_WR_SEND), length);
         self.sent();
     }
 
-    /// The origin's next completion is a SEND that succeeded.
+    /// The origin's next completion is a successful SEND.
     pub fn sent(&self) {
         let wc = self.pair.a.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.wr_id, wc.opcode), (1, IBV_WC_SEND));
     }
 
-    /// The target has received nothing of what was sent before.
+    /// The target has received none of the datagrams that were sent before.
     pub fn nothing_came(&self) {
         self.follower.follow();
         self.pair.b.expect_nothing();
     }
 
-    /// The target's next completion is a datagram of `length` bytes in this receive, which are those
-    /// of the origin's buffer.
+    /// The target's next completion is a datagram of `length` bytes in this receive. They are the bytes of
+    /// the origin's buffer.
     pub fn came(&self, wr_id: u64, length: u32) -> ibv_wc {
         let wc = self.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.wr_id, wc.opcode), (wr_id, IBV_WC_RECV));

@@ -1,10 +1,10 @@
-//! The documents: which there are, and what is in them.
+//! The documents of the repository, and their content.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Its programs are compiled and run, as doctests.
+/// Compiles and runs its programs as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 mod of_rust {}
@@ -19,12 +19,12 @@ pub fn root() -> PathBuf {
 pub struct Document {
     /// Its path in the repository.
     pub path: PathBuf,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
 impl Document {
-    /// The one at this path.
+    /// Reads the document at this path.
     pub fn read(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let text = fs::read_to_string(root().join(&path));
@@ -32,7 +32,7 @@ impl Document {
         Self { path, text }
     }
 
-    /// All of them.
+    /// All documents.
     pub fn all() -> Vec<Self> {
         let mut paths = Vec::new();
         let root = root();
@@ -46,7 +46,7 @@ impl Document {
         paths.iter().map(read).collect()
     }
 
-    /// What stands between fences, in order.
+    /// The blocks between fences, in order.
     pub fn blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::<Block>::new();
         let mut is_open = false;
@@ -69,14 +69,14 @@ impl Document {
         blocks
     }
 
-    /// Where its links and pictures lead.
+    /// The targets of its links and pictures.
     pub fn links(&self) -> Vec<String> {
         let prose = without_code(&self.prose());
         let links = prose.split("](").skip(1);
         links.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
     }
 
-    /// The names of its headings, by which links find them: as GitHub has them, and mdBook.
+    /// The anchors of its headings, as GitHub and mdBook make them.
     pub fn anchors(&self) -> BTreeSet<String> {
         let mut anchors = BTreeSet::new();
         for line in self.prose().lines() {
@@ -98,7 +98,7 @@ impl Document {
         anchors
     }
 
-    /// The lines that are not between fences.
+    /// The lines outside of fences.
     fn prose(&self) -> String {
         let mut is_open = false;
         let of_prose = |line: &&str| {
@@ -110,10 +110,10 @@ impl Document {
     }
 }
 
-/// What stands between fences.
+/// A block between fences.
 #[derive(Debug)]
 pub struct Block {
-    /// What the fence says it is.
+    /// The language after the fence.
     pub language: String,
     /// The number of the fence's line.
     pub line: u32,
@@ -121,7 +121,7 @@ pub struct Block {
     pub text: String,
 }
 
-/// A text without what is between backticks.
+/// A text without the parts between backticks.
 fn without_code(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let parts: Vec<&str> = paragraph.split('`').collect();
@@ -130,7 +130,7 @@ fn without_code(text: &str) -> String {
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The documents in a folder, and in those below if they are asked for.
+/// The documents in a folder, and also in its subfolders if `below`.
 fn of_folder(folder: &Path, below: bool, to: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,4 +1,4 @@
-//! What `transom explain` tells of a queue pair.
+//! What `transom explain` says about a queue pair.
 
 use transom_device::qp::QpNumber;
 use transom_system::registry::{Record, RefusalRecord, Registry};
@@ -8,14 +8,14 @@ pub fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What has been noted in the slot of a queue pair's process, newest last.
+/// The records in the slot of a queue pair's process, newest last.
 fn noted_by(qp: u32) -> Vec<Record> {
     let registry = Registry::open().expect("the registry");
     registry.records(QpNumber::from_bits(qp).slot())
 }
 
-/// Whether a record is of this queue pair, or its peer's of a request of this one. Packets do not say of which queue pair
-/// they are.
+/// Whether a record is about this queue pair, or is its peer's about a request of it. Packets do not name the queue
+/// pair that sent them.
 fn is_of(record: &Record, qp: u32, other: u32) -> bool {
     match record {
         Record::Access(RefusalRecord { refusal, peer, .. }) => {
@@ -29,7 +29,7 @@ fn is_of(record: &Record, qp: u32, other: u32) -> bool {
     }
 }
 
-/// What its own process and that of its peer have noted of a queue pair.
+/// The sentences that a queue pair's own process and its peer's process have noted about it.
 pub fn explained(qp: u32, peer: u32) -> Vec<String> {
     let mut records = noted_by(qp);
     if QpNumber::from_bits(peer).slot() != QpNumber::from_bits(qp).slot() {
@@ -39,15 +39,15 @@ pub fn explained(qp: u32, peer: u32) -> Vec<String> {
     of_it.map(Record::to_string).collect()
 }
 
-/// Whether a completion of a queue pair that had this status, by its name in C, has a sentence of its own: in the records of
-/// its process, or as a refusal in those of its peer's.
+/// Whether a queue pair's completion with this status, by its name in C, has a sentence of its own: in the records of
+/// its process, or as a refusal in those of its peer's process.
 pub fn explains(qp: u32, peer: u32, status: &str, wr_id: u64) -> bool {
     let of_status = |record: &Record| match record {
         Record::Work(record) if record.qp == qp => {
             let same = record.work.is_none_or(|work| work.wr_id == wr_id);
             same && record.status() == Some(status)
         }
-        // Of what its peer refused, be it the receive that it had for it.
+        // Its peer refused this, perhaps because of the peer's own receive.
         Record::Access(record) => record.peer == qp || record.refusal.attempt.qp == qp,
         _ => false,
     };

@@ -1,5 +1,5 @@
-//! What the tests of extended verbs share: the operations that the inlines of `verbs.h` reach
-//! through the extended context, and extended completion queues polled as those inlines do.
+//! Helpers for the tests of extended verbs: the operations that `verbs.h` reaches inline through the extended context,
+//! and extended completion queues, polled as the header does.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -11,7 +11,7 @@ use crate::queues::take_to;
 
 /// The extended context around a context, as `verbs_get_ctx` finds it.
 pub fn verbs(context: *mut ibv_context) -> &'static verbs_context {
-    // SAFETY: an open context, which says by `abi_compat` that it lies within an extended one.
+    // SAFETY: an open context. Its `abi_compat` says that it lies within an extended one.
     unsafe {
         assert_eq!((*context).abi_compat, __VERBS_ABI_IS_EXTENDED);
         let verbs = &*context.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
@@ -20,29 +20,29 @@ pub fn verbs(context: *mut ibv_context) -> &'static verbs_context {
     }
 }
 
-/// `ibv_create_cq_ex`; the errno if it is refused.
+/// `ibv_create_cq_ex`. The error is the errno.
 pub fn try_cq_ex(
     context: *mut ibv_context,
     attr: &ibv_cq_init_attr_ex,
 ) -> Result<*mut ibv_cq_ex, i32> {
     let mut attr = *attr;
     let create = verbs(context).create_cq_ex.expect("it is there");
-    // SAFETY: the context is open, the attributes name nothing dead.
+    // SAFETY: the context is open, and the attributes name only live objects.
     let cq = unsafe { create(context, &mut attr) };
     if cq.is_null() { Err(errno()) } else { Ok(cq) }
 }
 
-/// Attributes of a queue for 4096 completions whose wanted fields can be read.
+/// Attributes of a queue for 4096 completions, from which these fields can be read.
 pub fn cq_attr(wc_flags: u32) -> ibv_cq_init_attr_ex {
     ibv_cq_init_attr_ex { cqe: 4096, wc_flags: wc_flags.into(), ..Default::default() }
 }
 
-/// An extended completion queue with all fields that the device can give.
+/// An extended completion queue with all fields that the device has.
 pub fn cq_ex(context: *mut ibv_context) -> *mut ibv_cq_ex {
     try_cq_ex(context, &cq_attr(FIELDS)).expect("an extended queue")
 }
 
-/// All fields that the device can give.
+/// All fields that the device has.
 pub const FIELDS: u32 = IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_TM_INFO
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
@@ -89,7 +89,7 @@ pub fn read_wc(cq: *mut ibv_cq_ex) -> ibv_wc {
     }
 }
 
-/// When the current completion was added: in the device's ticks, and by the wall clock.
+/// The time when the current completion was added: in the device's ticks, and on the wall clock.
 pub fn read_times(cq: *mut ibv_cq_ex) -> (u64, u64) {
     // SAFETY: a live extended queue within a batch.
     unsafe {
@@ -98,7 +98,7 @@ pub fn read_times(cq: *mut ibv_cq_ex) -> (u64, u64) {
     }
 }
 
-/// Takes a batch of whatever is there, making of each completion what `read` makes of it.
+/// Takes a batch of the completions there are. `read` converts each.
 pub fn take_batch<T>(cq: *mut ibv_cq_ex, mut read: impl FnMut(*mut ibv_cq_ex) -> T) -> Vec<T> {
     let mut taken = Vec::new();
     match start_poll(cq) {
@@ -143,7 +143,7 @@ pub fn modify_cq(context: *mut ibv_context, cq: *mut ibv_cq, attr: *mut ibv_modi
     unsafe { verbs(context).modify_cq.expect("it is there")(cq, attr) }
 }
 
-/// Sets when a queue raises events.
+/// Sets the event moderation of a queue.
 pub fn moderate(context: *mut ibv_context, cq: *mut ibv_cq, cq_count: u16, cq_period: u16) {
     let mut attr = ibv_modify_cq_attr {
         attr_mask: IBV_CQ_ATTR_MODERATE,
@@ -167,7 +167,7 @@ pub fn raw_clock(context: *mut ibv_context) -> u64 {
     values.raw_clock.tv_nsec as u64
 }
 
-/// A queue pair in ERR: every receive posted to it completes at once, flushed, into this queue.
+/// A queue pair in ERR. Every receive posted to it completes at once, flushed, into this queue.
 pub fn flushing(end: &End, cq: *mut ibv_cq) -> *mut ibv_qp {
     let mut init = ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..end.init(IBV_QPT_RC) };
     init.cap.max_recv_wr = 4096;

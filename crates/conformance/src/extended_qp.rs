@@ -1,4 +1,4 @@
-//! Extended queue pairs: created by `ibv_create_qp_ex`, with work requests built call by call.
+//! Extended queue pairs: `ibv_create_qp_ex` creates them, and calls build their work requests.
 
 use std::ffi::{c_int, c_void};
 
@@ -23,7 +23,7 @@ pub fn init_ex(end: &End, kind: ibv_qp_type, operations: u32) -> ibv_qp_init_att
     }
 }
 
-/// Creates a queue pair with extended attributes; the errno if it is refused.
+/// Creates a queue pair with extended attributes. The error is the errno.
 pub fn try_qp_ex(end: &End, init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, i32> {
     let create = verbs(end.context).create_qp_ex.expect("never null");
     // SAFETY: an open context, and attributes whose pointers are live or null.
@@ -40,7 +40,7 @@ pub fn qp_ex(end: &End, kind: ibv_qp_type, operations: u32) -> *mut ibv_qp {
 #[derive(Clone, Copy)]
 pub struct Builder(*mut ibv_qp_ex);
 
-// SAFETY: a pointer only; the library locks a batch for the thread that builds it.
+// SAFETY: only a pointer. The library locks a batch for the thread that builds it.
 unsafe impl Send for Builder {}
 // SAFETY: as above.
 unsafe impl Sync for Builder {}
@@ -56,7 +56,7 @@ macro_rules! calls {
 }
 
 impl Builder {
-    /// Of a queue pair that was created for it.
+    /// The builder of a queue pair that was created for it.
     pub fn of(qp: *mut ibv_qp) -> Self {
         // SAFETY: a live queue pair.
         let extended = unsafe { ibv_qp_to_qp_ex(qp) };
@@ -76,7 +76,7 @@ impl Builder {
         self.next(wr_id, IBV_SEND_SIGNALED)
     }
 
-    /// Builds one batch and posts it; zero or an errno.
+    /// Builds one batch and posts it. Returns zero or an errno.
     pub fn batch(self, build: impl FnOnce(Self)) -> c_int {
         self.start();
         build(self);
@@ -98,7 +98,7 @@ impl Builder {
         self.set_inline_data(bytes.as_ptr().cast_mut().cast(), bytes.len());
     }
 
-    /// `ibv_wr_flush`, which headers after that of rdma-core 44 have.
+    /// `ibv_wr_flush`, which headers newer than those of rdma-core 44 have.
     pub fn flush(self, rkey: u32, addr: u64, length: usize, kind: u8, level: u8) {
         // SAFETY: a live queue pair of this library, which has the longer struct.
         unsafe {

@@ -1,5 +1,5 @@
-//! Packets that no device has sent, on the port that all devices share: two connected ends, and
-//! somebody who sends datagrams to them.
+//! Packets that no device has sent, on the port that all devices share: two connected ends, and a forger that sends
+//! them datagrams.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -16,25 +16,25 @@ use transom_wire::packet::{Operation, PORT, Packet, Reth, Transport};
 
 use crate::harness::*;
 
-/// The address that the two ends have, and so the peer of each.
+/// The address of both ends, which is also the peer of each.
 pub const PEER: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// One that neither is connected to.
+/// An address that neither end is connected to.
 pub const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Bytes that forged packets carry, and honest ones.
+/// The number of bytes in forged and in honest packets.
 pub const LENGTH: usize = 64;
-/// A byte of forged packets.
+/// The byte that forged packets contain.
 pub const FORGED: u8 = 0xEE;
-/// What the memory holds that they aim at.
+/// The byte that fills the memory under attack.
 pub const UNTOUCHED: u8 = 0xA5;
-/// Datagrams sent before one looks what became of them: as many as any socket holds.
+/// How many datagrams are sent before a look at their effect: as many as any socket holds.
 const BURST: usize = 64;
-/// A burst is sent again if it has not arrived by then.
+/// If a burst has not arrived by then, it is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// An honest datagram has been lost if it has not arrived by then.
+/// If an honest datagram has not arrived by then, it is lost.
 const LOST: Duration = Duration::from_secs(5);
 
-/// Somebody who can send from an address of this host.
+/// A sender that uses an address of this host.
 pub struct Forger {
     socket: UdpSocket,
     path: Path,
@@ -42,7 +42,7 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// Sends from this address.
+    /// A forger that sends from this address.
     pub fn at(address: Ipv4Addr) -> Self {
         let socket = UdpSocket::bind((address, 0)).expect("an address of this host");
         // Without fragments, and with no peer, each datagram has identification 0.
@@ -50,41 +50,41 @@ impl Forger {
         Self { path: path(&socket, PEER), socket, to: PEER }
     }
 
-    /// It sends to a group instead, on the network of its address.
+    /// Makes it send to a group instead, on the network of its address.
     pub fn to_group(self, group: Ipv4Addr) -> Self {
         Self { path: path(&self.socket, group), to: group, ..self }
     }
 
-    /// Its packets have this TOS byte.
+    /// Sets the TOS byte of its packets.
     pub fn marked(self, tos: u8) -> Self {
         set(&self.socket, libc::IP_TOS, tos.into());
         self
     }
 
-    /// A datagram of a packet.
+    /// The datagram of a packet, with its ICRC.
     pub fn seal(&self, packet: &Packet<'_>) -> Vec<u8> {
         let mut bytes = vec![0; packet.length()];
         let end = packet.write(&mut bytes);
         self.seal_bytes(&bytes[..end])
     }
 
-    /// A datagram of bytes that begin as a packet does.
+    /// The datagram of bytes that begin like a packet, with their ICRC.
     pub fn seal_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         [bytes, &self.path.icrc(0, bytes)].concat()
     }
 
-    /// Whether no header explains the ICRC of a datagram.
+    /// Whether the ICRC of a datagram is wrong for every possible header.
     pub fn is_wrong(&self, datagram: &[u8]) -> bool {
         self.path.check(0, datagram) == Verdict::Wrong
     }
 
-    /// Sends a datagram. One that finds no room is lost.
+    /// Sends a datagram. If there is no room for it, it is lost.
     pub fn send(&self, datagram: &[u8]) {
         let _ = self.socket.send_to(datagram, SocketAddr::from((self.to, PORT)));
     }
 
-    /// Sends datagrams until as many have been counted: some are lost if they come by way of a process
-    /// that ends just then.
+    /// Sends datagrams until as many have been counted. Some are lost if they pass through a process that
+    /// ends just then.
     pub fn send_until_counted(&self, datagrams: &[Vec<u8>], count: impl Fn() -> u64) {
         let enough = count() + datagrams.len() as u64;
         let mut since: Option<Instant> = None;
@@ -98,7 +98,7 @@ impl Forger {
     }
 }
 
-/// The way from a socket to an address.
+/// The path from a socket to an address.
 fn path(socket: &UdpSocket, to: Ipv4Addr) -> Path {
     let from = socket.local_addr().expect("it is bound");
     Path::new(from.ip(), from.port(), to.into()).expect("one family")
@@ -107,12 +107,12 @@ fn path(socket: &UdpSocket, to: Ipv4Addr) -> Path {
 fn set(socket: &UdpSocket, option: i32, value: i32) {
     let (fd, length) = (socket.as_raw_fd(), size_of::<i32>() as u32);
     let value = (&raw const value).cast();
-    // SAFETY: the kernel reads four bytes, which live until the call has returned.
+    // SAFETY: the kernel reads four bytes, which live until the call returns.
     let done = unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, option, value, length) };
     assert_eq!(done, 0, "setsockopt: {}", std::io::Error::last_os_error());
 }
 
-/// What became of the packets of the device that has a queue pair.
+/// The packet counters of the device that has a queue pair.
 pub fn counters(qp: *mut ibv_qp) -> &'static Counters {
     // SAFETY: the queue pair is live.
     let slot = unsafe { (*qp).qp_num } >> 16;
@@ -127,12 +127,12 @@ pub struct WirePair {
     pub to: (Buffer, *mut ibv_mr),
     /// Memory of `a`, and its region.
     pub from: (Buffer, *mut ibv_mr),
-    /// How many honest WRITEs there were, each of one packet.
+    /// The number of honest WRITEs, each of one packet.
     writes: Cell<u32>,
 }
 
 impl WirePair {
-    /// Connected, with traffic between them.
+    /// Two connected ends, with traffic between them.
     pub fn new(kind: ibv_qp_type, options: Options) -> Self {
         let (a, b) = ends(Link::Wire, options);
         let (qa, qb) = (a.qp(kind), b.qp(kind));
@@ -152,7 +152,7 @@ impl WirePair {
         both
     }
 
-    /// An honest WRITE arrives; what it wrote is then put back as it was.
+    /// Carries out an honest WRITE, and then restores the memory.
     pub fn write(&self, seed: u8) {
         let Self { pair, to, from, writes } = self;
         let data: Vec<u8> = (0..LENGTH).map(|at| pattern(at, seed)).collect();
@@ -160,7 +160,7 @@ impl WirePair {
         let mut sges = [sge(from.0.addr(), LENGTH as u32, from.1)];
         let mut since: Option<Instant> = None;
         until("the data", || {
-            // Without acknowledgements it may arrive later, or be lost where a process ends.
+            // Without acknowledgements it may arrive later, or be lost if a process ends.
             if since.is_none_or(|since| since.elapsed() > LOST) {
                 let (address, key) = (to.0.addr(), keys(to.1).1);
                 post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, address, key));
@@ -175,7 +175,7 @@ impl WirePair {
         writes.set(writes.get() + 1);
         // SAFETY: the queue pair is live.
         if unsafe { (*pair.qb).qp_type } == IBV_QPT_RC {
-            // Its acknowledgement may be here before it is counted as sent.
+            // Its acknowledgement may arrive before it is counted as sent.
             let of = counters(pair.qb);
             let all = |count: &AtomicU64| count.load(Relaxed) >= writes.get().into();
             until("both are counted", || (all(&of.sent) && all(&of.received)).then_some(()));
@@ -187,7 +187,7 @@ impl WirePair {
         Psn::new(usual_attr(self.pair.qb).rq_psn + self.writes.get())
     }
 
-    /// The next packet that `a` would send, but that it is forged: with the right number and key.
+    /// A forgery of the next packet that `a` would send, with the right number and key.
     pub fn packet(&self, transport: Transport) -> Packet<'static> {
         let (address, key) = (self.to.0.addr(), keys(self.to.1).1);
         let reth = Reth { address, key, length: LENGTH as u32 };
@@ -202,7 +202,7 @@ impl WirePair {
         }
     }
 
-    /// Sends datagrams to `b` that it drops for this reason: nothing else comes of them.
+    /// Sends datagrams to `b`, which drops them for this reason and does nothing else.
     pub fn is_dropped(&self, forger: &Forger, datagrams: &[Vec<u8>], why: Dropped) {
         let counters = counters(self.pair.qb);
         let before = self.unasked();
@@ -214,8 +214,8 @@ impl WirePair {
         self.expect_silence(before);
     }
 
-    /// How many packets `b` has sent that answer none it has taken, as far as they are counted: honest
-    /// ones that come twice are answered twice.
+    /// The number of packets that `b` has sent and that answer no request it has taken, as far as they are counted. `b`
+    /// answers an honest request twice if it comes twice.
     pub fn unasked(&self) -> i64 {
         let counters = counters(self.pair.qb);
         let requests = counters.received.load(Relaxed) as i64
@@ -223,12 +223,12 @@ impl WirePair {
         counters.sent.load(Relaxed) as i64 - requests
     }
 
-    /// There are no more of them than `before`.
+    /// The number of such packets is at most `before`.
     pub fn expect_silence(&self, before: i64) {
         until("no answer to a forged packet", || (self.unasked() <= before).then_some(()));
     }
 
-    /// Nothing has been written, completed or told, and both ends go on.
+    /// The forgeries have written, completed and reported nothing, and both ends still work.
     pub fn is_unchanged(&self) {
         let Self { pair, to, .. } = self;
         assert!(to.0.is_all(UNTOUCHED), "a forged packet was written");

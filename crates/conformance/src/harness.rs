@@ -1,15 +1,16 @@
-//! What the rule tests share: queue pairs connected over each link, and verbs that panic with a
-//! sentence instead of returning a code.
+//! Helpers for all rule tests: queue pairs connected over each link, and verbs that panic with a sentence instead of
+//! returning a code.
 //!
-//! A test is written once inside [`on_each_link!`](crate::on_each_link) and runs over
+//! You write a test once inside [`on_each_link!`](crate::on_each_link). It runs over
 //!
 //! * loopback: both ends on one device,
-//! * local: each end on a device of its own, as two processes have; data goes straight into the
-//!   other's memory,
-//! * shared: the same where the kernel would forbid that, so everything travels as messages.
+//! * local: each end on a device of its own, as in two processes; data goes straight into the other's memory,
+//! * rings: the same through rings, as if the kernel forbade the straight copy,
+//! * shared: as local, with shared memory,
+//! * wire: two devices that send each other packets.
 //!
-//! Tests never sleep: they poll until the completion is there, with a limit that only a failure
-//! meets.
+//! Tests never sleep: they poll until the completion is there, with a limit that is reached only in a
+//! failure.
 
 mod buffer;
 mod connect;

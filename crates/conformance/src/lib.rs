@@ -1,6 +1,6 @@
-//! Conformance: one test for every rule of `spec/rules.md`, and the table that says where.
+//! Conformance: a test for every rule of `spec/rules.md`, and the table that says where it is.
 
-// Tests hand C's pointers around as C does; making every helper unsafe would bury what they say.
+// Tests pass C's pointers as C does. If every helper were unsafe, the tests would be hard to read.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod access;

@@ -1,4 +1,4 @@
-//! The verbs of domains and memory that C reaches through the extended context, answering values.
+//! The verbs of domains and memory that C reaches through the extended context. They return values.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -33,34 +33,34 @@ pub fn dealloc_td(context: *mut ibv_context, td: *mut ibv_td) -> c_int {
     unsafe { verbs(context).dealloc_td.expect("it is there")(td) }
 }
 
-/// What makes a parent domain of a domain.
+/// The attributes for a parent domain of a domain.
 pub fn parent_attr(pd: *mut ibv_pd, td: *mut ibv_td) -> ibv_parent_domain_init_attr {
     ibv_parent_domain_init_attr { pd, td, ..Default::default() }
 }
 
-/// `ibv_alloc_parent_domain`; the errno if it is refused.
+/// `ibv_alloc_parent_domain`. The error is the errno.
 pub fn try_parent(
     context: *mut ibv_context,
     mut attr: ibv_parent_domain_init_attr,
 ) -> Result<*mut ibv_pd, i32> {
     let alloc = verbs(context).alloc_parent_domain.expect("it is there");
-    // SAFETY: an open context; the domains are the test's, null, or were.
+    // SAFETY: an open context. The domains are this test's, freed ones of it, or null.
     some_or_errno(unsafe { alloc(context, &mut attr) })
 }
 
-/// `ibv_alloc_null_mr`; the errno if it is refused.
+/// `ibv_alloc_null_mr`. The error is the errno.
 pub fn try_null_mr(pd: *mut ibv_pd) -> Result<*mut ibv_mr, i32> {
     // SAFETY: a domain of this test.
     some_or_errno(unsafe { verbs(context(pd)).alloc_null_mr.expect("it is there")(pd) })
 }
 
-/// `ibv_alloc_dm` with any attributes; the errno if it is refused.
+/// `ibv_alloc_dm` with any attributes. The error is the errno.
 pub fn try_dm(context: *mut ibv_context, mut attr: ibv_alloc_dm_attr) -> Result<*mut ibv_dm, i32> {
     // SAFETY: an open context.
     some_or_errno(unsafe { verbs(context).alloc_dm.expect("it is there")(context, &mut attr) })
 }
 
-/// Device memory of so many bytes.
+/// Device memory of this many bytes.
 pub fn alloc_dm(context: *mut ibv_context, length: usize) -> *mut ibv_dm {
     try_dm(context, ibv_alloc_dm_attr { length, ..Default::default() }).expect("device memory")
 }
@@ -71,7 +71,7 @@ pub fn free_dm(dm: *mut ibv_dm) -> c_int {
     unsafe { verbs((*dm).context).free_dm.expect("it is there")(dm) }
 }
 
-/// `ibv_reg_dm_mr`; the errno if it is refused.
+/// `ibv_reg_dm_mr`. The error is the errno.
 pub fn try_reg_dm(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -80,13 +80,13 @@ pub fn try_reg_dm(
     access: u32,
 ) -> Result<*mut ibv_mr, i32> {
     let reg = verbs(context(pd)).reg_dm_mr.expect("it is there");
-    // SAFETY: objects of this test, or that were.
+    // SAFETY: objects of this test, live or freed.
     some_or_errno(unsafe { reg(pd, dm, offset, length, access) })
 }
 
 /// `ibv_memcpy_to_dm`; zero or an errno.
 pub fn to_dm(dm: *mut ibv_dm, offset: u64, from: u64, length: usize) -> c_int {
-    // SAFETY: device memory of this test, or that was; the kernel checks the address.
+    // SAFETY: device memory of this test, live or freed. The kernel checks the address.
     unsafe { (*dm).memcpy_to_dm.expect("it is there")(dm, offset, from as *const c_void, length) }
 }
 
@@ -99,7 +99,7 @@ pub fn from_dm(to: u64, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
 /// `ibv_advise_mr`; zero or an errno.
 pub fn advise(pd: *mut ibv_pd, advice: u32, flags: u32, sges: &mut [ibv_sge]) -> c_int {
     let (list, count) = (sges.as_mut_ptr(), sges.len() as u32);
-    // SAFETY: a domain of this test, or that was, and a list that is there.
+    // SAFETY: a domain of this test, live or freed, and a valid list.
     unsafe { verbs(context(pd)).advise_mr.expect("it is there")(pd, advice, flags, list, count) }
 }
 

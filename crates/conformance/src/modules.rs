@@ -1,14 +1,13 @@
-//! Which modules of a crate import which beside them, in each folder.
+//! Finds which modules of a crate import which modules beside them, in each folder.
 //!
-//! The sources are read as text ([`Modules::read`]): `use` with all its braces, and paths that begin with
-//! `crate`, `super`, `self` or the name of a child module wherever they stand. What a module takes from
-//! another by a name that this gives it (`use`, `pub use`) counts as taken from the module that has it.
-//! A module and what is in it are one for those beside it, and may use each other. Unit tests do not
-//! count: they may use whatever is convenient.
+//! It reads the sources as text ([`Modules::read`]): every `use` with all its braces, and all paths that begin with
+//! `crate`, `super`, `self` or the name of a child module. If a module gives another module's item a name of its own
+//! (`use`, `pub use`), an import by that name counts as one from the module that has the item. For its neighbours, a
+//! module and everything in it are one, and may use each other. Unit tests do not count: they may use anything.
 //!
-//! A crate whose modules import each other in a circle cannot be understood, tested or changed one
-//! module at a time. [`Modules::circles`] finds them, and [`Modules::upward`] what a list of layers,
-//! lowest first, forbids.
+//! If modules import each other in a circle, you cannot understand, test or change one without the others.
+//! [`Modules::circles`] finds such circles. [`Modules::upward`] finds imports that a list of layers, lowest
+//! first, forbids.
 
 mod read;
 
@@ -18,21 +17,21 @@ use std::{fs, io};
 
 use self::read::Sources;
 
-/// What the root of a crate is called beside its modules.
+/// The name of a crate's root among its modules.
 const ROOT: &str = "the root";
 
-/// The modules of a crate, and what each imports of those beside it.
+/// The modules of a crate, and what each imports from its neighbours.
 #[derive(Debug)]
 pub struct Modules {
-    /// Those right below the root.
+    /// The modules directly below the root.
     top_level: BTreeSet<String>,
-    /// By importing and imported module: one of the imports, as file and path.
+    /// For each importing and imported module, one of the imports: file and path.
     imports: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Modules {
-    /// Reads the sources of a crate in a folder: `lib.rs`, or `main.rs` if there is none, and what is beside and
-    /// below.
+    /// Reads the sources of a crate in a folder: `lib.rs`, or `main.rs` if there is none, and everything
+    /// beside and below it.
     pub fn read(src: &Path) -> io::Result<Self> {
         let root = if src.join("lib.rs").is_file() { "lib.rs" } else { "main.rs" };
         let mut files = Vec::new();
@@ -46,7 +45,7 @@ impl Modules {
         Ok(Self::of(root, &files))
     }
 
-    /// The same of sources that are at hand, by their names below `src`.
+    /// The same for sources in memory, by their names below `src`.
     fn of(root: &str, files: &[(String, String)]) -> Self {
         let sources = Sources::new(root, files);
         let mut imports: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
@@ -57,7 +56,7 @@ impl Modules {
         Self { top_level: sources.top_level(), imports }
     }
 
-    /// Circles of imports, a shortest one of each group of modules that are in one, written out.
+    /// The circles of imports, written out: a shortest one for each group of modules in a circle.
     pub fn circles(&self) -> Vec<String> {
         let mut left: BTreeSet<&str> = self.imports.keys().map(String::as_str).collect();
         let mut circles = Vec::new();
@@ -71,7 +70,7 @@ impl Modules {
         }
     }
 
-    /// The shortest way from a module back to itself by those that are left.
+    /// The shortest path from a module back to itself through the modules that are left.
     fn circle<'a>(&'a self, from: &'a str, left: &BTreeSet<&str>) -> Option<Vec<&'a str>> {
         let mut came_from = BTreeMap::new();
         let mut next = VecDeque::from([from]);
@@ -93,8 +92,8 @@ impl Modules {
         None
     }
 
-    /// What is wrong by a list of layers, lowest first: imports of a higher layer, modules that are in
-    /// no layer, and names that are no module's.
+    /// The violations of a list of layers, lowest first: imports from a higher layer, modules in no layer, and names
+    /// that are not modules.
     pub fn upward(&self, layers: &[&[&str]]) -> Vec<String> {
         let layer = |module: &str| layers.iter().position(|layer| layer.contains(&module));
         let listed = layers.iter().copied().flatten();

@@ -1,16 +1,16 @@
-//! Tests of several processes: a test runs its own binary again, for itself and for its peers.
+//! Tests with several processes. A test runs its own binary again, for itself and for its peers.
 //!
-//! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the
-//!   device there is the test's alone: copying straight, copying through rings, with shared memory, and, if
-//!   the tests run as root, as an ordinary user.
-//! * [`on_each_link!`](crate::on_each_link) runs it so in a network of its own where packets are sent, and
-//!   with shared memory, which all devices of a process have in common.
-//! * A [`Child`] plays a role: a function of the test's module, listed in its test `role`, which calls
-//!   [`play`]. The two talk in lines of numbers over a socket.
+//! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the device there belongs
+//!   to the test alone: with straight copies, with copies through rings, with shared memory, and, if the tests run as
+//!   root, as an ordinary user.
+//! * [`on_each_link!`](crate::on_each_link) does this for the wire, in a network namespace of its own, and for shared
+//!   memory, which all devices of a process have or lack together.
+//! * A [`Child`] plays a role. A role is a function of the test's module. The module's test `role` lists it and calls
+//!   [`play`]. The two processes exchange lines of numbers over a socket.
 //!
-//! Both are found by their paths, as [`path_of!`](crate::path_of) tells them.
+//! A process finds tests and roles by their paths, which [`path_of!`](crate::path_of) makes.
 //!
-//! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
+//! No process outlives the one that started it. Every wait has a limit. A process kills only its own children.
 
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -32,15 +32,15 @@ use transom_system::registry::Registry;
 
 use crate::harness::*;
 
-/// Which role a process plays; the test `role` looks here.
+/// The role of a process. The test `role` reads it.
 const ROLE: &str = "TRANSOM_TEST_ROLE";
-/// Which test runs alone in this process.
+/// The test that runs alone in this process.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
-/// Whether it does in a network namespace made for it.
+/// Whether that test runs in a network namespace made for it.
 const NAMESPACE: &str = "TRANSOM_TEST_NAMESPACE";
 /// The user and group nobody.
 const NOBODY: u32 = 65_534;
-/// The last word of a process that did all it was started for.
+/// The last word of a process that has done all its work.
 const DONE: u64 = u64::MAX;
 /// How long to wait for a word of another process.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,9 +48,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How a test of several processes runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Copying straight, if the kernel allows it.
+    /// With straight copies, if the kernel allows them.
     Direct,
-    /// Copying through rings.
+    /// With copies through rings.
     Rings,
     /// As [`Way::Direct`], with shared memory.
     Shared,
@@ -58,12 +58,12 @@ pub enum Way {
     Unprivileged,
     /// As [`Way::Direct`], by root of a new network namespace whose loopback interface is down.
     Namespace,
-    /// As [`Way::Direct`], in a new network namespace whose loopback interface is up; where none can be
-    /// made, in the process of the test itself.
+    /// As [`Way::Direct`], in a new network namespace whose loopback interface is up. If this user cannot make one, in
+    /// the process of the test itself.
     Network,
 }
 
-/// The path of a test or role of the module that this stands in, by which its binary finds it.
+/// The path of a test or role of the calling module. The binary finds it by this path.
 #[macro_export]
 macro_rules! path_of {
     ($name:literal) => {
@@ -71,8 +71,8 @@ macro_rules! path_of {
     };
 }
 
-/// Runs each test over each [`Link`](crate::harness::Link): a test is a function of the link. Over the wire it runs in a network
-/// of its own, where nobody else has the port.
+/// Runs each test over each [`Link`](crate::harness::Link). A test is a function of the link. Over the wire it runs in
+/// a network namespace of its own, where nobody else has the port.
 #[macro_export]
 macro_rules! on_each_link {
     ($($(#[$doc:meta])* fn $name:ident($link:ident: Link) $body:block)+) => {
@@ -144,8 +144,7 @@ macro_rules! on_each_way {
     };
 }
 
-/// Runs `body` in a process of its own, with all its children. `test` is the path of the test that
-/// calls this.
+/// Runs `body` in a process of its own, with all its children. `test` is the path of the calling test.
 pub fn alone(test: &str, way: Way, body: fn()) {
     if env::var_os(ALONE).is_some_and(|name| name == test) {
         stay_with_parent();
@@ -168,7 +167,7 @@ pub fn alone(test: &str, way: Way, body: fn()) {
             return;
         }
         Way::Unprivileged => {
-            // The build's folder may be root's alone.
+            // The build's folder may be readable by root alone.
             let scratch = Scratch::new(test);
             let program = scratch.take(&this_program());
             command = Command::new(program);
@@ -177,7 +176,7 @@ pub fn alone(test: &str, way: Way, body: fn()) {
                 Some(inside) => command = inside,
                 None => drop(as_nobody(&mut command)),
             }
-            // As programs have it that ask for nothing.
+            // The same as for programs that set nothing.
             command.env("TRANSOM_MEMORY", "shared");
             copied = Some(scratch);
         }
@@ -196,14 +195,14 @@ pub fn alone(test: &str, way: Way, body: fn()) {
     drop(copied);
 }
 
-/// Has a command run as a user without privileges, in this test's turn to use the wire: the UDP port
-/// is the first user's who has it, and nobody's of the others.
+/// Makes a command run as an ordinary user, in this test's turn to use the wire. The first user who takes the UDP port
+/// has it, and no other user can.
 pub fn as_nobody(command: &mut Command) -> &mut Command {
     take_turn(Link::Wire);
     command.uid(NOBODY).gid(NOBODY).current_dir("/")
 }
 
-/// How a program is run as the user nobody, who may not be able to go where it lies.
+/// A command line that runs a program as the user nobody, who may not be able to enter the program's folder.
 pub const AS_NOBODY: &[&str] = &[
     "sh",
     "-c",
@@ -218,7 +217,7 @@ pub fn ip(words: &str) {
     assert!(status.expect("there is an ip command").success(), "ip {words}");
 }
 
-/// Gives the namespace of a test loopback, and an interface beside it with the address 10.9.0.1.
+/// Brings up the loopback interface of a test's namespace, and another interface with the address 10.9.0.1.
 pub fn interfaces_up() {
     ip("link set lo up");
     ip("link add eth0 type veth peer name far");
@@ -227,14 +226,14 @@ pub fn interfaces_up() {
     ip("link set far up");
 }
 
-/// Takes the registry of this namespace away in the end, for another namespace may get its number.
+/// Removes the registry of this namespace at the end, because another namespace may get its number.
 struct RegistryOfNamespace;
 
 impl Drop for RegistryOfNamespace {
     fn drop(&mut self) {
         let Ok(registry) = Registry::open() else { return };
         let _ = fs::remove_dir_all(registry.directory());
-        // And those of other users that were here: layout, user, namespace, and a number.
+        // Also those of other users that were here. Their names have the layout, user, namespace, and a number.
         let namespace = |path: &Path| {
             let name = path.file_name()?.to_str()?.strip_prefix("transom-")?;
             name.split('-').nth(2).map(str::to_owned)
@@ -249,14 +248,14 @@ impl Drop for RegistryOfNamespace {
     }
 }
 
-/// Whether the long runs are wanted: `TRANSOM_LONG=1`.
+/// Whether `TRANSOM_LONG=1` asks for the long runs.
 pub fn is_long() -> bool {
     env::var_os("TRANSOM_LONG").is_some_and(|value| value == "1")
 }
 
-/// Whether this process is root's.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: it has no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -265,16 +264,16 @@ pub fn this_program() -> PathBuf {
     env::current_exe().expect("a test has a path")
 }
 
-/// What has it run the one test of this path, and say at once what it says.
+/// The arguments that make it run the one test of this path, and print its output at once.
 pub fn arguments(test: &str) -> [&str; 4] {
     let (_crate, name) = test.split_once("::").expect("the path of a test");
     ["--exact", name, "--nocapture", "--test-threads=1"]
 }
 
-/// Forks, and waits for the child, which does no more than look whether something holds there: it may not
-/// take memory or locks.
+/// Forks, and waits for the child. The child only checks whether `holds` is true: it may not allocate memory or take
+/// locks.
 pub fn fork_once(holds: impl FnOnce() -> bool) {
-    // SAFETY: the child only looks, by this function's contract, and ends.
+    // SAFETY: by this function's contract the child only checks, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends the child.
@@ -293,14 +292,14 @@ pub fn again(test: &str) -> Command {
     command
 }
 
-/// Who runs in a new network namespace.
+/// The user in a new network namespace.
 #[derive(Clone, Copy, Debug)]
 enum Inside {
-    /// Its root; the loopback interface is down.
+    /// Its root. The loopback interface is down.
     Root,
-    /// The user of this process; the loopback interface is up.
+    /// The user of this process. The loopback interface is up.
     Same,
-    /// A user without privileges; the loopback interface is up.
+    /// A user without privileges. The loopback interface is up.
     Nobody,
 }
 
@@ -310,7 +309,7 @@ fn in_namespace(command: &Command, inside: Inside) -> Option<Command> {
     let enter = |inside: Inside| {
         let mut unshare = Command::new("unshare");
         unshare.arg("--net");
-        // An ordinary user gets one along with a user namespace, where the system allows that.
+        // An ordinary user gets one together with a user namespace, if the system allows that.
         match inside {
             _ if is_root() => {}
             Inside::Root => drop(unshare.arg("--map-root-user")),
@@ -337,25 +336,25 @@ fn in_namespace(command: &Command, inside: Inside) -> Option<Command> {
     Some(entered)
 }
 
-/// The kernel ends this process with the thread that started it.
+/// Makes the kernel end this process when the thread that started it ends.
 pub(crate) fn stay_with_parent() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// The other end of the talk with a process.
+/// The channel to another process.
 #[derive(Debug)]
 pub struct Channel(BufReader<UnixStream>);
 
 impl Channel {
     fn new(stream: UnixStream) -> Self {
-        // What a long run does between two words takes longer, and nobody waits for it.
+        // In a long run, the work between two words takes longer, and nobody waits for it.
         let limit = if is_long() { 10 * TIMEOUT } else { TIMEOUT };
         stream.set_read_timeout(Some(limit)).expect("a socket takes a timeout");
         Self(BufReader::new(stream))
     }
 
-    /// Both ends of a talk, for a process and one that it forks.
+    /// Both ends of a channel, for a process and one that it forks.
     pub fn pair() -> (Self, Self) {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         (Self::new(ours), Self::new(theirs))
@@ -376,13 +375,12 @@ impl Channel {
         line.split_whitespace().map(|word| word.parse().expect("a number")).collect()
     }
 
-    /// Waits for exactly so many numbers.
+    /// Waits for exactly this many numbers.
     pub fn hear<const N: usize>(&mut self) -> [u64; N] {
         self.hear_all().try_into().expect("as many numbers as expected")
     }
 
-    /// Waits until the other process closes, for so long without a word; the last it said, as an
-    /// error if it goes on.
+    /// Waits until the other process closes, with this limit for each word. The error is its last word, if it goes on.
     fn wait_for_end(&mut self, limit: Duration) -> Result<String, String> {
         self.0.get_ref().set_read_timeout(Some(limit)).expect("a socket takes a timeout");
         let mut last = String::new();
@@ -398,7 +396,7 @@ impl Channel {
     }
 }
 
-/// A process that this one has started; killed, if it still runs, when this is dropped.
+/// A process that this one has started. Dropping this kills it if it still runs.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -413,7 +411,7 @@ impl Child {
         Self::start_under(role, &[])
     }
 
-    /// The same, by a command that runs the one given to it, such as `unshare`.
+    /// The same with a wrapper: a command that runs the command given to it, such as `unshare`.
     pub fn start_under(role: &str, wrapper: &[&str]) -> Self {
         let (module, _) = role.rsplit_once("::").expect("the path of a role");
         let mut command = again(&format!("{module}::role"));
@@ -454,13 +452,13 @@ impl Child {
         assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0);
     }
 
-    /// Ends it as nothing can prevent, and reaps it.
+    /// Kills it with SIGKILL, and reaps it.
     pub fn kill(mut self) {
         self.signal(libc::SIGKILL);
         self.process.wait().expect("a child is waited for");
     }
 
-    /// Stops it; it has stopped when this returns.
+    /// Stops it. It has stopped when this returns.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         until("the child to stop", || {
@@ -473,12 +471,12 @@ impl Child {
         });
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, which must be a success.
     pub fn finish(self) {
         self.finish_within(TIMEOUT);
     }
@@ -503,10 +501,10 @@ impl Drop for Child {
     }
 }
 
-/// What a process does in its role, over the channel to the test that started it.
+/// The function of a role. It gets the channel to the test that started the process.
 pub type Role = fn(&mut Channel);
 
-/// Plays the role this process was started for; in the test run itself, none.
+/// Plays the role that this process was started for. In the test run itself it does nothing.
 pub fn play(roles: &[(&str, Role)]) {
     let Ok(wanted) = env::var(ROLE) else { return };
     stay_with_parent();
@@ -517,27 +515,27 @@ pub fn play(roles: &[(&str, Role)]) {
     channel.tell(&[DONE]);
 }
 
-/// Says to the process that started this one how far it is, for when it goes no further.
+/// Reports progress to the process that started this one. The report helps if this process gets no further.
 pub fn note(number: u64) {
     parent().tell(&[number]);
 }
 
-/// The talk with the process that started this one.
+/// The channel to the process that started this one.
 fn parent() -> Channel {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("one more descriptor");
     Channel::new(UnixStream::from(socket))
 }
 
-/// A folder that everybody can read, gone with this value.
+/// A folder that everybody can read. It is removed with this value.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
-/// Whether every user can go into a folder, and this one can write there.
+/// Whether every user can enter a folder, and this user can write there.
 fn is_for_all(folder: &Path) -> bool {
     let enters = |place: &Path| fs::metadata(place).is_ok_and(|it| it.mode() & 0o001 != 0);
     let writes = || {
         let folder = CString::new(folder.as_os_str().as_bytes()).expect("a path");
-        // SAFETY: a string that ends in zero; this asks the kernel.
+        // SAFETY: a string that ends with zero. The call only asks the kernel.
         unsafe { libc::access(folder.as_ptr(), libc::W_OK) == 0 }
     };
     folder.ancestors().all(enters) && writes()
@@ -547,7 +545,7 @@ impl Scratch {
     /// A new folder for the test of this name.
     pub fn new(name: &str) -> Self {
         let name = format!("transom-test-{}-{}", std::process::id(), name.replace(':', "-"));
-        // What lies there is for other users too. TMPDIR may be one user's alone.
+        // Other users use these files too. TMPDIR may belong to one user alone.
         let folders = [env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
         let folder = folders.iter().find(|folder| is_for_all(folder)).unwrap_or(&folders[0]);
         let path = folder.join(name);
@@ -556,15 +554,15 @@ impl Scratch {
         Self(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Puts a copy of a file into it, for everybody to read and run.
     ///
-    /// A process of its own copies: a child forked here meanwhile would inherit the open copy, which
-    /// cannot be run while anybody has it open to write.
+    /// A process of its own makes the copy. Otherwise a child that this process forks meanwhile would inherit the open
+    /// copy, and nobody can run a file that is open for writing.
     pub fn take(&self, file: &Path) -> PathBuf {
         let copy = self.0.join(file.file_name().expect("a file has a name"));
         let mut install = Command::new("install");
@@ -604,13 +602,13 @@ pub fn attr_to(peer: u64) -> ibv_qp_attr {
     ibv_qp_attr { dest_qp_num: peer as u32, ..usual_attr(null_mut()) }
 }
 
-/// Connects a queue pair with the one of the process at the other end of the channel, where
-/// [`meet`] is called as well. Both are in RTS when it returns.
+/// Connects a queue pair to that of the process at the other end of the channel, which must call [`meet`] as well. Both
+/// are in RTS when this returns.
 pub fn meet(channel: &mut Channel, qp: *mut ibv_qp) {
     meet_with(channel, qp, usual_attr(null_mut()).retry_cnt);
 }
 
-/// The same for a peer that is to be lost: this end's requests fail after one retry.
+/// The same for a peer that will be lost: this end's requests fail after one retry.
 pub fn meet_to_lose(channel: &mut Channel, qp: *mut ibv_qp) {
     meet_with(channel, qp, 1);
 }

@@ -1,4 +1,4 @@
-//! Programs that nobody here wrote, over our `libibverbs.so.1` and `librdmacm.so.1`.
+//! Programs of others, run over our `libibverbs.so.1` and `librdmacm.so.1`.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -12,8 +12,8 @@ use std::{env, fs};
 use crate::harness::readable;
 use crate::processes::stay_with_parent;
 
-/// The folder of our `libibverbs.so.1`, `librdmacm.so.1` and `librspreload.so`, built if they are not up to
-/// date. `scratch` is the test's `CARGO_TARGET_TMPDIR`.
+/// The folder of our `libibverbs.so.1`, `librdmacm.so.1` and `librspreload.so`. Builds them if they are not up to date.
+/// `scratch` is the test's `CARGO_TARGET_TMPDIR`.
 pub fn library(scratch: &str) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -26,7 +26,7 @@ pub fn library(scratch: &str) -> &'static Path {
             [("libibverbs.so", ".1"), ("librdmacm.so", ".1"), ("librspreload.so", "")]
         {
             let (library, link) = (profile.join(name), folder.join(format!("{name}{version}")));
-            // Another test may have made it, or be making it now.
+            // Another test may have made it, or may be making it now.
             let _ = std::os::unix::fs::symlink(&library, &link);
             assert_eq!(fs::read_link(&link).ok(), Some(library), "remove {}", link.display());
         }
@@ -34,8 +34,7 @@ pub fn library(scratch: &str) -> &'static Path {
     })
 }
 
-/// The command `transom` and its libraries, built if they are not up to date: the files in the order
-/// of their packages.
+/// The command `transom` and its libraries, in the order of their packages. Builds them if they are not up to date.
 pub fn command() -> &'static [PathBuf; 5] {
     static FILES: OnceLock<[PathBuf; 5]> = OnceLock::new();
     FILES.get_or_init(|| {
@@ -45,13 +44,13 @@ pub fn command() -> &'static [PathBuf; 5] {
     })
 }
 
-/// Builds the examples of the crate `transom`, as this test was built, if they are not up to date.
+/// Builds the examples of the crate `transom` like this test, if they are not up to date.
 pub fn examples() {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| drop(build_as_this_test(&[Built::Examples])));
 }
 
-/// Builds the libraries and the command `transom` as this test was built; the folder they are in.
+/// Builds the libraries and the command `transom` like this test. Returns their folder.
 fn built() -> PathBuf {
     build_as_this_test(&[Built::Libraries, Built::Command])
 }
@@ -69,27 +68,27 @@ fn build_as_this_test(what: &[Built]) -> PathBuf {
     profile.to_owned()
 }
 
-/// What is built of ours to be run.
+/// The parts of ours that can be built and run.
 #[derive(Clone, Copy, Debug)]
 pub enum Built<'a> {
-    /// `libibverbs.so`, `librdmacm.so`, and what is preloaded: `librspreload.so`, `libtransom_malloc.so` and
+    /// `libibverbs.so`, `librdmacm.so`, and the preloaded ones: `librspreload.so`, `libtransom_malloc.so` and
     /// `libtransom_paths.so`.
     Libraries,
     /// `transom`.
     Command,
-    /// Those of the crate `transom`.
+    /// The examples of the crate `transom`.
     Examples,
     /// A program of this package.
     Program(&'a str),
 }
 
-/// The folder of what is built by a profile.
+/// The folder with the output of a profile.
 pub fn folder_of(target: &Path, profile: &str) -> PathBuf {
     target.join(if profile == "dev" { "debug" } else { profile })
 }
 
-/// What is given to others. Always of these packages together, for their dependencies have features that one of them
-/// alone does not ask for: everything would be built twice.
+/// The shipped packages. They are always built together: built alone, each would have dependencies with fewer features,
+/// and everything would be built twice.
 const PACKAGES: [&str; 6] = [
     "--package=transom-cli",
     "--package=transom-libibverbs",
@@ -99,7 +98,7 @@ const PACKAGES: [&str; 6] = [
     "--package=transom-malloc",
 ];
 
-/// Builds it into a target folder, if it is not up to date.
+/// Builds a part into a target folder, if it is not up to date.
 pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     let mut which = PACKAGES.to_vec();
     match what {
@@ -122,7 +121,7 @@ pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     }
 }
 
-/// A program of a Debian package; one line says what to do if it is not installed.
+/// A program of a Debian package. Panics with one line that says what to do if it is not installed.
 pub fn program(name: &str, package: &str) -> PathBuf {
     installed(name, package).unwrap_or_else(|problem| panic!("{problem}"))
 }
@@ -130,13 +129,13 @@ pub fn program(name: &str, package: &str) -> PathBuf {
 /// [`program`], with that line as the error.
 pub fn installed(name: &str, package: &str) -> Result<PathBuf, String> {
     let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    // Servers are where ordinary users do not look.
+    // Servers are in a folder that an ordinary user's PATH lacks.
     let folders = env::split_paths(&folders).chain(["/usr/sbin".into()]);
     let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| format!("{name} is not installed: apt-get install {package}"))
 }
 
-/// A program of a Debian package by its name and arguments, over the libraries in a folder.
+/// A program of a Debian package, by its name and arguments, run over the libraries in a folder.
 pub fn tool(line: &str, package: &str, libraries: &Path) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(program(words.next().expect("a name"), package));
@@ -144,16 +143,16 @@ pub fn tool(line: &str, package: &str, libraries: &Path) -> Command {
     command
 }
 
-/// What a program printed that ended well.
+/// The output of a program that succeeded.
 #[derive(Debug)]
 pub struct Printed {
-    /// To its standard output.
+    /// Its standard output.
     pub output: String,
-    /// To its standard error.
+    /// Its standard error.
     pub complaints: String,
 }
 
-/// A program under way; killed, if it still runs, when this is dropped or when this process ends.
+/// A running program. It is killed when this is dropped or when this process ends.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -161,7 +160,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command. What it prints must fit into a pipe.
+    /// Starts a command. Its output must fit into a pipe.
     pub fn start(command: &mut Command) -> Self {
         Self::start_with_input(command, Stdio::null())
     }
@@ -174,7 +173,7 @@ impl Running {
     fn start_with_input(command: &mut Command, input: Stdio) -> Self {
         let what = format!("{command:?}");
         command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Where the tests run in a CI, what programs say is for the tests all the same.
+        // In a CI too, the output of programs is for the tests.
         if command.get_envs().all(|(name, _)| name != "CI") {
             command.env_remove("CI");
         }
@@ -189,7 +188,7 @@ impl Running {
         Self { what, process }
     }
 
-    /// The number by which others know it.
+    /// Its PID.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -199,8 +198,8 @@ impl Running {
         matches!(self.process.try_wait(), Ok(Some(_)))
     }
 
-    /// Waits until it listens on a TCP port of its network namespace, or has ended. Nobody connects to
-    /// find out, for it takes the first who does for its client.
+    /// Waits until it listens on a TCP port of its network namespace, or has ended. This does not connect to find out,
+    /// because the program takes the first connection for its client.
     pub fn wait_until_it_listens(&mut self, port: u16) -> Result<(), String> {
         let wanted = format!(":{port:04X}");
         let id = self.process.id();
@@ -217,7 +216,7 @@ impl Running {
         self.until("listens", Duration::from_secs(20), |_| listens())
     }
 
-    /// Waits until something is so, or it has ended.
+    /// Waits until `done` is true, or it has ended.
     pub fn wait_until(&mut self, what: &str, mut done: impl FnMut() -> bool) -> Result<(), String> {
         self.until(what, Duration::from_secs(20), |_| done())
     }
@@ -230,7 +229,7 @@ impl Running {
         })
     }
 
-    /// The next line that it prints; an error if it ends without one.
+    /// The next line of its output. An error if it ends without one.
     pub fn line(&mut self, limit: Duration) -> Result<String, String> {
         self.until("prints a line", limit, has_output)?;
         let (mut line, mut byte) = (Vec::new(), [0]);
@@ -250,7 +249,7 @@ impl Running {
         Err(format!("{what}: {status}\n{complaints}"))
     }
 
-    /// Takes the lines that it has printed and nobody has read.
+    /// Reads and drops its unread lines.
     pub fn skip_lines(&mut self) -> Result<(), String> {
         while has_output(&self.process) {
             self.line(Duration::from_secs(1))?;
@@ -271,7 +270,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end; how it ended, and what it printed.
+    /// Waits for its end. Returns its status and its output.
     pub fn end(mut self, limit: Duration) -> Result<(ExitStatus, Printed), String> {
         let in_time = self.until("ends", limit, |_| false);
         if in_time.is_err() {
@@ -289,7 +288,7 @@ impl Running {
         Ok((status, Printed { output, complaints }))
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, which must be a success.
     pub fn success(self, limit: Duration) -> Result<Printed, String> {
         let what = self.what.clone();
         match self.end(limit)? {
@@ -300,7 +299,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end, which must be a good one without complaints; what it printed.
+    /// Waits for its end, which must be a success without complaints. Returns its output.
     pub fn finish(self, limit: Duration) -> String {
         let what = self.what.clone();
         let printed = self.success(limit).unwrap_or_else(|problem| panic!("{problem}"));
@@ -326,7 +325,7 @@ impl Running {
     }
 }
 
-/// Whether a process has printed something that nobody has read, or has closed its output.
+/// Whether a process has unread output, or has closed its output.
 fn has_output(process: &std::process::Child) -> bool {
     readable(process.stdout.as_ref().expect("a pipe").as_raw_fd())
 }
@@ -357,7 +356,7 @@ mod tests {
         lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
     }
 
-    /// A part with other features than in the whole is compiled once more, and so is all that is above it.
+    /// A part with other features than in the whole is compiled again, and so is everything that depends on it.
     #[test]
     fn what_is_built_by_itself_is_built_of_the_parts_of_the_whole() {
         let whole = parts(&["--workspace"]);

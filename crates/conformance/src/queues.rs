@@ -1,5 +1,5 @@
-//! What the tests of queues, states and events share beside the [harness](crate::harness): lists of
-//! work requests, completion queues with channels, queue pairs in a given state, measured waiting.
+//! Helpers for the tests of queues, states and events, in addition to the [harness](crate::harness): lists of work
+//! requests, completion queues with channels, queue pairs in a given state, and measured waits.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -12,15 +12,15 @@ use transom_ibverbs::*;
 use crate::address_handles::*;
 use crate::harness::*;
 
-/// Modifies exactly the attributes of `mask`; zero or an errno.
+/// Modifies exactly the attributes of `mask`. Returns zero or an errno.
 pub fn modify_with(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> c_int {
     let mut attr = *attr;
-    // SAFETY: the queue pair is live, or was; its struct stays readable.
+    // SAFETY: the queue pair is live or destroyed. Its struct stays readable.
     unsafe { ibv_modify_qp(qp, &mut attr, mask as c_int) }
 }
 
-/// Moves a queue pair in RESET, connected to itself, to a state. Only UC and UD know SQE: a SEND
-/// without a key fails, and its completion is taken from the end's queue.
+/// Moves a queue pair in RESET, connected to itself, to a state. Only UC and UD have SQE: for it, a SEND without a key
+/// fails, and this takes its completion from the end's queue.
 pub fn take_to(end: &End, qp: *mut ibv_qp, to: ibv_qp_state) {
     let attr = usual_attr(qp);
     let way: &[ibv_qp_state] = match to {
@@ -50,32 +50,32 @@ pub fn take_to(end: &End, qp: *mut ibv_qp, to: ibv_qp_state) {
     assert_eq!(state(qp), to);
 }
 
-/// Posts send work requests as one list; the errno and the place of the bad one if there is one.
+/// Posts send work requests as one list. The error is the errno and the index of the bad one.
 pub fn try_post_list(qp: *mut ibv_qp, wrs: &mut [ibv_send_wr]) -> Result<(), (c_int, usize)> {
     let first = wrs.as_mut_ptr();
     for at in 1..wrs.len() {
         wrs[at - 1].next = first.wrapping_add(at);
     }
     let mut bad = null_mut();
-    // SAFETY: as in `try_post`; the list ends with a null.
+    // SAFETY: as in `try_post`. The list ends with a null.
     match unsafe { (*(*qp).context).ops.post_send.expect("never null")(qp, first, &mut bad) } {
         0 => Ok(()),
-        // SAFETY: the provider answers an element of the list.
+        // SAFETY: the provider returns an element of the list.
         errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
     }
 }
 
-/// Posts receives as one list; the errno and the place of the bad one if there is one.
+/// Posts receives as one list. The error is the errno and the index of the bad one.
 pub fn try_recv_list(qp: *mut ibv_qp, wrs: &mut [ibv_recv_wr]) -> Result<(), (c_int, usize)> {
     let first = wrs.as_mut_ptr();
     for at in 1..wrs.len() {
         wrs[at - 1].next = first.wrapping_add(at);
     }
     let mut bad = null_mut();
-    // SAFETY: as in `try_post`; the list ends with a null.
+    // SAFETY: as in `try_post`. The list ends with a null.
     match unsafe { (*(*qp).context).ops.post_recv.expect("never null")(qp, first, &mut bad) } {
         0 => Ok(()),
-        // SAFETY: the provider answers an element of the list.
+        // SAFETY: the provider returns an element of the list.
         errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
     }
 }
@@ -88,18 +88,18 @@ pub fn channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     channel
 }
 
-/// A completion queue, with a channel or none; the errno if it is refused.
+/// A completion queue, with or without a channel. The error is the errno.
 pub fn try_cq(
     context: *mut ibv_context,
     cqe: c_int,
     channel: *mut ibv_comp_channel,
 ) -> Result<*mut ibv_cq, i32> {
-    // SAFETY: the context is open, the channel null or live.
+    // SAFETY: the context is open, and the channel is null or live.
     let cq = unsafe { ibv_create_cq(context, cqe, null_mut(), channel, 0) };
     if cq.is_null() { Err(errno()) } else { Ok(cq) }
 }
 
-/// Asks for an event at the next completion; zero or an errno.
+/// Asks for an event at the next completion. Returns zero or an errno.
 pub fn arm(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
     // SAFETY: a live queue.
     unsafe {
@@ -107,13 +107,13 @@ pub fn arm(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
     }
 }
 
-/// Whether a completion event is there now.
+/// Whether there is a completion event now.
 pub fn has_cq_event(channel: *mut ibv_comp_channel) -> bool {
     // SAFETY: a live channel.
     readable(unsafe { (*channel).fd })
 }
 
-/// Waits for a completion event, and acknowledges it; whose it is.
+/// Waits for a completion event, and acknowledges it. Returns its queue.
 pub fn cq_event(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
     until("a completion event", || has_cq_event(channel).then_some(()));
     let (mut cq, mut context) = (null_mut(), null_mut());
@@ -125,26 +125,26 @@ pub fn cq_event(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
     cq
 }
 
-/// A queue pair's attributes as text, to see whether anything has changed.
+/// A queue pair's attributes as text, to compare them later.
 pub fn attributes(qp: *mut ibv_qp) -> String {
     format!("{:?}", query(qp))
 }
 
-/// Ends a queue pair; zero or an errno.
+/// Destroys a queue pair. Returns zero or an errno.
 pub fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the queue pair is live, or was; its struct stays readable.
+    // SAFETY: the queue pair is live or destroyed. Its struct stays readable.
     unsafe { ibv_destroy_qp(qp) }
 }
 
-/// Ends a completion queue; zero or an errno.
+/// Destroys a completion queue. Returns zero or an errno.
 pub fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the queue is live, or was; its struct stays readable.
+    // SAFETY: the queue is live or destroyed. Its struct stays readable.
     unsafe { ibv_destroy_cq(cq) }
 }
 
-/// Creates a queue pair; the errno if it is refused.
+/// Creates a queue pair. The error is the errno.
 pub fn try_qp(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, i32> {
-    // SAFETY: pointers are live, null, or of destroyed objects whose structs stay readable.
+    // SAFETY: the pointers are live, null, or of destroyed objects whose structs stay readable.
     let qp = unsafe { ibv_create_qp(pd, init) };
     if qp.is_null() { Err(errno()) } else { Ok(qp) }
 }
@@ -155,13 +155,13 @@ pub fn number(qp: *mut ibv_qp) -> u32 {
     unsafe { (*qp).qp_num }
 }
 
-/// Takes all completions that are there, then goes on until there are `count`.
+/// Takes completions until there are `count`.
 pub fn wait_for(cq: *mut ibv_cq, count: usize) -> Vec<ibv_wc> {
     (0..count).map(|_| wait(cq)).collect()
 }
 
-/// A second pair of queue pairs between the same ends: what was posted before on others has
-/// reached the target when a message of this one has.
+/// A second pair of queue pairs between the same ends. When its message has arrived, everything posted before on other
+/// queue pairs has reached the target.
 pub struct Follower {
     qa: *mut ibv_qp,
     qb: *mut ibv_qp,
@@ -181,7 +181,7 @@ impl Follower {
         Self { qa, qb, send_cq, receive_cq }
     }
 
-    /// Sends a message and waits until it is received: all that was on its way is there.
+    /// Sends a message and waits until it is received. Everything sent before has then arrived.
     pub fn follow(&self) {
         recv(self.qb, 0, &mut []);
         post(self.qa, &mut wr(IBV_WR_SEND));
@@ -190,10 +190,10 @@ impl Follower {
     }
 }
 
-/// Runs `blocking` in a thread of its own, checks that it does sleep there, then runs `release`,
-/// and checks that it ends only then.
+/// Runs `blocking` in a thread of its own, checks that it sleeps there, then runs `release`, and checks that it ends
+/// only then.
 pub fn blocks_until(blocking: impl FnOnce() + Send, release: impl FnOnce()) {
-    /// Releases it also if the test fails: it would wait for ever, and the test with it.
+    /// Releases it even if the test fails. Otherwise it, and so the test, would wait forever.
     struct Release<F: FnOnce()>(Option<F>);
 
     impl<F: FnOnce()> Drop for Release<F> {
@@ -207,7 +207,7 @@ pub fn blocks_until(blocking: impl FnOnce() + Send, release: impl FnOnce()) {
     std::thread::scope(|scope| {
         let release = Release(Some(release));
         scope.spawn(|| {
-            // SAFETY: asks for a number.
+            // SAFETY: it only asks for a number.
             thread.store(unsafe { libc::gettid() }, SeqCst);
             blocking();
             ended.store(1 + released.load(SeqCst), SeqCst);
@@ -229,7 +229,7 @@ fn is_asleep(thread: i32) -> bool {
     stat.is_ok_and(|stat| state(&stat) == Some('S'))
 }
 
-/// Runs something and checks that it took at least so long.
+/// Runs something and checks that it took at least this long.
 pub fn takes_at_least<T>(least: Duration, run: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = run();
@@ -238,22 +238,22 @@ pub fn takes_at_least<T>(least: Duration, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Lets another thread use pointers to objects of the verbs, which any thread may call.
+/// Moves pointers to verbs objects into another thread. Any thread may use such objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Across<T>(T);
 
-// SAFETY: see above; the tests order the rest.
+// SAFETY: see above. The tests order the rest.
 unsafe impl<T> Send for Across<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Across<T> {}
 
 impl<T: Copy> Across<T> {
-    /// Takes it along.
+    /// Wraps a value.
     pub fn new(inner: T) -> Self {
         Self(inner)
     }
 
-    /// What was taken along.
+    /// The wrapped value.
     pub fn get(&self) -> T {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same again for the same seed.
+//! Pseudorandom numbers. The same seed gives the same numbers.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt, SeedableRng};
@@ -7,7 +7,7 @@ use rand::{Rng, RngExt, SeedableRng};
 #[derive(Clone, Debug)]
 pub struct Random {
     numbers: Xoshiro256PlusPlus,
-    /// Garbage comes once in so many times where it may.
+    /// Garbage comes once in this many times.
     rarity: usize,
 }
 
@@ -27,27 +27,27 @@ impl Random {
         self.numbers.random_range(0..limit)
     }
 
-    /// True once in so many times.
+    /// True once in this many times, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
+    /// One of these values.
     pub fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())]
     }
 
-    /// Chooses anew how rare garbage is: next to none, so that things go far, or much of it.
+    /// Chooses again how rare garbage is: rare, so that a run goes far, or frequent.
     pub fn change_mood(&mut self) {
         self.rarity = self.one_of(&[4, 16, 256]);
     }
 
-    /// Whether there shall be garbage here.
+    /// Whether to use garbage here.
     pub fn is_wild(&mut self) -> bool {
         self.once_in(self.rarity)
     }
 
-    /// A number that programs get wrong: small, a power of two or beside it, all ones, any.
+    /// A number that programs get wrong: small, a power of two or next to one, all ones, or any.
     pub fn garbage(&mut self) -> u64 {
         match self.below(6) {
             0 | 1 => self.number() % 8,

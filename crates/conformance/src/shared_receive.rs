@@ -1,4 +1,4 @@
-//! What the tests of shared receive queues share.
+//! Helpers for the tests of shared receive queues.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use transom_ibverbs::*;
 use crate::harness::*;
 use crate::queues::*;
 
-/// Makes a shared receive queue for so many receives of so many SGEs; the errno if it is refused.
+/// Makes a shared receive queue for this many receives of this many SGEs. The error is the errno.
 pub fn try_srq(pd: *mut ibv_pd, max_wr: u32, max_sge: u32) -> Result<*mut ibv_srq, i32> {
     let attr = ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
     let mut init = ibv_srq_init_attr { attr, ..ibv_srq_init_attr::default() };
@@ -18,18 +18,18 @@ pub fn try_srq(pd: *mut ibv_pd, max_wr: u32, max_sge: u32) -> Result<*mut ibv_sr
     if srq.is_null() { Err(errno()) } else { Ok(srq) }
 }
 
-/// Makes a shared receive queue for so many receives.
+/// Makes a shared receive queue for this many receives.
 pub fn srq(pd: *mut ibv_pd, max_wr: u32) -> *mut ibv_srq {
     try_srq(pd, max_wr, 4).expect("a shared receive queue")
 }
 
-/// Ends a shared receive queue; zero or an errno.
+/// Destroys a shared receive queue. Returns zero or an errno.
 pub fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: null or a queue of this test; its struct stays readable.
     unsafe { ibv_destroy_srq(srq) }
 }
 
-/// Posts receives as one list; the errno and the place of the bad one if there is one.
+/// Posts receives as one list. The error is the errno and the index of the bad one.
 pub fn try_srq_recv_list(srq: *mut ibv_srq, wrs: &mut [ibv_recv_wr]) -> Result<(), (c_int, usize)> {
     let first = wrs.as_mut_ptr();
     for at in 1..wrs.len() {
@@ -40,12 +40,12 @@ pub fn try_srq_recv_list(srq: *mut ibv_srq, wrs: &mut [ibv_recv_wr]) -> Result<(
     match unsafe { (*(*srq).context).ops.post_srq_recv.expect("never null")(srq, first, &mut bad) }
     {
         0 => Ok(()),
-        // SAFETY: the provider answers an element of the list.
+        // SAFETY: the provider returns an element of the list.
         errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
     }
 }
 
-/// Posts a receive; zero or an errno.
+/// Posts a receive. Returns zero or an errno.
 pub fn try_srq_recv(srq: *mut ibv_srq, wr_id: u64, sges: &mut [ibv_sge]) -> c_int {
     let mut wr = [ibv_recv_wr {
         wr_id,
@@ -61,19 +61,19 @@ pub fn srq_recv(srq: *mut ibv_srq, wr_id: u64, sges: &mut [ibv_sge]) {
     assert_eq!(try_srq_recv(srq, wr_id, sges), 0, "ibv_post_srq_recv");
 }
 
-/// Arms the limit; zero or an errno.
+/// Arms the limit. Returns zero or an errno.
 pub fn arm_limit(srq: *mut ibv_srq, srq_limit: u32) -> c_int {
     let attr = ibv_srq_attr { srq_limit, ..ibv_srq_attr::default() };
     modify_srq(srq, attr, IBV_SRQ_LIMIT)
 }
 
-/// Changes what the mask says; zero or an errno.
+/// Changes the attributes in the mask. Returns zero or an errno.
 pub fn modify_srq(srq: *mut ibv_srq, mut attr: ibv_srq_attr, mask: u32) -> c_int {
     // SAFETY: null or a queue of this test.
     unsafe { ibv_modify_srq(srq, &mut attr, mask as c_int) }
 }
 
-/// What it is like now.
+/// Its present attributes.
 pub fn query_srq(srq: *mut ibv_srq) -> ibv_srq_attr {
     let mut attr = ibv_srq_attr::default();
     // SAFETY: a live queue.
@@ -88,7 +88,7 @@ pub fn qp_of_srq(end: &End, kind: ibv_qp_type, srq: *mut ibv_srq) -> *mut ibv_qp
 
 /// A target whose queue pairs share their receives, and origins that send to it.
 pub struct Pool {
-    /// The ends, and a first pair of RC queue pairs, the target's with the shared queue.
+    /// The ends, and a first pair of RC queue pairs. The target's one uses the shared queue.
     pub pair: Pair,
     /// The shared queue.
     pub srq: *mut ibv_srq,
@@ -114,7 +114,7 @@ impl Pool {
         Self { pair: Pair { a, b, qa, qb }, srq, near, far, ma, mb }
     }
 
-    /// One more pair of RC queue pairs, the target's with the shared queue.
+    /// One more pair of RC queue pairs. The target's one uses the shared queue.
     pub fn another(&self) -> (*mut ibv_qp, *mut ibv_qp) {
         let qps = (self.pair.a.qp(IBV_QPT_RC), qp_of_srq(&self.pair.b, IBV_QPT_RC, self.srq));
         connect(qps.0, qps.1);
@@ -132,7 +132,7 @@ impl Pool {
         post(qa, &mut with_sges(ibv_send_wr { wr_id, ..wr(IBV_WR_SEND) }, &mut sges));
     }
 
-    /// The target's next completion: a receive that succeeded on this queue pair; its number.
+    /// The target's next completion is a successful receive on this queue pair. Returns its `wr_id`.
     pub fn came(&self, qb: *mut ibv_qp) -> u64 {
         let wc = self.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.opcode, wc.qp_num), (IBV_WC_RECV, number(qb)));

@@ -1,7 +1,7 @@
-//! Network namespaces joined by Ethernet, for programs that are to meet over a wire.
+//! Network namespaces joined by Ethernet, for programs that talk over a wire.
 //!
-//! They have no names and no processes of their own: a [`Space`] holds a descriptor, and what is in
-//! the namespace goes with it. So nothing is left over, however the process ends that made them.
+//! They have no names and no processes of their own. A [`Space`] holds a descriptor, and everything in the namespace
+//! goes with it. So nothing remains, however the process ends that made them.
 
 use std::fs::File;
 use std::io;
@@ -21,11 +21,11 @@ use crate::programs::{Running, installed};
 pub struct Space(File);
 
 impl Space {
-    /// A new one.
+    /// A new network namespace.
     pub fn new() -> Result<Self, String> {
-        // A thread of its own goes there, and this one stays where it is.
+        // A separate thread enters it, so that this thread stays in its own.
         let made = std::thread::spawn(|| {
-            // SAFETY: takes a plain number.
+            // SAFETY: it takes a plain number.
             match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
                 0 => File::open("/proc/thread-self/ns/net"),
                 _ => Err(io::Error::last_os_error()),
@@ -37,7 +37,7 @@ impl Space {
         Ok(space)
     }
 
-    /// Has a command run in it.
+    /// Makes a command run in it.
     pub fn enter<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let space = self.0.try_clone().expect("one more descriptor");
         // SAFETY: between fork and exec this makes one system call, and allocates nothing.
@@ -55,7 +55,7 @@ impl Space {
         self.run(ip.args(arguments.split_whitespace()))
     }
 
-    /// Changes a kernel parameter of it.
+    /// Changes one of its kernel parameters.
     pub fn set(&self, parameter: &str, value: &str) -> Result<(), String> {
         let mut shell = Command::new("/bin/sh");
         self.run(shell.args(["-c", &format!("echo {value} >/proc/sys/net/{parameter}")]))
@@ -65,18 +65,18 @@ impl Space {
         Running::start(self.enter(command)).success(Duration::from_secs(20)).map(drop)
     }
 
-    /// Where another process finds it.
+    /// The path by which another process finds it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
-/// Which addresses two programs use.
+/// The address family that two programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum Family {
-    /// Of four bytes.
+    /// IPv4.
     V4,
-    /// Of sixteen.
+    /// IPv6.
     V6,
 }
 
@@ -124,7 +124,7 @@ pub struct VethPair {
 }
 
 impl VethPair {
-    /// Joined by a pair of interfaces that carry packets of this size.
+    /// A pair whose interfaces carry packets of this size.
     pub fn new(mtu: u32) -> Result<Self, String> {
         let pair = Self { near: Space::new()?, far: Space::new()?, mtu };
         join((&pair.near, INTERFACE), (&pair.far, INTERFACE), mtu)?;
@@ -137,14 +137,14 @@ impl VethPair {
         Ok(pair)
     }
 
-    /// Bytes of the largest packet of IP.
+    /// The length of the largest IP packet, in bytes.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Bytes of data in the largest packet of RDMA.
+    /// The data in the largest RDMA packet, in bytes.
     pub fn path_mtu(&self) -> u32 {
-        // Of the sizes there are, the largest that leaves room for all headers.
+        // The largest of the allowed sizes that leaves room for all headers.
         [4096, 2048, 1024, 512].into_iter().find(|size| size + 100 <= self.mtu).unwrap_or(256)
     }
 
@@ -174,22 +174,21 @@ pub fn join(one: (&Space, &str), other: (&Space, &str), mtu: u32) -> Result<(), 
         one.1
     ))?;
     for (space, name) in [one, other] {
-        // Without link-local addresses the device has no others than those a test gives.
+        // Without link-local addresses the device has only the addresses that a test gives.
         space.ip(&format!("link set {name} addrgenmode none up"))?;
     }
     Ok(())
 }
 
-/// Sees to it that this process may make namespaces: an ordinary user becomes root of a user
-/// namespace of its own, if the kernel lets it. The error says why nothing can run here. It must be
-/// called while this process has no other thread.
+/// Makes sure that this process may make namespaces. An ordinary user becomes root of a user namespace of its own, if
+/// the kernel allows it. The error says why nothing can run here. Call this while this process has no other thread.
 pub fn may_make_spaces() -> Result<(), String> {
     if is_root() {
         return Space::new().map(drop);
     }
-    // SAFETY: both take nothing and cannot fail.
+    // SAFETY: both have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-    // SAFETY: takes a plain number.
+    // SAFETY: it takes a plain number.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
         let error = io::Error::last_os_error();
         return Err(format!("not root, and no user namespace: {error}"));

@@ -1,5 +1,5 @@
-//! What the tests of tag matching share: a sender, and a receiver whose shared receive queue matches
-//! tags (`ibv_post_srq_ops(3)`).
+//! Helpers for the tests of tag matching: a sender, and a receiver whose shared receive queue matches tags
+//! (`ibv_post_srq_ops(3)`).
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -10,9 +10,9 @@ use transom_wire::tmh::{RVH_BYTES, TMH_BYTES, TagHeader, TagOperation};
 use crate::extended::*;
 use crate::harness::*;
 
-/// Bytes of each side's buffer.
+/// The length of each side's buffer in bytes.
 pub const ROOM: usize = 2 << 20;
-/// Tagged buffers of the shared receive queue.
+/// The number of tagged buffers in the shared receive queue.
 pub const TAGS: u32 = 64;
 
 /// Attributes of a shared receive queue that matches tags.
@@ -31,19 +31,19 @@ pub fn srq_attr(pd: *mut ibv_pd, cq: *mut ibv_cq) -> ibv_srq_init_attr_ex {
     }
 }
 
-/// `ibv_create_srq_ex`; the errno if it is refused.
+/// `ibv_create_srq_ex`. The error is the errno.
 pub fn try_srq(
     context: *mut ibv_context,
     init: &ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, i32> {
     let mut init = *init;
     let create = verbs(context).create_srq_ex.expect("it is there");
-    // SAFETY: the context is open, the attributes name nothing dead.
+    // SAFETY: the context is open, and the attributes name only live objects.
     let srq = unsafe { create(context, &mut init) };
     if srq.is_null() { Err(errno()) } else { Ok(srq) }
 }
 
-/// `ibv_post_srq_ops` of a list; the errno and the place of the bad one if there is one.
+/// `ibv_post_srq_ops` for a list. The error is the errno and the index of the bad one.
 pub fn try_ops(srq: *mut ibv_srq, ops: &mut [ibv_ops_wr]) -> Result<(), (c_int, usize)> {
     let first = ops.as_mut_ptr();
     for at in 1..ops.len() {
@@ -55,7 +55,7 @@ pub fn try_ops(srq: *mut ibv_srq, ops: &mut [ibv_ops_wr]) -> Result<(), (c_int, 
         unsafe { verbs((*srq).context).post_srq_ops.expect("it is there")(srq, first, &mut bad) };
     match errno {
         0 => Ok(()),
-        // SAFETY: the provider answers an element of the list.
+        // SAFETY: the provider returns an element of the list.
         errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
     }
 }
@@ -65,7 +65,7 @@ pub fn op(opcode: ibv_ops_wr_opcode, wr_id: u64) -> ibv_ops_wr {
     ibv_ops_wr { wr_id, opcode, flags: IBV_OPS_SIGNALED as c_int, ..ibv_ops_wr::default() }
 }
 
-/// The addition of a tagged buffer; its SGEs must live until it is posted.
+/// The addition of a tagged buffer. Its SGEs must live until it is posted.
 pub fn add_op(wr_id: u64, tag: u64, mask: u64, sges: &mut [ibv_sge]) -> ibv_ops_wr {
     let mut add = op(IBV_WR_TAG_ADD, wr_id);
     add.tm.add = ibv_ops_wr_tm_add {
@@ -78,7 +78,7 @@ pub fn add_op(wr_id: u64, tag: u64, mask: u64, sges: &mut [ibv_sge]) -> ibv_ops_
     add
 }
 
-/// A completion with what it says of tags.
+/// A completion, with its tag information.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     /// The completion.
@@ -88,7 +88,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// How it ended, what it was, and which one.
+    /// Its status, opcode and `wr_id`.
     pub fn summary(&self) -> (ibv_wc_status, ibv_wc_opcode, u64) {
         (self.wc.status, self.wc.opcode, self.wc.wr_id)
     }
@@ -98,17 +98,17 @@ impl Done {
 pub struct Matching {
     /// The sender.
     pub a: End,
-    /// The receiver; its own completion queue is for what it sends.
+    /// The receiver. Its own completion queue is for its sends.
     pub b: End,
     /// The sender's queue pair.
     pub qa: *mut ibv_qp,
-    /// The receiver's.
+    /// The receiver's queue pair.
     pub qb: *mut ibv_qp,
     /// The shared receive queue.
     pub srq: *mut ibv_srq,
-    /// Where it completes.
+    /// The completion queue of the shared receive queue.
     pub cq: *mut ibv_cq_ex,
-    /// The sender's memory: messages begin at its start.
+    /// The sender's memory. Messages begin at its start.
     pub near: Buffer,
     /// The receiver's memory.
     pub far: Buffer,
@@ -126,8 +126,7 @@ impl Matching {
         matching
     }
 
-    /// Both ends over a link, with queue pairs in RESET. The receiver's has no room for work of the
-    /// program.
+    /// Both ends over a link, with queue pairs in RESET. The receiver's queue pair has no room for work of the program.
     pub fn unconnected(link: Link) -> Self {
         let (a, b) = ends(link, Default::default());
         let attr = cq_attr(FIELDS);
@@ -146,12 +145,12 @@ impl Matching {
         sge(self.far.addr() + at as u64, length, self.to)
     }
 
-    /// Adds a tagged buffer; its handle. Receive and operation have the same `wr_id`.
+    /// Adds a tagged buffer. Returns its handle. Receive and operation have the same `wr_id`.
     pub fn add(&self, wr_id: u64, tag: u64, mask: u64, sges: &mut [ibv_sge]) -> u32 {
         self.add_with(wr_id, tag, mask, sges, 0)
     }
 
-    /// The same, whose completion has these flags.
+    /// The same. Its completion has these flags.
     pub fn add_with(
         &self,
         wr_id: u64,
@@ -168,7 +167,7 @@ impl Matching {
         ops[0].tm.handle
     }
 
-    /// Removes a tagged buffer; the status.
+    /// Removes a tagged buffer. Returns the status.
     pub fn remove(&self, handle: u32) -> ibv_wc_status {
         let mut remove = op(IBV_WR_TAG_DEL, 70);
         remove.tm.handle = handle;
@@ -178,7 +177,7 @@ impl Matching {
         done.wc.status
     }
 
-    /// Reports how many unexpected messages were handled; the flags of the answer.
+    /// Reports how many unexpected messages were handled. Returns the flags of the completion.
     pub fn sync(&self, count: u32) -> u32 {
         let mut sync = op(IBV_WR_TAG_SYNC, 71);
         sync.tm.unexpected_cnt = count;
@@ -201,15 +200,15 @@ impl Matching {
         assert_eq!(errno, 0);
     }
 
-    /// Sends the first `length` bytes of the sender's memory, beginning with these.
+    /// Sends the first `length` bytes of the sender's memory, which begin with this header.
     pub fn send(&self, header: &[u8], length: u32) {
         self.near.write(0, header);
         let mut sges = [sge(self.near.addr(), length, self.from)];
         post(self.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
     }
 
-    /// Asks the receiver to read `length` bytes at `at` of the sender's memory, and gives it a
-    /// receive for the answer, which comes to `answer`.
+    /// Asks the receiver to read `length` bytes at `at` of the sender's memory, and posts a receive for the answer at
+    /// `answer`.
     pub fn request(&self, tag: u64, at: usize, length: u32, answer: usize) {
         recv(self.qa, 80 + tag, &mut [sge(self.near.addr() + answer as u64, 16, self.from)]);
         self.send(&rendezvous(tag, self.near.addr() + at as u64, keys(self.from).1, length), 32);
@@ -220,12 +219,12 @@ impl Matching {
         take_one(self.cq)
     }
 
-    /// None is there now.
+    /// There is no completion now.
     pub fn expect_nothing(&self) {
         assert_eq!(take_batch(self.cq, |cq| read_wc(cq).wr_id), [0_u64; 0]);
     }
 
-    /// The next is the receive of a message that no tagged buffer waited for.
+    /// The next completion is the receive of a message that matched no tagged buffer.
     pub fn expect_unexpected(&self, wr_id: u64, flags: u32) {
         let done = self.next();
         assert_eq!(done.summary(), (IBV_WC_SUCCESS, IBV_WC_TM_RECV, wr_id));
@@ -233,7 +232,7 @@ impl Matching {
     }
 }
 
-/// Takes one completion, with what it says of tags.
+/// Takes one completion, with its tag information.
 fn take_one(cq: *mut ibv_cq_ex) -> Done {
     until("a completion", || (start_poll(cq) == 0).then_some(()));
     let wc = read_wc(cq);
@@ -252,7 +251,7 @@ pub fn eager(tag: u64) -> [u8; TMH_BYTES] {
     TagHeader { operation: TagOperation::Eager, context: CONTEXT, tag }.write()
 }
 
-/// The headers of a message whose data is to be read.
+/// The headers of a message whose data the receiver must read.
 pub fn rendezvous(tag: u64, address: u64, key: u32, length: u32) -> Vec<u8> {
     let tmh = TagHeader { operation: TagOperation::Rendezvous, context: CONTEXT, tag }.write();
     let parts: [&[u8]; 4] =

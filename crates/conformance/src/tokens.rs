@@ -1,6 +1,6 @@
-//! Rust sources as tokens, so that what stands in a string or a comment is not taken for code.
+//! Splits Rust sources into tokens, so that text in a string or a comment does not count as code.
 
-/// As much of Rust's tokens as it takes to find items, paths, and what stands above them.
+/// The tokens of Rust that are needed to find items, paths, and the comments and attributes above them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
     Comment(&'a str),
@@ -26,7 +26,7 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// The tokens up to the end of the group that is open, whose closing bracket is eaten.
+    /// Reads the tokens up to the end of the open group, including its closing bracket.
     fn group(&mut self) -> Vec<Token<'a>> {
         let mut tokens = Vec::new();
         while let Some(c) = self.rest().chars().next() {
@@ -101,7 +101,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// After `r`: eats `#"…"#` and says so, or leaves a raw name such as `r#fn` alone.
+    /// After `r`: reads `#"…"#` and returns true, or leaves a raw name such as `r#fn` alone.
     fn raw_string(&mut self) -> bool {
         let hashes = self.rest().len() - self.rest().trim_start_matches('#').len();
         if !self.rest()[hashes..].starts_with('"') {

@@ -1,5 +1,4 @@
-//! What the tests of XRC share: domains, shared receive queues in them, and both ends of a
-//! connection.
+//! Helpers for the tests of XRC: domains, shared receive queues in them, and both ends of a connection.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -10,7 +9,7 @@ use crate::extended::verbs;
 use crate::harness::*;
 use crate::queues::*;
 
-/// Opens a domain of a file, or a private one for -1; the errno if it is refused.
+/// Opens the domain of a file, or a private domain for -1. The error is the errno.
 pub fn try_xrcd(context: *mut ibv_context, fd: c_int, oflags: c_int) -> Result<*mut ibv_xrcd, i32> {
     let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     let mut init = ibv_xrcd_init_attr { comp_mask, fd, oflags };
@@ -24,13 +23,13 @@ pub fn xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
     try_xrcd(context, -1, libc::O_CREAT).expect("an XRC domain")
 }
 
-/// Closes a domain; zero or an errno.
+/// Closes a domain. Returns zero or an errno.
 pub fn close_xrcd(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: null or a domain of this test; its struct stays readable.
     unsafe { verbs(context).close_xrcd.expect("never null")(xrcd) }
 }
 
-/// What a shared receive queue for XRC is created with.
+/// The creation attributes of a shared receive queue for XRC.
 pub fn xrc_srq_init(pd: *mut ibv_pd, xrcd: *mut ibv_xrcd, cq: *mut ibv_cq) -> ibv_srq_init_attr_ex {
     ibv_srq_init_attr_ex {
         attr: ibv_srq_attr { max_wr: 64, max_sge: 4, srq_limit: 0 },
@@ -46,18 +45,18 @@ pub fn xrc_srq_init(pd: *mut ibv_pd, xrcd: *mut ibv_xrcd, cq: *mut ibv_cq) -> ib
     }
 }
 
-/// Makes a shared receive queue with extended attributes; the errno if it is refused.
+/// Makes a shared receive queue with extended attributes. The error is the errno.
 pub fn try_srq_ex(
     context: *mut ibv_context,
     init: &ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, i32> {
     let mut init = *init;
-    // SAFETY: an open context; the objects are null or of this test.
+    // SAFETY: an open context. The objects are null or of this test.
     let srq = unsafe { verbs(context).create_srq_ex.expect("never null")(context, &mut init) };
     if srq.is_null() { Err(errno()) } else { Ok(srq) }
 }
 
-/// The number by which messages name a shared receive queue; the errno if it has none.
+/// The number that messages name a shared receive queue by. The error is the errno.
 pub fn try_srq_number(srq: *mut ibv_srq) -> Result<u32, c_int> {
     let mut number = 0;
     // SAFETY: a queue of this test; its struct stays readable.
@@ -65,12 +64,12 @@ pub fn try_srq_number(srq: *mut ibv_srq) -> Result<u32, c_int> {
     if code == 0 { Ok(number) } else { Err(code) }
 }
 
-/// The number by which messages name a shared receive queue.
+/// The number that messages name a shared receive queue by.
 pub fn srq_number(srq: *mut ibv_srq) -> u32 {
     try_srq_number(srq).expect("an XRC queue")
 }
 
-/// The receiving end of a connection, in RESET; the errno if it is refused.
+/// The receiving end of a connection, in RESET. The error is the errno.
 pub fn try_xrc_target(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> Result<*mut ibv_qp, i32> {
     let mut init = ibv_qp_init_attr_ex {
         qp_type: IBV_QPT_XRC_RECV,
@@ -78,7 +77,7 @@ pub fn try_xrc_target(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> Result<
         xrcd,
         ..ibv_qp_init_attr_ex::default()
     };
-    // SAFETY: an open context; the domain is null or of this test.
+    // SAFETY: an open context. The domain is null or of this test.
     let qp = unsafe { verbs(context).create_qp_ex.expect("never null")(context, &mut init) };
     if qp.is_null() { Err(errno()) } else { Ok(qp) }
 }
@@ -88,7 +87,7 @@ pub fn xrc_target(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> *mut ibv_qp
     try_xrc_target(context, xrcd).expect("a receiving end")
 }
 
-/// Opens the receiving end of this number once more; the errno if it is refused.
+/// Opens the receiving end with this number once more. The error is the errno.
 pub fn try_open_qp(
     context: *mut ibv_context,
     xrcd: *mut ibv_xrcd,
@@ -101,12 +100,12 @@ pub fn try_open_qp(
         qp_type: IBV_QPT_XRC_RECV,
         ..ibv_qp_open_attr::default()
     };
-    // SAFETY: an open context; the domain is null or of this test.
+    // SAFETY: an open context. The domain is null or of this test.
     let qp = unsafe { verbs(context).open_qp.expect("never null")(context, &mut attr) };
     if qp.is_null() { Err(errno()) } else { Ok(qp) }
 }
 
-/// Gives a work request the shared receive queue that it names.
+/// Sets the shared receive queue that a work request names.
 pub fn naming(mut wr: ibv_send_wr, srqn: u32) -> ibv_send_wr {
     wr.qp_type.xrc.remote_srqn = srqn;
     wr
@@ -118,7 +117,7 @@ pub struct Xrc {
     pub pair: Pair,
     /// The target's XRC domain.
     pub xrcd: *mut ibv_xrcd,
-    /// A shared receive queue in it, which completes on the target's queue.
+    /// A shared receive queue in it. It completes into the target's queue.
     pub srq: *mut ibv_srq,
     /// The origin's buffer.
     pub near: Buffer,
@@ -158,8 +157,8 @@ impl Xrc {
         (try_srq_ex(self.pair.b.context, &init).expect("a queue"), cq)
     }
 
-    /// One operation on the first eight bytes of both buffers, judged by a shared queue's domain, on
-    /// a connection of its own; how it completed.
+    /// One operation on the first 8 bytes of both buffers, on a connection of its own. A shared queue's domain decides
+    /// about it. Returns the status of its completion.
     pub fn op(&self, opcode: ibv_wr_opcode, srqn: u32, key: u32) -> ibv_wc_status {
         let (qa, qb) = self.another();
         let mut sges = [sge(self.near.addr(), 8, self.ma)];

@@ -1,8 +1,8 @@
-//! The rules as `spec/rules.md` has them.
+//! The rules of `spec/rules.md`.
 
 use std::collections::BTreeSet;
 
-/// Rules with these prefixes describe how other adapters deviate; nothing is tested by them.
+/// Rules with these prefixes describe deviations of other adapters. No tests hold them.
 const DEVIATIONS: [&str; 3] = ["RXE", "MLX", "IRD"];
 
 /// One numbered rule.
@@ -10,7 +10,7 @@ const DEVIATIONS: [&str; 3] = ["RXE", "MLX", "IRD"];
 pub struct Rule {
     /// Its id, such as `T1-01`.
     pub id: String,
-    /// The heading it stands under.
+    /// The heading above it.
     pub section: String,
 }
 
@@ -23,7 +23,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads the rules; an id that stands there twice is an error.
+    /// Reads the rules. An id that occurs twice is an error.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut rules = Self::default();
         let mut section = String::new();
@@ -65,9 +65,9 @@ impl Rules {
         self.ids.contains(id)
     }
 
-    /// The ids a test's name begins with: `t1_01_t1_02_other_type` carries T1-01 and T1-02.
+    /// The ids that a test's name begins with: `t1_01_t1_02_other_type` carries T1-01 and T1-02.
     ///
-    /// Only at the start, so that "10 ms" in the middle of a name is not taken for a rule.
+    /// Only the start counts, so that "10 ms" in the middle of a name is not taken for a rule.
     pub(super) fn ids_in_name(&self, name: &str) -> BTreeSet<String> {
         let mut ids = BTreeSet::new();
         let mut parts = name.strip_prefix("test_").unwrap_or(name).split('_');
@@ -82,7 +82,7 @@ impl Rules {
     }
 }
 
-/// `T1-01` is `("T1", "01")`; anything of another form is `None`.
+/// `T1-01` is `("T1", "01")`. Any other form is `None`.
 pub(super) fn split_id(id: &str) -> Option<(&str, &str)> {
     let (prefix, number) = id.split_once('-')?;
     let prefix_ok = prefix.starts_with(|c: char| c.is_ascii_uppercase())

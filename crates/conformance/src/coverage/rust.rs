@@ -4,14 +4,14 @@ use super::test::ids_in_comment;
 use super::{Rules, Test};
 use crate::tokens::{Token, lex};
 
-/// Every function inside a call of a macro whose name begins so is a test.
+/// Every function in a call of a macro with this prefix is a test.
 const LISTING_MACROS: &str = "on_each_";
 
 /// Finds the tests in a Rust source file.
 ///
-/// A test is a function with a `#[test]` attribute (of any path: `#[tokio::test]` is one too),
-/// wherever it stands, also in a macro's call such as `proptest! { … }`; and every function in a
-/// call of a macro named `on_each_…!`. One that is `#[ignore]`d is none: it holds nothing.
+/// A test is a function with a `#[test]` attribute (of any path: `#[tokio::test]` counts too), in any place, also in a
+/// macro call such as `proptest! { … }`. Every function in a call of a macro named `on_each_…!` is a test too. A
+/// function that is `#[ignore]`d is no test: it holds nothing.
 pub fn scan_rust(file: &str, source: &str, rules: &Rules) -> Vec<Test> {
     let tokens = lex(source);
     let mut tests = Vec::new();
@@ -19,7 +19,7 @@ pub fn scan_rust(file: &str, source: &str, rules: &Rules) -> Vec<Test> {
     tests
 }
 
-/// What stands above an item.
+/// The comment and attributes above an item.
 #[derive(Default)]
 struct Above {
     comment: String,

@@ -1,4 +1,4 @@
-//! The tests as the sources have them: where they are looked for, and how they are named.
+//! The tests in the sources: where they are looked for, and their names.
 
 use std::path::Path;
 use std::{fs, io};
@@ -58,7 +58,7 @@ fn script_file_name(path: &str) -> String {
     }
 }
 
-/// The order tests are named in: those that exist to hold the rules first.
+/// The order of tests in a row: those that exist to hold rules first.
 fn rank(name: &str) -> (u8, &str) {
     let class = match name {
         _ if name.starts_with("conformance/") => 0,

@@ -39,7 +39,7 @@ pub fn scan_script(file: &str, source: &str) -> Vec<Test> {
     found.into_iter().map(|(name, ids)| Test { name, ids }).collect()
 }
 
-/// The name of the function which a line of C, shell or Python begins to define.
+/// The name of the function whose definition begins on a line of C, shell or Python.
 fn function_name(line: &str) -> Option<&str> {
     if line.ends_with(';') {
         return None;

@@ -1,4 +1,4 @@
-//! The table of `spec/coverage.md`: reading it, writing it, and what is wrong with it.
+//! The table of `spec/coverage.md`: how it is read and written, and what is wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,16 +9,16 @@ use super::{Rule, Rules, Test};
 /// A row of the table names at most this many tests.
 const NAMED: usize = 3;
 
-/// What the table says of a rule.
+/// The state of a rule in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is held by these tests, and by so many more.
+    /// These tests hold it, and this many more.
     Tested(Vec<String>, usize),
-    /// It will be held, with the piece of work named.
+    /// A named piece of work will hold it.
     Later(String),
-    /// It does not apply, for the reason given.
+    /// It does not apply, for this reason.
     NotApplicable(String),
-    /// Nothing holds it, and nobody said why.
+    /// Nothing holds it, and there is no reason.
     Gap,
 }
 
@@ -69,7 +69,7 @@ impl Table {
         Ok(Self { rows })
     }
 
-    /// The table as the sources have it, with this table's reasons for what has no test.
+    /// The table for these sources. It keeps this table's reasons for rules without a test.
     pub fn bless(&self, rules: &Rules, tests: &[Test]) -> Self {
         let old: BTreeMap<_, _> = self.rows.iter().map(|(id, state)| (id, state)).collect();
         let row = |rule: &Rule| {
@@ -128,7 +128,7 @@ impl Table {
         self.rows.iter().filter(|(_, s)| s.word() == state).count()
     }
 
-    /// Everything in which the table, the rules and the tests disagree.
+    /// All disagreements of the table, the rules and the tests.
     pub fn problems(&self, rules: &Rules, tests: &[Test]) -> Problems {
         let mut problems = Problems::default();
         let mut seen = BTreeSet::new();
@@ -181,18 +181,18 @@ fn carrying<'a>(id: &'a str, tests: &'a [Test]) -> impl Iterator<Item = &'a Test
     tests.iter().filter(move |test| test.ids.contains(id))
 }
 
-/// What [`Table::problems`] found, by kind.
+/// The findings of [`Table::problems`], by kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     /// Rules that are not listed exactly once.
     pub listing: Vec<String>,
-    /// Tests that are listed and do not exist, or do not carry the rule's id.
+    /// Listed tests that do not exist, or do not carry the rule's id.
     pub missing: Vec<String>,
-    /// Rules that are neither tested nor given a reason.
+    /// Rules without a test and without a reason.
     pub gaps: Vec<String>,
-    /// Rules with a reason for having no test, which have one.
+    /// Rules with a test and with a reason for having none.
     pub stale: Vec<String>,
-    /// Ids carried by a test which are no rules.
+    /// Ids that a test carries and that are not rules.
     pub unknown: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! A test as the sources have it, and the ids that a comment above it lists.
+//! A test in the sources, and the ids that the comment above it lists.
 
 use std::collections::BTreeSet;
 
-/// A test, and the ids of the rules it says it checks.
+/// A test, and the ids of the rules that it checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Test {
     /// `crate/file::function`, such as `conformance/rules/windows/keys::key_01_the_key_of_a_new_window`.
@@ -11,7 +11,7 @@ pub struct Test {
     pub ids: BTreeSet<String>,
 }
 
-/// The ids in the `Rules:` lines of a comment; a line that ends in a comma goes on in the next.
+/// The ids in the `Rules:` lines of a comment. A line that ends in a comma continues in the next.
 pub(super) fn ids_in_comment(comment: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     let mut goes_on = false;
@@ -31,8 +31,8 @@ pub(super) fn ids_in_comment(comment: &str) -> BTreeSet<String> {
     ids
 }
 
-/// Whether a word of a `Rules:` line is meant as an id. A range such as `T1-01..T1-05` is taken as
-/// it stands, so that it is reported as no rule: ids are written out, or they cannot be searched.
+/// Whether a word of a `Rules:` line looks like an id. A range such as `T1-01..T1-05` counts as one word, so that it is
+/// reported as no rule. Ids must be written out, so that people can search for them.
 fn is_id_like(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase()) && word.contains('-')
 }

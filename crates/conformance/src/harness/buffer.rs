@@ -1,4 +1,4 @@
-//! Memory for tests, of whole pages, which can lose its pages or their protection.
+//! Memory for tests, in whole pages. A test can remove its pages or their protection.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use transom_ibverbs::Allocation;
 
-/// Memory of whole pages, zeroed, given back to the system with the buffer.
+/// Memory in whole pages, zeroed. It goes back to the system with the buffer.
 pub struct Buffer {
     address: *mut u8,
     length: usize,
-    /// Of a process with shared memory.
+    /// Set in a process with shared memory.
     shared: Option<Allocation>,
 }
 
-/// Whether this process was started so that it has shared memory.
+/// Whether this process was started with shared memory.
 pub fn has_shared_memory() -> bool {
     std::env::var_os("TRANSOM_MEMORY").is_some_and(|value| value == "shared")
 }
 
-// SAFETY: plain memory; tests order their own accesses.
+// SAFETY: plain memory. Tests order their own accesses.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -53,13 +53,13 @@ impl Buffer {
         Self { address: address.cast(), length, shared: None }
     }
 
-    /// At least `length` bytes, far from where the system puts mappings by itself: parts given back
+    /// At least `length` bytes, far from the addresses that the system chooses for mappings. So parts that you return
     /// with [`Buffer::unmap`] stay unmapped.
     pub fn apart(length: usize) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
         let length = length.next_multiple_of(4096).max(4096);
         let address = NEXT.fetch_add(length.next_multiple_of(1 << 20) + (1 << 20), Relaxed);
-        // SAFETY: a fresh private mapping; the flag keeps it from replacing another.
+        // SAFETY: a new private mapping. The flag keeps it from replacing another.
         let address = unsafe {
             libc::mmap(
                 address as *mut c_void,
@@ -74,11 +74,11 @@ impl Buffer {
         Self { address: address.cast(), length, shared: None }
     }
 
-    /// Gives some pages of a [`Buffer::apart`] back to the system; the test must not read or
-    /// write them afterwards.
+    /// Returns some pages of a [`Buffer::apart`] to the system. The test must not read or write them
+    /// afterwards.
     pub fn unmap(&self, at: usize, length: usize) {
         assert!(at + length <= self.length);
-        // SAFETY: within our own mapping, which nothing else has moved into.
+        // SAFETY: within our own mapping. Nothing else has been mapped there.
         assert_eq!(unsafe { libc::munmap(self.address.add(at).cast(), length) }, 0);
     }
 
@@ -92,17 +92,17 @@ impl Buffer {
         buffer
     }
 
-    /// First address.
+    /// The first address.
     pub fn addr(&self) -> u64 {
         self.address as u64
     }
 
-    /// Bytes, a multiple of the page size.
+    /// The length in bytes, a multiple of the page size.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has no bytes: never.
+    /// Whether it has no bytes, which is never so.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -119,31 +119,30 @@ impl Buffer {
     /// Copies bytes in.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.length);
-        // SAFETY: within the mapping; whatever a test copies from lies elsewhere.
+        // SAFETY: within the mapping. The source lies elsewhere.
         unsafe { self.address.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Sets `length` bytes from `at` on to `byte`, at once.
+    /// Sets `length` bytes from `at` on to `byte`, in one step.
     pub fn fill_part(&self, at: usize, length: usize, byte: u8) {
         assert!(at + length <= self.length);
         // SAFETY: within the mapping.
         unsafe { self.address.add(at).write_bytes(byte, length) };
     }
 
-    /// The eight bytes at `at`, a multiple of eight, as a number: as others have stored it, not the half of one and of
-    /// the next.
+    /// The 8 bytes at `at`, a multiple of 8, as a number. They are read atomically.
     pub fn word(&self, at: usize) -> u64 {
         self.number(at).load(Acquire)
     }
 
-    /// Sets the eight bytes at `at`, a multiple of eight, at once.
+    /// Sets the 8 bytes at `at`, a multiple of 8, atomically.
     pub fn set_word(&self, at: usize, value: u64) {
         self.number(at).store(value, Release);
     }
 
     fn number(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= self.length && at.is_multiple_of(8));
-        // SAFETY: within the mapping, aligned, and any bytes make a number.
+        // SAFETY: within the mapping, aligned, and any bytes are a number.
         unsafe { &*self.address.add(at).cast() }
     }
 
@@ -153,17 +152,17 @@ impl Buffer {
         unsafe { self.address.write_bytes(byte, self.length) };
     }
 
-    /// Whether any byte is `byte`; nobody may be writing now.
+    /// Whether any byte is `byte`. Nobody may write meanwhile.
     pub fn contains(&self, byte: u8) -> bool {
         // SAFETY: our own mapping, which is not written to meanwhile.
         unsafe { std::slice::from_raw_parts(self.address, self.length) }.contains(&byte)
     }
 
-    /// Whether every byte is `byte`; nobody may be writing now.
+    /// Whether every byte is `byte`. Nobody may write meanwhile.
     pub fn is_all(&self, byte: u8) -> bool {
         // SAFETY: as above.
         let bytes = unsafe { std::slice::from_raw_parts(self.address, self.length) };
-        // Each byte is like the one before it.
+        // Each byte equals the one before it.
         bytes[0] == byte && bytes[1..] == bytes[..bytes.len() - 1]
     }
 
@@ -175,13 +174,13 @@ impl Buffer {
     /// Changes the protection of some pages.
     pub fn protect_part(&self, at: usize, length: usize, protection: c_int) {
         assert!(at + length <= self.length);
-        // SAFETY: our own mapping; the test does not touch it against its protection.
+        // SAFETY: our own mapping. The test does not touch it against its protection.
         let done = unsafe { libc::mprotect(self.address.add(at).cast(), length, protection) };
         assert_eq!(done, 0);
     }
 
-    /// Takes the pages away, leaving the addresses mapped to nothing; the buffer must not be read
-    /// or written by the test afterwards.
+    /// Removes the pages, and leaves the addresses mapped to nothing. The test must not read or write the
+    /// buffer afterwards.
     pub fn vanish(&self) {
         self.protect(libc::PROT_NONE);
     }
@@ -190,7 +189,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.shared.is_some() {
-            // Whoever has it next is to have it as it was.
+            // The next owner must find it as it was.
             self.protect(libc::PROT_READ | libc::PROT_WRITE);
             return;
         }
@@ -199,10 +198,10 @@ impl Drop for Buffer {
     }
 }
 
-/// After so many bytes a pattern begins again.
+/// A pattern repeats after this many bytes.
 const PERIOD: usize = 1 << 16;
 
-/// What [`Buffer::filled`] puts at a place.
+/// The byte that [`Buffer::filled`] puts at a place.
 pub fn pattern(at: usize, seed: u8) -> u8 {
     (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)
 }

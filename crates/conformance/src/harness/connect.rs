@@ -1,4 +1,4 @@
-//! From RESET to RTS: attributes, and the states of a queue pair.
+//! Connects queue pairs from RESET to RTS: their attributes and states.
 
 use std::ffi::c_int;
 
@@ -8,7 +8,7 @@ use transom_ibverbs::*;
 /// The remote rights.
 pub const REMOTE: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// What [`connect`] uses; change fields for other timeouts or rights.
+/// The attributes that [`connect`] uses. Change fields for other timeouts or rights.
 pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
     let mut attr = ibv_qp_attr {
         path_mtu: IBV_MTU_1024,
@@ -32,7 +32,7 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
     attr
 }
 
-/// Moves a queue pair to a state with what that takes; the errno if it is refused.
+/// Moves a queue pair to a state, with the attributes that it requires. Returns zero or the errno.
 pub fn modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_state) -> c_int {
     let mut attr = *attr;
     attr.qp_state = to;
@@ -61,7 +61,7 @@ pub fn connect_with(a: *mut ibv_qp, b: *mut ibv_qp, change: impl Fn(&mut ibv_qp_
     }
 }
 
-/// Has a queue pair in RTS without work give up soon, for requests that nobody will answer.
+/// Makes an idle queue pair in RTS give up soon, for requests that nobody will answer.
 pub fn give_up_soon(qp: *mut ibv_qp) {
     let attr = ibv_qp_attr { timeout: 10, retry_cnt: 1, ..usual_attr(qp) };
     let timers = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
@@ -82,7 +82,7 @@ pub fn set_state(qp: *mut ibv_qp, state: ibv_qp_state) -> c_int {
     unsafe { ibv_modify_qp(qp, &mut attr, IBV_QP_STATE as c_int) }
 }
 
-/// The state the device says the queue pair is in.
+/// The state of the queue pair, as the device reports it.
 pub fn state(qp: *mut ibv_qp) -> ibv_qp_state {
     query(qp).qp_state
 }

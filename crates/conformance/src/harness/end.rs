@@ -1,4 +1,4 @@
-//! One side of a connection: a context with what nearly every test needs in it.
+//! One side of a connection: a context with the objects that nearly every test needs.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -12,32 +12,32 @@ use super::{Buffer, has_shared_memory, poll, readable, reg, until, wait};
 
 /// A context with a protection domain and a completion queue.
 ///
-/// Whoever opened the context closes it in the end, with everything in it: a process has room for so
-/// many devices, and all tests share one.
+/// The code that opened the context closes it, with everything in it. A process has room for a limited number of
+/// devices, and all tests share one process.
 pub struct End {
     /// The context.
     pub context: *mut ibv_context,
     /// Its protection domain.
     pub pd: *mut ibv_pd,
-    /// Where all its queue pairs complete.
+    /// The completion queue of all its queue pairs.
     pub cq: *mut ibv_cq,
-    /// The context, if it is closed with the end.
+    /// The context, if the end closes it.
     own: Own,
 }
 
-/// A context that is closed with this; null for none.
+/// A context that is closed with this. Null for none.
 struct Own(*mut ibv_context);
 
 impl Drop for Own {
     fn drop(&mut self) {
         if !self.0.is_null() {
-            // SAFETY: open until now; what is left of it is used no more.
+            // SAFETY: open until now. Nobody uses its objects any more.
             unsafe { ibv_close_device(self.0) };
         }
     }
 }
 
-/// Opens a device, with shared memory in a process that was started so.
+/// Opens a device. It has shared memory if this process was started that way.
 pub fn open_adapter(options: Options) -> Arc<Adapter> {
     let memory = if has_shared_memory() { Memory::Shared } else { options.memory };
     Adapter::open(Options { memory, ..options }).expect("a device opens")
@@ -66,7 +66,7 @@ impl End {
         Self::of(context, pd, cq)
     }
 
-    /// An end of objects that are there.
+    /// An end made of existing objects.
     pub fn of(context: *mut ibv_context, pd: *mut ibv_pd, cq: *mut ibv_cq) -> Self {
         Self { context, pd, cq, own: Own(null_mut()) }
     }
@@ -80,7 +80,7 @@ impl End {
     pub fn close(&mut self) {
         let context = std::mem::replace(&mut self.own.0, null_mut());
         assert!(!context.is_null(), "somebody else closes it");
-        // SAFETY: open until now; what is left of it is used no more.
+        // SAFETY: open until now. Nobody uses its objects any more.
         assert_eq!(unsafe { ibv_close_device(context) }, 0);
     }
 
@@ -97,8 +97,8 @@ impl End {
         self.qp_with(&mut self.init(kind))
     }
 
-    /// The usual creation attributes: 64 requests each way, 4 SGEs, 256 bytes inline, unsignaled
-    /// unless asked.
+    /// The usual creation attributes: 64 requests each way, 4 SGEs, 256 bytes inline. Requests are unsignaled
+    /// unless they ask.
     pub fn init(&self, kind: ibv_qp_type) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             send_cq: self.cq,
@@ -117,7 +117,7 @@ impl End {
 
     /// A queue pair with these attributes.
     pub fn qp_with(&self, init: &mut ibv_qp_init_attr) -> *mut ibv_qp {
-        // SAFETY: everything named is live.
+        // SAFETY: all named objects are live.
         let qp = unsafe { ibv_create_qp(self.pd, init) };
         assert!(!qp.is_null(), "ibv_create_qp: {}", std::io::Error::last_os_error());
         qp
@@ -140,13 +140,13 @@ impl End {
         wc
     }
 
-    /// Nothing is there now.
+    /// There is no completion now.
     pub fn expect_nothing(&self) {
         let wc = poll(self.cq);
         assert!(wc.is_none(), "{wc:?}");
     }
 
-    /// Takes the next asynchronous event, acknowledged; waits for it.
+    /// Waits for the next asynchronous event, takes it and acknowledges it.
     pub fn event(&self) -> (ibv_event_type, *mut c_void) {
         until("an event", || self.has_event().then_some(()));
         let mut event = ibv_async_event::default();
@@ -166,7 +166,7 @@ impl End {
     }
 }
 
-/// What the device says it is.
+/// The attributes that the device reports.
 pub fn device_attr(context: *mut ibv_context) -> ibv_device_attr {
     let mut attr = std::mem::MaybeUninit::zeroed();
     // SAFETY: an open context, and a struct of plain numbers that the verb fills.

@@ -1,4 +1,4 @@
-//! The links a test runs over, and two ends connected by one.
+//! The links that a test runs over, and two ends connected by one.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub enum Link {
 pub struct Pair {
     /// The origin's end.
     pub a: End,
-    /// The target's end; on loopback another context of the same device.
+    /// The target's end. On loopback it is another context of the same device.
     pub b: End,
     /// The origin queue pair.
     pub qa: *mut ibv_qp,
@@ -62,7 +62,7 @@ impl Pair {
         (qa, qb)
     }
 
-    /// Another RC queue pair of each end, connected; what each is set to may differ from the usual.
+    /// Another RC queue pair of each end, connected. The attributes of each may differ from the usual.
     pub fn another_with(
         &self,
         origin: impl FnOnce(&mut ibv_qp_attr),
@@ -77,15 +77,15 @@ impl Pair {
         (qa, qb)
     }
 
-    /// Carries out one request on RC queue pairs of its own, so that earlier failures do not count;
-    /// how it completed.
+    /// Carries out one request on RC queue pairs of its own, so that earlier failures do not matter. Returns the status
+    /// of its completion.
     pub fn request(&self, wr: &mut ibv_send_wr) -> ibv_wc_status {
         let (qa, _) = self.another(IBV_QPT_RC);
         post(qa, wr);
         self.a.wait().status
     }
 
-    /// The same for a SEND of these SGEs into a receive of those: how each end completed.
+    /// Sends a message from these SGEs into a receive of those. Returns the status at each end.
     pub fn message(
         &self,
         from: &mut [ibv_sge],
@@ -94,15 +94,15 @@ impl Pair {
         let (qa, qb) = self.another(IBV_QPT_RC);
         recv(qb, 9, to);
         post(qa, &mut with_sges(wr(IBV_WR_SEND), from));
-        // On loopback too each end has a queue of its own.
+        // Even on loopback each end has a queue of its own.
         (self.a.wait().status, self.b.wait().status)
     }
 }
 
-// SAFETY: pointers to verbs objects only, which any thread may use at any time.
+// SAFETY: only pointers to verbs objects, which any thread may use at any time.
 unsafe impl Sync for Pair {}
 
-/// Two ends over a link, on devices opened with `options` but for their copying.
+/// Two ends over a link, on devices opened with `options`, except that the link decides how they copy.
 pub fn ends(link: Link, options: Options) -> (End, End) {
     take_turn(link);
     let copying = if link == Link::Rings { Copying::Rings } else { Copying::Best };
@@ -116,12 +116,11 @@ pub fn ends(link: Link, options: Options) -> (End, End) {
     (a, b)
 }
 
-/// Waits for the turn of the test in this thread, which lasts until the thread ends: over the wire it
-/// has one alone, else together with others of its network namespace.
+/// Waits for the turn of this thread's test, which lasts until the thread ends. A test over the wire has the turn
+/// alone. Other tests share it with others of their network namespace.
 ///
-/// For devices share one UDP port, and when one opens or closes, datagrams of others may be late or
-/// lost, as in any network. What a test says of datagrams holds while no other test does that, in
-/// this process or another.
+/// Devices share one UDP port. When one opens or closes, datagrams of others may be late or lost, as in any network. So
+/// a test of datagrams must run while no other test opens or closes a device, in this process or another.
 pub fn take_turn(link: Link) {
     thread_local! {
         static HELD: RefCell<Option<(Link, File)>> = const { RefCell::new(None) };

@@ -6,7 +6,7 @@ use transom_abi::*;
 
 use super::*;
 
-/// A connected RC pair; `near` is the origin's buffer, `far` the target's.
+/// A connected RC pair. `near` is the origin's buffer, `far` the target's.
 pub struct MemoryPair {
     /// The ends and their queue pairs.
     pub pair: Pair,
@@ -21,12 +21,12 @@ pub struct MemoryPair {
 }
 
 impl MemoryPair {
-    /// With buffers of at least `length` bytes, filled differently, and all rights.
+    /// A pair with buffers of at least `length` bytes, filled differently, and all rights.
     pub fn new(link: Link, length: usize) -> Self {
         Self::of(Pair::rc(link), length)
     }
 
-    /// The same over a pair that is there already.
+    /// The same over an existing pair.
     pub fn of(pair: Pair, length: usize) -> Self {
         let (near, far) = (Buffer::filled(length, 3), Buffer::filled(length, 101));
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
@@ -38,17 +38,17 @@ impl MemoryPair {
         keys(self.mb).1
     }
 
-    /// So many bytes of the origin's buffer, from `at` on.
+    /// This many bytes of the origin's buffer, from `at` on.
     pub fn near_sge(&self, at: u64, length: u32) -> ibv_sge {
         sge(self.near.addr() + at, length, self.ma)
     }
 
-    /// So many bytes of the target's buffer, from `at` on.
+    /// This many bytes of the target's buffer, from `at` on.
     pub fn far_sge(&self, at: u64, length: u32) -> ibv_sge {
         sge(self.far.addr() + at, length, self.mb)
     }
 
-    /// Posts an operation of the first `length` bytes of `near`; see [`MemoryPair::op_on`].
+    /// Posts an operation with the first `length` bytes of `near`; see [`MemoryPair::op_on`].
     pub fn post_op(
         &self,
         qp: *mut ibv_qp,
@@ -67,9 +67,8 @@ impl MemoryPair {
         post(qp, &mut wr);
     }
 
-    /// Carries out an operation of the first `length` bytes of `near`, from an origin queue pair,
-    /// and waits for its completion. A fetch-and-add adds 1; a compare-and-swap makes 0 of 1; a
-    /// SEND ignores `remote` and `key`.
+    /// Carries out an operation with the first `length` bytes of `near` from an origin queue pair, and waits for its
+    /// completion. A fetch-and-add adds 1. A compare-and-swap replaces 1 by 0. A SEND ignores `remote` and `key`.
     pub fn op_on(
         &self,
         qp: *mut ibv_qp,
@@ -82,12 +81,12 @@ impl MemoryPair {
         self.pair.a.wait()
     }
 
-    /// [`MemoryPair::op_on`] the pair's own queue pairs.
+    /// [`MemoryPair::op_on`] with the pair's own queue pairs.
     pub fn op(&self, opcode: ibv_wr_opcode, remote: u64, key: u32, length: u32) -> ibv_wc {
         self.op_on(self.pair.qa, opcode, remote, key, length)
     }
 
-    /// A new pair of queue pairs, connected with these attributes but for the addresses.
+    /// A new pair of queue pairs, connected with these attributes, except for the addresses.
     pub fn connected(
         &self,
         origin: impl Fn(&mut ibv_qp_attr),
@@ -114,7 +113,7 @@ impl MemoryPair {
         try_reg(self.pair.b.pd, self.far.addr() + at as u64, length, access).expect("a region")
     }
 
-    /// Both buffers as they are now: the origin's, the target's.
+    /// The present bytes of both buffers: the origin's, the target's.
     pub fn bytes(&self) -> (Vec<u8>, Vec<u8>) {
         (self.near.read(0, self.near.len()), self.far.read(0, self.far.len()))
     }

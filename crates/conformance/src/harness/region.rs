@@ -1,4 +1,4 @@
-//! Protection domains and regions: registering, changing, ending.
+//! Protection domains and regions: registers, changes and frees them.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -20,7 +20,7 @@ pub fn reg(pd: *mut ibv_pd, buffer: &Buffer, access: c_int) -> *mut ibv_mr {
     try_reg(pd, buffer.addr(), buffer.len(), access).expect("the buffer registers")
 }
 
-/// Registers a range; the errno if it is refused.
+/// Registers a range. The error is the errno.
 pub fn try_reg(
     pd: *mut ibv_pd,
     addr: u64,
@@ -32,7 +32,7 @@ pub fn try_reg(
     if mr.is_null() { Err(errno()) } else { Ok(mr) }
 }
 
-/// Registers a range under the addresses from `iova` on; the errno if it is refused.
+/// Registers a range under the addresses from `iova` on. The error is the errno.
 pub fn try_reg_iova(
     pd: *mut ibv_pd,
     addr: u64,
@@ -45,7 +45,7 @@ pub fn try_reg_iova(
     if mr.is_null() { Err(errno()) } else { Ok(mr) }
 }
 
-/// What [`rereg`] shall change.
+/// The changes for [`rereg`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
     /// The range: address and length.
@@ -56,7 +56,7 @@ pub struct Change {
     pub access: Option<c_int>,
 }
 
-/// Changes a registration; the code and the errno if it is refused.
+/// Changes a registration. The error is the code and the errno.
 pub fn rereg(mr: *mut ibv_mr, change: Change) -> Result<(), (c_int, i32)> {
     let Change { range, pd, access } = change;
     let flags = range.map_or(0, |_| IBV_REREG_MR_CHANGE_TRANSLATION)
@@ -66,7 +66,7 @@ pub fn rereg(mr: *mut ibv_mr, change: Change) -> Result<(), (c_int, i32)> {
     rereg_raw(mr, flags, pd.unwrap_or(null_mut()), addr, length, access.unwrap_or(0))
 }
 
-/// `ibv_rereg_mr` with any arguments; the code and the errno if it is refused.
+/// `ibv_rereg_mr` with any arguments. The error is the code and the errno.
 pub fn rereg_raw(
     mr: *mut ibv_mr,
     flags: u32,
@@ -80,13 +80,13 @@ pub fn rereg_raw(
     if code == 0 { Ok(()) } else { Err((code, errno())) }
 }
 
-/// Ends a protection domain; zero or an errno.
+/// Frees a protection domain. Returns zero or an errno.
 pub fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: null or a domain of this test.
     unsafe { ibv_dealloc_pd(pd) }
 }
 
-/// Ends a registration; zero or an errno.
+/// Ends a registration. Returns zero or an errno.
 pub fn dereg(mr: *mut ibv_mr) -> c_int {
     // SAFETY: null or a region of this test.
     unsafe { ibv_dereg_mr(mr) }

@@ -1,4 +1,4 @@
-//! Waiting: for a completion, an event, or anything else.
+//! Waits for a completion, an event, or anything else.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use transom_abi::*;
 
-/// How long a completion may take before the test has failed.
+/// How long a completion may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Takes a completion if one is there; makes progress.
+/// Takes a completion if there is one. Makes progress.
 pub fn poll(cq: *mut ibv_cq) -> Option<ibv_wc> {
     let mut wc = ibv_wc::default();
     // SAFETY: a live queue.
@@ -23,13 +23,13 @@ pub fn wait(cq: *mut ibv_cq) -> ibv_wc {
     until("a completion", || poll(cq))
 }
 
-/// How long it is tried without a pause: most that is waited for comes sooner.
+/// How long it tries without a pause. Most results come sooner.
 const EAGER: Duration = Duration::from_millis(1);
 
-/// The pause between tries then: those who are waited for, and other tests, have the processor.
+/// The pause between later tries. It leaves the processor to the awaited side and to other tests.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Tries until there is something.
+/// Tries until there is a result.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -45,8 +45,8 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Tells other threads that it is over, also if the test fails here: they would go on for ever, and the test with
-/// them.
+/// Tells other threads that the test is over, even if it fails here. Otherwise they, and so the test, would
+/// run forever.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {

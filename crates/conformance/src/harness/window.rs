@@ -1,4 +1,4 @@
-//! Memory windows: allocating, binding, and what a bind and an invalidation look like.
+//! Memory windows: allocates and binds them, and makes requests for a bind and an invalidation.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use transom_abi::*;
 
 use super::{End, errno, post, wr};
 
-/// `ibv_alloc_mw`, as the inline of `verbs.h` calls it.
+/// `ibv_alloc_mw`, as the inline function of `verbs.h` calls it.
 pub fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, i32> {
     // SAFETY: a live domain.
     let mw = unsafe { (*(*pd).context).ops.alloc_mw.expect("never null")(pd, kind) };
@@ -26,27 +26,27 @@ pub fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     unsafe { (*(*mw).context).ops.dealloc_mw.expect("never null")(mw) }
 }
 
-/// The window's key as the library has it.
+/// The window's key, as the library knows it.
 pub fn rkey(mw: *mut ibv_mw) -> u32 {
     // SAFETY: a live window.
     unsafe { (*mw).rkey }
 }
 
-/// What a window shall be bound to.
+/// The memory for a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     /// The region.
     pub mr: *mut ibv_mr,
-    /// First address.
+    /// The first address.
     pub addr: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Rights.
+    /// The rights.
     pub access: u32,
 }
 
 impl Range {
-    /// As a bind names it.
+    /// The form in which a bind names it.
     pub fn info(self) -> ibv_mw_bind_info {
         ibv_mw_bind_info {
             mr: self.mr,
@@ -57,10 +57,10 @@ impl Range {
     }
 }
 
-/// `ibv_bind_mw`, straight to the provider's operation; zero or an errno.
+/// `ibv_bind_mw`, straight to the provider's operation. Returns zero or an errno.
 pub fn bind1(qp: *mut ibv_qp, mw: *mut ibv_mw, wr_id: u64, flags: u32, range: Range) -> c_int {
     let mut bind = ibv_mw_bind { wr_id, send_flags: flags, bind_info: range.info() };
-    // SAFETY: everything named is live or null as the test wants.
+    // SAFETY: all named objects are live, or null if the test wants that.
     unsafe { (*(*qp).context).ops.bind_mw.expect("never null")(qp, mw, &mut bind) }
 }
 
@@ -71,7 +71,7 @@ pub fn bind2_wr(mw: *mut ibv_mw, key: u32, range: Range) -> ibv_send_wr {
     wr
 }
 
-/// Binds a window of either type, signaled, and waits for success on the end's queue.
+/// Binds a window of either type, signaled, and waits for its success on the end's queue.
 pub fn bind(end: &End, qp: *mut ibv_qp, mw: *mut ibv_mw, range: Range) -> u32 {
     // SAFETY: a live window.
     if unsafe { (*mw).type_ } == IBV_MW_TYPE_1 {

@@ -1,4 +1,4 @@
-//! Work requests: making and posting them.
+//! Makes and posts work requests.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -17,7 +17,7 @@ pub fn sge(addr: u64, length: u32, mr: *mut ibv_mr) -> ibv_sge {
     ibv_sge { addr, length, lkey }
 }
 
-/// Puts SGEs into a work request; they must live as long as it is posted.
+/// Puts SGEs into a work request. They must live as long as it is posted.
 pub fn with_sges(mut wr: ibv_send_wr, sges: &mut [ibv_sge]) -> ibv_send_wr {
     wr.sg_list = sges.as_mut_ptr();
     wr.num_sge = sges.len() as c_int;
@@ -45,10 +45,10 @@ pub fn atomic_wr(
     wr
 }
 
-/// Posts a send work request; zero or an errno.
+/// Posts a send work request. Returns zero or an errno.
 pub fn try_post(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> c_int {
     let mut bad = null_mut();
-    // SAFETY: the queue pair is live and the request valid but where the test wants otherwise.
+    // SAFETY: the queue pair is live, and the request is valid unless the test wants otherwise.
     unsafe { (*(*qp).context).ops.post_send.expect("never null")(qp, wr, &mut bad) }
 }
 
@@ -57,7 +57,7 @@ pub fn post(qp: *mut ibv_qp, wr: &mut ibv_send_wr) {
     assert_eq!(try_post(qp, wr), 0, "ibv_post_send of opcode {}", wr.opcode);
 }
 
-/// Posts a receive; zero or an errno.
+/// Posts a receive. Returns zero or an errno.
 pub fn try_recv(qp: *mut ibv_qp, wr_id: u64, sges: &mut [ibv_sge]) -> c_int {
     let mut wr = ibv_recv_wr {
         wr_id,

@@ -1,46 +1,46 @@
-//! The imports of a crate, from its sources.
+//! Reads the imports of a crate from its sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ROOT;
 use crate::tokens::{Token, lex};
 
-/// A path of module names and items: of a module, or as it is written.
+/// A path of names: of a module from the root, or as written.
 type Names = Vec<String>;
 
-/// What one module takes from another beside it.
+/// An import of one module from a neighbour.
 pub(super) struct Import {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) file: String,
-    /// As it is written.
+    /// The path, as written.
     pub(super) path: String,
 }
 
-/// What is read of all files of a crate.
+/// The facts read from all files of a crate.
 #[derive(Default)]
 pub(super) struct Sources {
     modules: BTreeSet<Names>,
-    /// Modules that are compiled for unit tests only.
+    /// Modules that are compiled only for unit tests.
     tests: BTreeSet<Names>,
     /// The items of each module.
     items: BTreeSet<(Names, String)>,
     paths: Vec<Written>,
 }
 
-/// A path as it is written somewhere.
+/// A path, as written somewhere.
 struct Written {
     file: String,
     module: Names,
     path: Names,
-    /// What the module calls it.
+    /// The module's own name for it.
     alias: Option<String>,
     kind: Kind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// `pub use`: another name for what it names.
+    /// `pub use`: another name for an item.
     Export,
     Use,
     /// In a type or an expression.
@@ -58,7 +58,7 @@ impl Sources {
         sources
     }
 
-    /// The names of the modules right below the root, but for unit tests.
+    /// The names of the modules directly below the root, except those for unit tests.
     pub(super) fn top_level(&self) -> BTreeSet<String> {
         let named = self.modules.iter().filter(|module| !self.is_test(module));
         named.filter_map(|module| module.first().cloned()).collect()
@@ -68,7 +68,7 @@ impl Sources {
         (1..=module.len()).any(|length| self.tests.contains(&module[..length]))
     }
 
-    /// What goes from one module to another beside it, or between the root and a module right below it.
+    /// All imports between neighbours, and between the root and a module directly below it.
     pub(super) fn imports(&self) -> Vec<Import> {
         let exports = self.exports();
         let mut imports = Vec::new();
@@ -86,7 +86,8 @@ impl Sources {
         imports
     }
 
-    /// What a path means, from the root on; none if it leads out of the crate or is an item's.
+    /// The full path that a path means, from the root. `None` if it leads out of the crate or belongs to an
+    /// item.
     fn resolve(&self, module: &[String], path: &[String]) -> Option<Names> {
         let mut at = module.to_vec();
         let mut rest = path;
@@ -114,7 +115,7 @@ impl Sources {
         Some(at)
     }
 
-    /// The names that modules give to what others have.
+    /// The names that modules give to items of others.
     fn exports(&self) -> Exports {
         let mut exports = Exports::default();
         for written in self.paths.iter().filter(|written| written.kind != Kind::Inline) {
@@ -134,9 +135,9 @@ impl Sources {
         exports
     }
 
-    /// The module that has what is meant.
+    /// The module that has the item.
     fn owner(&self, mut meant: Names, exports: &Exports) -> Names {
-        // A name may be a name for a name, but not without end.
+        // A name may stand for another name, but not without end.
         for _ in 0..8 {
             let is_module = |length: &usize| self.modules.contains(&meant[..*length]);
             let length = (1..=meant.len()).take_while(is_module).last().unwrap_or(0);
@@ -155,15 +156,15 @@ impl Sources {
     }
 }
 
-/// The names that each module gives to what others have, and the modules whose items it all takes.
+/// The names that each module gives to items of others, and the modules whose items it takes with `*`.
 #[derive(Default)]
 struct Exports {
     named: BTreeMap<(Names, String), Names>,
     whole: BTreeMap<Names, Vec<Names>>,
 }
 
-/// The modules beside each other that two are, or are in. The root counts as one of those right below it. Any
-/// other module and what is in it are one.
+/// The two neighbouring modules that contain these two. The root counts as a neighbour of the modules directly below
+/// it. Any other module and everything in it are one.
 fn neighbours(from: &[String], to: &[String]) -> Option<(String, String)> {
     let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
     let name = |module: &[String]| match module.len() {
@@ -181,10 +182,10 @@ fn module_of(file: &str) -> Names {
     stem.split('/').map(str::to_owned).collect()
 }
 
-/// The words that an item's name follows.
+/// The keywords before an item's name.
 const ITEMS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
 
-/// Whether an attribute is `cfg(test)`, alone or with others that must hold too.
+/// Whether an attribute is `cfg(test)`, alone or with others that must also hold.
 fn is_for_tests(attribute: &[Token<'_>]) -> bool {
     let [Token::Word("cfg"), Token::Group('(', condition)] = attribute else { return false };
     match condition.as_slice() {
@@ -194,13 +195,13 @@ fn is_for_tests(attribute: &[Token<'_>]) -> bool {
     }
 }
 
-/// What stands behind an item or a field, of which the first token is taken already.
+/// The tokens after an item or a field whose first token is already taken.
 fn after_item<'t, 'a>(first: &Token<'a>, rest: &'t [Token<'a>]) -> &'t [Token<'a>] {
     let ends = |token: &Token<'_>| matches!(token, Token::Group('{', _) | Token::Other(';'));
     if ends(first) {
         return rest;
     }
-    // A field ends at a comma, which a function may have among its parameters' types.
+    // A field ends at a comma. A function may have commas among its parameters' types.
     let field = matches!(rest.first(), Some(Token::Other(':')));
     let end = rest.iter().position(|token| ends(token) || field && *token == Token::Other(','));
     end.map_or(&[], |end| &rest[end + 1..])
@@ -212,7 +213,7 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    /// Reads what is in a module, or in a group of its tokens.
+    /// Reads the items of a module, or of a group of its tokens.
     fn items(&mut self, tokens: &[Token<'_>], module: &[String]) {
         let (mut test, mut public) = (false, false);
         let mut rest = tokens;
@@ -265,7 +266,7 @@ impl Reader<'_> {
                         path.push((*name).to_owned());
                         rest = after;
                     }
-                    // What follows belongs to none of our paths: `::<T>`.
+                    // What follows belongs to no path of ours: `::<T>`.
                     while let [Token::Other(':'), after @ ..] = rest {
                         rest = after;
                     }
@@ -278,7 +279,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads one branch of what is used, and answers what stands behind it.
+    /// Reads one branch of a `use`. Returns the tokens behind it.
     fn tree<'t, 'a>(
         &mut self,
         tokens: &'t [Token<'a>],
@@ -306,7 +307,7 @@ impl Reader<'_> {
                     return after;
                 }
                 [Token::Word(name), after @ ..] => {
-                    // In braces, `self` is what stands before them.
+                    // In braces, `self` stands for the path before them.
                     if *name != "self" || path.is_empty() {
                         path.push((*name).to_owned());
                     }

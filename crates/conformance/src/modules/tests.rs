@@ -6,7 +6,7 @@ fn modules(files: &[(&str, &str)]) -> Modules {
     Modules::of("lib.rs", &files.iter().map(owned).collect::<Vec<_>>())
 }
 
-/// Who imports whom, where `a` has this text beside the modules `b`, `c` and `d`.
+/// The imports of `a` with this text, beside the modules `b`, `c` and `d`.
 fn arrows(text: &str) -> Vec<String> {
     let root = "mod a; mod b; mod c; mod d; pub use c::Named; pub use d::*; pub struct OfRoot;";
     let d = "pub fn found_by_glob() {}";
@@ -116,7 +116,7 @@ fn circles_are_found_the_shortest_first() {
         ]
     );
 
-    // A root that has more than modules may be part of one.
+    // A root that has items of its own may be part of a circle.
     let root =
         modules(&[("lib.rs", "mod a; pub struct X; fn f() { a::f() }"), ("a.rs", "use crate::X;")]);
     let circle = "a imports the root (a.rs: crate::X); the root imports a (lib.rs: a::f)";
@@ -133,9 +133,9 @@ fn each_folder_is_looked_through() {
     };
     let x_and_y = "a::x imports a::y (a/x.rs: super::Y); a::y imports a::x (a/y.rs: crate::a::X)";
     assert_eq!(folder("use super::Y;", "use crate::a::X;"), [x_and_y]);
-    // The one takes what its neighbour has from a module further up.
+    // A module may take a neighbour's item through a module further up.
     assert_eq!(folder("mod deep { use super::super::y; }", "use super::x::deep::Z;").len(), 1);
-    // A module and what is in it are one.
+    // A module and everything in it are one.
     assert_eq!(folder("use super::Item;", "use super::x; use crate::B;"), [""; 0]);
 }
 
