@@ -85,7 +85,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     if may_have(block)
         && let Some((_, bytes)) = owner_of(block)
     {
-        // SAFETY: by the contract of the C library's function, for a block of the device of so many bytes.
+        // SAFETY: by the contract of the C library's function. The device's block has `bytes` bytes.
         return unsafe { resized(block, bytes, size) };
     }
     match next::realloc() {

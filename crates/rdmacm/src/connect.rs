@@ -73,7 +73,7 @@ unsafe fn private_data(
 /// The parameters of a command: the program's, and the queue pair of the id if it has one.
 ///
 /// # Safety
-/// The program's private data is as long as it says.
+/// The program's private data has the length that it gives.
 unsafe fn parameters(
     id: &Id,
     given: Option<&rdma_conn_param>,
@@ -128,7 +128,7 @@ fn answer(id: &Id) -> Result<rdma_ucm_ece, Wrong> {
 }
 
 /// # Safety
-/// The program's private data is as long as it says.
+/// The program's private data has the length that it gives.
 pub(crate) unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     check(id, given)?;
     let limits = id.device()?.limits;
@@ -167,7 +167,7 @@ pub unsafe extern "C-unwind" fn rdma_connect(
 }
 
 /// # Safety
-/// The program's private data is as long as it says.
+/// The program's private data has the length that it gives.
 unsafe fn accept_with(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     check(id, given)?;
     let (asked, limits) = (id.own(|own| own.asked), id.device()?.limits);
@@ -229,7 +229,7 @@ pub unsafe extern "C-unwind" fn rdma_accept(
 }
 
 /// # Safety
-/// The program's private data is as long as it says.
+/// The program's private data has the length that it gives.
 pub(crate) unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     unsafe { accept_with(id, given) }.inspect_err(|_| _ = qp::fail(id))

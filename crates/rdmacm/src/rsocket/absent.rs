@@ -1,5 +1,5 @@
-//! Functions that are not there yet: `repoll_*`, which rdma-core has from version 65 on. A program that can do
-//! without them sees `ENOSYS`.
+//! Functions that are not supported yet: `repoll_*`, which rdma-core has from version 65 on. They fail with `ENOSYS`,
+//! so that a program can do without them.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,7 +10,7 @@ use crate::wrong::Wrong;
 macro_rules! absent {
     ($(fn $name:ident($($type:ty),*) -> $result:ty = $function:literal $errno:ident;)*) => {
         $(
-            /// Not there yet.
+            /// Not supported yet.
             pub extern "C" fn $name($(_: $type),*) -> $result {
                 const SAID: Wrong =
                     Wrong::new(libc::$errno, "rdma-core has it since version 65; it is not supported here yet");

@@ -1,4 +1,4 @@
-//! The functions of `rsocket(7)` by which sockets come to be, get addresses and end.
+//! The functions of `rsocket(7)` that make sockets, give them addresses and end them.
 
 use std::ffi::{CStr, c_int, c_long};
 use std::sync::Once;
@@ -14,14 +14,14 @@ use crate::entry::{answered, attempt, zero_of};
 use crate::provider::{self, provider};
 use crate::wrong::{NotNow, Wrong};
 
-/// How long the end of a program may take for what all its sockets have sent.
+/// At its exit, a program waits at most this long until the data of all its sockets has arrived.
 const AT_EXIT: Duration = Duration::from_secs(2);
 
 fn number_of(function: &'static CStr, body: impl FnOnce() -> Result<c_int, Wrong>) -> c_int {
     answered(function, attempt(body)).unwrap_or(-1)
 }
 
-/// A program that ends without closing its sockets has sent what it has sent.
+/// If a program exits without closing its sockets, data that it has sent still arrives.
 fn finish_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn finish() {
@@ -33,7 +33,7 @@ fn finish_at_exit() {
             Ok(())
         });
     }
-    // SAFETY: the function stays, for this library has code that runs at exit.
+    // SAFETY: the function stays, because this library runs code at exit.
     ONCE.call_once(|| unsafe { _ = libc::atexit(finish) });
 }
 
@@ -73,7 +73,7 @@ pub extern "C" fn rsocket<S: provider::Source>(
 /// Binds a socket to an address.
 ///
 /// # Safety
-/// The address is as long as it says.
+/// The address has `addrlen` bytes.
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
     zero_of(c"rbind", || {
         let socket = SOCKETS.get(socket)?;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: u3
     })
 }
 
-/// Has peers connect to a socket.
+/// Makes a socket listen.
 pub extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     zero_of(c"rlisten", || {
         let socket = SOCKETS.get(socket)?;
@@ -101,7 +101,7 @@ pub extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 /// Accepts a peer's connection.
 ///
 /// # Safety
-/// The pointers are null or valid, with as much room as they say.
+/// The pointers are null or valid, and `addr` has the room that `addrlen` says.
 pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *mut u32) -> c_int {
     number_of(c"raccept", || {
         let listener = SOCKETS.get(socket)?;
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *m
 /// Connects a socket.
 ///
 /// # Safety
-/// The address is as long as it says.
+/// The address has `addrlen` bytes.
 pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
     zero_of(c"rconnect", || {
         let socket = SOCKETS.get(socket)?;
@@ -152,11 +152,11 @@ pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen:
     })
 }
 
-/// Has datagrams go to a peer, or to none if the address has no family; nothing if the socket is none of
-/// datagrams.
+/// Connects a datagram socket to a peer, or to none if the address has no family. `None` if it is not a datagram
+/// socket.
 ///
 /// # Safety
-/// The address is as long as it says.
+/// The address has `length` bytes.
 unsafe fn connect_datagrams(
     socket: &Socket,
     addr: *const sockaddr,
@@ -187,7 +187,7 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
         let shut = socket.with(|state| {
             let stream = state.stream()?;
             if stream.is_listening() {
-                // It sends nothing in any case.
+                // A listener sends nothing in any case.
                 return if read { stream.stop_listening(&socket.waiting) } else { Ok(()) };
             }
             stream.advance(&socket.waiting);
@@ -196,8 +196,8 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
         });
         socket.waiting.nudge();
         shut?;
-        // The peer is to hear of it though the program does nothing more with the socket. Where that does not wait, or
-        // no longer, the message goes with its next call.
+        // The peer must get the message even if the program does not use the socket again. If the call must not wait,
+        // or no longer, the message goes with the socket's next call.
         let deadline = deadline(&socket, 0, |state| Ok(state.options()?.1.send_timeout))?;
         let _ = socket.until(deadline, |state| match state {
             State::Stream(stream) => Ok(stream.is_told().then_some(())),
@@ -207,7 +207,7 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     })
 }
 
-/// Closes a socket. In a forked child, that of its parent goes on there.
+/// Closes a socket. If a forked child closes its parent's socket, the parent can still use it.
 pub extern "C" fn rclose(socket: c_int) -> c_int {
     zero_of(c"rclose", || close(socket))
 }
@@ -215,7 +215,7 @@ pub extern "C" fn rclose(socket: c_int) -> c_int {
 fn close(number: c_int) -> Result<(), Wrong> {
     match SOCKETS.remove(number)? {
         Some(socket) => socket.close(),
-        // SAFETY: the parent's socket is not used here, so its descriptor is not either.
+        // SAFETY: this process does not use the parent's socket, so nothing uses its descriptor.
         None => _ = of_call("close", unsafe { libc::close(number) })?,
     }
     Ok(())
@@ -224,7 +224,7 @@ fn close(number: c_int) -> Result<(), Wrong> {
 /// The address of the peer.
 ///
 /// # Safety
-/// The pointers are null or valid, with as much room as they say.
+/// The pointers are null or valid, and `addr` has the room that `addrlen` says.
 pub unsafe extern "C" fn rgetpeername(
     socket: c_int,
     addr: *mut sockaddr,
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn rgetpeername(
 /// The address of a socket.
 ///
 /// # Safety
-/// The pointers are null or valid, with as much room as they say.
+/// The pointers are null or valid, and `addr` has the room that `addrlen` says.
 pub unsafe extern "C" fn rgetsockname(
     socket: c_int,
     addr: *mut sockaddr,
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn rgetsockname(
     })
 }
 
-/// Flags of a socket and its descriptor. (In C the last argument may be left out.)
+/// Reads and sets flags of a socket and of its descriptor. In C the last argument may be left out.
 pub extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
     number_of(c"rfcntl", || {
         let socket = SOCKETS.get(socket)?;
@@ -273,7 +273,7 @@ pub extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
                 Ok(0)
             }
             libc::F_GETFD | libc::F_SETFD => {
-                // SAFETY: flags of an open descriptor.
+                // SAFETY: the descriptor is open.
                 of_call("fcntl", unsafe { libc::fcntl(socket.number(), cmd, arg) })
             }
             _ => Err(Wrong::invalid("cmd is none of F_GETFL, F_SETFL, F_GETFD and F_SETFD")),

@@ -1,5 +1,5 @@
-//! A datagram socket: queue pairs of its local addresses, and a UDP socket by which peers learn of them, and
-//! by which datagrams go as long as they do not know, or that are longer than a message.
+//! A datagram socket. It has a queue pair for each of its local addresses, and a UDP socket. Peers learn of the queue
+//! pairs by the UDP socket. Until they do, datagrams go by UDP. Datagrams longer than a message always go by UDP.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -19,19 +19,20 @@ use super::wait::{self, of_call};
 use crate::provider::Provider;
 use crate::wrong::Wrong;
 
-/// Peers that are known at a time.
+/// The most peers that are known at a time.
 const PEERS: usize = 4096;
-/// Local addresses that have a queue pair.
+/// The most local addresses with a queue pair.
 const PAIRS: usize = 64;
-/// Datagrams that wait for the program; what comes then is lost.
+/// The most waiting datagrams. With this many, further UDP datagrams stay in the UDP socket, which drops them when it
+/// is full.
 const WAITING: usize = 1024;
-/// Bytes of the longest message by UDP.
+/// The length of the longest UDP message, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// The UDP socket is not what it was.
+/// The UDP socket has no address.
 const NO_ADDRESS: Wrong =
     Wrong::new(libc::EIO, "the kernel does not tell the address of the UDP socket");
-/// Nothing comes any more.
+/// The device is gone, and no datagram comes any more.
 pub(crate) const DEVICE_GONE: Wrong = Wrong::new(libc::ENODEV, "the device of the socket is gone");
 
 /// A datagram socket.
@@ -39,14 +40,14 @@ pub(crate) const DEVICE_GONE: Wrong = Wrong::new(libc::ENODEV, "the device of th
 pub(crate) struct DatagramSocket {
     provider: &'static Provider,
     udp: UdpSocket,
-    /// Destinations before queue pairs: handles are in their domains.
+    /// Declared before the queue pairs, because the address handles belong to their protection domains.
     destinations: HashMap<SocketAddr, Destination>,
     pairs: Vec<DatagramPair>,
     arrived: VecDeque<Arrived>,
     connected: Option<SocketAddr>,
-    /// A datagram has found no room at the UDP socket: whoever waits is woken when there is some.
+    /// Whether the UDP socket had no room for a datagram. Waiting threads are woken when it has.
     lacks_room: bool,
-    /// Where messages by UDP are read.
+    /// The buffer for UDP messages.
     room: Vec<u8>,
     pub(crate) settings: Settings,
     pub(crate) options: Options,
@@ -60,7 +61,7 @@ enum Arrived {
     Copied(SocketAddr, Vec<u8>),
 }
 
-/// A datagram that was read: its length, as much of it as there was room for, and where it is from.
+/// A datagram that was read: its whole length, the length that there was room for, and its source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     pub(crate) whole: usize,
@@ -68,7 +69,7 @@ pub(crate) struct Read {
     pub(crate) from: SocketAddr,
 }
 
-/// A call of the UDP socket's has failed.
+/// A call on the UDP socket has failed.
 fn of_udp(call: &str, error: &std::io::Error) -> Wrong {
     Wrong::of_system(call, error.raw_os_error().unwrap_or(libc::EIO))
 }
@@ -80,7 +81,7 @@ impl DatagramSocket {
         waiting: &wait::Waiting,
     ) -> Result<Self, Wrong> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: any socket may be made.
+        // SAFETY: the call takes any arguments.
         let made = of_call("socket", unsafe { libc::socket(family, kind, 0) })?;
         // SAFETY: it was just made, and nobody else has it.
         let udp = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(made) });
@@ -99,7 +100,7 @@ impl DatagramSocket {
         })
     }
 
-    /// The UDP socket: what options say of that holds for this one.
+    /// The UDP socket. Options of this socket are set there.
     pub(crate) fn descriptor(&self) -> c_int {
         self.udp.as_raw_fd()
     }
@@ -110,7 +111,7 @@ impl DatagramSocket {
         waiting: &wait::Waiting,
     ) -> Result<(), Wrong> {
         self.bind_udp(address)?;
-        // A device may have the address, or none: then all goes by UDP.
+        // If no device has the address, everything goes by UDP.
         if let Ok(own) = self.udp.local_addr()
             && !own.ip().is_unspecified()
         {
@@ -119,7 +120,7 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Sends to this peer, and receives from no other; or to nobody in particular, and from all.
+    /// Connects to a peer: it sends to this one, and receives from no other. Without a peer, it receives from all.
     pub(crate) fn connect(&mut self, to: Option<SocketAddr>) -> Result<(), Wrong> {
         match to {
             Some(to) => self.udp.connect(to).map_err(|error| of_udp("connect", &error))?,
@@ -132,13 +133,13 @@ impl DatagramSocket {
     fn disconnect(&mut self) -> Result<(), Wrong> {
         let udp = self.udp.as_raw_fd();
         let before = self.address();
-        // SAFETY: all zeros is an address, of no family.
+        // SAFETY: all zeros are an address of no family.
         let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
-        // SAFETY: an address as long as it says.
+        // SAFETY: the address is as long as the call says.
         of_call("connect", unsafe { libc::connect(udp, &nobody, size_of_val(&nobody) as u32) })?;
         let Some((before, mut now)) = before.zip(self.address()) else { return Ok(()) };
         if now.port() != before.port() {
-            // The kernel takes a port back that it has chosen; others know it.
+            // The kernel takes a port that it has chosen back. Peers know that port, so bind to it again.
             now.set_port(before.port());
             self.bind_udp(names::storage(now))?;
         }
@@ -153,8 +154,8 @@ impl DatagramSocket {
         self.udp.local_addr().ok()
     }
 
-    /// Its address, with a port. The kernel gives a socket one that has none as soon as it sends, and peers are to
-    /// know it from the first datagram on.
+    /// Its address, with a port. The kernel gives a socket a port only when it first sends, but peers must get the port
+    /// in the first datagram.
     fn bound(&self) -> Result<SocketAddr, Wrong> {
         let own = self.address().ok_or(NO_ADDRESS)?;
         if own.port() > 0 {
@@ -166,12 +167,12 @@ impl DatagramSocket {
 
     fn bind_udp(&self, (address, length): (sockaddr_storage, u16)) -> Result<(), Wrong> {
         let at = (&raw const address).cast();
-        // SAFETY: the address is as long as it says.
+        // SAFETY: the address has `length` bytes.
         of_call("bind", unsafe { libc::bind(self.udp.as_raw_fd(), at, length.into()) })?;
         Ok(())
     }
 
-    /// The queue pair of a local address, made if there is none yet.
+    /// The queue pair of a local address. It is made if there is none yet.
     fn pair_of(&mut self, ip: IpAddr, waiting: &wait::Waiting) -> Option<usize> {
         let ip = ip.to_canonical();
         if let Some(at) = self.pairs.iter().position(|pair| pair.address.ip() == ip) {
@@ -189,12 +190,12 @@ impl DatagramSocket {
         Some(self.pairs.len() - 1)
     }
 
-    /// Has what comes from now on wake who waits.
+    /// From now on, arriving datagrams wake waiting threads.
     pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         self.pairs.iter_mut().try_for_each(DatagramPair::arm)
     }
 
-    /// Takes what has woken a thread, and wakes the others.
+    /// Takes the events that have woken a thread, and wakes the others.
     pub(crate) fn woken(&mut self, waiting: &wait::Waiting) {
         let mut taken = self.look_for_room(waiting);
         for pair in &mut self.pairs {
@@ -207,7 +208,7 @@ impl DatagramSocket {
         self.progress(waiting);
     }
 
-    /// Takes what has come, by queue pairs and by UDP.
+    /// Takes arrived datagrams, by queue pairs and by UDP.
     pub(crate) fn progress(&mut self, waiting: &wait::Waiting) {
         self.take_messages();
         self.take_udp(waiting);
@@ -235,7 +236,7 @@ impl DatagramSocket {
         let mut bytes = std::mem::take(&mut self.room);
         bytes.resize(LONGEST, 0);
         let before = self.arrived.len();
-        // What is none of this protocol's keeps the caller no longer than what is.
+        // Messages that are not of this protocol count too, so that they do not keep the caller longer.
         for _ in self.arrived.len()..WAITING {
             let Ok((length, from)) = self.udp.recv_from(&mut bytes) else { break };
             let Some((introduction, data)) = Introduction::read(&bytes[..length]) else { continue };
@@ -250,14 +251,14 @@ impl DatagramSocket {
                 self.arrived.push_back(Arrived::Copied(from, data.to_vec()));
                 if let Some(at) = self.pair_of(introduction.to, waiting) {
                     let answer = self.introduction(Kind::Answer, Some(at), from.ip());
-                    // One that is lost is asked for by the next datagram.
+                    // If the answer is lost, the peer's next datagram asks again.
                     let _ = self.udp.send_to(&answer, from);
                 }
             }
         }
         self.room = bytes;
         if self.arrived.len() > before {
-            // Others may wait for them, whom the UDP socket no longer tells.
+            // Other threads may wait for them, and the UDP socket does not wake those any more.
             waiting.nudge();
         }
     }
@@ -274,17 +275,17 @@ impl DatagramSocket {
         !self.arrived.is_empty()
     }
 
-    /// Whether the device has gone: what peers send to its queue pairs comes no more.
+    /// Whether the device is gone, so that nothing arrives at its queue pairs any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.pairs.iter().any(DatagramPair::is_gone)
     }
 
-    /// Whether one can be sent at once.
+    /// Whether a datagram can be sent at once.
     pub(crate) fn is_writable(&self) -> bool {
         !self.lacks_room && self.pairs.iter().all(DatagramPair::can_send)
     }
 
-    /// Reads the oldest datagram, or looks at it (`peek`).
+    /// Reads the oldest datagram. With `peek` it stays.
     pub(crate) fn read(
         &mut self,
         to: &mut Sink<'_>,
@@ -302,7 +303,7 @@ impl DatagramSocket {
             }
             Arrived::Copied(from, bytes) => {
                 let length = bytes.len().min(to.left());
-                // SAFETY: the sink has room, and there are so many bytes.
+                // SAFETY: the sink has room, and the datagram has that many bytes.
                 to.each(length, |offset, to, length| unsafe {
                     to.copy_from(bytes.as_ptr().add(offset), length);
                 });
@@ -315,7 +316,7 @@ impl DatagramSocket {
         Some(read)
     }
 
-    /// Sends a datagram; nothing if there is no room just now.
+    /// Sends a datagram. `None` if there is no room at the moment.
     pub(crate) fn send(
         &mut self,
         from: &mut Source<'_>,
@@ -349,10 +350,10 @@ impl DatagramSocket {
             return Err(Wrong::new(libc::EMSGSIZE, "a datagram has at most 65507 bytes"));
         }
         let mut message = self.introduction(Kind::Data, pair, to.ip());
-        // What finds no room is sent again.
+        // Work on a copy: if there is no room, the datagram is sent again.
         let mut data = from.clone();
         data.each(length, |_, from, length| {
-            // SAFETY: the source has so many bytes.
+            // SAFETY: the source has `length` bytes there.
             message.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
         });
         let sent = match self.connected {
@@ -373,7 +374,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Looks whether there is room again for what has found none: whether that was so.
+    /// Whether the UDP socket has room again after it had none.
     fn look_for_room(&mut self, waiting: &wait::Waiting) -> bool {
         let udp = self.udp.as_raw_fd();
         let there_is =
@@ -382,7 +383,7 @@ impl DatagramSocket {
         there_is
     }
 
-    /// What is known of the way to a peer: the queue pair here, and what it sends to.
+    /// The known part of the route to a peer: the queue pair here, and its destination.
     #[expect(clippy::type_complexity, reason = "both are used at once by the only caller")]
     fn reach(
         &mut self,
@@ -394,7 +395,7 @@ impl DatagramSocket {
         {
             return Ok((Some(at), Some(reached)));
         }
-        // The answer to what was sent before may have come.
+        // The answer to an earlier datagram may have arrived.
         self.take_udp(waiting);
         if self.destinations.len() >= PEERS && !self.destinations.contains_key(&to) {
             self.destinations.clear();
@@ -415,7 +416,7 @@ impl DatagramSocket {
         Ok((pair, destination.reached()))
     }
 
-    /// The local address by which a peer is reached.
+    /// The local address that leads to a peer.
     fn source_of(&self, to: SocketAddr) -> Option<IpAddr> {
         let own = self.udp.local_addr().ok()?.ip();
         if !own.is_unspecified() {
@@ -428,7 +429,7 @@ impl DatagramSocket {
     }
 }
 
-/// Whether two addresses are the same, by whatever family.
+/// Whether two addresses are the same. An IPv4 address may be mapped into IPv6.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
 }

@@ -1,4 +1,4 @@
-//! A queue pair for datagrams, of one local address, with room for what comes and goes.
+//! A datagram queue pair of one local address, with memory for arriving and leaving datagrams.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -18,20 +18,20 @@ use crate::provider::Provider;
 use crate::resolve;
 use crate::wrong::{NotNow, Wrong};
 
-/// How long it may take to find the device of a loopback address, in milliseconds.
+/// The timeout to find the device of a loopback address, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 2000;
-/// Bytes of the route that comes before a datagram.
+/// The length in bytes of the GRH area before a datagram.
 const ROUTE: usize = 40;
-/// The longest datagram between queue pairs, with its header: what rdma-core's have room for. One that is
-/// longer would put a queue pair of theirs into error, so it goes by UDP.
+/// The longest datagram between queue pairs, with its header, in bytes. rdma-core's sockets have this much room. A
+/// longer one would put their queue pair into error, so it goes by UDP.
 const LONGEST_MESSAGE: usize = 2048;
-/// Bytes of the room for one.
+/// The length of a slot for one datagram, in bytes.
 const SLOT: usize = (ROUTE + LONGEST_MESSAGE).next_multiple_of(64);
 /// The Q_Key of datagrams.
 const QKEY: u32 = 0x0123_4567;
-/// Datagrams under way.
+/// The most datagrams under way.
 const SENDS: u16 = 64;
-/// Of a completion: it is a send's.
+/// The bit in `wr_id` that marks a send.
 const SEND: u64 = 1 << 32;
 
 /// A queue pair of datagrams.
@@ -39,18 +39,18 @@ const SEND: u64 = 1 << 32;
 pub(crate) struct DatagramPair {
     pair: QueuePair,
     own: OwnId,
-    /// Where it is, as peers know it.
+    /// Its address, as peers see it.
     pub(crate) address: SocketAddr,
     receive: Region,
     send: Region,
     free: Vec<u16>,
-    /// A send has failed, and no other will succeed.
+    /// A send has failed, so no later one will succeed.
     failed: bool,
-    /// Its device has gone: nothing comes any more.
+    /// Its device is gone, so nothing comes any more.
     gone: bool,
 }
 
-/// A datagram that has come, and waits in its slot.
+/// An arrived datagram that waits in its slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) from: SocketAddr,
@@ -60,7 +60,7 @@ pub(crate) struct Waiting {
 }
 
 impl DatagramPair {
-    /// Makes that of a local address.
+    /// Makes the queue pair of a local address.
     pub(crate) fn create(
         provider: &'static Provider,
         address: SocketAddr,
@@ -69,7 +69,7 @@ impl DatagramPair {
         let own = OwnId::create(provider, RDMA_PS_UDP, IBV_QPT_UD)?;
         let any_port = names::storage(SocketAddr::new(address.ip(), 0));
         if address.ip().is_loopback() {
-            // It belongs to no device: one is found by the way to itself (rule CM-67).
+            // A loopback address belongs to no device. The route to itself leads to one (rule CM-67).
             resolve::resolve_address(own.id(), Some(any_port), any_port, RESOLVE_TIMEOUT)?;
             let limit = Duration::from_millis(RESOLVE_TIMEOUT as u64);
             wait_for(own.descriptor(), Deadline::after(Some(limit)))?;
@@ -77,7 +77,7 @@ impl DatagramPair {
         } else {
             resolve::bind(own.id(), any_port)?;
         }
-        // Where there is no device there is no protection domain.
+        // Without a device there is no protection domain.
         let device = own.id().seen().pd;
         if device.is_null() {
             return Err(Wrong::new(libc::ENODEV, "no device has the address"));
@@ -117,11 +117,11 @@ impl DatagramPair {
         let mut sge = self.receive.sge(usize::from(slot) * SLOT, SLOT as u32);
         let (sg_list, wr_id) = (&raw mut sge, slot.into());
         let request = ibv_recv_wr { wr_id, sg_list, num_sge: 1, ..Default::default() };
-        // SAFETY: the slot is the pair's, and outlives it.
+        // SAFETY: the slot belongs to this value, and outlives the queue pair.
         unsafe { self.pair.post_receives(&mut [request]) }
     }
 
-    /// Takes what has come.
+    /// Takes completions.
     pub(crate) fn progress(&mut self, mut each: impl FnMut(Waiting)) {
         let mut completions = [ibv_wc::default(); 16];
         for _ in 0..64 {
@@ -146,19 +146,19 @@ impl DatagramPair {
         }
     }
 
-    /// A datagram as it lies in its slot; nothing if it is none of this protocol.
+    /// The datagram in a slot. `None` if it is not of this protocol.
     fn waiting(&self, slot: u16, length: usize) -> Option<Waiting> {
         let length = length.min(SLOT).checked_sub(ROUTE)?;
         let mut header = [0; LONGEST];
         let header = &mut header[..length.min(LONGEST)];
         let begin = usize::from(slot) * SLOT + ROUTE;
-        // SAFETY: there is the room.
+        // SAFETY: there is room for the header.
         unsafe { self.receive.get(begin, header.as_mut_ptr(), header.len()) };
         let (from, bytes) = read_source(header)?;
         Some(Waiting { from, slot, offset: ROUTE + bytes, length: length - bytes })
     }
 
-    /// Copies what there is room for.
+    /// Copies the part of a datagram that there is room for.
     pub(crate) fn read(&self, waiting: &Waiting, to: &mut Sink<'_>) -> usize {
         let length = waiting.length.min(to.left());
         let begin = usize::from(waiting.slot) * SLOT + waiting.offset;
@@ -169,7 +169,7 @@ impl DatagramPair {
         length
     }
 
-    /// The program has it.
+    /// The program has read the datagram.
     pub(crate) fn finish(&self, waiting: Waiting) {
         self.done(waiting.slot);
     }
@@ -179,22 +179,22 @@ impl DatagramPair {
         let _ = self.receive_again(slot);
     }
 
-    /// Whether its device has gone, as far as that was seen.
+    /// Whether a poll has shown that its device is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// Whether something can be sent at once.
+    /// Whether a datagram can be sent at once.
     pub(crate) fn can_send(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Whether a datagram with its header goes into one message of a path.
+    /// Whether a datagram with its header fits into one message of a path.
     pub(crate) fn takes(&self, length: usize, mtu: usize) -> bool {
         !self.failed && length <= mtu.min(LONGEST_MESSAGE)
     }
 
-    /// Sends a datagram, which fits and for which there is room.
+    /// Sends a datagram. It must fit, and there must be a free slot.
     pub(crate) fn send(
         &mut self,
         (ah, remote_qpn): (*mut ibv_ah, u32),
@@ -204,10 +204,10 @@ impl DatagramPair {
         let slot = self.free.pop().ok_or(Wrong::not_now(NotNow::Again))?;
         let begin = usize::from(slot) * SLOT;
         let length = from.left();
-        // SAFETY: so many bytes.
+        // SAFETY: the source has `length` bytes there.
         unsafe { self.send.put(begin, header.as_ptr(), header.len()) };
         from.each(length, |offset, from, length| {
-            // SAFETY: so many bytes.
+            // SAFETY: the source has `length` bytes there.
             unsafe { self.send.put(begin + header.len() + offset, from, length) };
         });
         let mut sge = self.send.sge(begin, (header.len() + length) as u32);
@@ -220,7 +220,7 @@ impl DatagramPair {
             wr: ibv_send_wr_wr { ud: ibv_send_wr_ud { ah, remote_qpn, remote_qkey: QKEY } },
             ..Default::default()
         };
-        // SAFETY: the slot is the pair's, and outlives it.
+        // SAFETY: the slot belongs to this value, and outlives the queue pair.
         let posted = unsafe { self.pair.post(&mut request) };
         posted.inspect_err(|_| self.free.push(slot))
     }

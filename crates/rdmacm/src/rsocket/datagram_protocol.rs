@@ -1,16 +1,16 @@
-//! What datagram sockets tell each other: the header of what goes by UDP, by which they learn each other's
-//! queue pairs, and that of what goes between queue pairs.
+//! The protocol between datagram sockets: the header of messages by UDP, from which sockets learn each other's queue
+//! pairs, and the header of messages between queue pairs.
 //!
-//! The layouts are those of rdma-core's rsockets. All that is read here may come from anybody.
+//! The layouts are those of rdma-core's rsockets. All data read here may come from anybody.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a message by UDP is.
+/// The kind of a message by UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It carries a datagram.
     Data,
-    /// It only tells the sender's queue pair.
+    /// It only introduces the sender's queue pair.
     Answer,
 }
 
@@ -18,9 +18,9 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Introduction {
     pub(crate) kind: Kind,
-    /// The sender's queue pair.
+    /// The number of the sender's queue pair.
     pub(crate) qpn: u32,
-    /// The address that it was sent to.
+    /// The address that the message was sent to.
     pub(crate) to: IpAddr,
 }
 
@@ -29,11 +29,11 @@ const DATA: u8 = 0;
 const ANSWER: u8 = 7;
 const QPN: u32 = 0xFF_FFFF;
 
-/// Bytes of the longest header of either sort.
+/// The length of the longest header of either kind, in bytes.
 pub(crate) const LONGEST: usize = 28;
 
 impl Introduction {
-    /// Appends it.
+    /// Appends the header.
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
         let version = if self.to.is_ipv4() { 4 } else { 6 };
         let kind = if self.kind == Kind::Data { DATA } else { ANSWER };
@@ -47,7 +47,7 @@ impl Introduction {
         }
     }
 
-    /// Reads it, with what it carries; nothing if it is none.
+    /// Reads the header, and returns the data after it. `None` if it is no such header.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (tag, rest) = bytes.split_first_chunk()?;
         let ([version, kind, length, _], rest) = rest.split_first_chunk()?;
@@ -73,7 +73,7 @@ impl Introduction {
     }
 }
 
-/// Appends the header of a datagram between queue pairs: the address it is sent from.
+/// Appends the header of a datagram between queue pairs: its source address.
 pub(crate) fn write_source(from: SocketAddr, bytes: &mut Vec<u8>) {
     let (version, length) = if from.is_ipv4() { (4, 8) } else { (6, 24) };
     bytes.extend([version, length]);
@@ -87,7 +87,7 @@ pub(crate) fn write_source(from: SocketAddr, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Reads it, with its length; nothing if it is none.
+/// Reads such a header, with its length. `None` if it is no such header.
 pub(crate) fn read_source(bytes: &[u8]) -> Option<(SocketAddr, usize)> {
     let ([version, length], rest) = bytes.split_first_chunk()?;
     let (port, rest) = rest.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! A peer of datagrams: how it is reached, as far as that is known.
+//! A peer of a datagram socket, and the known part of the route to it.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -14,31 +14,31 @@ use crate::resolve;
 use crate::verbs::{Verbs, made};
 use crate::wrong::Wrong;
 
-/// How long addresses and routes may take, in milliseconds.
+/// The timeout for addresses and routes, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 2000;
-/// How long a queue pair is taken to be there that nothing has been heard of: a program that has ended and
-/// begun anew has another.
+/// A peer's queue pair is trusted for this long after its last datagram. A program that has ended and started again has
+/// another queue pair.
 const TRUSTED: Duration = Duration::from_secs(1);
 
 /// A peer.
 #[derive(Debug, Default)]
 pub(crate) struct Destination {
-    /// Which of the socket's queue pairs reaches it, once that has been looked for.
+    /// The socket's queue pair that reaches it, once it has been looked up.
     pub(crate) pair: Option<Option<usize>>,
-    /// Its queue pair.
+    /// The number of its queue pair.
     qpn: Option<u32>,
     heard: Option<Instant>,
     route: Route,
 }
 
-/// The way to it.
+/// The route to a peer.
 #[derive(Debug, Default)]
 enum Route {
     #[default]
     Unknown,
     Resolving(OwnId),
     Known(AddressHandle),
-    /// There is none.
+    /// There is no route.
     None,
 }
 
@@ -48,24 +48,24 @@ struct AddressHandle {
     verbs: &'static Verbs,
     ah: *mut ibv_ah,
     mtu: usize,
-    /// Keeps the protection domain.
+    /// It keeps the protection domain alive.
     _own: OwnId,
 }
 
-// SAFETY: the handle belongs to this value, and verbs may be called by any thread.
+// SAFETY: the handle belongs to this value, and any thread may call verbs.
 unsafe impl Send for AddressHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for AddressHandle {}
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: it is the value's own, and ends once.
+        // SAFETY: the handle belongs to this value, and ends once.
         unsafe { (self.verbs.ibv_destroy_ah)(self.ah) };
     }
 }
 
 impl Destination {
-    /// Its queue pair is this, as it says itself.
+    /// The peer has told the number of its queue pair.
     pub(crate) fn heard(&mut self, qpn: u32) {
         if qpn != 0 {
             self.qpn = Some(qpn);
@@ -73,14 +73,15 @@ impl Destination {
         }
     }
 
-    /// A datagram of its queue pair has come.
+    /// A datagram from its queue pair has arrived.
     pub(crate) fn heard_again(&mut self) {
         if self.qpn.is_some() {
             self.heard = Some(Instant::now());
         }
     }
 
-    /// Begins to look for the way from a local address, or goes on: a descriptor to watch, if it has begun.
+    /// Begins or continues to look up the route from a local address. Returns a descriptor to watch if it has just
+    /// begun.
     pub(crate) fn resolve(
         &mut self,
         provider: &'static Provider,
@@ -102,7 +103,7 @@ impl Destination {
         None
     }
 
-    /// Does what is due on the way.
+    /// Continues the look-up of the route.
     pub(crate) fn advance(&mut self) {
         let Route::Resolving(own) = &self.route else { return };
         while let Some(happened) = own.next() {
@@ -133,8 +134,7 @@ impl Destination {
         }
     }
 
-    /// Where it is sent to between queue pairs, and the path MTU in bytes; nothing if that is not known, or
-    /// was long ago.
+    /// The peer's address handle and queue pair, and the path MTU in bytes. `None` if they are unknown, or too old.
     pub(crate) fn reached(&self) -> Option<((*mut ibv_ah, u32), usize)> {
         let Route::Known(handle) = &self.route else { return None };
         let trusted = self.heard.is_some_and(|heard| heard.elapsed() < TRUSTED);
@@ -160,7 +160,7 @@ fn begin(
 fn handle(own: OwnId) -> Result<AddressHandle, Wrong> {
     let (id, seen) = (own.id(), own.id().seen());
     let verbs = &id.provider.verbs;
-    // SAFETY: the paths are shown as long as the id lives.
+    // SAFETY: the paths live as long as the id.
     let path = unsafe { seen.route.path_rec.as_ref() };
     let path = path.ok_or(Wrong::new(libc::EHOSTUNREACH, "the id has no path"))?;
     let mut attr = ibv_ah_attr {
@@ -183,16 +183,16 @@ fn handle(own: OwnId) -> Result<AddressHandle, Wrong> {
     Ok(AddressHandle { verbs, ah, mtu, _own: own })
 }
 
-/// Where the port has a GID in its table.
+/// The index of a GID in the port's table.
 fn gid_index(id: &Id, seen: &rdma_cm_id, wanted: &ibv_gid) -> Result<u8, Wrong> {
     for index in 0..=u8::MAX {
         let mut gid = ibv_gid::default();
         let query = id.provider.verbs.ibv_query_gid;
-        // SAFETY: the device of an id is open, and the GID has a place to go.
+        // SAFETY: the device of an id is open, and there is room for the GID.
         if unsafe { query(seen.verbs, seen.port_num, index.into(), &mut gid) } != 0 {
             break;
         }
-        // SAFETY: every GID may be read as bytes.
+        // SAFETY: every GID can be read as bytes.
         if unsafe { gid.raw == wanted.raw } {
             return Ok(index);
         }

@@ -1,20 +1,20 @@
-//! Who may send what: the bytes and messages that the peer has let this end send, and those that it has
-//! been let send itself.
+//! Flow control: the bytes and messages that the peer has granted to this end, and those that this end has granted to
+//! the peer.
 //!
-//! A stream's receive ring has two halves. The peer is granted one after the other, fills each from its
-//! beginning to its end, and is granted it again when the program has read it. Each message of data
-//! takes a receive at the other end, so messages are counted too, modulo 2^16.
+//! A stream's receive ring has two halves. The peer is granted them in turn. It fills each from its beginning to its
+//! end, and gets it again when the program has read it. Each data message takes a receive at the other end, so messages
+//! are counted too, modulo 2^16.
 
 use super::protocol::{Buffer, GRANTS};
 
-/// What the peer has granted.
+/// The grants of the peer.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    /// Messages of data sent.
+    /// The number of data messages sent.
     sent: u16,
-    /// Messages may be sent up to this number.
+    /// The number up to which messages may be sent.
     limit: u16,
-    /// What is left of the buffers granted, in turn.
+    /// The rest of the granted buffers, in order.
     buffers: [Buffer; GRANTS as usize],
 }
 
@@ -23,17 +23,17 @@ impl Outgoing {
         Self { sent: 0, limit: credits, buffers: [first, Buffer::default()] }
     }
 
-    /// Bytes that the next message may bring.
+    /// The number of bytes that the next message may bring.
     pub(crate) fn room(&self) -> u32 {
         if self.sent == self.limit { 0 } else { self.buffers[0].length }
     }
 
-    /// Where a message of so many bytes goes, which there is room for.
+    /// The place for a message of `length` bytes. There must be room for it.
     pub(crate) fn take(&mut self, length: u32) -> Buffer {
         let to = Buffer { length, ..self.buffers[0] };
         self.sent = self.sent.wrapping_add(1);
         let [first, second] = &mut self.buffers;
-        // Whatever address the peer tells, the adapter there decides.
+        // The peer may have told any address. Its own adapter checks it.
         first.address = first.address.wrapping_add(length.into());
         first.length -= length;
         if first.length == 0 {
@@ -42,12 +42,12 @@ impl Outgoing {
         to
     }
 
-    /// Messages may be sent up to another number.
+    /// The peer has set the number up to which messages may be sent.
     pub(crate) fn credited(&mut self, up_to: u16) {
         self.limit = up_to;
     }
 
-    /// Whether there is room for another buffer: else one that has come is none.
+    /// Whether there is room for another buffer. Otherwise, an entry in the list is no new grant.
     pub(crate) fn wants_buffer(&self) -> bool {
         self.buffers[1].length == 0
     }
@@ -59,7 +59,7 @@ impl Outgoing {
     }
 }
 
-/// What the peer has been granted, and has used of it. Positions count the bytes of the stream.
+/// The grants to the peer, and their use. Positions count the bytes of the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Incoming {
     half: u32,
@@ -67,38 +67,38 @@ pub(crate) struct Incoming {
     received: u64,
     read: u64,
     credits: u16,
-    /// Messages of data received.
+    /// The number of data messages received.
     messages: u16,
-    /// How many they were when the peer was last told of credits.
+    /// The number of messages when the peer last got credits.
     told: u16,
 }
 
-/// What the peer is to be told.
+/// A grant to tell the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// It may send messages up to this number.
+    /// The peer may send messages up to this number.
     pub(crate) up_to: u16,
-    /// The half of the ring that it may fill, by its offset.
+    /// The offset of the half of the ring that the peer may fill.
     pub(crate) half: Option<u32>,
 }
 
 impl Incoming {
-    /// The first half is granted in the introduction.
+    /// The introduction grants the first half.
     pub(crate) fn new(half: u32, credits: u16) -> Self {
         Self { half, granted: half.into(), received: 0, read: 0, credits, messages: 0, told: 0 }
     }
 
-    /// Bytes of one half.
+    /// The length of one half in bytes.
     pub(crate) fn half(&self) -> u32 {
         self.half
     }
 
-    /// Bytes received that the program has not read.
+    /// The number of received bytes that the program has not read.
     pub(crate) fn unread(&self) -> usize {
         (self.received - self.read) as usize
     }
 
-    /// The peer says that it has written so many bytes; false if it has not been granted them.
+    /// The peer announces `length` written bytes. False if it has no grant for them.
     #[must_use]
     pub(crate) fn received(&mut self, length: u32) -> bool {
         let received = self.received + u64::from(length);
@@ -110,19 +110,19 @@ impl Incoming {
         true
     }
 
-    /// Where in the ring the next bytes to be read are, and how many lie there before its end.
+    /// The offset in the ring of the next bytes to read, and their number up to the end of the ring.
     pub(crate) fn next(&self) -> (usize, usize) {
         let ring = 2 * u64::from(self.half);
         let at = self.read % ring;
         (at as usize, self.unread().min((ring - at) as usize))
     }
 
-    /// The program has read so many bytes of those there were.
+    /// The program has read `length` bytes.
     pub(crate) fn read(&mut self, length: usize) {
         self.read += length as u64;
     }
 
-    /// What the peer is to be told by now, if anything.
+    /// The grant that is due now, if any.
     pub(crate) fn grant(&self) -> Option<Grant> {
         let half_is_free = self.granted - self.read <= self.half.into();
         let many = self.messages.wrapping_sub(self.told) >= (self.credits / 2).max(1);
@@ -132,7 +132,7 @@ impl Incoming {
         })
     }
 
-    /// The peer has been told.
+    /// The peer has been told of a grant.
     pub(crate) fn told(&mut self, grant: Grant) {
         self.told = self.messages;
         if grant.half.is_some() {
@@ -145,7 +145,7 @@ impl Incoming {
 mod tests {
     use super::*;
 
-    /// Two ends that follow the rules lose nothing and never stand still, whatever the sizes.
+    /// Two ends that follow the rules lose nothing and never stop, for all sizes.
     #[test]
     fn a_stream_flows_through_a_small_ring() {
         let mut state = 7_u64;

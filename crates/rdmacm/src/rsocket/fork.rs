@@ -1,18 +1,18 @@
 //! A forked child has none of its parent's sockets.
 //!
-//! Other threads of the parent do not exist in the child, and what they had locked at the fork stays locked
-//! there: so the child leaves its parent's sockets alone, and ends none at its exit.
+//! The parent's other threads do not exist in the child, and locks that they held at the fork stay locked there. So the
+//! child does not touch its parent's sockets, and ends none at its exit.
 
 use std::sync::Once;
 
 use super::socket::SOCKETS;
 
-/// Children leave the sockets alone from now on.
+/// From now on, forked children do not touch the sockets.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: three functions that live as long as this library, which the C library forgets when the
-        // library is unloaded. It fails for want of memory only, and a child has its parent's sockets then.
+        // SAFETY: the functions live as long as this library, and the C library drops them when the library is
+        // unloaded. The call fails only without memory. Then a child has its parent's sockets.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
@@ -22,11 +22,11 @@ unsafe extern "C" fn before() {
 }
 
 unsafe extern "C" fn in_parent() {
-    // SAFETY: held by `before`, in this thread.
+    // SAFETY: `before` has locked it in this thread.
     unsafe { SOCKETS.release() };
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: held by `before`, in the thread that this one is the copy of.
+    // SAFETY: `before` has locked it in the thread whose copy this one is.
     unsafe { SOCKETS.leave_to_parent() };
 }

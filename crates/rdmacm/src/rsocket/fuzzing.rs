@@ -1,10 +1,11 @@
-//! What other sockets send, as `transom-inputs` reaches it. In builds with debug assertions only.
+//! Entries for `transom-inputs` to data from other sockets. Only in builds with debug assertions.
 
 use super::datagram_protocol::{self, read_source, write_source};
 use super::flow::{Incoming, Outgoing};
 use super::protocol::{Buffer, Introduction, Message};
 
-/// Private data of a connection: no introduction, or one that is read again as it was.
+/// The private data of a connection. It is no introduction, or one that stays the same when it is written and read
+/// again.
 pub fn rsocket_introduction(bytes: &[u8]) {
     if let Some(introduction) = Introduction::read(bytes) {
         assert!(introduction.grants.length > 0);
@@ -12,7 +13,7 @@ pub fn rsocket_introduction(bytes: &[u8]) {
     }
 }
 
-/// What goes by UDP, and what goes between queue pairs of datagrams.
+/// Messages by UDP, and messages between datagram queue pairs.
 pub fn rsocket_datagram(bytes: &[u8]) {
     if let Some((introduction, data)) = datagram_protocol::Introduction::read(bytes) {
         let mut again = Vec::new();
@@ -29,9 +30,9 @@ pub fn rsocket_datagram(bytes: &[u8]) {
     }
 }
 
-/// A stream whose peer keeps to nothing: each message with the buffer that stands in the list by then, and what the
-/// program reads and writes after it. Nothing is read that was not granted and said to be there, nor is more sent than
-/// the peer has granted.
+/// A stream with a peer that breaks every rule. Each step has a message, the buffer in the list at that time, and the
+/// length that the program reads and writes afterwards. The stream never reads data that was not granted and announced,
+/// and never sends more than the peer has granted.
 pub fn rsocket_stream(half: u16, credits: u16, steps: &[(u32, Buffered, u16)]) {
     let (half, credits) = (u32::from(half.max(1)), credits.max(1));
     let mut incoming = Incoming::new(half, credits);
@@ -71,5 +72,5 @@ pub fn rsocket_stream(half: u16, credits: u16, steps: &[(u32, Buffered, u16)]) {
     }
 }
 
-/// Address and length of a buffer of the peer's.
+/// The address and the length of a peer's buffer.
 pub type Buffered = (u64, u32);

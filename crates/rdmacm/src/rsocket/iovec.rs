@@ -1,21 +1,21 @@
-//! The buffers of a program's call, one after the other.
+//! The buffers of a program's call, as one sequence of bytes.
 
 use std::marker::PhantomData;
 
 use crate::wrong::Wrong;
 use libc::iovec;
 
-/// The buffers are not in memory.
+/// The buffers are not valid memory.
 const NOT_THERE: Wrong = Wrong::new(
     libc::EFAULT,
     "a buffer is null and its length is not 0, or the buffers are too long together",
 );
 
-/// Buffers that are taken from, or filled, from the first byte on.
+/// Buffers that are read or filled, from the first byte on.
 #[derive(Clone, Debug)]
 struct Buffers<'a> {
     list: &'a [iovec],
-    /// Bytes of the first that are done.
+    /// The number of bytes of the first buffer that are done.
     done: usize,
     left: usize,
 }
@@ -30,7 +30,8 @@ impl<'a> Buffers<'a> {
         Ok(Self { list, done: 0, left })
     }
 
-    /// Goes over the next so many bytes, buffer by buffer, with how many came before.
+    /// Visits the next `length` bytes, buffer by buffer. `with` gets the offset, the address and the length of each
+    /// part.
     fn each(&mut self, length: usize, mut with: impl FnMut(usize, *mut u8, usize)) {
         let length = length.min(self.left);
         let mut offset = 0;
@@ -51,17 +52,17 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// What a program sends.
+/// The data that a program sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Source<'a>(Buffers<'a>);
 
-/// Where a program receives.
+/// The memory where a program receives.
 #[derive(Debug)]
 pub(crate) struct Sink<'a>(Buffers<'a>, PhantomData<&'a mut [u8]>);
 
 impl<'a> Source<'a> {
     /// # Safety
-    /// The buffers may be read as long as this is used.
+    /// The buffers are readable while this is used.
     pub(crate) unsafe fn new(list: &'a [iovec]) -> Result<Self, Wrong> {
         Buffers::new(list).map(Self)
     }
@@ -70,12 +71,12 @@ impl<'a> Source<'a> {
         self.0.left
     }
 
-    /// Goes over the next so many bytes.
+    /// Visits the next `length` bytes.
     pub(crate) fn each(&mut self, length: usize, mut with: impl FnMut(usize, *const u8, usize)) {
         self.0.each(length, |offset, from, length| with(offset, from, length));
     }
 
-    /// Takes so many bytes if they lie in one buffer.
+    /// Takes the next `length` bytes if they lie in one buffer.
     pub(crate) fn take_together(&mut self, length: usize) -> Option<*const u8> {
         let first = self.0.list.first()?;
         if first.iov_len - self.0.done < length {
@@ -89,7 +90,7 @@ impl<'a> Source<'a> {
 
 impl<'a> Sink<'a> {
     /// # Safety
-    /// The buffers may be written as long as this is used.
+    /// The buffers are writable while this is used.
     pub(crate) unsafe fn new(list: &'a [iovec]) -> Result<Self, Wrong> {
         Ok(Self(Buffers::new(list)?, PhantomData))
     }
@@ -98,7 +99,7 @@ impl<'a> Sink<'a> {
         self.0.left
     }
 
-    /// Goes over the next so many bytes.
+    /// Visits the next `length` bytes.
     pub(crate) fn each(&mut self, length: usize, with: impl FnMut(usize, *mut u8, usize)) {
         self.0.each(length, with);
     }

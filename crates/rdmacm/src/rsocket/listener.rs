@@ -1,8 +1,8 @@
-//! A thread that makes sockets of the requests to a listener, so that a peer is connected before the program
-//! accepts it, as it is by TCP.
+//! A thread that makes sockets from the requests to a listener. So a peer is connected before the program accepts it,
+//! as with TCP.
 //!
-//! The first request waits until the program asks for it, for a while: a program of rsockets may set what its
-//! sockets are to have between `rlisten` and `raccept`, for with other libraries they are made by the latter.
+//! The first request waits for a while until the program asks for it. A program for rsockets may set options for its
+//! accepted sockets between `rlisten` and `raccept`, because other libraries make these sockets only in `raccept`.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -19,16 +19,16 @@ use super::own_id::{Happened, OwnId};
 use super::wait::{Flag, timespec};
 use crate::wrong::Wrong;
 
-/// How long the first request waits for the program to ask, in milliseconds. One that connects to itself before
-/// it accepts waits for so long.
+/// How long the first request waits for the program to ask, in milliseconds. A program that connects to itself before
+/// it accepts waits this long.
 const FIRST: c_int = 100;
 
-/// The sockets of a listener that the program has not accepted.
+/// The sockets of a listener that the program has not accepted yet.
 #[derive(Debug)]
 pub(crate) struct Listener<T> {
     shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<()>>,
-    /// The process that the thread is in: a forked child has none.
+    /// The process of the thread. A forked child has no such thread.
     process: u32,
 }
 
@@ -36,19 +36,19 @@ pub(crate) struct Listener<T> {
 struct Shared<T> {
     queue: Mutex<VecDeque<T>>,
     backlog: usize,
-    /// The device has gone, and nothing comes any more. Set with the queue locked.
+    /// The device is gone, and no request comes any more. It is set with the queue locked.
     gone: AtomicBool,
-    /// Something is in the queue, or nothing comes any more.
+    /// The queue is not empty, or no request comes any more.
     filled: Flag,
-    /// The program has looked for a socket.
+    /// The program has asked for a socket.
     has_asked: AtomicBool,
-    /// It has asked for the first, or taken one: there is room in the queue.
+    /// The program has asked for the first socket, or has taken one, so that there is room in the queue.
     asked: Flag,
     stop: Flag,
 }
 
 impl<T: Send + 'static> Listener<T> {
-    /// Begins to make sockets of the requests to an id that listens.
+    /// Starts the thread that makes sockets from the requests to a listening id.
     pub(crate) fn start(
         own: Arc<OwnId>,
         backlog: c_int,
@@ -71,23 +71,23 @@ impl<T: Send + 'static> Listener<T> {
         Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
 
-    /// Readable while there are sockets to accept.
+    /// A descriptor that is readable while there are sockets to accept.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.shared.filled.as_raw_fd()
     }
 
-    /// The program asks whether there are any.
+    /// Whether there are none. This counts as a question of the program.
     pub(crate) fn is_empty(&self) -> bool {
         self.ask();
         self.shared.queue.lock().is_empty()
     }
 
-    /// Whether none will come any more, for the device has gone.
+    /// Whether none will come any more, because the device is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.shared.gone.load(Relaxed)
     }
 
-    /// Takes the oldest. If none will come any more, everybody who asks hears of it.
+    /// Takes the oldest socket. If none will come any more, every call fails.
     pub(crate) fn accept(&self) -> Result<Option<T>, Wrong> {
         self.ask();
         let mut queue = self.shared.queue.lock();
@@ -122,8 +122,8 @@ impl<T> Drop for Listener<T> {
 
 /// Waits for requests until it is stopped, or the device goes.
 fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T>) {
-    // The program's signals are for its own threads.
-    // SAFETY: a full set, and nowhere to put the old one.
+    // Only the program's own threads may handle its signals.
+    // SAFETY: the set is filled, and the old one is not asked for.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&mut all);
@@ -162,7 +162,7 @@ fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T
     }
 }
 
-/// Waits until a descriptor is readable, or so many milliseconds: true if it is to stop.
+/// Waits until a descriptor is readable, or for this time in milliseconds. True if the thread must stop.
 fn stopped_before<T>(shared: &Shared<T>, next: RawFd, milliseconds: c_int) -> bool {
     let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut both = [polled(shared.stop.as_raw_fd()), polled(next)];

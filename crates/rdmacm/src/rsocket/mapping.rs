@@ -13,11 +13,11 @@ use crate::wrong::Wrong;
 
 const BELOW: Wrong = Wrong::invalid("offset is below 0, and not -1");
 
-/// Lets the peer write to memory (`PROT_WRITE`) by an offset, the memory's address if none (-1) is given;
-/// or registers it for this end's own use (`PROT_NONE`). Answers the offset.
+/// Lets the peer write to memory (`PROT_WRITE`) by an offset, or registers memory for this end's own use (`PROT_NONE`).
+/// If the offset is -1, it is the memory's address. Returns the offset.
 ///
 /// # Safety
-/// There are so many bytes, until they are unmapped or the socket is closed.
+/// `buf` has `len` bytes until they are unmapped or the socket is closed.
 pub unsafe extern "C" fn riomap(
     socket: c_int,
     buf: *mut c_void,
@@ -80,11 +80,11 @@ pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -
     })
 }
 
-/// Writes to memory of the peer's, which its program has mapped to this offset. It is there before what is
-/// sent next. Answers how many bytes were written: fewer if no more are mapped there.
+/// Writes to memory that the peer's program has mapped to this offset. The data is there before any data that is sent
+/// later. Returns how many bytes were written: fewer if no more are mapped there.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `buf` has `count` bytes.
 pub unsafe extern "C" fn riowrite(
     socket: c_int,
     buf: *const c_void,

@@ -1,4 +1,4 @@
-//! Addresses as the programs of sockets have them.
+//! Socket addresses of programs.
 
 use std::ffi::c_int;
 use std::mem::size_of;
@@ -9,14 +9,14 @@ use transom_abi::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 use crate::address;
 use crate::wrong::Wrong;
 
-/// Bytes in front of the IPv4 address in an IPv6 address that stands for it.
+/// The bytes before the IPv4 address in an IPv4-mapped IPv6 address.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
 
-/// A program's address, with its length, for a socket of a family. One of IPv6 that stands for one of IPv4
-/// is that.
+/// Reads a program's address, with its length, for a socket of a family. An IPv4-mapped IPv6 address becomes the IPv4
+/// address.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `from` has `length` bytes.
 pub(crate) unsafe fn read(
     from: *const sockaddr,
     length: u32,
@@ -31,10 +31,10 @@ pub(crate) unsafe fn read(
     Ok(unmapped(&address).unwrap_or((address, length)))
 }
 
-/// A program's address, with its length, as it is.
+/// Reads a program's address, with its length, unchanged.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `from` has `length` bytes.
 pub(crate) unsafe fn read_as_is(
     from: *const sockaddr,
     length: u32,
@@ -68,7 +68,7 @@ fn unmapped(address: &sockaddr_storage) -> Option<(sockaddr_storage, u16)> {
     })
 }
 
-/// An address, with its length.
+/// An address in its C form, with its length.
 pub(crate) fn storage(address: SocketAddr) -> (sockaddr_storage, u16) {
     let mut storage = sockaddr_storage::default();
     storage.ss_data[..2].copy_from_slice(&address.port().to_be_bytes());
@@ -88,7 +88,7 @@ pub(crate) fn storage(address: SocketAddr) -> (sockaddr_storage, u16) {
     }
 }
 
-/// The same the other way round.
+/// The address in a C form.
 pub(crate) fn address(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let data = &storage.ss_data;
     let port = u16::from_be_bytes([data[0], data[1]]);
@@ -103,7 +103,7 @@ pub(crate) fn address(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// An address of a socket of a family, with its length: what has none is that of no host.
+/// An address in the form for a socket of a family, with its length. An address of another family becomes all zeros.
 pub(crate) fn shown(address: &sockaddr_storage, family: c_int) -> (sockaddr_storage, usize) {
     let length = match family {
         libc::AF_INET6 => size_of::<sockaddr_in6>(),
@@ -124,10 +124,10 @@ pub(crate) fn shown(address: &sockaddr_storage, family: c_int) -> (sockaddr_stor
     (shown, length)
 }
 
-/// Gives a program an address, as much as there is room for, and says how long it is.
+/// Writes an address for the program, or the part of it that there is room for. Sets its whole length.
 ///
 /// # Safety
-/// Both are null, or there is the room that `length` says.
+/// Both are null or valid, and `to` has the room that `length` says.
 pub(crate) unsafe fn give(
     (address, whole): (sockaddr_storage, usize),
     to: *mut sockaddr,

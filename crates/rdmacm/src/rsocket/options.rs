@@ -16,8 +16,8 @@ use crate::entry::zero_of;
 use crate::query;
 use crate::wrong::Wrong;
 
-/// Options that are kept and answered, for programs that set what sockets have, and change nothing: data is
-/// never held back here, and the adapter finds a dead peer when it is sent to.
+/// Options that are only stored, for programs that set them as on sockets. They change nothing: data is never held back
+/// here, and the adapter finds a dead peer when it sends to it.
 const KEPT: [(c_int, c_int); 15] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -40,10 +40,10 @@ const NO_VALUE: Wrong = Wrong::new(libc::EFAULT, "optval or optlen is null");
 const NO_OPTION: Wrong =
     Wrong::new(libc::ENOPROTOOPT, "stream sockets have no option of this level and name");
 
-/// Reads a value of a program's.
+/// Reads a program's value.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `value` has `length` bytes.
 unsafe fn given<T: Copy>(value: *const c_void, length: u32) -> Result<T, Wrong> {
     if value.is_null() {
         return Err(NO_VALUE);
@@ -55,10 +55,10 @@ unsafe fn given<T: Copy>(value: *const c_void, length: u32) -> Result<T, Wrong> 
     Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
 
-/// Gives a program a value, as much as there is room for.
+/// Writes a value for the program, or the part of it that there is room for.
 ///
 /// # Safety
-/// There is as much room as it says.
+/// `to` has the room that `length` says.
 unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), Wrong> {
     if to.is_null() || length.is_null() {
         return Err(NO_VALUE);
@@ -72,7 +72,7 @@ unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), Wr
     Ok(())
 }
 
-/// A time that a call may take; none is 0.
+/// The timeout of a call. Zero means none.
 fn time(value: timeval) -> Result<Option<Duration>, Wrong> {
     let (seconds, more) = (u64::try_from(value.tv_sec), u32::try_from(value.tv_usec));
     match (seconds, more) {
@@ -90,7 +90,7 @@ fn told(time: Option<Duration>) -> timeval {
 }
 
 /// # Safety
-/// There are so many bytes.
+/// `value` has `length` bytes.
 unsafe fn set(
     stream: &mut StreamSocket,
     option: (c_int, c_int),
@@ -129,7 +129,7 @@ unsafe fn set(
     match option {
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => settings.set_send_buffer(number),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => settings.set_receive_buffer(number),
-        // Data is never held back: TCP_NODELAY is always on.
+        // Data is never held back, so TCP_NODELAY is always on.
         (libc::SOL_SOCKET, libc::SO_REUSEADDR)
         | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
         | (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
@@ -138,7 +138,7 @@ unsafe fn set(
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             stream.keep(option, number)?;
         }
-        // The path MTU is the network's.
+        // The network decides the path MTU.
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {}
         (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) => {
             if stream.stream.is_some() {
@@ -164,7 +164,7 @@ fn set_size(settings: &mut Settings, option: c_int, number: c_int) {
     }
 }
 
-/// Answers one of them.
+/// Reads one of these sizes.
 fn size(settings: &Settings, option: c_int) -> c_int {
     match option {
         RDMA_SQSIZE => settings.sends.into(),
@@ -174,10 +174,10 @@ fn size(settings: &Settings, option: c_int) -> c_int {
     }
 }
 
-/// What is no size of a queue pair, the UDP socket knows.
+/// Sets an option of a datagram socket. Options that are not sizes of the queue pair go to the UDP socket.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `value` has `length` bytes.
 unsafe fn set_of_datagrams(
     datagrams: &mut DatagramSocket,
     option: (c_int, c_int),
@@ -242,7 +242,7 @@ fn get_number(
 /// Sets an option.
 ///
 /// # Safety
-/// The value is as long as it says.
+/// `optval` has `optlen` bytes.
 pub unsafe extern "C" fn rsetsockopt(
     socket: c_int,
     level: c_int,
@@ -268,10 +268,10 @@ pub unsafe extern "C" fn rsetsockopt(
     })
 }
 
-/// Answers an option.
+/// Reads an option.
 ///
 /// # Safety
-/// There is as much room for the value as it says.
+/// `optval` has the room that `optlen` says.
 pub unsafe extern "C" fn rgetsockopt(
     socket: c_int,
     level: c_int,

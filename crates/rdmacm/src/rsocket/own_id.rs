@@ -13,26 +13,26 @@ use crate::migrate::migrate;
 use crate::provider::Provider;
 use crate::wrong::Wrong;
 
-/// An id and its channel, which end with it.
+/// An id and its channel. Both end with this value.
 #[derive(Debug)]
 pub(crate) struct OwnId {
     channel: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
 }
 
-// SAFETY: ids and channels may be used by any thread, and these belong to this value.
+// SAFETY: any thread may use ids and channels, and these belong to this value.
 unsafe impl Send for OwnId {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for OwnId {}
 
-/// What has happened to an id, as far as sockets need it.
+/// An event of an id, with the fields that sockets need.
 #[derive(Debug)]
 pub(crate) struct Happened {
     pub(crate) event: rdma_cm_event_type,
     pub(crate) status: c_int,
     /// The id of a request.
     pub(crate) request: *mut rdma_cm_id,
-    /// Private data of the peer's.
+    /// The peer's private data.
     pub(crate) data: Vec<u8>,
 }
 
@@ -50,10 +50,10 @@ impl OwnId {
         Ok(Self { channel, id })
     }
 
-    /// Takes over the id of a request, which is ended if that fails.
+    /// Takes over the id of a request. If that fails, the id is ended.
     ///
     /// # Safety
-    /// It has just come, and nobody else has it.
+    /// The id has just arrived, and nobody else has it.
     pub(crate) unsafe fn of_request(
         provider: &'static Provider,
         id: *mut rdma_cm_id,
@@ -61,7 +61,7 @@ impl OwnId {
         let moved = open(provider).and_then(|channel| {
             // SAFETY: by the contract of this function.
             let moved = unsafe { migrate(id, channel) };
-            // SAFETY: the channel was just made, and nobody has it.
+            // SAFETY: the channel was just made, and nobody else has it.
             moved.inspect_err(|_| unsafe { Channel::close(channel) }).map(|()| channel)
         });
         match moved {
@@ -75,27 +75,27 @@ impl OwnId {
     }
 
     pub(crate) fn id(&self) -> &Id {
-        // SAFETY: it lives as long as this value.
+        // SAFETY: the id lives as long as this value.
         unsafe { Id::of(self.id) }.expect("an id is no null")
     }
 
-    /// Readable while something has happened.
+    /// A descriptor that is readable while there are events.
     pub(crate) fn descriptor(&self) -> c_int {
         // SAFETY: the channel lives as long as this value.
         unsafe { (*self.channel).fd }
     }
 
-    /// What has happened next, without a wait.
+    /// The next event, if there is one. It does not wait.
     pub(crate) fn next(&self) -> Option<Happened> {
-        // SAFETY: the channel is this value's.
+        // SAFETY: the channel belongs to this value.
         let event = unsafe { arrival::fetch(self.channel) }.ok()?;
-        // SAFETY: the event was just given.
+        // SAFETY: the event was just fetched.
         let event = unsafe { Event::back(event) }?;
         let public = &event.public;
         let data = if self.id().is_datagram() {
             Vec::new()
         } else {
-            // SAFETY: the parameters are those of a connection, and there are so many bytes.
+            // SAFETY: the parameters have the form of a connection, and the data has the length that they say.
             unsafe {
                 let conn = public.param.conn;
                 match conn.private_data_len {
@@ -119,7 +119,7 @@ fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, Wrong> {
     let channel = Channel::open(provider)?;
     // SAFETY: the channel was just made.
     let descriptor = unsafe { (*channel).fd };
-    // SAFETY: flags of an open descriptor.
+    // SAFETY: the descriptor is open.
     unsafe {
         let flags = libc::fcntl(descriptor, libc::F_GETFL);
         libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_NONBLOCK);

@@ -1,4 +1,4 @@
-//! `rpoll`, `rselect`: waiting for sockets of this library and other descriptors together.
+//! `rpoll`, `rselect`: waiting for rsockets and other descriptors together.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use super::wait::{Deadline, Waiter, of_call};
 use crate::entry::{answered, attempt};
 use crate::wrong::Wrong;
 
-/// A time to wait is none.
+/// A timeout is negative.
 const PAST: Wrong = Wrong::invalid("timeout is below 0");
 
-/// What is told unasked.
+/// Events that are reported even if the program does not ask for them.
 const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
-/// What is waited for.
+/// The descriptors of a call.
 struct Polled<'a> {
     fds: &'a mut [pollfd],
-    /// Those of them that are sockets of this library.
+    /// The rsockets among them, with their positions.
     sockets: Vec<(usize, Arc<Socket>)>,
-    /// What the system is asked: of a socket, whether anything has happened to it.
+    /// The entries for the system's `poll`. For an rsocket, they ask whether anything has happened to it.
     asked: Vec<pollfd>,
-    /// This thread at each socket while it sleeps: there is room for all.
+    /// This thread's registration at each rsocket while it sleeps. There is room for all.
     waiters: Vec<Waiter>,
 }
 
 impl Polled<'_> {
-    /// Looks at the sockets: how many have events.
+    /// Looks at the rsockets. Returns how many have events.
     fn look(&mut self) -> c_int {
         let mut count = 0;
         for (at, socket) in &self.sockets {
@@ -44,7 +44,7 @@ impl Polled<'_> {
                             stream.advance(&socket.waiting);
                         }
                         let events = stream.events();
-                        // Who does not ask for what is to be accepted would be woken by it again and again.
+                        // If the program does not ask for POLLIN, a waiting connection would wake it again and again.
                         if stream.is_listening() && events & !entry.events & libc::POLLIN != 0 {
                             asked.events = 0;
                         }
@@ -54,7 +54,7 @@ impl Polled<'_> {
                         datagrams.progress(&socket.waiting);
                         let mut events = if datagrams.is_readable() { libc::POLLIN } else { 0 };
                         events |= if datagrams.is_writable() { libc::POLLOUT } else { 0 };
-                        // What waits is read before; then reading tells.
+                        // Waiting datagrams can still be read. After them, reading fails.
                         events | if datagrams.is_gone() { libc::POLLIN | libc::POLLERR } else { 0 }
                     }
                     State::Closed => libc::POLLNVAL,
@@ -66,14 +66,15 @@ impl Polled<'_> {
         count
     }
 
-    /// Asks the system about all: how many have something, of which sockets are looked at next.
+    /// Asks the system about all descriptors. Returns how many have events. The caller must look at the rsockets among
+    /// them next.
     fn ask(&mut self, milliseconds: c_int) -> Result<c_int, Wrong> {
         let count = self.asked.len() as nfds_t;
-        // SAFETY: so many of them.
+        // SAFETY: `asked` has `count` entries.
         of_call("poll", unsafe { libc::poll(self.asked.as_mut_ptr(), count, milliseconds) })
     }
 
-    /// Takes what the system has answered of other descriptors: how many have events.
+    /// Takes the system's answer for the other descriptors. Returns how many have events.
     fn others(&mut self) -> c_int {
         let mut sockets = self.sockets.iter().map(|(at, _)| *at).peekable();
         let mut count = 0;
@@ -86,12 +87,12 @@ impl Polled<'_> {
         count
     }
 
-    /// All are about to be waited for.
+    /// Registers this thread at all rsockets before it sleeps.
     fn enter(&mut self) {
         self.waiters.extend(self.sockets.iter().map(|(_, socket)| socket.waiting.enter()));
     }
 
-    /// All have been waited for.
+    /// Ends these registrations.
     fn leave(&mut self) {
         for ((_, socket), waiter) in self.sockets.iter().zip(self.waiters.drain(..)) {
             socket.waiting.leave(waiter);
@@ -120,15 +121,15 @@ impl Polled<'_> {
                 }
                 continue;
             }
-            // From here on it sleeps.
+            // From here on, sleep.
             polling_time = Duration::ZERO;
-            // Before it asks to be told: another thread that takes what it would be told, tells it then.
+            // Register before arming. If another thread takes the event meant for this one, it nudges this one.
             self.enter();
             for (_, socket) in &self.sockets {
-                // One that is closed is told by its events.
+                // For a closed rsocket this fails, but its events report that.
                 let _ = socket.arm();
             }
-            // What came since they were looked at, other threads may have taken before.
+            // Look again. Other threads may have taken events that came since the last look.
             if self.look() > 0 {
                 self.leave();
                 continue;
@@ -154,7 +155,7 @@ impl Polled<'_> {
     }
 }
 
-/// What is readable, and writable, by all their names.
+/// The events, with the other names of readable and writable.
 fn alias(events: i16) -> i16 {
     let mut all = events;
     if events & libc::POLLIN != 0 {
@@ -166,7 +167,7 @@ fn alias(events: i16) -> i16 {
     all
 }
 
-/// Room for so many: the program says how many.
+/// Room for `count` entries. The program chooses the count, so it may be too much for memory.
 fn room<T>(count: usize) -> Result<Vec<T>, Wrong> {
     let mut room = Vec::new();
     room.try_reserve_exact(count).map_err(|_| Wrong::no_memory())?;
@@ -191,10 +192,10 @@ fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Resul
     Polled { fds, sockets, asked, waiters }.wait(deadline)
 }
 
-/// `poll(2)`, of sockets of this library and other descriptors.
+/// `poll(2)` for rsockets and other descriptors.
 ///
 /// # Safety
-/// There are so many entries.
+/// `fds` has `nfds` entries.
 pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
     let polled = attempt(|| {
         let count = usize::try_from(nfds);
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
         if fds.is_null() && count > 0 {
             return Err(Wrong::new(libc::EFAULT, "fds is null, and nfds is not 0"));
         }
-        // No memory can hold more of them than there is room for.
+        // This fails for more entries than memory can hold, so the slice below is not too long.
         let asked = room(count)?;
         let fds = if count > 0 {
             // SAFETY: by the contract of this function.
@@ -220,17 +221,17 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
     answered(c"rpoll", polled).unwrap_or(-1)
 }
 
-/// The three sets of `select(2)`, and which events each asks for and tells.
+/// The three sets of `select(2)`: the events that each asks for, and the events that it reports.
 const SETS: [(i16, i16); 3] = [
     (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
     (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
     (libc::POLLPRI, libc::POLLPRI),
 ];
 
-/// `select(2)`, of sockets of this library and other descriptors.
+/// `select(2)` for rsockets and other descriptors.
 ///
 /// # Safety
-/// The pointers are null or valid, the sets for as many descriptors as the count says.
+/// The pointers are null or valid, and each set has room for `nfds` descriptors.
 pub unsafe extern "C" fn rselect(
     nfds: c_int,
     readfds: *mut fd_set,
@@ -274,12 +275,12 @@ pub unsafe extern "C" fn rselect(
         }
         let mut count = 0;
         for (set, (asks, tells)) in sets.into_iter().zip(SETS) {
-            // Every descriptor asked for stays, or goes: the set may be no longer than the count says.
+            // Go by entry, not by set: a set may have room for no more than `nfds` descriptors.
             for entry in fds.iter().filter(|entry| !set.is_null() && entry.events & asks != 0) {
                 if entry.revents & tells != 0 {
                     count += 1;
                 } else {
-                    // SAFETY: by the contract of this function; the descriptor is below the count.
+                    // SAFETY: by the contract of this function. The descriptor is below `nfds`.
                     unsafe { libc::FD_CLR(entry.fd, set) };
                 }
             }

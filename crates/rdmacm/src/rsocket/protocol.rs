@@ -1,12 +1,12 @@
-//! What two stream sockets tell each other: the private data of a connection, the buffers that one
-//! grants to the other, and the messages in immediate data.
+//! The protocol between two stream sockets: the private data of a connection, the buffers that they grant to each
+//! other, and the messages in immediate data.
 //!
-//! The layouts are those of rdma-core's rsockets, so that the other end may be one. All that is read
-//! here comes from the peer, and may be anything.
+//! The layouts are those of rdma-core's rsockets, so that the peer may be one of these. All data read here comes from
+//! the peer, and may be anything.
 
 use transom_abi::ibv_wc;
 
-/// A buffer of the peer's, as it is told and as it lies in a list of such.
+/// A peer's buffer, as in messages and in lists of buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Buffer {
     pub(crate) address: u64,
@@ -14,14 +14,14 @@ pub(crate) struct Buffer {
     pub(crate) length: u32,
 }
 
-/// Bytes of a [`Buffer`].
+/// The length of a [`Buffer`] in bytes.
 pub(crate) const BUFFER: usize = 16;
-/// Bytes of a [`Mapping`].
+/// The length of a [`Mapping`] in bytes.
 pub(crate) const MAPPING: usize = 8 + BUFFER;
-/// Buffers that may be granted to a socket at a time.
+/// The most buffers that may be granted to a socket at a time.
 pub(crate) const GRANTS: u32 = 2;
 
-/// The order of bytes in what is written to a host's memory: that host's.
+/// The byte order of data written to a host's memory. It is that host's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Little,
@@ -29,7 +29,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// This host's.
+    /// This host's order.
     pub(crate) const HERE: Self =
         if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
@@ -43,7 +43,7 @@ impl Order {
 }
 
 impl Buffer {
-    /// As it is written.
+    /// The bytes to write.
     pub(crate) fn bytes(&self, order: Order) -> [u8; BUFFER] {
         let mut bytes = [0; BUFFER];
         bytes[..8].copy_from_slice(&order.eight(self.address));
@@ -52,7 +52,7 @@ impl Buffer {
         bytes
     }
 
-    /// As private data has it.
+    /// Reads it from private data.
     fn read(bytes: &[u8; BUFFER]) -> Self {
         let (address, rest) = bytes.split_first_chunk().expect("a buffer is longer");
         let (key, rest) = rest.split_first_chunk().expect("a buffer is longer");
@@ -65,7 +65,7 @@ impl Buffer {
     }
 }
 
-/// A buffer that the peer may write to by an offset that its program knows.
+/// A buffer that the peer may write to, by an offset that its program knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) offset: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// As it is written.
+    /// The bytes to write.
     pub(crate) fn bytes(&self, order: Order) -> [u8; MAPPING] {
         let mut bytes = [0; MAPPING];
         bytes[..8].copy_from_slice(&order.eight(self.offset));
@@ -82,22 +82,22 @@ impl Mapping {
     }
 }
 
-/// The private data by which two sockets come to know each other, in request and answer alike.
+/// The private data of a request and of its answer. It introduces a socket to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Introduction {
-    /// The order of bytes in its memory.
+    /// The byte order of its memory.
     pub(crate) order: Order,
-    /// Messages that it can receive before it says more.
+    /// The number of messages that it can receive until it grants more.
     pub(crate) credits: u16,
-    /// How many mappings it has room for, behind its list of buffers.
+    /// The number of mappings that it has room for, after its list of buffers.
     pub(crate) mappings: u16,
-    /// Where it is told of buffers: their list, and how many have room there.
+    /// Its list for granted buffers. The length counts the entries.
     pub(crate) grants: Buffer,
-    /// The first of its buffers.
+    /// Its first buffer.
     pub(crate) buffer: Buffer,
 }
 
-/// Bytes of an [`Introduction`].
+/// The length of an [`Introduction`] in bytes.
 pub(crate) const INTRODUCTION: usize = 8 + 2 * BUFFER;
 const VERSION: u8 = 1;
 /// Flag: the sender's memory is big endian.
@@ -105,7 +105,7 @@ const BIG_ENDIAN: u8 = 1;
 /// Flag: the sender has room for mappings.
 const HAS_MAPPINGS: u8 = 2;
 
-/// A count in a byte: exact up to 128, above in steps of 256.
+/// A count in a byte: exact up to 128, and in steps of 256 above.
 pub(crate) fn scaled(count: u16) -> u8 {
     if count <= 128 { count as u8 } else { 128 | (count >> 8) as u8 & 127 }
 }
@@ -116,7 +116,7 @@ pub(crate) fn unscaled(byte: u8) -> u16 {
 }
 
 impl Introduction {
-    /// As it is sent.
+    /// The bytes to send.
     pub(crate) fn bytes(&self) -> [u8; INTRODUCTION] {
         let mut bytes = [0; INTRODUCTION];
         bytes[0] = VERSION;
@@ -129,8 +129,7 @@ impl Introduction {
         bytes
     }
 
-    /// What the peer has sent; nothing if it speaks another protocol or leaves no place to grant
-    /// buffers in.
+    /// Reads the peer's introduction. `None` if it is of another protocol, or has no room for granted buffers.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; INTRODUCTION] = bytes.first_chunk()?;
         let [version, flags, high, low, _, _, _, mappings, buffers @ ..] = bytes;
@@ -146,24 +145,24 @@ impl Introduction {
     }
 }
 
-/// What comes as immediate data of a WRITE, and what is done with that much of the data.
+/// A message in the immediate data of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// So many bytes have been written behind those before.
+    /// This many bytes have been written after the earlier ones.
     Data(u32),
-    /// Messages may be sent up to this number, modulo 2^16; perhaps another buffer has been granted.
+    /// The receiver may send messages up to this number, modulo 2^16. Perhaps another buffer has been granted.
     Credits(u16),
     /// The mapping of this number has changed.
     Mapped(u32),
-    /// The sender neither sends nor receives any more.
+    /// The sender will neither send nor receive any more.
     Disconnect,
-    /// Is the receiver there?
+    /// A test whether the receiver is alive.
     KeepAlive,
-    /// The sender sends no more.
+    /// The sender will send no more.
     Shutdown,
 }
 
-/// Bytes that one message may bring at most.
+/// The most bytes that one message can announce.
 pub(crate) const MOST: u32 = (1 << 29) - 1;
 const DATA: u32 = 0;
 const CREDITS: u32 = 4;
@@ -171,7 +170,7 @@ const MAPPED: u32 = 6;
 const CONTROL: u32 = 7;
 
 impl Message {
-    /// As immediate data, host byte order.
+    /// The immediate data, in host byte order.
     pub(crate) fn number(self) -> u32 {
         let (operation, value) = match self {
             Self::Data(length) => (DATA, length),
@@ -184,7 +183,7 @@ impl Message {
         operation << 29 | value & MOST
     }
 
-    /// What the peer says; nothing if that has no meaning.
+    /// Reads a peer's message. `None` if it has no meaning.
     pub(crate) fn read(number: u32) -> Option<Self> {
         let value = number & MOST;
         match (number >> 29, value) {
@@ -198,9 +197,9 @@ impl Message {
         }
     }
 
-    /// What a completion brings.
+    /// The message of a completion.
     pub(crate) fn of(completion: &ibv_wc) -> Option<Self> {
-        // SAFETY: any bytes are a number; the caller looked whether there is one.
+        // SAFETY: any bytes are a number. The caller has checked that there is immediate data.
         Self::read(u32::from_be(unsafe { completion.imm.imm_data }))
     }
 }
@@ -223,7 +222,7 @@ mod tests {
         assert_eq!(Introduction::read(&bytes), Some(written));
         assert_eq!(bytes[..8], [1, 2, 1, 128, 0, 0, 0, 100]);
         assert_eq!(bytes[8..24], *b"\x11\x22\x33\x44\x55\x66\x77\x88\x99\xAA\xBB\xCC\0\0\0\x02");
-        // Behind it private data goes on with zeroes.
+        // The rest of the private data is zeros.
         assert_eq!(Introduction::read(&[&bytes[..], &[0; 16]].concat()), Some(written));
         assert_eq!(Introduction::read(&bytes[..INTRODUCTION - 1]), None);
     }
@@ -253,7 +252,7 @@ mod tests {
             for value in [0, 1, 2, 3, 4, 0xFFFF, 0x1_0000, MOST - 1, MOST] {
                 let number = operation << 29 | value;
                 match Message::read(number) {
-                    // Of credits only the number modulo 2^16 counts.
+                    // Credits are a number modulo 2^16.
                     Some(Message::Credits(up_to)) => assert_eq!(up_to, value as u16),
                     Some(message) => assert_eq!(message.number(), number),
                     None => assert!(![DATA, CREDITS, MAPPED].contains(&operation)),

@@ -1,4 +1,4 @@
-//! The queue pair of a socket, with one completion queue whose channel tells when to look.
+//! The queue pair of a socket, with one completion queue, whose channel reports completions.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use crate::qp;
 use crate::verbs::{Verbs, done, made};
 use crate::wrong::Wrong;
 
-/// How large a queue pair is.
+/// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) sends: u32,
@@ -19,29 +19,29 @@ pub(crate) struct Sizes {
     pub(crate) sges: u32,
 }
 
-/// A queue pair, which ends with its id: [`QueuePair::end`] comes first.
+/// A queue pair. It belongs to its id: call [`QueuePair::end`] before the id ends.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     verbs: &'static Verbs,
     qp: *mut ibv_qp,
     cq: *mut ibv_cq,
     channel: *mut ibv_comp_channel,
-    /// Events taken and not acknowledged.
+    /// The number of events taken and not acknowledged.
     taken: u32,
-    /// Bytes that can be sent inline.
+    /// The number of bytes that can be sent inline.
     pub(crate) inline: u32,
 }
 
-/// The provider lacks what every provider has.
+/// The provider lacks a verb that every provider has.
 const NO_VERB: Wrong = Wrong::new(libc::EOPNOTSUPP, "the provider does not have a verb for it");
 
-// SAFETY: its objects belong to it, and verbs may be called by any thread.
+// SAFETY: its objects belong to it, and any thread may call verbs.
 unsafe impl Send for QueuePair {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// Makes that of an id that is bound to a device.
+    /// Makes the queue pair of an id that is bound to a device.
     pub(crate) fn create(id: &Id, sizes: Sizes) -> Result<Self, Wrong> {
         let verbs = &id.provider.verbs;
         let seen = id.seen();
@@ -59,13 +59,13 @@ impl QueuePair {
 
     fn create_queues(&mut self, id: &Id, sizes: Sizes, entries: c_int) -> Result<(), Wrong> {
         let (verbs, seen) = (self.verbs, id.seen());
-        // SAFETY: flags of an open descriptor.
+        // SAFETY: the descriptor is open.
         unsafe {
             let descriptor = (*self.channel).fd;
             let flags = libc::fcntl(descriptor, libc::F_GETFL);
             libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_NONBLOCK);
         }
-        // SAFETY: device and channel are open.
+        // SAFETY: the device and the channel are open.
         self.cq = made("ibv_create_cq", unsafe {
             (verbs.ibv_create_cq)(seen.verbs, entries, null_mut(), self.channel, 0)
         })?;
@@ -95,16 +95,16 @@ impl QueuePair {
         unsafe { (*self.qp).qp_num }
     }
 
-    /// Readable while there are events.
+    /// A descriptor that is readable while there are events.
     pub(crate) fn descriptor(&self) -> c_int {
         // SAFETY: the channel is open.
         unsafe { (*self.channel).fd }
     }
 
-    /// Takes completions: so many have been written.
+    /// Takes completions. Returns how many were written.
     pub(crate) fn poll(&self, to: &mut [ibv_wc]) -> Result<usize, Wrong> {
         let room = c_int::try_from(to.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the queue is live, and there is room for so many.
+        // SAFETY: the queue is live, and there is room for `room` completions.
         let count = unsafe {
             let poll = (*(*self.cq).context).ops.poll_cq.ok_or(NO_VERB)?;
             poll(self.cq, room, to.as_mut_ptr())
@@ -112,7 +112,7 @@ impl QueuePair {
         usize::try_from(count).map_err(|_| Wrong::of_verb("ibv_poll_cq", libc::EIO))
     }
 
-    /// Has the next completion raise an event. What came before must be looked for once more.
+    /// Makes the next completion raise an event. The caller must look once more for earlier completions.
     pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         // SAFETY: the queue is live.
         unsafe {
@@ -121,7 +121,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes the events there are: whether there were any.
+    /// Takes all events. Returns whether there were any.
     pub(crate) fn take_events(&mut self) -> bool {
         let (mut cq, mut context) = (null_mut(), null_mut());
         let before = self.taken;
@@ -130,7 +130,7 @@ impl QueuePair {
             self.taken += 1;
         }
         let any = self.taken > before;
-        // Acknowledging takes a lock, so it is done for many at a time.
+        // An acknowledgement takes a lock, so acknowledge many events at a time.
         if self.taken > 1000 {
             self.acknowledge();
         }
@@ -138,7 +138,7 @@ impl QueuePair {
     }
 
     fn acknowledge(&mut self) {
-        // SAFETY: so many events of the queue have been taken.
+        // SAFETY: `taken` events of the queue have been taken.
         unsafe { (self.verbs.ibv_ack_cq_events)(self.cq, self.taken) };
         self.taken = 0;
     }
@@ -146,7 +146,7 @@ impl QueuePair {
     /// Posts receives.
     ///
     /// # Safety
-    /// What they name stays as long as they are posted.
+    /// The memory that they name stays while they are posted.
     pub(crate) unsafe fn post_receives(&self, list: &mut [ibv_recv_wr]) -> Result<(), Wrong> {
         let mut next = null_mut();
         for request in list.iter_mut().rev() {
@@ -157,7 +157,7 @@ impl QueuePair {
             return Ok(());
         }
         let mut bad = null_mut();
-        // SAFETY: by the contract of this function; the queue pair is live.
+        // SAFETY: by the contract of this function. The queue pair is live.
         unsafe {
             let post = (*(*self.qp).context).ops.post_recv.ok_or(NO_VERB)?;
             done("ibv_post_recv", post(self.qp, next, &mut bad))
@@ -167,10 +167,10 @@ impl QueuePair {
     /// Posts a request.
     ///
     /// # Safety
-    /// What it names stays as long as it is posted, what is inline until this returns.
+    /// The memory that it names stays while it is posted; inline data stays until this returns.
     pub(crate) unsafe fn post(&self, request: &mut ibv_send_wr) -> Result<(), Wrong> {
         let mut bad = null_mut();
-        // SAFETY: by the contract of this function; the queue pair is live.
+        // SAFETY: by the contract of this function. The queue pair is live.
         unsafe {
             let post = (*(*self.qp).context).ops.post_send.ok_or(NO_VERB)?;
             done("ibv_post_send", post(self.qp, request, &mut bad))
@@ -185,7 +185,7 @@ impl QueuePair {
         }
         if !self.cq.is_null() {
             self.acknowledge();
-            // SAFETY: nothing uses it any more, and it is taken from here once.
+            // SAFETY: nothing uses the queue any more, and it ends once.
             unsafe { (self.verbs.ibv_destroy_cq)(self.cq) };
             self.cq = null_mut();
         }

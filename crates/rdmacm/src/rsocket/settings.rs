@@ -1,39 +1,38 @@
-//! How large a socket's buffers and queues are, and what else its options say.
+//! The sizes of a socket's buffers and queues, and its other options.
 
 use std::ffi::c_int;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Sizes that a socket's queue pair and buffers are made with. A socket that is accepted has its
-/// listener's.
+/// The sizes of a socket's queue pair and buffers. An accepted socket has its listener's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Requests under way.
+    /// The most requests under way.
     pub(crate) sends: u16,
-    /// Messages that wait to be received.
+    /// The most messages that wait to be received.
     pub(crate) receives: u16,
-    /// Bytes sent inline.
+    /// The most bytes sent inline.
     pub(crate) inline: u32,
     pub(crate) send_buffer: u32,
     pub(crate) receive_buffer: u32,
-    /// Buffers of the peer's that this end can be told of for `riowrite`.
+    /// The most mappings of the peer, for `riowrite`, that this end has room for.
     pub(crate) mappings: u16,
-    /// How long a call looks for data before it sleeps.
+    /// How long a call polls before it sleeps.
     pub(crate) polling_time: Duration,
 }
 
-/// Requests that only messages about the stream itself take: data waits until there are more.
+/// Requests reserved for messages about the stream itself. Data waits until there are more.
 pub(crate) const CONTROLS: u16 = 4;
-/// The fewest requests and messages that a stream goes on with.
+/// The fewest requests and messages with which a stream works.
 const FEWEST: u16 = 16;
-/// The least that a buffer may have.
+/// The smallest buffer, in bytes.
 const LEAST: u32 = 4096;
-/// The most: what a message may say has more bits.
+/// The largest buffer, in bytes. The length in a message has more bits than this needs.
 const MOST: u32 = 1 << 28;
 /// Sets one of the sizes.
 type Set = fn(&mut Settings, c_int);
-/// Where the administrator sets other defaults.
+/// The folder where the administrator sets other defaults.
 const FOLDER: &str = "/etc/rdma/rsocket";
 
 impl Settings {
@@ -55,7 +54,7 @@ impl Settings {
         })
     }
 
-    /// Takes what the files of a folder say, one number each.
+    /// Reads the files of a folder. Each has one number.
     fn read(&mut self, folder: &Path) {
         let read = |name| {
             let text = std::fs::read_to_string(folder.join(name)).ok()?;
@@ -95,12 +94,12 @@ impl Settings {
         self.send_buffer = (bytes.max(0) as u32).clamp(LEAST, MOST);
     }
 
-    /// It has two halves.
+    /// The length is even, because the buffer has two halves.
     pub(crate) fn set_receive_buffer(&mut self, bytes: c_int) {
         self.receive_buffer = (bytes.max(0) as u32).clamp(LEAST, MOST) & !1;
     }
 
-    /// As many as the peer can be told.
+    /// Rounds to a count that the introduction can express.
     pub(crate) fn set_mappings(&mut self, count: c_int) {
         self.mappings = super::protocol::unscaled(super::protocol::scaled(few(count)));
     }
@@ -111,14 +110,14 @@ fn few(count: c_int) -> u16 {
     count.clamp(0, c_int::from(i16::MAX)) as u16
 }
 
-/// What the other options of a socket say.
+/// The other options of a socket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) receive_timeout: Option<Duration>,
     pub(crate) send_timeout: Option<Duration>,
-    /// Of `SO_LINGER`: how long closing may take for what was sent.
+    /// `SO_LINGER`: how long a close may wait until sent data has arrived.
     pub(crate) linger: Option<Duration>,
-    /// Numbers that are kept and answered, and change nothing.
+    /// Options that are only stored, and change nothing.
     pub(crate) kept: Vec<((c_int, c_int), c_int)>,
 }
 

@@ -1,4 +1,4 @@
-//! A socket of either kind, and how calls on it wait.
+//! A socket of either kind, and the wait of calls on it.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -28,22 +28,22 @@ pub(crate) struct Socket {
     pub(crate) provider: &'static Provider,
     pub(crate) family: c_int,
     nonblocking: AtomicBool,
-    /// How long a call looks for what it waits for before it sleeps.
+    /// How long a call polls before it sleeps.
     polling_time: Duration,
     state: Mutex<State>,
 }
 
-/// What a socket is.
+/// The kind of a socket.
 #[derive(Debug)]
 pub(crate) enum State {
     Stream(Box<StreamSocket>),
     Datagram(Box<DatagramSocket>),
-    /// It has been closed while another thread used it.
+    /// It was closed while another thread used it.
     Closed,
 }
 
 impl State {
-    /// A stream socket.
+    /// The stream socket, if it is one.
     pub(crate) fn stream(&mut self) -> Result<&mut StreamSocket, Wrong> {
         match self {
             Self::Stream(stream) => Ok(stream),
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Sizes and times of either.
+    /// The settings and options of either kind.
     pub(crate) fn options(&mut self) -> Result<(&mut Settings, &mut Options), Wrong> {
         match self {
             Self::Stream(stream) => Ok((&mut stream.settings, &mut stream.options)),
@@ -99,7 +99,7 @@ impl Socket {
         Self::add(provider, family, waiting, State::Datagram(Box::new(socket)))
     }
 
-    /// A socket that was accepted.
+    /// An accepted socket.
     pub(crate) fn accepted(&self, accepted: Accepted) -> Result<Arc<Self>, Wrong> {
         let Accepted { waiting, socket } = accepted;
         Self::add(self.provider, self.family, waiting, State::Stream(Box::new(socket)))
@@ -123,7 +123,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// What the program knows it by.
+    /// The descriptor that the program holds.
     pub(crate) fn number(&self) -> RawFd {
         self.waiting.descriptor()
     }
@@ -141,19 +141,18 @@ impl Socket {
         with(&mut self.state.lock())
     }
 
-    /// Looks what has happened since, and does what is due.
+    /// Takes new events and handles them.
     pub(crate) fn advance(&self) {
         self.state.lock().woken(&self.waiting);
     }
 
-    /// Has what happens from now on make the descriptor readable. What has happened must be looked for
-    /// once more.
+    /// From now on, events make the descriptor readable. The caller must look once more for earlier events.
     pub(crate) fn arm(&self) -> Result<(), Wrong> {
         self.state.lock().arm()
     }
 
-    /// Attempts something until it answers, or until the deadline: `EAGAIN` then. A signal interrupts it as it
-    /// does calls of sockets: one that has a deadline, or whose handler was set without `SA_RESTART`.
+    /// Repeats `attempt` until it returns a value, or until the deadline: `EAGAIN` then. A signal interrupts it as it
+    /// interrupts calls on sockets: if there is a deadline, or if the signal's handler was set without `SA_RESTART`.
     pub(crate) fn until<T>(
         &self,
         deadline: Deadline,
@@ -204,7 +203,7 @@ impl Socket {
         }
     }
 
-    /// Closes it, which has no number any more: who waits for it is told.
+    /// Closes it. Its number is already free. Waiting threads are told.
     pub(crate) fn close(&self) {
         self.begin_to_end();
         self.await_end(None);
@@ -212,7 +211,7 @@ impl Socket {
         self.waiting.nudge();
     }
 
-    /// Has the peer told that this is the end.
+    /// Tells the peer that this is the end.
     pub(crate) fn begin_to_end(&self) {
         self.with(|state| {
             if let State::Stream(stream) = state {
@@ -221,7 +220,7 @@ impl Socket {
         });
     }
 
-    /// Has what was sent arrive, until a deadline if one is given, or as long as the program has said.
+    /// Waits until sent data has arrived, until the deadline if there is one, or for the program's linger time.
     pub(crate) fn await_end(&self, deadline: Option<Deadline>) {
         let deadline = deadline.unwrap_or_else(|| {
             Deadline::after(self.with(|state| match state {
@@ -229,7 +228,7 @@ impl Socket {
                 State::Datagram(_) | State::Closed => None,
             }))
         });
-        // What has not arrived by then never will; an interrupted wait goes on.
+        // Data that has not arrived by then is lost. An interrupted wait goes on.
         while self.until(deadline, |state| match state {
             State::Stream(stream) => Ok(stream.is_flushed().then_some(())),
             State::Datagram(_) | State::Closed => Ok(Some(())),

@@ -1,8 +1,8 @@
-//! A stream: what has been sent and received over a connected queue pair.
+//! A stream: the data sent and received over a connected queue pair.
 //!
-//! Data goes by WRITE with immediate data into the receive ring of the peer, as far as that has granted
-//! it, out of a ring of this end's own; what is short goes inline. Grants go the other way, into a list
-//! of buffers that the peer has for them.
+//! Data goes by WRITE with immediate data from a ring of this end into the receive ring of the peer, as far as the peer
+//! has granted it. Short data goes inline. Grants go the other way, into the list of buffers that the peer has for
+//! them.
 
 mod ends;
 mod mappings;
@@ -22,78 +22,78 @@ use super::queue_pair::{QueuePair, Sizes};
 use super::settings::{CONTROLS, Settings};
 use crate::wrong::Wrong;
 
-/// Bytes that one request moves at most: the peer reads the first while the next are on their way. With four
-/// times as many, which is half of a usual ring, the two ends wait for each other.
+/// The most bytes that one request moves. The peer reads the first request's data while the next are on their way. With
+/// four times as many, half of a default ring, the two ends would wait for each other.
 const PORTION: u32 = 1 << 14;
 /// The connection is gone.
 const RESET: Wrong = Wrong::new(
     libc::ECONNRESET,
     "the peer has ended the connection without an orderly end, or has died",
 );
-/// The peer says what no rsocket says.
+/// The peer breaks the protocol.
 const PROTOCOL: Wrong =
     Wrong::new(libc::EPROTO, "the peer does not keep to the protocol of rsockets");
-/// Nothing can be written.
+/// Writing is not possible any more.
 const SHUT: Wrong = Wrong::new(
     libc::EPIPE,
     "this end has shut down writing, or the peer has closed the connection",
 );
 
-/// Completions taken at a time.
+/// The most completions taken at a time.
 const BATCH: usize = 16;
 
 /// A stream, from the moment it has a queue pair.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Declared before the id, and ended before it.
+    /// It ends before the id.
     pair: QueuePair,
-    /// What the peer grants, then where it maps, then what is on its way to it when that cannot go inline.
+    /// The peer's grants, then its mappings, then places for outgoing list entries that cannot go inline.
     lists: Region,
     mappings: u16,
     receive: Region,
     incoming: Incoming,
     sending: Sending,
-    /// Mappings that the peer is to be told of.
+    /// Mappings that the peer must still be told of.
     unsent_mappings: VecDeque<(u16, Mapping)>,
     peer: Option<Peer>,
     ends: Ends,
 }
 
-/// What is under way.
+/// Data and requests under way.
 #[derive(Debug)]
 struct Sending {
     ring: Region,
     size: u32,
-    /// Where the next byte goes.
+    /// The offset for the next byte.
     at: u32,
-    /// Bytes of the ring in use.
+    /// The number of bytes of the ring in use.
     used: u32,
-    /// Requests under way, and how many may be.
+    /// The number of requests under way, and its maximum.
     requests: u16,
     most: u16,
-    /// The next place in the lists for what cannot go inline.
+    /// The next place in the lists for an entry that cannot go inline.
     place: u16,
 }
 
-/// What the peer has told.
+/// The peer, from its introduction and messages.
 #[derive(Debug)]
 struct Peer {
     order: Order,
     outgoing: Outgoing,
-    /// Its list of buffers, and the next place there.
+    /// Its list of buffers, and the next index there.
     grants: Buffer,
     place: u32,
-    /// The next place in this end's list.
+    /// The next index in this end's list.
     own_place: usize,
     mappings: u16,
-    /// It can be sent to.
+    /// Whether it can receive.
     ready: bool,
 }
 
-/// What has ended of a stream.
+/// The ended parts of a stream.
 #[derive(Debug, Default)]
 struct Ends {
-    /// The program reads no more: what comes is dropped.
+    /// The program reads no more, so arriving data is dropped.
     read: bool,
     /// The peer sends no more.
     finished: bool,
@@ -101,23 +101,23 @@ struct Ends {
     write: bool,
     /// The peer receives no more.
     peer: bool,
-    /// A message that there was no room for.
+    /// A message that could not be sent yet.
     unsent: Option<Message>,
-    /// The connection is gone, and why if that was no orderly end.
+    /// The connection is gone. `reason` is set if it was no orderly end.
     gone: bool,
     reason: Option<Wrong>,
 }
 
-/// The byte at which a place for what is sent from the lists begins.
+/// The offset in the lists of the places for outgoing entries.
 fn staging(mappings: u16) -> usize {
     GRANTS as usize * BUFFER + usize::from(mappings) * MAPPING
 }
 
-/// Bytes of such a place.
+/// The length of such a place in bytes.
 const PLACE: usize = MAPPING;
 
 impl Stream {
-    /// One that is to be connected: it can receive as soon as the queue pair can.
+    /// A stream that is not connected yet. It can receive as soon as the queue pair can.
     pub(crate) fn create(own: &OwnId, settings: &Settings) -> Result<Self, Wrong> {
         let id = own.id();
         let receives = settings.receives.saturating_add(CONTROLS);
@@ -168,12 +168,12 @@ impl Stream {
         ])
     }
 
-    /// Ends it: what it has is freed with the value.
+    /// Ends the queue pair. The memory is freed with the value.
     pub(crate) fn end(&mut self, own: &OwnId) {
         self.pair.end(own.id());
     }
 
-    /// What the peer is to know.
+    /// The introduction for the peer.
     pub(crate) fn introduction(&self, settings: &Settings) -> Introduction {
         let ((address, key), (data, data_key)) = (self.lists.remote(0), self.receive.remote(0));
         Introduction {
@@ -185,7 +185,7 @@ impl Stream {
         }
     }
 
-    /// The peer has told. It can be sent to at once, or when it has been heard of.
+    /// The peer's introduction has arrived. If the peer is not `ready`, it can be sent to after its first message.
     pub(crate) fn met(&mut self, peer: &Introduction, ready: bool) {
         self.peer = Some(Peer {
             order: peer.order,
@@ -206,7 +206,7 @@ impl Stream {
         }
     }
 
-    /// Readable when there may be completions.
+    /// A descriptor that is readable when there may be completions.
     pub(crate) fn descriptor(&self) -> c_int {
         self.pair.descriptor()
     }
@@ -219,10 +219,10 @@ impl Stream {
         self.pair.take_events()
     }
 
-    /// Takes what has come, and tells the peer what it should know.
+    /// Takes completions, and sends due messages to the peer.
     pub(crate) fn progress(&mut self) {
         let mut completions = [ibv_wc::default(); BATCH];
-        // A peer that sends and sends does not keep the caller for ever.
+        // Limited, so that a peer that never stops sending does not keep the caller for ever.
         for _ in 0..64 {
             let count = match self.pair.poll(&mut completions) {
                 Ok(count) => count,
@@ -245,7 +245,7 @@ impl Stream {
         self.tell();
     }
 
-    /// True if it was a receive that is to be posted again.
+    /// Handles a completion. True if it was a receive that must be posted again.
     fn completed(&mut self, completion: &ibv_wc) -> bool {
         if completion.status != IBV_WC_SUCCESS {
             self.fail(match completion.status {
@@ -258,7 +258,7 @@ impl Stream {
         }
         if completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
             if completion.opcode & IBV_WC_RECV != 0 {
-                // No message of this protocol.
+                // This is no message of this protocol.
                 self.fail(PROTOCOL);
                 return false;
             }
@@ -276,14 +276,14 @@ impl Stream {
         }
     }
 
-    /// False if the peer may not say that.
+    /// Handles a message. False if the peer may not send it now.
     fn arrived(&mut self, message: Message) -> bool {
         let Some(peer) = &mut self.peer else { return false };
         match message {
             Message::Data(length) => return self.incoming.received(length),
             Message::Credits(up_to) => {
                 peer.outgoing.credited(up_to);
-                // The length is written last.
+                // The length comes last in the entry, so the entry is complete.
                 let at = peer.own_place * BUFFER;
                 let length = self.lists.word::<u32>(at + 12);
                 if length > 0 && peer.outgoing.wants_buffer() {
@@ -307,12 +307,12 @@ impl Stream {
 
     fn receive_again(&mut self, count: usize) -> Result<(), Wrong> {
         let mut list = [ibv_recv_wr::default(); BATCH];
-        // SAFETY: they name no memory.
+        // SAFETY: the requests name no memory.
         unsafe { self.pair.post_receives(&mut list[..count]) }
     }
 
-    /// The connection is gone. It has ended in order if the peer has said so; or if this end has, and all that it
-    /// has sent has arrived: the peer then has nothing more to say.
+    /// The connection is gone. This is an orderly end if the peer has announced it. It is also one if this end has
+    /// announced it and all its data has arrived, because then the peer has nothing more to say.
     pub(crate) fn fail(&mut self, wrong: Wrong) {
         let is_told = self.ends.is_over() && self.ends.unsent.is_none();
         let in_order = self.ends.peer || is_told && self.sending.requests == 0;
@@ -321,13 +321,13 @@ impl Stream {
         }
     }
 
-    /// The peer's end of the connection is gone: what it has written before has come.
+    /// The peer's end of the connection is gone. All data that it wrote before has arrived.
     pub(crate) fn disconnected(&mut self) {
         self.progress();
         self.fail(RESET);
     }
 
-    /// Tells the peer what it should know, as far as there is room.
+    /// Sends due messages to the peer, as far as there is room.
     fn tell(&mut self) {
         if !self.can_post(0) || self.ends.peer {
             return;
@@ -360,8 +360,8 @@ impl Stream {
         }
     }
 
-    /// Reads what there is, or looks at it (`peek`). Nothing if the peer may send more. Why the connection is
-    /// gone is said if the call can tell it (`tells`): one that has read something does not.
+    /// Reads available data. With `peek` the data stays. `None` if there is none yet. With `tells`, it reports why the
+    /// connection is gone; a call that has already read data must not report that.
     pub(crate) fn read(
         &mut self,
         to: &mut Sink<'_>,
@@ -399,7 +399,7 @@ impl Stream {
         if self.ends.finished {
             return Ok(Some(0));
         }
-        // Told once; then it has ended.
+        // Report the reason once. After that, it is the end of the stream.
         match self.ends.reason.take_if(|_| tells) {
             Some(wrong) => Err(wrong),
             None => Ok(self.ends.gone.then_some(0)),
@@ -413,7 +413,7 @@ impl Stream {
         if told && self.can_post(CONTROLS) { granted.min(free) } else { 0 }
     }
 
-    /// Whether anything may be written at all. The reason, if there is one, stays unless the call can tell it.
+    /// Checks that data may be written. It takes the reason for the end only with `tells`.
     fn may_write(&mut self, tells: bool) -> Result<(), Wrong> {
         if self.ends.write || self.ends.peer {
             return Err(SHUT);
@@ -424,8 +424,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what there is room for. Why the connection is gone is said if the call can tell it: one that has
-    /// sent something does not.
+    /// Sends as much data as there is room for. With `tells`, it reports why the connection is gone; a call that has
+    /// already sent data must not report that.
     pub(crate) fn write(&mut self, from: &mut Source<'_>, tells: bool) -> Result<usize, Wrong> {
         self.may_write(tells)?;
         let mut total = 0;

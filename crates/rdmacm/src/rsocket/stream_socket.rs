@@ -1,4 +1,4 @@
-//! A stream socket through its life: bound, listening or connecting, connected, ended.
+//! A stream socket and its phases: bound, listening or connecting, connected, ended.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::provider::Provider;
 use crate::wrong::Wrong;
 use crate::{migrate, query, resolve};
 
-/// How long addresses and routes may take, in milliseconds.
+/// The timeout for addresses and routes, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 5000;
-/// As a number of retries: seven, and for ever if the receiver is not ready.
+/// The number of retries. For a receiver that is not ready, 7 means for ever.
 const RETRIES: u8 = 7;
 
-/// The peer is a program of rdma_cm's, but none of rsockets.
+/// The peer uses rdma_cm, but not rsockets.
 const STRANGER: Wrong = Wrong::new(
     libc::EPROTO,
     "the peer does not speak the protocol of rsockets: is it another program?",
@@ -37,17 +37,17 @@ const STRANGER: Wrong = Wrong::new(
 pub(crate) struct StreamSocket {
     phase: Phase,
     pub(crate) stream: Option<Box<Stream>>,
-    /// Behind the stream, which ends before.
+    /// Declared after the stream, which ends first.
     own: Arc<OwnId>,
     pub(crate) settings: Settings,
     pub(crate) options: Options,
-    /// For `SO_ERROR`, or the next call.
+    /// The error for `SO_ERROR` or for the next call.
     error: Option<Wrong>,
     /// The address that the program has bound it to.
     bound: Option<(sockaddr_storage, u16)>,
     /// The paths that the program has chosen.
     route: Vec<u8>,
-    /// Memory of the program's that the peer may write to.
+    /// Memory of the program that the peer may write to.
     pub(crate) mapped: Vec<Mapped>,
 }
 
@@ -56,19 +56,19 @@ pub(crate) struct StreamSocket {
 pub(crate) struct Mapped {
     pub(crate) address: usize,
     pub(crate) length: usize,
-    /// Its place in the peer's list, if the peer may write to it.
+    /// Its index in the peer's list, if the peer may write to it.
     pub(crate) index: Option<u16>,
     pub(crate) _registration: Registration,
 }
 
-/// A socket that was accepted, with what threads wait for.
+/// An accepted socket, with the descriptor that threads wait on.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) waiting: Waiting,
     pub(crate) socket: StreamSocket,
 }
 
-/// What sockets that are accepted have of their listener, as it is by then.
+/// The values that an accepted socket takes from its listener, at that time.
 type Inherited = (Settings, Options);
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ enum Phase {
     Resolving,
     Requesting,
     Connected,
-    /// It could not be connected.
+    /// The connect has failed.
     Failed,
 }
 
@@ -103,11 +103,11 @@ impl StreamSocket {
         self.own.id()
     }
 
-    /// Its address: what it had only for a connection that did not come about, it has no more.
+    /// Its address. If a connect has failed, the address is the bound one: it loses the one for that connection.
     pub(crate) fn address(&self) -> sockaddr_storage {
         match self.phase {
             Phase::Failed => self.bound.map(|(address, _)| address).unwrap_or_default(),
-            // SAFETY: every address may be read as bytes.
+            // SAFETY: every address can be read as bytes.
             _ => unsafe { self.id().seen().route.addr.src.src_storage },
         }
     }
@@ -117,7 +117,7 @@ impl StreamSocket {
             return Err(Wrong::invalid("the socket is bound already, or connected"));
         }
         resolve::bind(self.id(), address)?;
-        // With the port that was chosen for it.
+        // Keep the address with the port that was chosen.
         self.bound = Some((self.address(), address.1));
         Ok(())
     }
@@ -125,7 +125,7 @@ impl StreamSocket {
     pub(crate) fn listen(&mut self, backlog: c_int, waiting: &Waiting) -> Result<(), Wrong> {
         match self.phase {
             Phase::Idle => {}
-            // Another backlog is not what anybody waits for.
+            // A second rlisten could only change the backlog. No program depends on that.
             Phase::Listening(..) => return Ok(()),
             _ => return Err(Wrong::invalid("the socket is connected, or rconnect was called")),
         }
@@ -153,7 +153,7 @@ impl StreamSocket {
         }
     }
 
-    /// Gives it a new id, which is bound as the old one was and knows the same options.
+    /// Gives it a new id, bound like the old one and with the same options.
     fn begin_anew(&mut self, waiting: &Waiting) -> Result<(), Wrong> {
         let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
         for (option, value) in &self.options.kept {
@@ -169,12 +169,12 @@ impl StreamSocket {
         }
     }
 
-    /// Listens no more, if it did: who waits to accept finds that there is nothing to wait for.
+    /// Stops listening. Threads that wait in an accept find out.
     pub(crate) fn stop_listening(&mut self, waiting: &Waiting) -> Result<(), Wrong> {
         if self.is_listening() { self.begin_anew(waiting) } else { Ok(()) }
     }
 
-    /// Begins to connect; or says, once, why it could not be connected the last time.
+    /// Begins to connect. If the last connect has failed and its error was not reported, it returns that error instead.
     pub(crate) fn connect(
         &mut self,
         to: (sockaddr_storage, u16),
@@ -204,7 +204,7 @@ impl StreamSocket {
         Ok(())
     }
 
-    /// Whether it is connected by now; the reason, once, if it cannot be.
+    /// Whether it is connected. If the connect has failed, it returns the reason, once.
     pub(crate) fn is_connected(&mut self) -> Result<bool, Wrong> {
         match self.phase {
             Phase::Connected => Ok(true),
@@ -217,13 +217,12 @@ impl StreamSocket {
         }
     }
 
-    /// Whether it is on its way to be connected.
+    /// Whether a connect is running.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Resolving | Phase::Requesting)
     }
 
-    /// Does what is due by what has happened to the id. Others who wait for that find it taken, so they are
-    /// told.
+    /// Handles the events of the id. Other threads may wait for these events, so it nudges them.
     pub(crate) fn advance(&mut self, waiting: &Waiting) {
         if matches!(self.phase, Phase::Listening(..)) {
             return;
@@ -301,13 +300,13 @@ impl StreamSocket {
         let stream = self.stream.insert(Box::new(stream));
         waiting.watch(stream.descriptor())?;
         let data = stream.introduction(&self.settings).bytes();
-        // SAFETY: the data is as long as it says.
+        // SAFETY: the data is as long as the parameters say.
         unsafe { connect(self.own.id(), Some(&parameters(&data))) }?;
         self.phase = Phase::Requesting;
         Ok(())
     }
 
-    /// It is not connected, or not any more.
+    /// The connection or the connect has failed.
     fn fail(&mut self, wrong: Wrong) {
         match &mut self.stream {
             Some(stream) if matches!(self.phase, Phase::Connected) => stream.fail(wrong),
@@ -326,14 +325,14 @@ impl StreamSocket {
         self.mapped.clear();
     }
 
-    /// Has the peer told of a mapping.
+    /// Tells the peer of a mapping.
     pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
         if let Some(stream) = &mut self.stream {
             stream.map(index, mapping);
         }
     }
 
-    /// A place in the peer's list of mappings.
+    /// A free index in the peer's list of mappings.
     pub(crate) fn free_mapping(&self) -> Result<u16, Wrong> {
         let room = self.stream.as_ref().map_or(0, |stream| stream.room_for_mappings());
         let is_free = |index: &u16| !self.mapped.iter().any(|mapped| mapped.index == Some(*index));
@@ -348,12 +347,12 @@ impl StreamSocket {
         if self.is_connected()? { Ok(self.stream.as_deref_mut()) } else { Ok(None) }
     }
 
-    /// Has what happens from now on wake who waits.
+    /// From now on, events wake waiting threads.
     pub(crate) fn arm(&mut self) -> Result<(), Wrong> {
         self.stream.as_mut().map_or(Ok(()), |stream| stream.arm())
     }
 
-    /// Takes what has woken a thread, and wakes the others.
+    /// Takes the events that have woken a thread, and wakes the others.
     pub(crate) fn woken(&mut self, waiting: &Waiting) {
         self.advance(waiting);
         if self.stream.as_mut().is_some_and(|stream| stream.take_events()) {
@@ -365,14 +364,14 @@ impl StreamSocket {
         matches!(self.phase, Phase::Listening(..))
     }
 
-    /// An option has changed: sockets that are accepted from now on have it.
+    /// An option has changed. Sockets accepted from now on have it.
     pub(crate) fn pass_on_options(&self) {
         if let Phase::Listening(_, inherited) = &self.phase {
             *inherited.lock() = (self.settings, self.options.clone());
         }
     }
 
-    /// Has it take paths of the program's.
+    /// Sets the program's paths.
     pub(crate) fn set_route(&mut self, paths: &[u8]) -> Result<(), Wrong> {
         if !matches!(self.phase, Phase::Idle) {
             return Err(Wrong::invalid("set RDMA_ROUTE before the socket is connected"));
@@ -384,13 +383,13 @@ impl StreamSocket {
         Ok(())
     }
 
-    /// Bytes of a packet of its path, or of the smallest.
+    /// The MTU of its path in bytes, or the smallest MTU.
     pub(crate) fn mtu(&self) -> c_int {
         let path = query::first_path(self.id()).ok().flatten();
         path.map_or(256, |path| 128 << (path.path.mtu & 0x3F).clamp(1, 5))
     }
 
-    /// Keeps the value of an option, of which the id may have to know.
+    /// Keeps the value of an option, and sets it on the id too if the id has it.
     pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
         tell(self.id(), option, value)?;
         self.options.kept.retain(|(kept, _)| *kept != option);
@@ -398,12 +397,12 @@ impl StreamSocket {
         Ok(())
     }
 
-    /// A value that was kept.
+    /// The kept value of an option.
     pub(crate) fn kept(&self, option: (c_int, c_int)) -> Option<c_int> {
         self.options.kept.iter().find(|(kept, _)| *kept == option).map(|(_, value)| *value)
     }
 
-    /// What `SO_ERROR` answers, once.
+    /// The value of `SO_ERROR`. The error is reported only once.
     pub(crate) fn take_error(&mut self) -> c_int {
         if let Phase::Listening(listener, _) = &self.phase
             && listener.is_gone()
@@ -415,7 +414,7 @@ impl StreamSocket {
         wrong.map_or(0, |wrong| wrong.errno())
     }
 
-    /// What `poll(2)` would answer of these events.
+    /// The events that `poll(2)` would report.
     pub(crate) fn events(&mut self) -> i16 {
         use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
         match &self.phase {
@@ -451,7 +450,7 @@ impl StreamSocket {
         }
     }
 
-    /// Begins to close it. What was sent still arrives, unless nobody is to wait for it.
+    /// Begins to close it. Sent data still arrives, unless `SO_LINGER` is zero.
     pub(crate) fn begin_to_close(&mut self) {
         if self.options.linger == Some(Duration::ZERO) {
             self.end_stream();
@@ -460,12 +459,12 @@ impl StreamSocket {
         }
     }
 
-    /// Whether the peer is told of what has been shut down, or never will be.
+    /// Whether the peer has been told of the shutdown, or never will be.
     pub(crate) fn is_told(&mut self) -> bool {
         self.stream.as_mut().is_none_or(|stream| stream.is_told())
     }
 
-    /// Whether all that was sent has arrived, or never will.
+    /// Whether all sent data has arrived, or never will.
     pub(crate) fn is_flushed(&mut self) -> bool {
         let connected = matches!(self.phase, Phase::Connected);
         self.stream.as_mut().is_none_or(|stream| !connected || stream.is_flushed())
@@ -478,7 +477,7 @@ impl Drop for StreamSocket {
     }
 }
 
-/// Has an id know of an option, if that is one of its own.
+/// Sets an option on an id, if ids have it.
 fn tell(id: &Id, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
     let (name, length) = match option {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => (RDMA_OPTION_ID_REUSEADDR, 4),
@@ -492,7 +491,7 @@ fn tell(id: &Id, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
     migrate::set_option(id, RDMA_OPTION_ID as c_int, name as c_int, bytes.as_ptr().cast(), length)
 }
 
-/// Parameters of a connection: nothing is read from a peer's memory.
+/// Parameters of a connection. No READs are used, so they ask for no READ resources.
 fn parameters(data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: data.as_ptr().cast(),
@@ -504,7 +503,7 @@ fn parameters(data: &[u8]) -> rdma_conn_param {
     }
 }
 
-/// Makes a socket of a request, or refuses it.
+/// Makes a socket from a request, or refuses the request.
 fn accepted(
     listener: &OwnId,
     request: Happened,
@@ -512,7 +511,7 @@ fn accepted(
     options: Options,
 ) -> Result<Accepted, Wrong> {
     let provider = listener.id().provider;
-    // SAFETY: it has just come, and nobody else has it.
+    // SAFETY: the request has just arrived, and nobody else has its id.
     let own = unsafe { OwnId::of_request(provider, request.request) }?;
     serve(own, &request.data, settings, options).map_err(|(own, wrong)| {
         note(c"raccept", &wrong);
@@ -537,7 +536,7 @@ fn serve(
             waiting.watch(stream.descriptor())?;
             stream.met(&peer, false);
             let data = stream.introduction(&settings).bytes();
-            // SAFETY: the data is as long as it says.
+            // SAFETY: the data is as long as the parameters say.
             unsafe { accept(own.id(), Some(&parameters(&data))) }
         };
         accept(&mut stream).inspect_err(|_| stream.end(&own))?;

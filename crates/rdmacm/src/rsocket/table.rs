@@ -1,4 +1,4 @@
-//! The sockets of the process, by their numbers.
+//! The sockets of the process, by number.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use crate::wrong::Wrong;
 use parking_lot::RwLock;
 
-/// Nothing has this number.
+/// No socket has this number.
 const NO_SOCKET: Wrong = Wrong::new(
     libc::EBADF,
     "socket is not of this library: make it with rsocket, not with socket(2)",
 );
 
-/// Values by the descriptors that they have.
+/// Values, by their descriptors.
 #[derive(Debug)]
 pub(crate) struct Table<T>(RwLock<Vec<Place<T>>>);
 
-/// What has a number.
+/// The entry of a number.
 #[derive(Debug)]
 enum Place<T> {
     Nothing,
     Here(Arc<T>),
-    /// It is the value of the process that this one was forked from.
+    /// The value belongs to the parent process.
     Parents,
 }
 
@@ -30,12 +30,12 @@ impl<T> Table<T> {
         Self(RwLock::new(Vec::new()))
     }
 
-    /// What has this number.
+    /// The value of a number.
     pub(crate) fn get(&self, number: RawFd) -> Result<Arc<T>, Wrong> {
         self.find(number).ok_or(NO_SOCKET)
     }
 
-    /// What has this number, if anything.
+    /// The value of a number, if there is one.
     pub(crate) fn find(&self, number: RawFd) -> Option<Arc<T>> {
         let at = usize::try_from(number).ok()?;
         match self.0.read().get(at)? {
@@ -44,7 +44,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Adds what has this number.
+    /// Adds the value of a number.
     pub(crate) fn add(&self, number: RawFd, value: Arc<T>) -> Result<(), Wrong> {
         let at = usize::try_from(number).map_err(|_| NO_SOCKET)?;
         let mut all = self.0.write();
@@ -57,8 +57,7 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Takes out what has this number; nothing if it is the value of the process that this one was forked
-    /// from.
+    /// Takes the value of a number out. `None` if it belongs to the parent process.
     pub(crate) fn remove(&self, number: RawFd) -> Result<Option<Arc<T>>, Wrong> {
         let at = usize::try_from(number).map_err(|_| NO_SOCKET)?;
         let mut all = self.0.write();
@@ -70,7 +69,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// All there are.
+    /// All values.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         let here = |place: &Place<T>| match place {
             Place::Here(value) => Some(value.clone()),
@@ -79,7 +78,7 @@ impl<T> Table<T> {
         self.0.read().iter().filter_map(here).collect()
     }
 
-    /// Holds it as it is, until it is released or left.
+    /// Locks it until it is released or left to the parent.
     pub(crate) fn hold(&self) {
         std::mem::forget(self.0.write());
     }
@@ -87,17 +86,17 @@ impl<T> Table<T> {
     /// Undoes [`hold`](Self::hold).
     ///
     /// # Safety
-    /// This thread holds it.
+    /// This thread has locked it.
     pub(crate) unsafe fn release(&self) {
         // SAFETY: by the contract of this function.
         unsafe { self.0.force_unlock_write() };
     }
 
-    /// All values are those of the process that this one was forked from. They stay as they are: what they
-    /// end with, would end there too.
+    /// In a forked child, marks all values as the parent's. They are not dropped, because a drop would end them in the
+    /// parent too.
     ///
     /// # Safety
-    /// This thread holds it, or is the copy of the one that does.
+    /// This thread has locked it, or is the copy of the one that has.
     pub(crate) unsafe fn leave_to_parent(&self) {
         // SAFETY: by the contract of this function.
         let all = unsafe { &mut *self.0.data_ptr() };
@@ -119,7 +118,7 @@ mod tests {
         let value = Arc::new("a");
         table.add(3, value.clone()).unwrap();
         table.hold();
-        // SAFETY: held above.
+        // SAFETY: it was locked above.
         unsafe { table.leave_to_parent() };
         assert_eq!((table.find(3), table.all()), (None, Vec::new()));
         assert_eq!((table.remove(3), table.remove(3)), (Ok(None), Err(NO_SOCKET)));
@@ -127,7 +126,7 @@ mod tests {
 
         table.add(3, value).unwrap();
         table.hold();
-        // SAFETY: held above.
+        // SAFETY: it was locked above.
         unsafe { table.release() };
         assert_eq!(table.remove(3), Ok(Some(Arc::new("a"))));
     }

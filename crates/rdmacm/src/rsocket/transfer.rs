@@ -27,7 +27,7 @@ pub(crate) fn length_of(
     answered(function, attempt(body)).map_or(-1, |length| length as isize)
 }
 
-/// Until when a call may wait.
+/// The time until which a call may wait.
 pub(crate) fn deadline(
     socket: &Socket,
     flags: c_int,
@@ -39,18 +39,18 @@ pub(crate) fn deadline(
     Ok(Deadline::after(socket.with(timeout)?))
 }
 
-/// What has been received.
+/// The result of a receive.
 struct Received {
-    /// Bytes that were written.
+    /// The number of bytes written to the buffers.
     length: usize,
-    /// Of a datagram: its length, and where it is from.
+    /// For a datagram: its length and its source.
     datagram: Option<Read>,
 }
 
 /// Receives into buffers.
 ///
 /// # Safety
-/// The buffers may be written.
+/// The buffers are writable.
 unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Received, Wrong> {
     if flags & libc::MSG_OOB != 0 {
         return Err(NO_URGENT);
@@ -100,7 +100,7 @@ unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Recei
 }
 
 impl Received {
-    /// What the call answers.
+    /// The result of the call.
     fn answer(&self, flags: c_int) -> usize {
         match self.datagram {
             Some(Read { whole, .. }) if flags & libc::MSG_TRUNC != 0 => whole,
@@ -109,10 +109,10 @@ impl Received {
     }
 }
 
-/// Sends from buffers, a datagram to an address if one is given.
+/// Sends from buffers. A datagram goes to the address, if one is given.
 ///
 /// # Safety
-/// The buffers may be read, and the address is as long as it says.
+/// The buffers are readable, and the address has `length` bytes.
 unsafe fn send(
     socket: c_int,
     list: &[iovec],
@@ -166,7 +166,7 @@ const NOWHERE: (*const sockaddr, u32) = (std::ptr::null(), 0);
 /// The buffers of a call.
 ///
 /// # Safety
-/// There are so many.
+/// `list` has `count` buffers.
 unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], Wrong> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
@@ -178,7 +178,7 @@ unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], W
     }
 }
 
-/// How many buffers a message has.
+/// The number of a message's buffers.
 fn count_of(message: &msghdr) -> Result<c_int, Wrong> {
     let count = c_int::try_from(message.msg_iovlen).ok();
     count
@@ -194,7 +194,7 @@ pub(crate) fn buffer(base: *const c_void, iov_len: usize) -> [iovec; 1] {
 /// Receives.
 ///
 /// # Safety
-/// There is room for so many bytes.
+/// `buf` has room for `len` bytes.
 pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
     // SAFETY: by the contract of this function.
     length_of(c"rrecv", || unsafe {
@@ -203,10 +203,10 @@ pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flag
     })
 }
 
-/// Receives, and says from whom.
+/// Receives, and returns the source.
 ///
 /// # Safety
-/// There is room for so many bytes, and for as much of the address as it says.
+/// `buf` has room for `len` bytes, and `src_addr` has the room that `addrlen` says.
 pub unsafe extern "C" fn rrecvfrom(
     socket: c_int,
     buf: *mut c_void,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn rrecvfrom(
 /// Receives into several buffers.
 ///
 /// # Safety
-/// The message and what it points to are valid.
+/// The message and everything that it points to are valid.
 pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
     length_of(c"rrecvmsg", || {
         // SAFETY: by the contract of this function.
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
 /// Receives, as `read(2)`.
 ///
 /// # Safety
-/// There is room for so many bytes.
+/// `buf` has room for `count` bytes.
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: by the contract of this function.
     length_of(c"rread", || unsafe {
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) ->
 /// Receives into several buffers, as `readv(2)`.
 ///
 /// # Safety
-/// There are so many buffers, and they may be written.
+/// `iov` has `iovcnt` buffers, and they are writable.
 pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     // SAFETY: by the contract of this function.
     length_of(c"rreadv", || unsafe {
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int)
 /// Sends.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `buf` has `len` bytes.
 pub unsafe extern "C" fn rsend(
     socket: c_int,
     buf: *const c_void,
@@ -289,10 +289,10 @@ pub unsafe extern "C" fn rsend(
     length_of(c"rsend", || unsafe { send(socket, &buffer(buf, len), flags, NOWHERE) })
 }
 
-/// Sends to an address, or to where a connected socket is connected to.
+/// Sends to an address, or to the peer of a connected socket.
 ///
 /// # Safety
-/// There are so many bytes, and the address is as long as it says.
+/// `buf` has `len` bytes, and the address has `addrlen` bytes.
 pub unsafe extern "C" fn rsendto(
     socket: c_int,
     buf: *const c_void,
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn rsendto(
 /// Sends from several buffers.
 ///
 /// # Safety
-/// The message and what it points to are valid.
+/// The message and everything that it points to are valid.
 pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
     length_of(c"rsendmsg", || {
         // SAFETY: by the contract of this function.
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
 /// Sends, as `write(2)`.
 ///
 /// # Safety
-/// There are so many bytes.
+/// `buf` has `count` bytes.
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize) -> isize {
     // SAFETY: by the contract of this function.
     length_of(c"rwrite", || unsafe { send(socket, &buffer(buf, count), 0, NOWHERE) })
@@ -339,14 +339,14 @@ pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize)
 /// Sends from several buffers, as `writev(2)`.
 ///
 /// # Safety
-/// There are so many buffers, and they may be read.
+/// `iov` has `iovcnt` buffers, and they are readable.
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     // SAFETY: by the contract of this function.
     length_of(c"rwritev", || unsafe { send(socket, buffers(iov, iovcnt)?, 0, NOWHERE) })
 }
 
 /// # Safety
-/// The pointers are null or valid, with as much room as they say.
+/// The pointers are null or valid, and `to` has the room that `length` says.
 pub(crate) unsafe fn give_peer(
     socket: &Socket,
     to: *mut sockaddr,
@@ -358,21 +358,21 @@ pub(crate) unsafe fn give_peer(
             return Ok(names::storage(peer).0);
         }
         let stream = state.stream()?;
-        // A connection that has ended still has its address.
+        // An ended connection still has its address.
         if stream.stream.is_none() || stream.is_connecting() {
             return Err(Wrong::not_connected());
         }
-        // SAFETY: every address may be read as bytes.
+        // SAFETY: every address can be read as bytes.
         Ok(unsafe { stream.id().seen().route.addr.dst.dst_storage })
     })?;
     // SAFETY: by the contract of this function.
     unsafe { names::give(names::shown(&address, socket.family), to, length) }
 }
 
-/// Says where something has come from.
+/// Writes the source of received data for the program.
 ///
 /// # Safety
-/// The pointers are null or valid, with as much room as they say.
+/// The pointers are null or valid, and `to` has the room that `length` says.
 unsafe fn give_source(
     socket: &Socket,
     received: &Received,

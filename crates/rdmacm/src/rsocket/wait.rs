@@ -1,8 +1,8 @@
-//! Waiting for a socket: one descriptor that is readable while something has happened to it, and threads
-//! that wait for it.
+//! Waiting for a socket. A socket has one descriptor that is readable while it has events, and threads that wait for
+//! that.
 //!
-//! Who wakes first takes the events, and the descriptor is quiet again before another has looked. So
-//! whoever takes events tells the others by one more descriptor.
+//! The thread that wakes first takes the events, and the descriptor is not readable any more when the others look. So a
+//! thread that takes events wakes the others by one more descriptor.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use crate::wrong::{Wrong, last_errno};
 
-/// An answer of one of the system's calls, or what is wrong with that.
+/// The result of a system call, or its fault.
 pub(crate) fn of_call(call: &str, answer: c_int) -> Result<c_int, Wrong> {
     if answer < 0 { Err(Wrong::of_system(call, last_errno())) } else { Ok(answer) }
 }
 
-/// A descriptor of the system's that is not answered to anybody else.
+/// A new descriptor from a system call.
 fn owned(call: &str, answer: c_int) -> Result<OwnedFd, Wrong> {
     // SAFETY: it was just made, and nobody else has it.
     of_call(call, answer).map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) })
@@ -31,20 +31,20 @@ pub(crate) struct Flag(OwnedFd);
 
 impl Flag {
     pub(crate) fn new() -> Result<Self, Wrong> {
-        // SAFETY: any such descriptor may be made.
+        // SAFETY: the call takes any arguments.
         owned("eventfd", unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
             .map(Self)
     }
 
     pub(crate) fn set(&self) {
         let one = 1_u64;
-        // SAFETY: eight bytes. It fails only if it is set two to the 64 times.
+        // SAFETY: `one` has 8 bytes. The write fails only if the flag is set 2^64 times.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     pub(crate) fn clear(&self) {
         let mut count = 0_u64;
-        // SAFETY: room for eight bytes. It fails if it was not set.
+        // SAFETY: `count` has 8 bytes. The read fails if the flag was not set.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
@@ -55,14 +55,14 @@ impl AsRawFd for Flag {
     }
 }
 
-/// One that is set for ever. It is made before there is a socket, so that nothing has to be made when a thread is to
-/// be woken: a process may have all its descriptors by then.
+/// A flag that is set for ever. It is made before the first socket, so that waking a thread needs no new descriptor. At
+/// that time the process may have used up its descriptors.
 fn set_for_ever() -> Result<&'static Flag, Wrong> {
-    /// With the process that made it: a forked child may have closed what it inherited.
+    /// The flag, with the process that made it. A forked child may have closed its inherited descriptors.
     static SET: AtomicPtr<(u32, Flag)> = AtomicPtr::new(null_mut());
     let process = std::process::id();
     let before = SET.load(Acquire);
-    // SAFETY: what is there is never freed.
+    // SAFETY: the value is never freed.
     if let Some((of, flag)) = unsafe { before.as_ref() }
         && *of == process
     {
@@ -74,32 +74,32 @@ fn set_for_ever() -> Result<&'static Flag, Wrong> {
     let set = match SET.compare_exchange(before, new, AcqRel, Acquire) {
         Ok(_) => new,
         Err(other) => {
-            // SAFETY: made above, and nobody has it.
+            // SAFETY: it was made above, and nobody else has it.
             drop(unsafe { Box::from_raw(new) });
             other
         }
     };
-    // SAFETY: as above; another thread of this process has made it if this one has not.
+    // SAFETY: as above. If this thread has not made it, another thread of this process has.
     Ok(unsafe { &(*set).1 })
 }
 
-/// Until when a call may wait.
+/// The time until which a call may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deadline {
-    /// It does not.
+    /// It does not wait.
     Now,
     At(Instant),
     Never,
 }
 
 impl Deadline {
-    /// So long from now.
+    /// A deadline in this time from now. `None` means for ever.
     pub(crate) fn after(time: Option<Duration>) -> Self {
         let at = time.map(|time| Instant::now().checked_add(time));
         at.flatten().map_or(Self::Never, Self::At)
     }
 
-    /// What is left, as `poll(2)` takes it, rounded up; nothing if it has passed.
+    /// The time left in milliseconds, rounded up, for `poll(2)`. `None` if the deadline has passed.
     pub(crate) fn milliseconds(self) -> Option<c_int> {
         match self {
             Self::Now => None,
@@ -112,35 +112,35 @@ impl Deadline {
     }
 }
 
-/// What threads wait for.
+/// The descriptor of a socket, and the threads that wait for it.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     epoll: OwnedFd,
     waiters: Mutex<Waiters>,
-    /// Watched while threads that have been nudged still wait.
+    /// It is watched while nudged threads have not woken yet.
     nudge: &'static Flag,
 }
 
 #[derive(Debug, Default)]
 struct Waiters {
     count: usize,
-    /// How many nudges there were.
+    /// The number of nudges so far.
     nudges: u64,
-    /// Threads that have been nudged and still wait.
+    /// The number of nudged threads that have not woken yet.
     nudged: usize,
 }
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Waiter {
-    /// The nudges before it came.
+    /// The number of nudges before it began to wait.
     nudges: u64,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Result<Self, Wrong> {
-        // SAFETY: any such descriptor may be made.
+        // SAFETY: the call takes any arguments.
         let epoll = owned("epoll_create1", unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Self { epoll, waiters: Mutex::default(), nudge: set_for_ever()? })
     }
@@ -150,13 +150,13 @@ impl Waiting {
         self.epoll.as_raw_fd()
     }
 
-    /// Whether anything has happened that nobody has taken: one call, where looking for each of what may have
-    /// happened is several.
+    /// Whether there are events that nobody has taken. This is one call; a look at each source of events would be
+    /// several.
     pub(crate) fn has_happened(&self) -> bool {
         is_readable(self.descriptor(), 0).unwrap_or(true)
     }
 
-    /// The descriptor is readable if this one is. It ends with that one.
+    /// From now on, the socket's descriptor is readable if this one is, until this one is closed.
     pub(crate) fn watch(&self, descriptor: RawFd) -> Result<(), Wrong> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         let epoll = self.epoll.as_raw_fd();
@@ -167,7 +167,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// The same, also while that one has room to write, or no more so.
+    /// Like [`watch`](Self::watch). With `room`, the socket's descriptor is also readable while this one has room to
+    /// write.
     pub(crate) fn watch_room(&self, descriptor: RawFd, room: bool) -> Result<(), Wrong> {
         let events = if room { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
         let mut event = libc::epoll_event { events: events as u32, u64: 0 };
@@ -179,21 +180,21 @@ impl Waiting {
         Ok(())
     }
 
-    /// What happens to this descriptor is another thread's.
+    /// Stops watching this descriptor.
     pub(crate) fn forget(&self, descriptor: RawFd) {
         let epoll = self.epoll.as_raw_fd();
         // SAFETY: both are open.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, descriptor, null_mut()) };
     }
 
-    /// A thread is about to wait. It has the socket locked, so it misses nothing.
+    /// A thread begins to wait. It holds the socket's lock, so it misses nothing.
     pub(crate) fn enter(&self) -> Waiter {
         let mut waiters = self.waiters.lock();
         waiters.count += 1;
         Waiter { nudges: waiters.nudges }
     }
 
-    /// It has waited.
+    /// The thread has waited.
     pub(crate) fn leave(&self, waiter: Waiter) {
         let mut waiters = self.waiters.lock();
         waiters.count -= 1;
@@ -205,8 +206,9 @@ impl Waiting {
         }
     }
 
-    /// What a thread has taken or changed, others may wait for: they look. Only then: who has merely been woken, and
-    /// wakes the others in turn, is woken by them again, and none would sleep any more.
+    /// Wakes all waiting threads, because this thread has taken or changed something that they may wait for. Do not
+    /// call it otherwise. If a thread that was merely woken nudged the others, they would nudge it in turn, and none
+    /// would sleep any more.
     pub(crate) fn nudge(&self) {
         let mut waiters = self.waiters.lock();
         if waiters.count == 0 {
@@ -220,7 +222,7 @@ impl Waiting {
     }
 }
 
-/// Waits for one descriptor; false if the time has passed.
+/// Waits for one descriptor. False if the deadline has passed.
 pub(crate) fn wait_for(descriptor: RawFd, deadline: Deadline) -> Result<bool, Wrong> {
     let Some(milliseconds) = deadline.milliseconds() else { return Ok(false) };
     is_readable(descriptor, milliseconds)
@@ -231,7 +233,7 @@ pub(crate) fn is_writable(descriptor: RawFd) -> bool {
     is_ready(descriptor, libc::POLLOUT, 0).unwrap_or(true)
 }
 
-/// Whether a descriptor is readable within so many milliseconds.
+/// Whether a descriptor becomes readable within this time in milliseconds.
 fn is_readable(descriptor: RawFd, milliseconds: c_int) -> Result<bool, Wrong> {
     is_ready(descriptor, libc::POLLIN, milliseconds)
 }
@@ -242,7 +244,7 @@ fn is_ready(descriptor: RawFd, events: i16, milliseconds: c_int) -> Result<bool,
     Ok(of_call("poll", ready)? > 0)
 }
 
-/// A time in milliseconds, without end if they are negative.
+/// A time in milliseconds. `None`, for ever, if it is negative.
 pub(crate) fn timespec(milliseconds: c_int) -> Option<libc::timespec> {
     let left = Duration::from_millis(milliseconds.try_into().ok()?);
     Some(libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
@@ -263,7 +265,7 @@ mod tests {
         waiting.nudge();
         assert_eq!(readable(), Ok(true));
         waiting.leave(one);
-        // Who comes now is not meant, and does not keep it from being cleared.
+        // A thread that begins to wait now was not nudged, and does not delay the end of the nudge.
         let late = waiting.enter();
         assert_eq!(readable(), Ok(true));
         waiting.leave(other);

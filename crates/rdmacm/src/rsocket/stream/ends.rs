@@ -1,51 +1,50 @@
-//! What has ended of a stream, and what waiting for it would bring.
+//! The ends of a stream's directions, and the readiness of the stream.
 
 use super::super::protocol::Message;
 use super::{Ends, Stream};
 use crate::wrong::Wrong;
 
 impl Ends {
-    /// Whether this end neither sends nor receives any more, of which the peer is told.
+    /// Whether this end neither sends nor receives any more. The peer is told so.
     pub(super) fn is_over(&self) -> bool {
         self.write && (self.read || self.finished)
     }
 }
 
 impl Stream {
-    /// Whether reading would not wait.
+    /// Whether a read would not wait.
     pub(crate) fn is_readable(&self) -> bool {
         let Ends { read, finished, gone, .. } = self.ends;
         self.incoming.unread() > 0 || read || finished || gone
     }
 
-    /// Whether writing would not wait.
+    /// Whether a write would not wait.
     pub(crate) fn is_writable(&self) -> bool {
         self.ends.write || self.ends.gone || self.ends.peer || self.room() > 0
     }
 
-    /// Whether nothing is sent any more in either direction. Programs take this for an error, so it is not
-    /// said as long as there is something to read.
+    /// Whether both directions have ended. Programs take this for an error, so it is false while there is data to read.
     pub(crate) fn is_hung_up(&self) -> bool {
         let Ends { finished, write, peer, gone, .. } = self.ends;
         self.incoming.unread() == 0 && (gone || peer || finished && write)
     }
 
-    /// Whether the peer has said that it sends no more, or the connection is gone.
+    /// Whether the peer has ended its direction, or the connection is gone.
     pub(crate) fn is_finished(&self) -> bool {
         self.ends.gone || self.ends.finished
     }
 
-    /// Whether the connection is gone without an orderly end, and nobody was told.
+    /// Whether the connection is gone without an orderly end, and no call has reported that yet.
     pub(crate) fn has_failed(&self) -> bool {
         self.ends.reason.is_some()
     }
 
-    /// Takes the reason.
+    /// Takes the reason for the end.
     pub(crate) fn take_reason(&mut self) -> Option<Wrong> {
         self.ends.reason.take()
     }
 
-    /// Ends what `shutdown(2)` names. The peer is told.
+    /// Ends directions, as `shutdown(2)`. The peer is told.
     pub(crate) fn shut(&mut self, read: bool, write: bool) {
         self.progress();
         let (had_read, had_write) = (!self.ends.read, !self.ends.write);
@@ -66,16 +65,16 @@ impl Stream {
         }
     }
 
-    /// Whether the message of what has ended is on its way, or never will be.
+    /// Whether the message about the end is on its way, or never will be.
     pub(crate) fn is_told(&mut self) -> bool {
         if self.ends.unsent.is_some() {
             self.progress();
         }
-        // A peer that has ended both ways is told nothing any more.
+        // A peer that has ended both directions gets no more messages.
         self.ends.unsent.is_none() || self.ends.peer || self.ends.gone
     }
 
-    /// Whether all that was sent has arrived, or never will.
+    /// Whether all sent data has arrived, or never will.
     pub(crate) fn is_flushed(&mut self) -> bool {
         if self.sending.requests > 0 {
             self.progress();

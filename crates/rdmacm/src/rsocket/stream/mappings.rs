@@ -1,4 +1,4 @@
-//! Memory of the programs' own that their peers write to.
+//! Mappings: memory of programs that their peers write to directly.
 
 use super::super::iovec::Source;
 use super::super::protocol::{BUFFER, Buffer, GRANTS, MAPPING, Mapping, Message};
@@ -7,7 +7,7 @@ use super::{PORTION, Stream};
 use crate::wrong::Wrong;
 
 impl Stream {
-    /// Has the peer told of a mapping, before what is sent next.
+    /// Tells the peer of a mapping, before the next data.
     pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
         self.unsent_mappings.push_back((index, mapping));
         self.tell();
@@ -21,12 +21,12 @@ impl Stream {
         self.post_list(&bytes, to, Message::Mapped(index.into()))
     }
 
-    /// How many mappings the peer has room for.
+    /// The number of mappings that the peer has room for.
     pub(crate) fn room_for_mappings(&self) -> u16 {
         self.peer.as_ref().map_or(0, |peer| peer.mappings)
     }
 
-    /// What the peer has mapped from this offset on.
+    /// The peer's mapped buffer from this offset on.
     pub(crate) fn mapping_at(&self, offset: u64) -> Option<Buffer> {
         (0..usize::from(self.mappings)).find_map(|index| {
             let at = GRANTS as usize * BUFFER + index * MAPPING;
@@ -38,8 +38,8 @@ impl Stream {
         })
     }
 
-    /// Writes to a buffer of the peer's what there is room for, in one request. Why the connection is gone is
-    /// said if the call can tell it.
+    /// Writes to a peer's buffer as much as there is room for, in one request. With `tells`, it reports why the
+    /// connection is gone.
     pub(crate) fn write_to(
         &mut self,
         from: &mut Source<'_>,
@@ -59,7 +59,7 @@ impl Stream {
         Ok(length as usize)
     }
 
-    /// Directly written data takes no grant.
+    /// The room to write directly. This needs no grant.
     fn room_to_write_directly(&self) -> u32 {
         if self.can_post(CONTROLS) { self.sending.size - self.sending.used } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! The requests of a stream: data and grants, each a WRITE that tells the peer by immediate data.
+//! The requests of a stream: data and grants. Each is a WRITE with a message in immediate data.
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use super::{PLACE, Sending, Stream, staging};
 use crate::wrong::Wrong;
 
 impl Stream {
-    /// Whether a request can be posted that leaves room for so many more.
+    /// Whether a request can be posted and leave room for `more` requests.
     pub(super) fn can_post(&self, more: u16) -> bool {
         let ready = self.peer.as_ref().is_some_and(|peer| peer.ready);
         ready && !self.ends.gone && self.sending.requests.saturating_add(more) < self.sending.most
@@ -40,7 +40,7 @@ impl Stream {
         self.post(&mut [], Some(message), Buffer::default(), 0, 0)
     }
 
-    /// Writes an entry into a list of the peer's.
+    /// Writes an entry into a list of the peer.
     pub(super) fn post_list(
         &mut self,
         bytes: &[u8],
@@ -53,16 +53,16 @@ impl Stream {
             let sge = ibv_sge { addr, length, lkey: 0 };
             return self.post(&mut [sge], Some(message), to, 0, IBV_SEND_INLINE);
         }
-        // As many places as requests, used in turn: that before is no longer under way.
+        // There are as many places as requests, used in turn. So the earlier request from this place is complete.
         let at = staging(self.mappings) + usize::from(self.sending.place) * PLACE;
         self.sending.place = (self.sending.place + 1) % self.sending.most;
-        // SAFETY: so many bytes.
+        // SAFETY: it copies all of `bytes`.
         unsafe { self.lists.put(at, bytes.as_ptr(), bytes.len()) };
         let sge = self.lists.sge(at, length);
         self.post(&mut [sge], Some(message), to, 0, 0)
     }
 
-    /// Posts a WRITE, which frees so many bytes of the ring when it is done.
+    /// Posts a WRITE. Its completion frees `frees` bytes of the ring.
     fn post(
         &mut self,
         sges: &mut [ibv_sge],
@@ -83,7 +83,7 @@ impl Stream {
             wr: ibv_send_wr_wr { rdma: ibv_send_wr_rdma { remote_addr: to.address, rkey: to.key } },
             ..Default::default()
         };
-        // SAFETY: what is not inline lies in regions of this value, which outlive the queue pair.
+        // SAFETY: data that is not inline lies in regions of this value, which outlive the queue pair.
         unsafe { self.pair.post(&mut request) }?;
         self.sending.requests += 1;
         self.sending.used += frees;
@@ -108,7 +108,7 @@ impl Stream {
         let first = length.min(*size - *at);
         let mut sges = [ring.sge(*at as usize, first), ring.sge(0, length - first)];
         for (begin, length) in [(*at, first), (0, length - first)] {
-            // SAFETY: the source has so many bytes.
+            // SAFETY: the source has `length` bytes there.
             from.each(length as usize, |offset, from, length| unsafe {
                 ring.put(begin as usize + offset, from, length);
             });
