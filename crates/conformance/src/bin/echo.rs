@@ -1,5 +1,5 @@
-//! `echo`: UDP datagrams there and back, with nothing between a program and its socket. It is what
-//! the latency of a small WRITE across a wire is compared with.
+//! `echo`: UDP datagrams to and fro, with nothing between a program and its socket. The latency of a small WRITE across
+//! a wire is compared with it.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-/// An answer that takes so long is lost.
+/// An answer that takes longer than this is lost.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The first exchanges are not counted: caches and clocks are warming up.
+/// This many first exchanges do not count, because caches and clocks warm up.
 const WARM_UP: usize = 100;
 
 /// Sends datagrams to and fro.
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers whoever asked first.
+/// Answers the peer that asks first.
 fn serve(arguments: &Arguments) -> io::Result<()> {
     let socket = UdpSocket::bind(arguments.address)?;
     arguments.prepare(&socket)?;
@@ -90,12 +90,12 @@ fn ask(arguments: &Arguments) -> io::Result<()> {
 }
 
 impl Arguments {
-    /// Room for what goes one way at once.
+    /// A buffer for what goes one way at once.
     fn room(&self) -> Vec<u8> {
         vec![0; usize::from(self.size) + usize::from(self.behind)]
     }
 
-    /// Has the kernel cut what is sent into datagrams, and hand out together what arrives together.
+    /// Makes the kernel split a send into datagrams, and join datagrams that arrive together.
     fn prepare(&self, socket: &UdpSocket) -> io::Result<()> {
         if self.behind > 0 {
             set(socket, libc::UDP_SEGMENT, self.size.into())?;
@@ -116,7 +116,7 @@ fn set(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> io::Resul
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits until the room is full: in the kernel, or asking again and again if the socket does not block.
+/// Waits until the buffer is full: in the kernel, or polling if the socket does not block.
 fn receive(socket: &UdpSocket, room: &mut [u8]) -> io::Result<()> {
     let start = Instant::now();
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! A queue pair connected with the one of the other end, and waiting for its completions.
+//! A queue pair connected to that of the other end, and waits for its completions.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -11,10 +11,10 @@ use transom_ibverbs::*;
 
 use crate::meeting::Meeting;
 
-/// Without any completion for so long, something is stuck.
+/// If no completion comes for this long, something is stuck.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How an end says that the process at the other one has ended too early.
+/// The message when the process at the other end has ended too early.
 const GONE: &str = "the other end is gone, and a request to it fails";
 
 /// A connected queue pair whose completions raise events.
@@ -73,8 +73,8 @@ impl Connection {
         number(self.qp)
     }
 
-    /// The next completion, which must be of success. If the process at the other end is gone, a
-    /// request to it must fail for want of an answer.
+    /// Waits for the next completion, which must be a success. If the process at the other end is gone, a request to it
+    /// must fail because no answer comes.
     pub(crate) fn completion(&self, meeting: &Meeting) -> Result<ibv_wc, String> {
         let start = Instant::now();
         let (mut armed, mut is_over) = (false, false);
@@ -112,12 +112,11 @@ impl Connection {
         }
     }
 
-    /// Sleeps until there is a completion, the other end is gone or a second is over.
+    /// Sleeps until there is a completion, the other end is gone, or a second has passed.
     fn wait_for_event(&self, meeting: &Meeting, is_over: bool) {
-        // A descriptor of -1 is passed over.
+        // `poll` ignores a descriptor of -1.
         let other = if is_over { -1 } else { meeting.descriptor() };
-        // SAFETY: the channel is live; the entries are this call's own, and an event is taken only if
-        // one is there.
+        // SAFETY: the channel is live. The entries are this call's own. An event is taken only if there is one.
         unsafe {
             let mut waited = [(*self.channel).fd, other].map(|fd| libc::pollfd {
                 fd,
@@ -134,7 +133,7 @@ impl Connection {
     }
 }
 
-/// What one end must know of the other's queue pair.
+/// The facts about the other end's queue pair that an end needs.
 struct Peer {
     qp: u32,
     psn: u32,
@@ -150,7 +149,7 @@ impl Peer {
     }
 }
 
-/// The first PSN of a queue pair: near the end of all numbers, so that they start again from zero.
+/// The first PSN of a queue pair. It is near the largest number, so that PSNs wrap to zero.
 fn first_psn(qp: u64) -> u32 {
     0xFF_FFFF - (qp as u32 & 0x3FF)
 }
@@ -159,13 +158,13 @@ fn own_gid(end: &End, index: u8) -> Result<[u8; 16], String> {
     let mut gid = ibv_gid { raw: [0; 16] };
     // SAFETY: the context is open.
     match unsafe { ibv_query_gid(end.context, 1, index.into(), &mut gid) } {
-        // SAFETY: sixteen bytes are always bytes.
+        // SAFETY: 16 bytes, and any bytes are valid.
         0 => Ok(unsafe { gid.raw }),
         _ => Err(format!("no GID with index {index}")),
     }
 }
 
 fn text(status: ibv_wc_status) -> String {
-    // SAFETY: the verb answers a static string for every number.
+    // SAFETY: the verb returns a static string for every number.
     unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
 }

@@ -1,9 +1,9 @@
-//! What the ends send each other: the same for the same seed, end and round.
+//! The content that the ends send each other. The same seed, end and round give the same content.
 
 use transom_conformance::random::Random;
 
 /// Which bytes of a round.
-#[derive(Clone, Copy, Debug)]
+/// The kind of content in a round.
 pub(crate) enum What {
     /// Written to the other end.
     Write,
@@ -13,7 +13,7 @@ pub(crate) enum What {
     Message,
 }
 
-/// What one end contributes.
+/// The content of one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content {
     seed: u64,
@@ -30,8 +30,7 @@ impl Content {
         Random::new(random.number() ^ (u64::from(round) << 8 | salt))
     }
 
-    /// Where the bytes begin in the place for them, and how many there are: often at the limits of
-    /// packets.
+    /// The offset of the bytes in their place, and their number. Both are often at the limits of packets.
     pub(crate) fn range(&self, round: u32, what: What) -> (usize, usize) {
         let mut random = self.random(round, 16 + what as u64);
         let some = random.below(self.largest + 1);
@@ -52,17 +51,17 @@ impl Content {
         bytes
     }
 
-    /// What the end's FETCH_ADD adds to the word of the other end.
+    /// The number that the end's FETCH_ADD adds to the word of the other end.
     pub(crate) fn added(&self, round: u32) -> u64 {
         self.random(round, 32).number()
     }
 
-    /// What its CMP_SWAP puts there after that; in every other round it is to be refused.
+    /// The number that its CMP_SWAP puts there afterwards. In every other round the CMP_SWAP must fail.
     pub(crate) fn swapped(&self, round: u32) -> Option<u64> {
         round.is_multiple_of(2).then(|| self.random(round, 33).number())
     }
 
-    /// The word of the other end after a round, if this was it before.
+    /// The word of the other end after a round, given its value before.
     pub(crate) fn word_after(&self, round: u32, before: u64) -> u64 {
         self.swapped(round).unwrap_or(before.wrapping_add(self.added(round)))
     }

@@ -1,9 +1,8 @@
-//! `exchange`: two processes that SEND, WRITE, READ and change each other's memory atomically, and
-//! check every byte and every word. Both ends do the same at the same time, in rounds.
+//! `exchange`: two processes that SEND, WRITE, READ and change each other's memory atomically, and check every byte and
+//! every word. Both ends do the same at the same time, in rounds.
 //!
-//! What a round carries follows from the seed, the round and the end alone, so each end knows what it
-//! must find. Whatever is lost, repeated or misplaced on the way shows as a wrong byte, as a changed
-//! guard around it, or as a wrong sum.
+//! The content of a round depends only on the seed, the round and the end, so each end knows what it must find. If
+//! anything is lost, repeated or misplaced, a byte is wrong, a guard around it has changed, or a sum is wrong.
 
 mod connection;
 mod content;
@@ -76,7 +75,7 @@ fn run(arguments: &Arguments) -> Result<String, String> {
     rounds.finish()
 }
 
-/// Becomes true when the client's standard input ends, if that is to end the rounds.
+/// Becomes true when the client's standard input ends, if that ends the rounds.
 fn ending(arguments: &Arguments, is_client: bool) -> Arc<AtomicBool> {
     let ending = Arc::new(AtomicBool::new(false));
     if is_client && arguments.rounds.is_none() {

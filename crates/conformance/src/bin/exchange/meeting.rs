@@ -1,14 +1,14 @@
-//! How the two ends find each other: a TCP connection, over which they tell each other numbers.
+//! A TCP connection by which the two ends find each other and exchange numbers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// The other end may be held up for so long before this one gives up.
+/// How long the other end may be held up before this one gives up.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The TCP connection with the other end. It is closed when the process at the other end is gone.
+/// The TCP connection to the other end. It closes when the process at the other end is gone.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     stream: TcpStream,
@@ -16,7 +16,7 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// Connects to an address, or waits for one who does.
+    /// Connects to an address, or waits for a connection.
     pub(crate) fn new(address: Option<&str>, port: u16) -> Result<Self, String> {
         let is_client = address.is_some();
         let stream = match address {
@@ -37,7 +37,7 @@ impl Meeting {
         self.is_client
     }
 
-    /// Tells the other end something, and hears as much from it.
+    /// Sends some numbers to the other end, and receives as many.
     pub(crate) fn swap<const N: usize>(&mut self, ours: [u64; N]) -> Result<[u64; N], String> {
         let failed = |error| format!("the other end: {error}");
         let bytes: Vec<u8> = ours.iter().flat_map(|number| number.to_be_bytes()).collect();
@@ -68,7 +68,7 @@ impl Meeting {
         }
     }
 
-    /// Becomes readable when the other end says something or is gone.
+    /// Readable when the other end has sent something or is gone.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

@@ -1,17 +1,17 @@
-//! One registered buffer, and where in it everything lies.
+//! One registered buffer, and the places in it.
 
 use transom_abi::*;
 use transom_conformance::harness::{ALL, Buffer, reg, sge};
 
-/// How many receives are posted.
+/// The number of posted receives.
 pub(crate) const RECEIVES: u32 = 4;
 
-/// The memory of an end. What two rounds in a row use lies apart, for an end may be in the next round
-/// when the other still looks at this one.
+/// The memory of an end. Two rounds in a row use different places, because one end may be in the next round while the
+/// other still looks at this one.
 pub(crate) struct Memory {
     pub(crate) buffer: Buffer,
     region: *mut ibv_mr,
-    /// Bytes of each place.
+    /// The length of each place in bytes.
     pub(crate) size: usize,
 }
 
@@ -20,24 +20,24 @@ pub(crate) struct Memory {
 pub(crate) enum Place {
     /// The word that the other end changes.
     Word,
-    /// What was in the other end's word before this one's two changes.
+    /// The other end's word before this end's two changes.
     Before,
-    /// Where the other end writes.
+    /// The bytes that the other end writes.
     Inbox(u32),
-    /// What the other end reads.
+    /// The bytes that the other end reads.
     Shelf(u32),
-    /// What is written to the other end.
+    /// The bytes that are written to the other end.
     Outbox(u32),
-    /// The message sent.
+    /// The message to send.
     Message(u32),
-    /// What was read.
+    /// The bytes that were read.
     Landing,
     /// A message received.
     Received(u32),
 }
 
 impl Memory {
-    /// For ranges of up to `size` bytes.
+    /// Memory for ranges of up to `size` bytes.
     pub(crate) fn new(pd: *mut ibv_pd, size: usize) -> Self {
         let size = size.next_multiple_of(4096) + 4096;
         let buffer = Buffer::new(size * (11 + RECEIVES as usize));
@@ -45,7 +45,7 @@ impl Memory {
         Self { buffer, region, size }
     }
 
-    /// How far into the buffer a place is.
+    /// The offset of a place in the buffer.
     pub(crate) fn at(&self, place: Place) -> usize {
         let index = match place {
             Place::Word => 0,
@@ -65,7 +65,7 @@ impl Memory {
         sge(self.buffer.addr() + (self.at(place) + offset) as u64, length as u32, self.region)
     }
 
-    /// The key by which the other end reaches all of it.
+    /// The key that gives the other end access to all of it.
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: the region is live.
         unsafe { (*self.region).rkey }
@@ -76,7 +76,7 @@ impl Memory {
         self.buffer.write(self.at(place) + offset, bytes);
     }
 
-    /// Takes what is in a place, all of it, and leaves zeros; it must be these bytes in zeros.
+    /// Takes the whole content of a place, and leaves zeros. It must be these bytes, surrounded by zeros.
     pub(crate) fn take(&self, place: Place, offset: usize, bytes: &[u8]) -> Result<(), String> {
         let start = self.at(place);
         let found = self.buffer.read(start, self.size);

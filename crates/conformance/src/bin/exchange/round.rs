@@ -1,4 +1,4 @@
-//! The rounds: what an end posts, and what it checks.
+//! The rounds: the requests that an end posts, and its checks.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ use crate::content::{Content, What};
 use crate::meeting::Meeting;
 use crate::memory::{Memory, Place, RECEIVES};
 
-/// Set in the immediate data of the client's last message; the rest of it is the number of the round.
+/// Set in the immediate data of the client's last message. The other bits are the number of the round.
 const LAST: u32 = 1 << 31;
-/// A line is printed after so many rounds.
+/// A line is printed after this many rounds.
 const LINE: u32 = 100;
 
 /// The state of one end between two rounds.
@@ -25,23 +25,23 @@ pub(crate) struct Rounds {
     /// The other end's memory.
     remote: Remote,
     done: u32,
-    /// Messages that nobody has looked at yet.
+    /// Messages that have not been checked yet.
     messages: VecDeque<ibv_wc>,
-    /// Bytes and words checked.
+    /// The number of bytes and words checked.
     checked: u64,
-    /// What the words of the two ends must be now.
+    /// The values that the words of the two ends must have now.
     their_word: u64,
     our_word: u64,
 }
 
-/// Where the other end's memory begins, and the key to it.
+/// The address of the other end's memory, and its key.
 struct Remote {
     address: u64,
     key: u32,
 }
 
 impl Rounds {
-    /// Before the first round.
+    /// The state before the first round.
     pub(crate) fn new(
         connection: Connection,
         mut meeting: Meeting,
@@ -53,7 +53,7 @@ impl Rounds {
             receive(&connection, &memory, round);
         }
         let mine = [memory.buffer.addr(), memory.rkey().into()];
-        // Whoever has heard this may send at once.
+        // An end that has received this may send at once.
         let [address, key] = meeting.swap(mine)?;
         let remote = Remote { address, key: key as u32 };
         let is_client = meeting.is_client();
@@ -72,7 +72,7 @@ impl Rounds {
         })
     }
 
-    /// Goes on until the client says that a round is the last.
+    /// Continues until the client says that a round is the last.
     pub(crate) fn run(&mut self, is_last: impl Fn(u32) -> bool) -> Result<(), String> {
         loop {
             let round = self.done;
@@ -91,7 +91,7 @@ impl Rounds {
         }
     }
 
-    /// Compares notes with the other end; a sentence about all rounds.
+    /// Compares notes with the other end. Returns a sentence about all rounds.
     pub(crate) fn finish(mut self) -> Result<String, String> {
         let [done] = self.meeting.swap([self.done.into()])?;
         if done != u64::from(self.done) {
@@ -104,7 +104,7 @@ impl Rounds {
         Ok(format!("{} rounds, {} bytes checked", self.done, self.checked))
     }
 
-    /// Posts a WRITE in two SGEs and the message that tells of it.
+    /// Posts a WRITE in two SGEs, and the message that announces it.
     fn send(&self, round: u32, last: bool) {
         let shelf = self.ours.range(round, What::Shelf).0;
         self.memory.put(Place::Shelf(round), shelf, &self.ours.bytes(round, What::Shelf));
@@ -129,8 +129,8 @@ impl Rounds {
         post(self.connection.qp, &mut write);
     }
 
-    /// Waits for the other end's message and the completions of [`Rounds::send`], and checks what the
-    /// other end has sent and written. Whether it says that this is the last round.
+    /// Waits for the other end's message and the completions of [`Rounds::send`], and checks the bytes that the other
+    /// end has sent and written. Returns whether this is the last round.
     fn await_message(&mut self, round: u32) -> Result<bool, String> {
         self.await_completions(2)?;
         while self.messages.is_empty() {
@@ -138,7 +138,7 @@ impl Rounds {
             self.messages.push_back(wc);
         }
         let wc = self.messages.pop_front().expect("there is one");
-        // SAFETY: four bytes, whatever they stand for.
+        // SAFETY: four bytes, and any value is valid.
         let immediate = u32::from_be(unsafe { wc.imm.imm_data });
         let bytes = self.theirs.bytes(round, What::Message);
         let expected = (round, IBV_WC_WITH_IMM, bytes.len() as u32);
@@ -153,8 +153,8 @@ impl Rounds {
         Ok(immediate & LAST != 0)
     }
 
-    /// Waits until so many posted requests are complete. Messages that come meanwhile are kept: the
-    /// other end may be a round ahead.
+    /// Waits until this many posted requests are complete. It keeps messages that come meanwhile: the other end may be
+    /// a round ahead.
     fn await_completions(&mut self, count: usize) -> Result<(), String> {
         let mut left = count;
         while left > 0 {
@@ -168,7 +168,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// READs from the other end and changes its word twice, and checks what comes back.
+    /// READs from the other end and changes its word twice, and checks the results.
     fn change_and_read(&mut self, round: u32) -> Result<(), String> {
         let Remote { address, key } = self.remote;
         let at = |place| address + self.memory.at(place) as u64;

@@ -1,8 +1,8 @@
-//! `forge`: sends packets that no device may take, as fast as it can and for a bounded time, to show
-//! that they change nothing and that honest traffic goes on.
+//! `forge`: sends packets that every device must drop, as fast as it can and for a limited time, to show that they
+//! change nothing and that honest traffic goes on.
 //!
-//! It sends nothing that a device could not tell from its peer's own packets: with the peer's address,
-//! the right queue pair and a right ICRC there is nothing left to tell by.
+//! It sends nothing that looks exactly like the peer's own packets. No device could tell a packet with the peer's
+//! address, the right queue pair and a right ICRC from an honest one.
 
 mod packets;
 
@@ -19,7 +19,7 @@ use transom_wire::packet::PORT;
 
 use packets::Forger;
 
-/// The port that the forged packets seem to come from.
+/// The source port of the forged packets.
 const SOURCE_PORT: u16 = 0xC0DE;
 /// How many packets are sent between two looks at the clock.
 const BURST: u32 = 64;
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sends until the time is over; how many packets.
+/// Sends until the time is over. Returns how many packets.
 fn send(arguments: &Arguments) -> io::Result<u64> {
     let from = |address: IpAddr| -> io::Result<(UdpSocket, Path)> {
         let socket = UdpSocket::bind((address, SOURCE_PORT))?;
@@ -85,7 +85,7 @@ fn send(arguments: &Arguments) -> io::Result<u64> {
             let socket = if as_peer { &peer } else { &own };
             match socket.send(packet) {
                 Ok(_) => sent += 1,
-                // The kernel says what became of an earlier one, or has no room.
+                // The kernel reports the fate of an earlier packet, or has no room.
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }

@@ -1,35 +1,35 @@
-//! Packets that a device must drop, each for a reason of its own.
+//! Packets that a device must drop, each for its own reason.
 
 use transom_conformance::random::Random;
 use transom_wire::Psn;
 use transom_wire::icrc::{Path, Verdict};
 use transom_wire::packet::{DEFAULT_PKEY, Ending, Operation, Packet, Reth, Transport};
 
-/// Where things are in a BTH.
+/// The offset of the version in a BTH.
 const VERSION_AT: usize = 1;
-/// Bytes of the largest packet.
+/// The length of the largest packet in bytes.
 const ROOM: usize = 1500;
 
-/// Why a packet must be dropped.
+/// The reason why a device must drop a packet.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It is no packet at all.
+    /// It is not a packet at all.
     Noise,
     /// It ends within its headers.
     Truncated,
     /// It comes from the peer, but its ICRC is wrong.
     WrongIcrc,
-    /// All is right, but it comes from somebody who is not the peer (rule NET-10).
+    /// All is right, but it does not come from the peer (rule NET-10).
     Stranger,
     /// The queue pair does not exist.
     NoQueuePair,
-    /// Queue pair 0 is nobody's (rule NET-12).
+    /// It names queue pair 0, which nobody has (rule NET-12).
     QueuePairZero,
     /// A header version that does not exist (rule PK-13).
     Version,
-    /// Another partition.
+    /// It names another partition.
     Partition,
-    /// A service that the queue pair is not of.
+    /// It has the opcode of another service than the queue pair's.
     Service,
 }
 
@@ -45,7 +45,7 @@ const FAULTS: [Fault; 9] = [
     Fault::Service,
 ];
 
-/// Makes one after the other.
+/// Makes such packets, one after the other.
 pub(crate) struct Forger {
     random: Random,
     qp: u32,
@@ -55,12 +55,12 @@ pub(crate) struct Forger {
 }
 
 impl Forger {
-    /// To this queue pair, which is connected with the peer.
+    /// A forger that aims at this queue pair, which is connected to the peer.
     pub(crate) fn new(seed: u64, qp: u32, peer: Path, own: Path) -> Self {
         Self { random: Random::new(seed), qp, peer, own, packet: [0; ROOM] }
     }
 
-    /// The next packet, and whether it is to come from the peer's address.
+    /// The next packet, and whether to send it from the peer's address.
     pub(crate) fn next(&mut self) -> (bool, &[u8]) {
         let fault = self.random.one_of(&FAULTS);
         if matches!(fault, Fault::Noise) {
@@ -79,7 +79,7 @@ impl Forger {
         match fault {
             Fault::Truncated => return (as_peer, &self.packet[..self.random.below(length)]),
             Fault::WrongIcrc => {
-                // Not one that the identification of an IPv4 header would explain.
+                // Not an ICRC that would be right for some identification in an IPv4 header.
                 while path.check(0, &self.packet[..end]) != Verdict::Wrong {
                     icrc = (self.random.number() as u32).to_le_bytes();
                     self.packet[length..end].copy_from_slice(&icrc);
@@ -90,7 +90,7 @@ impl Forger {
         (as_peer, &self.packet[..end])
     }
 
-    /// Writes a packet with this fault, but for its ICRC.
+    /// Writes a packet with this fault, without its ICRC.
     fn write(&mut self, fault: Fault) -> usize {
         let payload = [0xEE; 256];
         let number = self.random.number();
@@ -104,7 +104,7 @@ impl Forger {
             _ => Operation::WriteOnly { reth, immediate: None },
         };
         let to = match fault {
-            // The same process, but a queue pair that nobody has.
+            // The same process, but a queue pair that does not exist.
             Fault::NoQueuePair => self.qp ^ 0x5A5A,
             Fault::QueuePairZero => 0,
             _ => self.qp,

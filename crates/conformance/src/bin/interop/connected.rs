@@ -1,4 +1,4 @@
-//! Operations of connections, reliable and not.
+//! The operations of reliable and unreliable connections.
 
 use transom::{RemoteSlice, Status};
 
@@ -26,8 +26,8 @@ pub(crate) const ROWS: &[Row] = &[
     (Unreliable, "UC WRITE with immediate", writes_with_immediate),
 ];
 
-/// Messages of every length into memory of the peer. One that is lost on an unreliable connection is
-/// lost, so those there are not so long that the network has no room for all their packets.
+/// Messages of every length into the peer's memory. On an unreliable connection a lost message stays lost. So the
+/// messages there are short enough that the network has room for all their packets.
 fn sends(driver: &mut Driver<'_>, immediate: Option<u32>) -> Result<(), String> {
     for (seed, length) in (1..).zip(driver.lengths()) {
         let outcome = (|| {
@@ -49,7 +49,7 @@ fn sends(driver: &mut Driver<'_>, immediate: Option<u32>) -> Result<(), String> 
     Ok(())
 }
 
-/// The peer's receive comes after the message, which is sent again then.
+/// The peer posts its receive after the message, which must then be sent again.
 fn send_before_receive(driver: &mut Driver<'_>) -> Result<(), String> {
     driver.fill(5);
     let length = 3 * driver.mtu + 7;
@@ -121,7 +121,7 @@ fn reads(driver: &mut Driver<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The word that memory filled with pattern 0 has where atomics go.
+/// The word at the place of atomics in memory filled with pattern 0.
 fn first_word() -> u64 {
     word(&pattern(0, AT..AT + 8))
 }
@@ -163,7 +163,7 @@ fn misaligned(driver: &mut Driver<'_>) -> Result<(), String> {
     let remote = driver.remote(AT + 4..AT + 12);
     let posted = driver.qp().fetch_add(&driver.slice(0..8), remote, 1);
     match posted {
-        // The library of rxe looks itself.
+        // rxe's library checks this itself.
         Err(error) if error.errno() == Some(libc::EINVAL) => {}
         posted => driver.refused(posted, Status::RemoteInvalidRequest)?,
     }
@@ -191,7 +191,7 @@ fn many(driver: &mut Driver<'_>) -> Result<(), String> {
     for round in 0..ROUNDS {
         let seed = round as u8 + 1;
         driver.fill(seed);
-        // The peer's copy of this side's SGEs, read back into a place further on.
+        // The peer's copy of this side's SGEs, read back to a later place.
         let back = 512 << 10;
         let mut posted = Vec::new();
         for index in 0..16 {

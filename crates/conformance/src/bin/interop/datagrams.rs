@@ -12,7 +12,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 fn answered(driver: &mut Driver<'_>, immediate: Option<u32>) -> Result<(), String> {
     let to = driver.destination()?;
-    // The receive is behind what is sent.
+    // The receive uses memory behind the sent bytes.
     let back = 64 << 10;
     for (seed, length) in (1..).zip([0, 1, driver.mtu - 1, driver.mtu]) {
         let outcome = (|| {

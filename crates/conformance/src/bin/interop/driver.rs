@@ -1,4 +1,4 @@
-//! The driving end during one operation: its queue pair, its memory, and what it knows of the peer.
+//! The driving end during one operation: its queue pair, its memory, and its facts about the peer.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use transom::{
 use crate::end::{End, Failure, MEMORY, Queue, digest, pattern, read, text, wait_for};
 use crate::talk::{Answer, Ask, Received, Service, Talk, WindowType};
 
-/// What an operation does; the error says what is not as it should be.
+/// Carries out an operation. The error says what is wrong.
 pub(crate) type Act = fn(&mut Driver<'_>) -> Result<(), String>;
 
-/// An operation, by the name that the table has for it.
+/// An operation, with its name in the table.
 pub(crate) type Row = (Service, &'static str, Act);
 
-/// Where in the peer's memory things are put, so that there is something before them.
+/// The offset of operations in the peer's memory, so that there are bytes before them.
 pub(crate) const AT: usize = 4096;
 
 pub(crate) struct Driver<'a> {
@@ -26,17 +26,17 @@ pub(crate) struct Driver<'a> {
     lossy: bool,
     queue: Queue,
     pub(crate) memory: MemoryRegion<Pages>,
-    /// All of the peer's memory, by the region's own key.
+    /// All of the peer's memory, through the region's own key.
     pub(crate) grant: Grant,
-    /// The payload of the longest packet on the way to the peer.
+    /// The payload of the longest packet on the path to the peer, in bytes.
     pub(crate) mtu: usize,
-    /// Whether the peer is the kernel's rxe, which departs from the rules in places.
+    /// Whether the peer is the kernel's rxe, which deviates from some rules.
     pub(crate) peer_is_rxe: bool,
     peer: transom::Endpoint,
 }
 
 impl<'a> Driver<'a> {
-    /// Connected queue pairs at both ends, and the peer's memory filled with the pattern 0.
+    /// Opens connected queue pairs at both ends, and fills the peer's memory with pattern 0.
     pub(crate) fn open(
         end: &'a End,
         talk: &'a mut Talk,
@@ -57,7 +57,7 @@ impl<'a> Driver<'a> {
         Ok(Self { talk, end, service, lossy, queue, memory, grant, mtu, peer_is_rxe, peer })
     }
 
-    /// Lets the peer go before this side, whatever has come of the operation.
+    /// Lets the peer close before this side, whatever the result of the operation is.
     pub(crate) fn close(&mut self) -> Result<(), String> {
         self.ask(&Ask::Close)
     }
@@ -74,7 +74,7 @@ impl<'a> Driver<'a> {
         self.end.destination(self.peer)
     }
 
-    /// Lengths of messages where something may go wrong.
+    /// Lengths of messages at which errors are likely.
     pub(crate) fn lengths(&self) -> Vec<usize> {
         let mtu = self.mtu;
         let mut lengths = vec![0, 1, mtu - 1, mtu, mtu + 1, 2 * mtu, 64 << 10, 1 << 20];
@@ -99,7 +99,7 @@ impl<'a> Driver<'a> {
         filled.expect("the pattern is as long as the memory");
     }
 
-    /// Asks for what is answered by `Done`.
+    /// Sends a request whose answer is `Done`.
     pub(crate) fn ask(&mut self, ask: &Ask) -> Result<(), String> {
         self.talk.ask(ask).map(drop)
     }
@@ -108,7 +108,7 @@ impl<'a> Driver<'a> {
         self.hear_received(&Ask::Received)
     }
 
-    /// Asks for what is answered by what a receive brought.
+    /// Sends a request whose answer is the result of a receive.
     pub(crate) fn hear_received(&mut self, ask: &Ask) -> Result<Received, String> {
         match self.talk.ask(ask)? {
             Answer::Received(received) => Ok(received),
@@ -116,7 +116,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Has the peer bind a window.
+    /// Makes the peer bind a window.
     pub(crate) fn bind(
         &mut self,
         window_type: WindowType,
@@ -129,7 +129,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Checks that the peer's memory has these bytes there, and around them what it was filled with.
+    /// Checks that the peer's memory has these bytes there, and the fill pattern around them.
     pub(crate) fn peer_has(&mut self, at: usize, bytes: &[u8], seed: u8) -> Result<(), String> {
         let end = at + bytes.len();
         for (what, range, expected) in [
@@ -153,8 +153,8 @@ impl<'a> Driver<'a> {
         if same { Ok(()) } else { Err(format!("wrong bytes in the {} that came", bytes.len())) }
     }
 
-    /// Checks that a request is refused, and that the queue pair is in error then. If the refusal is
-    /// lost, nothing is left to say so (rule RA-55).
+    /// Checks that a request is refused, and that the queue pair is then in error. If the refusal is lost, no other
+    /// message repeats it (rule RA-55).
     pub(crate) fn refused(
         &self,
         posted: transom::Result<Posted>,
@@ -174,7 +174,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// A part of what is granted.
+/// A part of the granted memory.
 pub(crate) fn part(grant: Grant, range: Range<usize>) -> RemoteSlice {
     let range = range.start as u64..range.end as u64;
     grant.slice(range).expect("operations stay within the grant")
@@ -189,12 +189,12 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     if is == should { Ok(()) } else { Err(format!("{what} is {is:?} instead of {should:?}")) }
 }
 
-/// A request of some length, with that length in front of what went wrong.
+/// Adds the length of a request to its error.
 pub(crate) fn of_length<T>(length: usize, outcome: Result<T, String>) -> Result<T, String> {
     outcome.map_err(|problem| format!("{length} bytes: {problem}"))
 }
 
-/// What a completion says of the bytes that came.
+/// Checks the length that a completion reports.
 pub(crate) fn came(completion: &Completion, length: usize) -> Result<(), String> {
     same("the length", completion.length(), length)
 }

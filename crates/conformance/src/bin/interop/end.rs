@@ -1,4 +1,4 @@
-//! What both ends are made of: a device and a domain, and what is made of these for each operation.
+//! The parts of both ends: a device and a domain, and the objects made from them for each operation.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,13 +12,13 @@ use transom::{
 
 use crate::talk::{Service, TIMEOUT};
 
-/// The bytes of each end's memory: the longest message, and room around it.
+/// The length of each end's memory in bytes: the longest message, and room around it.
 pub(crate) const MEMORY: usize = (1 << 20) + 2 * 4096;
 
-/// What the messages here may be about.
+/// The key of all datagrams here.
 pub(crate) const QKEY: u32 = 0x1234_5678;
 
-/// The header in front of a datagram.
+/// The length of the header before a datagram, in bytes.
 pub(crate) const HEADER: usize = 40;
 
 /// A device with an address.
@@ -29,7 +29,7 @@ pub(crate) struct End {
     gid_index: u8,
 }
 
-/// A queue pair of one service or another.
+/// A queue pair of any service.
 pub(crate) enum Queue {
     Initialized(QueuePair<Initialized>),
     Connected(QueuePair<Connected>),
@@ -94,7 +94,7 @@ impl End {
         MemoryRegion::register(&self.pd, pages, access).map_err(|refused| text(refused.error))
     }
 
-    /// Where datagrams to this endpoint go.
+    /// The destination for datagrams to this endpoint.
     pub(crate) fn destination(&self, endpoint: Endpoint) -> Result<Destination, String> {
         let to = Address { gid_index: self.gid_index, ..endpoint.into() };
         let address = AddressHandle::new(&self.pd, to).map_err(text)?;
@@ -111,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// Connects it; one for datagrams needs no connection.
+    /// Connects it. A queue pair for datagrams needs no connection.
     pub(crate) fn connect(self, peer: &Endpoint) -> Result<Self, String> {
         match self {
             Self::Initialized(qp) => qp.connect(peer).map(Self::Connected).map_err(text),
@@ -134,7 +134,7 @@ impl Queue {
     }
 }
 
-/// Which of the port's GIDs is this address.
+/// The index of the port's GID with this address.
 fn gid_index(context: &Context, address: Ipv6Addr) -> Option<u8> {
     let entries = context.port(1).ok()?.gids.min(256) as u16;
     let is_it = |index: &u8| context.gid(1, *index) == Ok(Gid(address.octets()));
@@ -146,13 +146,13 @@ pub(crate) fn wait(posted: transom::Result<Posted>) -> Result<Completion, String
     wait_for(posted).map_err(text)
 }
 
-/// Waits for a request, and says how it failed.
+/// Waits for a request. The error says how it failed.
 pub(crate) fn wait_for(posted: transom::Result<Posted>) -> Result<Completion, Failure> {
     let waited = posted?.wait_timeout(TIMEOUT)?;
     waited.ok_or(Failure::Nothing)
 }
 
-/// Why a request did not succeed.
+/// The reason why a request did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Error(Error),
@@ -179,12 +179,12 @@ pub(crate) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// The bytes that memory filled with this seed has at these places.
+/// The bytes at these places of memory filled with this seed.
 pub(crate) fn pattern(seed: u8, range: Range<usize>) -> Vec<u8> {
     range.map(|at| (at * 7 + at / 251) as u8 ^ seed).collect()
 }
 
-/// What stands for bytes that are too many to tell.
+/// A short value that stands for many bytes.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);

@@ -1,5 +1,5 @@
-//! One end of a talk between two hosts about RDMA, by the Rust API: `cargo xtask programs rxe` runs it on
-//! both. One end serves; the other goes through every operation and prints what came of each.
+//! One end of a talk between two hosts over RDMA, with the Rust API. `cargo xtask programs rxe` runs it on both hosts.
+//! One end serves. The other carries out every operation and prints its result.
 
 mod connected;
 mod datagrams;
@@ -67,7 +67,7 @@ enum Role {
     },
 }
 
-/// Where a peer that serves listens.
+/// The port that a serving peer listens on.
 const PORT: u16 = 18_515;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Connections by the connection manager: asked for, refused, ended from either side, and by a death.
+//! Connections by the connection manager: requested, refused, ended from either side, and ended by a death.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -11,7 +11,7 @@ use transom::{
 use crate::end::{End, Queue, text};
 use crate::talk::{Service, TIMEOUT};
 
-/// What becomes of a request for a connection, as the end that asks wants it.
+/// The fate of a requested connection, as the requesting end chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Meeting {
     /// Nobody listens where it goes.
@@ -30,15 +30,15 @@ pub(crate) enum Meeting {
     Over,
 }
 
-/// What a refusal carries.
+/// The private data of a refusal.
 const REFUSAL: &[u8] = b"not now";
-/// What the end that has asked sends first.
+/// The first message of the requesting end.
 const MESSAGE: &[u8] = b"over the transom";
 
-/// Answers what is asked, until nothing more will be, or the end that has asked has died.
+/// Answers requests until the last one, or until the requesting end has died.
 pub(crate) fn listen(end: &End, address: SocketAddr) -> Result<(), String> {
     let listener = Listener::bind(end.provider(), address).map_err(text)?;
-    // Who looks for this knows that the other listens.
+    // The other end looks for this listener to know that this end listens.
     let _listens = TcpListener::bind(address).map_err(text)?;
     loop {
         let request = listener.accept().wait_timeout(6 * TIMEOUT).map_err(text)?;
@@ -77,7 +77,7 @@ fn serve(end: &End, request: ConnectionRequest, meeting: Meeting) -> Result<(), 
     ends(&mut connection)
 }
 
-/// Asks for a connection that ends so: what was not as it should be.
+/// Requests a connection with this fate. The error says what was wrong.
 pub(crate) fn ask(end: &End, peer: SocketAddr, meeting: Meeting) -> Result<(), String> {
     let peer = match meeting {
         Meeting::NobodyListens => SocketAddr::new(peer.ip(), peer.port() + 1),
@@ -98,7 +98,7 @@ pub(crate) fn ask(end: &End, peer: SocketAddr, meeting: Meeting) -> Result<(), S
                 return Err(format!("the server says {:?}", connection.private_data()));
             }
             let sent = finished(connection.send(MESSAGE).map_err(text)?);
-            // Who dies of it may have had no time to acknowledge it.
+            // A peer that dies of the message may have had no time to acknowledge it.
             if meeting != Meeting::ServerDies {
                 sent?;
             }
@@ -112,7 +112,7 @@ pub(crate) fn ask(end: &End, peer: SocketAddr, meeting: Meeting) -> Result<(), S
     }
 }
 
-/// How the command line has it, and the private data of the request.
+/// Its name on the command line, which is also the private data of the request.
 pub(crate) fn name(meeting: Meeting) -> String {
     meeting.to_possible_value().expect("none is hidden").get_name().to_owned()
 }
@@ -146,9 +146,9 @@ fn ends(connection: &mut Connection) -> Result<(), String> {
     ended.ok_or_else(|| "the end of the connection is not told".to_owned())
 }
 
-/// Without a chance to say anything.
+/// Kills this process, so that it cannot tell its peer.
 fn die() -> ! {
-    // SAFETY: this process's own end.
+    // SAFETY: this ends only this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     loop {
         std::thread::park();

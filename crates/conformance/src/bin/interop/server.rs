@@ -1,4 +1,4 @@
-//! The end that does what it is asked.
+//! The end that carries out the other's requests.
 
 use std::collections::VecDeque;
 
@@ -42,8 +42,8 @@ fn answer(end: &End, seat: &mut Option<Seat>, ask: Ask) -> Result<Answer, String
     }
 }
 
-/// What the peer has opened. The window goes before the queue pair that bound it: some devices wait
-/// long for the other order.
+/// The objects that the peer has opened. The window is dropped before the queue pair that bound it, because some
+/// devices take long in the other order.
 struct Seat {
     window: Option<BoundWindow>,
     receives: VecDeque<Posted>,

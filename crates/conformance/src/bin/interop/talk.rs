@@ -1,4 +1,4 @@
-//! What the two ends tell each other, over TCP: a line of JSON for a request, one for its answer.
+//! The talk between the ends over TCP: a line of JSON for each request and for each answer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use transom::{Endpoint, Grant, Rights};
 
-/// Longer than anything here takes, retries included.
+/// Longer than any step takes, including retries.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the queue pairs are.
+/// The service of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Service {
     Reliable,
@@ -27,10 +27,10 @@ pub(crate) enum WindowType {
     Two,
 }
 
-/// What the driving end asks the other to do.
+/// A request of the driving end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
-    /// A queue pair, and memory that is all open to its peer: `Opened`.
+    /// Open a queue pair, and memory that its peer may use in all ways: `Opened`.
     Open(Service),
     /// Connect the queue pair: `Done`.
     Connect(Endpoint),
@@ -54,20 +54,20 @@ pub(crate) enum Ask {
     Close,
 }
 
-/// What it answers.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Done,
-    /// Where the queue pair is, what opens the memory, and the name of the device.
+    /// The endpoint of the queue pair, the grant of the memory, and the name of the device.
     Opened(Endpoint, Grant, String),
     Granted(Grant),
     Received(Received),
     Digest(u64),
-    /// It could not.
+    /// The request failed.
     Failed(String),
 }
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Received {
     pub(crate) length: usize,
@@ -84,7 +84,7 @@ pub(crate) struct Talk {
 impl Talk {
     pub(crate) fn new(stream: TcpStream) -> Result<Self, String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        // The peer waits at most this long, for each of the few things it waits for at a time.
+        // The peer waits at most `TIMEOUT` for each of the few things that one request needs.
         stream.set_read_timeout(Some(TIMEOUT * 4)).map_err(|error| error.to_string())?;
         Ok(Self { stream: BufReader::new(stream) })
     }
@@ -95,7 +95,7 @@ impl Talk {
         self.stream.get_mut().write_all(&line).map_err(|error| format!("the peer: {error}"))
     }
 
-    /// What the peer says next; nothing if it has gone.
+    /// The peer's next line. `None` if it has gone.
     pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {

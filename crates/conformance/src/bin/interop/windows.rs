@@ -20,7 +20,7 @@ pub(crate) const ROWS: &[Row] = &[
     (Reliable, "SEND with invalidate", invalidated),
 ];
 
-/// The bytes of the window.
+/// The length of the window in bytes.
 const LENGTH: usize = 20_000;
 
 fn used(driver: &mut Driver<'_>, window_type: WindowType) -> Result<(), String> {
@@ -83,7 +83,7 @@ fn invalidated(driver: &mut Driver<'_>) -> Result<(), String> {
         driver.ask(&Ask::Receive(2 * LENGTH..2 * LENGTH + length))?;
         driver.fill(4);
         wait(driver.qp().send_invalidate(&[driver.slice(0..length)], grant.rkey))?;
-        // Rule RXE-26: its completion does not say which key it was.
+        // Rule RXE-26: its completion does not name the key.
         let invalidated = (!driver.peer_is_rxe).then_some(grant.rkey);
         let expected = Received { length, immediate: None, invalidated };
         same("what was received", driver.received()?, expected)?;

@@ -1,5 +1,5 @@
-//! `programs apart`: what people run over RDMA beside the tools, its ends in two network namespaces: from Debian's
-//! packages, built of the sources that Debian has, or over its libraries.
+//! `programs apart`: other RDMA programs that people run, each with its ends in two network namespaces. They come from
+//! Debian's packages, are built from Debian's sources, or use Debian's libraries.
 
 mod ceph;
 mod fabtests;
@@ -29,7 +29,7 @@ static FORM: Form = Form {
 /// How long a program may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What people ask for that cannot be had by the name of a package, and why.
+/// Programs that people ask for and that no package has, with the reason.
 const NOT_TO_BE_HAD: [(&str, &str); 6] = [
     ("eRPC", NOWHERE),
     ("rdma-example (Trivedi)", NOWHERE),
@@ -66,7 +66,7 @@ fn row(program: &str, options: &str, verdict: Verdict, remark: &str) -> Row {
     }
 }
 
-/// The two ends that programs run at, with our libraries.
+/// The two ends of a program, with our libraries.
 struct Across<'a> {
     installation: &'a Installation,
     wire: &'a Wire<'a>,

@@ -1,4 +1,4 @@
-//! `programs connections`: programs that connect by librdmacm, on this host and across wires.
+//! `programs connections`: programs that connect with librdmacm, on this host and across wires.
 
 mod trials;
 
@@ -26,12 +26,12 @@ static FORM: Form = Form {
     figures: &[("remark", 48)],
 };
 
-/// What a bad network does to each packet.
+/// The faults of a bad network.
 const FAULTS: &str = "loss=1%,seed=7";
-/// How long a program may take: a lost message of connections is sent again after four seconds.
+/// How long a program may take. A lost connection message is resent after 4 s.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs them: on this host, across a wire of each family, and across a bad one.
+/// Runs them: on this host, across a wire of each family, and across a bad wire.
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
@@ -63,7 +63,7 @@ pub(crate) fn run(
     }))
 }
 
-/// An address of this host that is not loopback, if it has one: ids that are bound to those have no device.
+/// An address of this host that is not loopback, if it has one. An id that is bound to loopback has no device.
 fn own_address() -> IpAddr {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let Ok(addresses) = Addresses::read() else { return loopback };
@@ -112,7 +112,7 @@ impl Trial {
         Ok(command)
     }
 
-    /// Runs the server and its clients until they have ended, and well.
+    /// Runs the server and its clients until all have succeeded.
     fn meet(
         &self,
         installation: &Installation,
@@ -134,8 +134,8 @@ impl Trial {
         for _ in 0..self.clients {
             let mut client = self.command(installation, place, Side::Near, address)?;
             let mut client = Running::start(&mut client);
-            // rping's server has one place for a connection that is requested: the next client comes when
-            // the one before it has its first data.
+            // rping's server has room for one requested connection, so the next client waits until the one before has
+            // its first data.
             if self.clients > 1 {
                 client.line(LIMIT)?;
             }
@@ -163,7 +163,7 @@ impl Trial {
     }
 }
 
-/// What becomes of a server that goes on when its clients have failed.
+/// The state of a server whose clients have failed.
 fn told(mut server: Running) -> String {
     if !server.has_ended() {
         return "The server goes on.".to_owned();

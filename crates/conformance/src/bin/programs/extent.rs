@@ -1,11 +1,11 @@
-//! How much a script runs.
+//! How much of a script runs.
 
-/// From a look that takes a minute or two of all scripts together, to hours of one.
+/// From a look that takes a minute or two for all scripts together, to hours for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extent {
-    /// Each tool, with the programs built for the tests; nothing is measured.
+    /// Each tool, with the programs built for the tests. Measures nothing.
     Quick,
-    /// What is recorded.
+    /// The runs that are recorded.
     Usual,
     /// All options, sizes and repetitions.
     Long,
@@ -17,8 +17,8 @@ impl Extent {
         self == Self::Long
     }
 
-    /// The profile of what runs. What was measured with another than users have would say nothing; one
-    /// of its own would have to be built for a quick look, though that measures nothing.
+    /// The cargo profile of the programs. Measurements need the profile that users have. A quick look measures nothing,
+    /// so it uses the tests' profile, which is already built.
     pub(crate) fn profile(self) -> &'static str {
         if self == Self::Quick { "dev" } else { "release" }
     }

@@ -1,5 +1,5 @@
-//! `programs flood`: honest programs across a wire, while somebody else sends the device packets that
-//! it must drop, as fast as it can.
+//! `programs flood`: honest programs across a wire, while a stranger sends the device packets that it must drop, as
+//! fast as it can.
 
 mod stranger;
 
@@ -29,7 +29,7 @@ static FORM: Form = Form {
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Where the servers of `exchange` listen.
+/// The port that the servers of `exchange` listen on.
 const PORT: u16 = 18800;
 
 /// Measures.
@@ -63,8 +63,8 @@ pub(crate) fn run(
     })
 }
 
-/// Runs an honest program while packets are aimed at the device of the far end; what it measured, and
-/// how many packets were sent each second.
+/// Runs an honest program while packets are aimed at the far end's device. Returns its figure, and how many packets
+/// were sent each second.
 type Honest = fn(&Flood, Option<Aim>) -> Result<(f64, f64), String>;
 
 const HONEST: [(&str, &str, Honest); 3] = [
@@ -83,13 +83,13 @@ struct Flood<'a> {
     stranger: &'a Stranger,
     /// How often each is measured.
     runs: usize,
-    /// How many rounds of `exchange` that is.
+    /// The rounds of `exchange` for each.
     rounds: u32,
 }
 
 impl Flood<'_> {
-    /// The honest program undisturbed, while packets go to a port that nobody has (that is what the
-    /// stranger's use of the processors costs), and while they go to the device.
+    /// Runs the honest program undisturbed, then while packets go to an unused port, and then while they go to the
+    /// device. The second shows how much the stranger's use of the processors costs.
     fn compare(&self, unit: &str, honest: Honest) -> Result<[String; 4], String> {
         let mut values = [const { Vec::new() }; 3];
         let mut rates = Vec::new();
@@ -120,7 +120,7 @@ impl Flood<'_> {
         options: &[&str],
         aim: Option<Aim>,
     ) -> Result<(f64, f64), String> {
-        // Which queue pair it is the tool says only at its end.
+        // The tool prints the number of its queue pair only at its end.
         let forger = aim.map(|aim| self.stranger.start(self, aim, 0x01_0011)).transpose()?;
         let place = Place::Across(self.wire);
         let mtu = self.wire.pair.path_mtu().to_string();
@@ -129,12 +129,12 @@ impl Flood<'_> {
         Ok((figure.value, forger.map_or(Ok(0.0), stranger::Forger::end)?))
     }
 
-    /// Our own program, which checks every byte, and whose queue pair the stranger knows.
+    /// Our own program, which checks every byte. The stranger knows its queue pair.
     fn exchange(&self, aim: Option<Aim>) -> Result<(f64, f64), String> {
         let command = |side| {
             let mut command = self.installation.own("exchange")?;
             let gid = self.wire.gid(side).to_string();
-            // Two seconds of retries: the flood takes processors and room for packets from the honest.
+            // Two seconds of retries: the flood takes processors and room for packets from the honest program.
             command.args(["-p", &PORT.to_string(), "-g", &gid, "-t", "16"]);
             self.wire.pair.space(side).enter(&mut command);
             Ok::<_, String>(command)

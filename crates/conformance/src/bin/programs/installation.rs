@@ -1,4 +1,4 @@
-//! Our libraries, where programs find them.
+//! Our libraries, in a place where programs find them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Built, build, folder_of, installed};
 
-/// The device that the programs are to use.
+/// The device for the programs.
 pub(crate) const DEVICE: &str = "transom0";
 
 const SOCKETS: &str = "librspreload.so";
@@ -20,9 +20,9 @@ const SOCKETS: &str = "librspreload.so";
 pub(crate) struct Installation {
     scratch: Scratch,
     target: PathBuf,
-    /// How all is built that runs.
+    /// The cargo profile of everything that runs.
     profile: &'static str,
-    /// The programs of ours that are up to date.
+    /// Our programs that are known to be up to date.
     built: RefCell<BTreeSet<String>>,
 }
 
@@ -43,12 +43,12 @@ impl Installation {
         Ok(Self { scratch, target: target.to_owned(), profile, built: RefCell::default() })
     }
 
-    /// A folder for what has to be written, gone at the end.
+    /// A folder for temporary files. It is removed at the end.
     pub(crate) fn folder(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// What makes the sockets of a program that is told of it into rsockets.
+    /// The library that turns a program's sockets into rsockets when it is preloaded.
     pub(crate) fn sockets_library(&self) -> PathBuf {
         self.folder().join(SOCKETS)
     }
@@ -65,14 +65,14 @@ impl Installation {
         self.once("transom", Built::Command)
     }
 
-    /// What is to follow runs under `transom run`, with the library of this build.
+    /// `transom run` with this build's library. Add the program and its arguments.
     pub(crate) fn transom_run(&self) -> Result<Command, String> {
         let mut command = self.transom()?;
         command.env_remove("TRANSOM_LIB").args(["run", "--"]);
         Ok(command)
     }
 
-    /// A folder for what takes long to make, which stays.
+    /// A folder for files that take long to make. It stays.
     pub(crate) fn lasting(&self, name: &str) -> PathBuf {
         self.target.join(name)
     }
@@ -114,7 +114,7 @@ impl Installation {
         self.once(name, Built::Program(name))
     }
 
-    /// A program of ours, built if that has not been seen to.
+    /// A program of ours. Builds it if this has not been done.
     fn once(&self, name: &str, what: Built) -> Result<Command, String> {
         if !self.built.borrow().contains(name) {
             build(&self.target, self.profile, what)?;

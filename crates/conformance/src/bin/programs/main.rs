@@ -1,8 +1,8 @@
-//! `cargo xtask programs`: programs that nobody here wrote run on Transom unmodified. Each script runs some of
-//! them, prints a table, and fails if one does not do what it should.
+//! `cargo xtask programs`: runs other people's programs on Transom, unmodified. Each script runs some of them, prints a
+//! table, and fails if one does not do what it should.
 //!
-//! `spec/programs.md` records the tables of a whole run ([`record`]). A run that comes out otherwise than
-//! recorded fails as well.
+//! `spec/programs.md` records the tables of a whole run ([`record`]). A run with other results than recorded fails as
+//! well.
 
 mod apart;
 mod connections;
@@ -92,7 +92,7 @@ enum Script {
 }
 
 fn main() -> ExitCode {
-    // A shell has what it starts in the background ignore this one; the programs here must not.
+    // A shell makes its background processes ignore this signal. The programs here must not ignore it.
     // SAFETY: no handler that could run.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     match run(&Arguments::parse()) {
@@ -115,7 +115,7 @@ fn spaces_beside(json: bool) -> Running {
     Running::start(command.args(["spaces", "--quick"]).args(json.then_some("--json")))
 }
 
-/// Runs the scripts; what is not as it should be.
+/// Runs the scripts. Returns all problems.
 fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     let extent = match arguments {
         Arguments { quick: true, .. } => Extent::Quick,
@@ -123,7 +123,7 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         _ => Extent::Usual,
     };
     let installation = Installation::new(extent.profile())?;
-    // These wait most of their time, in network namespaces of their own.
+    // These wait most of the time, in network namespaces of their own.
     let beside = (extent == Extent::Quick && arguments.script == Script::All)
         .then(|| spaces_beside(arguments.json));
     let style = if arguments.json { Style::Json } else { Style::Table };

@@ -1,4 +1,4 @@
-//! Programs that meet: one listens on a port, the others are told where.
+//! Programs that meet: one listens on a port, and the others connect to it.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -10,11 +10,11 @@ use transom_conformance::spaces::Side;
 use crate::installation::Installation;
 use crate::place::Place;
 
-/// How long a program may go on after the one at the other end has failed.
+/// How long a program may go on after the program at the other end has failed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a server and its clients, which meet over TCP, until all have ended, and well. Each is told `-p PORT`, and the
-/// clients `address` too. What they printed, the clients first.
+/// Runs a server and its clients, which meet over TCP, until all have succeeded. Each gets `-p PORT`, and the clients
+/// also get `address`. Returns their output, the clients' first.
 pub(crate) fn meet(
     mut server: Command,
     clients: Vec<Command>,
@@ -40,8 +40,7 @@ pub(crate) fn meet(
     end_well(ends, limit)
 }
 
-/// Waits until all of them have ended, and well. What they printed, or what is wrong with each that
-/// has not.
+/// Waits until all of them have succeeded. Returns their output, or the problem of each that has failed.
 pub(crate) fn end_well(ends: Vec<Running>, limit: Duration) -> Result<Vec<Printed>, String> {
     let (mut printed, mut problems) = (Vec::new(), Vec::new());
     for end in ends {
@@ -53,15 +52,15 @@ pub(crate) fn end_well(ends: Vec<Running>, limit: Duration) -> Result<Vec<Printe
     if problems.is_empty() { Ok(printed) } else { Err(problems.join("\n")) }
 }
 
-/// A port that was free a moment ago, on all addresses; the kernel gives out others before it comes
-/// to this one again.
+/// A port that was free a moment ago on all addresses. The kernel hands out other ports before it comes to this one
+/// again.
 pub(crate) fn free_port() -> Result<u16, String> {
     let probe = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
     let address = probe.and_then(|probe| probe.local_addr());
     address.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))
 }
 
-/// Waits until a server listens at a port of rdma_cm's, as `transom devices` tells, or has ended.
+/// Waits until a server listens on a port of rdma_cm, according to `transom devices`, or has ended.
 pub(crate) fn wait_for_listener(
     server: &mut Running,
     installation: &Installation,

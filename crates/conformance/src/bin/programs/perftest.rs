@@ -1,5 +1,5 @@
-//! `programs perftest`: every tool of Debian's perftest over every service it knows, with the options
-//! that change what is asked of the device.
+//! `programs perftest`: every tool of Debian's perftest over every service it knows, with the options that change its
+//! requests to the device.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -20,7 +20,7 @@ static FORM: Form = Form {
     figures: &[("measured", 30)],
 };
 
-/// What a tool does again and again.
+/// The operation that a tool repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Write,
@@ -29,7 +29,7 @@ enum Verb {
     Atomic,
 }
 
-/// What a tool measures.
+/// The figure that a tool measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     Bandwidth,
@@ -48,7 +48,7 @@ const TOOLS: [(&str, Verb, Measure, &[&str]); 8] = [
     ("ib_atomic_lat", Verb::Atomic, Measure::Latency, &["RC", "XRC"]),
 ];
 
-/// Runs as much of the matrix.
+/// Runs the matrix to this extent.
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
@@ -90,8 +90,7 @@ impl Run {
     }
 }
 
-/// Every tool over each service, with the options that change what is asked of the device, or some of
-/// them.
+/// Every tool over each service, with all or some of the options that change its requests to the device.
 pub(crate) fn matrix(extent: Extent) -> Vec<Run> {
     let limit = Duration::from_secs(if extent.is_long() { 300 } else { 60 });
     let mut runs = Vec::new();
@@ -122,18 +121,18 @@ pub(crate) fn to_group(group: IpAddr) -> Vec<Run> {
     runs
 }
 
-/// How often a tool does it: a multiple of the length of any list that is posted. On a machine with
-/// more to do than processors, each exchange of the latency tools takes milliseconds.
+/// The option for a tool's number of iterations: a multiple of the length of any list that it posts. On a machine with
+/// more work than processors, each exchange of the latency tools takes milliseconds.
 fn iterations(measure: Measure, options: &str, long: bool) -> Vec<&'static str> {
     match (options.split_whitespace().next(), long) {
         // These count seconds instead.
         (Some("-D"), _) => vec![],
-        // All of 23 sizes.
+        // 23 sizes.
         (Some("-a"), false) => vec!["-n", "16"],
         (_, false) if measure == Measure::Latency => vec!["-n", "32"],
         (_, false) => vec!["-n", "128"],
-        // Of 100 as well, for a completion is asked for every 100 messages: with events and several
-        // queue pairs perftest counts a last, shorter group as 100, and never ends.
+        // Also a multiple of 100: perftest asks for a completion every 100 messages. With events and several queue
+        // pairs it counts a last, shorter group as 100, and never ends.
         (_, true) => vec!["-n", "1600"],
     }
 }
@@ -146,7 +145,7 @@ fn options(verb: Verb, measure: Measure, service: &str, extent: Extent) -> Vec<S
     if verb != Verb::Atomic {
         short.push("-a");
         rest.push("-s 1");
-        // The tool itself refuses paging on demand for UC.
+        // The tool itself refuses on-demand paging for UC.
         if service != "UC" {
             rest.push("--odp");
         }
@@ -167,13 +166,13 @@ fn options(verb: Verb, measure: Measure, service: &str, extent: Extent) -> Vec<S
     }
     if verb == Verb::Send {
         match service {
-            // The tool's usual group is refused with an IPv4 address, by the tool.
+            // The tool itself refuses its default group with an IPv4 address.
             "UD" => short.extend(["--use-srq", "-g --ipv6"]),
             "RC" => short.push("--use-srq"),
             _ => {}
         }
         rest.push("-e -s 4096");
-        // A datagram that finds no receive is gone, and the tool waits for it.
+        // A datagram without a receive is lost, and the tool would wait for it.
         if service != "UD" {
             rest.push("-r 16");
         }
@@ -185,7 +184,7 @@ fn options(verb: Verb, measure: Measure, service: &str, extent: Extent) -> Vec<S
         rest.push("-o 1");
     }
     match extent {
-        // All sizes take a tool ten seconds: one of them does.
+        // A tool takes ten seconds for all sizes, so only one tool does it.
         Extent::Quick => short.retain(|options| match (verb, measure, service, *options) {
             (_, _, "UD", "-g --ipv6") | (Verb::Send, Measure::Bandwidth, "RC", "-a") => true,
             (_, _, _, "-a") => false,
@@ -202,7 +201,7 @@ fn options(verb: Verb, measure: Measure, service: &str, extent: Extent) -> Vec<S
     short.into_iter().flat_map(both).collect()
 }
 
-/// What a tool reports in a line of its table.
+/// A tool's figures in a line of its table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figure {
     measure: Measure,
@@ -220,7 +219,7 @@ impl Figure {
     }
 }
 
-/// One run of a tool: the highest bandwidth of all sizes, or the latency of the smallest size.
+/// Runs a tool once. Returns the highest bandwidth of all sizes, or the latency of the smallest size.
 pub(crate) fn measure_once(
     installation: &Installation,
     place: Place,

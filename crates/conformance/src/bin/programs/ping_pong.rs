@@ -1,4 +1,4 @@
-//! The ping-pongs of ibverbs-utils, as two processes that check what they receive.
+//! The ping-pongs of ibverbs-utils, as two processes that check the bytes they receive.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::meeting::meet;
 
 /// The package they are in.
 pub(crate) const PACKAGE: &str = "ibverbs-utils";
-/// How long one of them may take, on a bad network and a slow machine too.
+/// How long one of them may take, even on a bad network and a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A ping-pong with messages of different sizes.
@@ -18,11 +18,11 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct PingPong<'a> {
     pub(crate) tool: &'a str,
     pub(crate) options: &'a str,
-    /// Bytes of the largest datagram, a power of two.
+    /// The length of the largest datagram in bytes, a power of two.
     pub(crate) datagram: u64,
-    /// Messages of each size.
+    /// The number of messages of each size.
     pub(crate) messages: u64,
-    /// All sizes.
+    /// Whether to use all sizes.
     pub(crate) long: bool,
 }
 
@@ -36,7 +36,7 @@ impl PingPong<'_> {
         let Self { tool, options, messages, .. } = self;
         for size in self.sizes() {
             let total = format!("{} bytes in ", 2 * size * messages);
-            // The last one has other options, and checks what it receives unasked.
+            // The last tool has other options, and checks its bytes by default.
             let (more, expected) = match *tool {
                 "ibv_xsrq_pingpong" => (String::new(), "success"),
                 "ibv_srq_pingpong" => (format!("-c -n {messages}"), "iters in "),
@@ -54,7 +54,7 @@ impl PingPong<'_> {
     }
 
     fn sizes(&self) -> Vec<u64> {
-        // A datagram is one packet; device memory is small, and copied in whole words.
+        // A datagram is one packet. Device memory is small, and copied in whole words.
         let device_memory = self.options.contains("-j");
         let largest: u64 = match self.tool {
             "ibv_ud_pingpong" => self.datagram,

@@ -1,4 +1,4 @@
-//! Where the two ends of a program run: on this host, or across a wire.
+//! The place of a program's two ends: on this host, or across a wire.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
@@ -10,7 +10,7 @@ use transom_conformance::spaces::{Family, Side, VethPair, may_make_spaces};
 use crate::installation::{DEVICE, Installation};
 use crate::table::{Form, Report, Style};
 
-/// Where the ends of a program run, and how they are told.
+/// The place of a program's ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
     /// Both in the network namespace of this process.
@@ -20,7 +20,7 @@ pub(crate) enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Where clients find the server: the tools meet over IPv4, whatever their queue pairs use.
+    /// The address by which clients find the server. The tools meet over IPv4, whatever their queue pairs use.
     pub(crate) fn address(self) -> String {
         match self {
             Self::Here => "127.0.0.1".to_owned(),
@@ -28,7 +28,7 @@ impl Place<'_> {
         }
     }
 
-    /// The client's address, where the server has this one.
+    /// The client's address, given the server's.
     pub(crate) fn client(self, server: IpAddr) -> IpAddr {
         let family = if server.is_ipv4() { Family::V4 } else { Family::V6 };
         match self {
@@ -58,7 +58,7 @@ impl Place<'_> {
         Ok(command)
     }
 
-    /// The options by which a tool is told its GID, if it must be.
+    /// The options that tell a tool its GID, if it needs them.
     pub(crate) fn gid(self, option: &str, side: Side) -> Vec<String> {
         match self {
             Self::Here => vec![],
@@ -72,14 +72,14 @@ impl Place<'_> {
 pub(crate) struct Wire<'a> {
     pub(crate) pair: &'a VethPair,
     pub(crate) family: Family,
-    /// What becomes of packets on the way, as `transom run --fault` is told it.
+    /// The faults of packets on the way, as an argument of `transom run --fault`.
     pub(crate) faults: Option<&'static str>,
-    /// Their indices in the GID tables of the near and the far device.
+    /// The indices of the addresses in the GID tables of the near and the far device.
     gids: [usize; 2],
 }
 
 impl<'a> Wire<'a> {
-    /// Looks the addresses up in the devices' GID tables.
+    /// Looks up the addresses in the devices' GID tables.
     pub(crate) fn new(
         installation: &Installation,
         pair: &'a VethPair,
@@ -101,7 +101,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Where the device of one end has an address in its GID table, as `ibv_devinfo` shows it.
+/// The index of an address in the GID table of one end's device, as `ibv_devinfo` shows it.
 fn gid_index(
     installation: &Installation,
     pair: &VethPair,
@@ -129,8 +129,8 @@ fn gid_line(line: &str) -> Option<(usize, Ipv6Addr)> {
     Some((index.trim().parse().ok()?, gid.parse().ok()?))
 }
 
-/// Fills a report across veth pairs that carry so many bytes in a frame. Nothing, with a word why, where
-/// no namespaces can be made.
+/// Fills a report across veth pairs with these MTUs. If this user cannot make namespaces, it prints why and returns
+/// nothing.
 pub(crate) fn across_pairs(
     form: &'static Form,
     style: Style,

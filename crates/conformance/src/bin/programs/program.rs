@@ -1,18 +1,18 @@
-//! Programs whose server and client meet at an address, and how they are run.
+//! Programs whose server and client meet at an address, and how to run them.
 
 use std::net::IpAddr;
 
-/// Where programs listen that can be told.
+/// The port for programs that take one.
 pub(crate) const PORT: u16 = 7471;
 
-/// How a client finds its server.
+/// How to see that a server is ready for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listens {
-    /// It listens at a port of rdma_cm's.
+    /// It listens on a port of rdma_cm.
     At(u16),
-    /// It listens at a port of TCP, where they agree on the rest.
+    /// It listens on a TCP port, where both agree on the rest.
     AtTcp(u16),
-    /// Nobody listens, and clients ask until they are answered, or take their time.
+    /// It does not listen. Clients ask until they get an answer, or take their time.
     Nowhere,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Program {
     pub(crate) server: &'static str,
     pub(crate) client: &'static str,
     pub(crate) package: &'static str,
-    /// How both are run; ADDRESS is the server's, and OWN the client's.
+    /// The options of both. ADDRESS stands for the server's address, and OWN for the client's.
     pub(crate) server_options: &'static str,
     pub(crate) client_options: &'static str,
     pub(crate) listens: Listens,
-    /// The server goes on when its client has ended.
+    /// Whether the server goes on when its client has ended.
     pub(crate) persistent: bool,
 }
 
@@ -43,7 +43,7 @@ impl Program {
             .map(move |word| word.replace("ADDRESS", &server).replace("OWN", &client))
     }
 
-    /// What the client is told beside the addresses.
+    /// The client's options, except the addresses.
     pub(crate) fn describe(&self) -> String {
         let told: Vec<&str> = self.client_options.split_whitespace().collect();
         let is_address = |at: usize| matches!(told.get(at), Some(&("ADDRESS" | "OWN")));

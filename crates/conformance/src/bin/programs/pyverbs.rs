@@ -1,4 +1,4 @@
-//! `programs pyverbs`: the Python tests of rdma-core, but for those of single vendors.
+//! `programs pyverbs`: the Python tests of rdma-core, except those of single vendors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,13 +31,13 @@ static FORM: Form = Form {
     ],
 };
 
-/// Where `python3-pyverbs` puts them.
+/// The folder of the tests in `python3-pyverbs`.
 const SOURCE: &str = "/usr/share/doc/rdma-core/tests";
-/// Debian's interpreter: only that one has pyverbs.
+/// Debian's interpreter. Only this one has pyverbs.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 /// Runs them one by one.
 const RUNNER: &str = include_str!("../../../programs/run_tests.py");
-/// What rxe passes.
+/// The tests that rxe passes.
 const RXE: &str = include_str!("../../../programs/rxe-pyverbs.txt");
 /// Tests that need a certain adapter.
 const VENDORS: [&str; 3] = ["tests.test_mlx5", "tests.test_efa", "tests.test_cuda"];
@@ -78,8 +78,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
     Ok(report)
 }
 
-/// Runs them all at the near end of a wire, with its GID, but for those that a bad wire is too bad for.
-/// How many passed.
+/// Runs them all at the near end of a wire, with its GID, except those that a bad wire breaks. Returns how many passed.
 pub(crate) fn run_at(installation: &Installation, wire: &Wire) -> Result<String, String> {
     let suite = Suite::unpack(installation, Place::Across(wire), Release::debian())?;
     let mut outcomes = Vec::new();
@@ -96,8 +95,8 @@ pub(crate) fn run_at(installation: &Installation, wire: &Wire) -> Result<String,
     }
 }
 
-/// Runs the tests of another release than Debian's, with its bindings; those that are skipped do not
-/// count. `bind` has a command run on the processors that it should.
+/// Runs the tests of another release than Debian's, with its bindings. Skipped tests do not count. `bind` makes a
+/// command run on the right processors.
 pub(crate) fn run_newer(
     installation: &Installation,
     bindings: &Path,
@@ -127,9 +126,9 @@ pub(crate) fn run_newer(
     }
 }
 
-/// Whether a test does without what a bad wire takes away: datagrams, which nobody sends again; that a
-/// SEND completes before its answer arrives, which it does not if its acknowledgement is lost; and the
-/// one NAK that says why a request was refused (rules RA-54, RA-55).
+/// Whether a test passes on a bad wire. Some tests need datagrams, which nobody resends. Some need a SEND to complete
+/// before its answer arrives, and it does not if its acknowledgement is lost. Some need the one NAK that says why a
+/// request was refused (rules RA-54, RA-55).
 fn bears_loss(test: &str) -> bool {
     const ANSWERED_FIRST: [&str; 1] = ["test_tm_rndv"];
     const REFUSED: [&str; 8] = [
@@ -154,11 +153,11 @@ fn passed_by_rxe(module: &str) -> String {
     counts.and_then(|counts| counts.split(' ').next()).unwrap_or("").to_owned()
 }
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Clone, Debug)]
 struct Outcome {
     test: String,
-    /// `pass`, `skip`, `fail` or `error`; `begun` if it took its process along.
+    /// `pass`, `skip`, `fail` or `error`; `begun` if it ended its process.
     kind: String,
     why: String,
 }
@@ -190,10 +189,10 @@ impl Outcome {
 struct Release<'a> {
     /// The folder of the copy.
     name: &'static str,
-    /// Where the bindings are, if not where Python finds them.
+    /// The folder of the bindings, if it is not the one that Python knows.
     bindings: Option<PathBuf>,
     tests: PathBuf,
-    /// Has a command run on the processors that it should.
+    /// Makes a command run on the right processors.
     bind: &'a dyn Fn(&mut Command),
 }
 
@@ -203,7 +202,7 @@ impl Release<'_> {
     }
 }
 
-/// A copy of the tests, and the results of the run under way.
+/// A copy of the tests, and the results of the present run.
 struct Suite<'a> {
     installation: &'a Installation,
     place: Place<'a>,
@@ -212,7 +211,7 @@ struct Suite<'a> {
 }
 
 impl<'a> Suite<'a> {
-    /// Copies the tests, for some come packed.
+    /// Copies the tests, because some are packed.
     fn unpack(
         installation: &'a Installation,
         place: Place<'a>,
@@ -247,7 +246,7 @@ impl<'a> Suite<'a> {
     }
 
     fn python(&self) -> Result<Command, String> {
-        // The tests of connections ask the device's files, or `rdma`, for its network.
+        // The tests of connections read the device's files, or call `rdma`, to find its network.
         let mut command = self.installation.transom_run()?;
         command.arg(PYTHON);
         command.envs(self.release.bindings.iter().map(|bindings| ("PYTHONPATH", bindings)));
@@ -257,7 +256,7 @@ impl<'a> Suite<'a> {
             Place::Here => command.arg(DEVICE),
             Place::Across(wire) => {
                 command.arg(format!("{DEVICE}:{}", wire.gid(Side::Near)));
-                // Both ends are here, where no packets were needed otherwise.
+                // Both ends are on this host, where packets are not needed otherwise.
                 command.env("TRANSOM_LINK", "wire");
                 command.envs(wire.faults.map(|faults| ("TRANSOM_FAULT", faults)));
                 wire.pair.space(Side::Near).enter(&mut command)
@@ -285,7 +284,7 @@ impl<'a> Suite<'a> {
         Ok(modules)
     }
 
-    /// Runs tests in one process; in another one after a test that ended the process or hung.
+    /// Runs tests in one process. After a test that ends the process or hangs, the rest run in another.
     fn run(&self, tests: &[String]) -> Result<Vec<Outcome>, String> {
         let mut outcomes = Vec::new();
         while outcomes.len() < tests.len() {

@@ -1,4 +1,4 @@
-//! `spec/programs.md`: the tables of the last run that was recorded, behind a summary of them.
+//! `spec/programs.md`: the tables of the last recorded run, after a summary of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -29,7 +29,7 @@ The programs that `cargo xtask programs` runs, with the results of the last reco
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Section {
     script: String,
-    /// When and on what, and what the script runs.
+    /// The date, the machine, and what the script runs.
     about: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -56,7 +56,7 @@ impl Section {
         self.rows.iter().filter_map(|row| self.cell(row, column).parse::<u64>().ok()).sum()
     }
 
-    /// The rows, put together by their first cell, in order.
+    /// The rows grouped by their first cell, in order.
     fn by_first(&self) -> Vec<(&str, Vec<&[String]>)> {
         let mut groups = Vec::<(&str, Vec<&[String]>)>::new();
         for row in &self.rows {
@@ -127,7 +127,7 @@ impl Record {
             .map_err(|error| format!("writing {FILE}: {error}"))
     }
 
-    /// Where a run came out otherwise than recorded. A long run has rows that no record is kept of.
+    /// The rows of a run that differ from the record. A long run has rows that are not recorded.
     pub(crate) fn disagreements(&self, report: &Report, long: bool) -> Vec<String> {
         let Form { script, subject, .. } = report.form;
         let section = self.sections.iter().find(|section| section.script == *script);
@@ -138,7 +138,7 @@ impl Record {
         };
         let disagreement = |row: &Row| {
             let recorded = recorded(row).or_else(|| (!long).then(|| "nothing".to_owned()))?;
-            // Another machine may have less or more of what it takes.
+            // Another machine may lack something that the row needs, or have it.
             let other = *script == "watchers" && [&recorded, row.result()].contains(&LEFT_OUT);
             let differs = recorded != row.result() && !other;
             differs.then(|| {
@@ -162,7 +162,7 @@ impl Record {
         rows
     }
 
-    /// How many runs of each program went well; nothing of what is measured.
+    /// How many runs of each program succeeded. It leaves out measurements.
     fn summary(&self) -> String {
         let mut text = String::from("| program | runs |\n|---|---|\n");
         for section in &self.sections {
@@ -198,8 +198,8 @@ impl Record {
         text
     }
 
-    /// When the tables were recorded, and on what: on one day, or from the first day to the last. Those of
-    /// rxe are not in the summary.
+    /// The dates and the machine of the recorded tables: one day, or from the first day to the last. It leaves out
+    /// rxe's tables, which are not in the summary.
     fn recorded(&self) -> Option<String> {
         let shown = self.sections.iter().filter(|s| !s.script.starts_with("rxe"));
         let told: Vec<(&str, &str)> =
@@ -227,7 +227,7 @@ fn tools(section: &Section, describe: impl Fn(&[&[String]]) -> String) -> String
     groups.map(|(tool, rows)| format!("| `{tool}` | {} |\n", describe(&rows))).collect()
 }
 
-/// How many runs of each group went well.
+/// How many runs of each group succeeded.
 fn groups(section: &Section, name: impl Fn(&str) -> String) -> String {
     let groups = section.by_first().into_iter();
     let line = |(group, rows): (&str, Vec<&[String]>)| {
@@ -236,7 +236,7 @@ fn groups(section: &Section, name: impl Fn(&str) -> String) -> String {
     groups.map(line).collect()
 }
 
-/// For each service whether all runs went well.
+/// For each service, whether all runs succeeded.
 fn by_service(section: &Section, rows: &[&[String]]) -> String {
     let mut services: Vec<&str> = rows.iter().map(|row| section.cell(row, "service")).collect();
     services.dedup();
@@ -248,7 +248,7 @@ fn by_service(section: &Section, rows: &[&[String]]) -> String {
     services.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
-/// How many of these runs went well.
+/// How many of these runs succeeded.
 fn how_many(section: &Section, rows: &[&[String]]) -> String {
     let results = || rows.iter().map(|row| section.cell(row, "result"));
     let ok = results().filter(|result| *result == "ok").count();
@@ -272,7 +272,7 @@ fn sentence(title: &str) -> String {
     first.chain(letters).chain(['.']).collect()
 }
 
-/// When and on what this runs.
+/// Today's date, and this machine.
 fn circumstances() -> String {
     let output = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();
@@ -281,7 +281,7 @@ fn circumstances() -> String {
     let today = output("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
     let kernel = output("uname", &["-sr"]).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // What follows the version names a build of it.
+    // The part after the version names a build of it.
     let kernel = kernel.split('-').next().unwrap_or_default();
     format!("{today} on {kernel}, {processors} processors")
 }

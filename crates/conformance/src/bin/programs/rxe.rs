@@ -1,5 +1,5 @@
-//! `programs rxe`: the device over its wire link and the kernel's rxe, in a virtual machine, with
-//! each other; and the Rust API on rxe alone.
+//! `programs rxe`: our device over its wire link against the kernel's rxe in a virtual machine, and the Rust API on rxe
+//! alone.
 
 mod connections;
 mod examples;
@@ -36,7 +36,7 @@ static API: Form = Form {
     figures: &[("remark", 0)],
 };
 
-/// What one column of the table is about.
+/// The setting of one column in the table.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     /// The MTU of the segment.
@@ -60,7 +60,7 @@ impl Setting {
     }
 }
 
-/// What came of an operation in one setting; `None` if it is not for it.
+/// The result of an operation in one setting. `None` if the operation is not for this setting.
 #[derive(Debug)]
 struct Outcome {
     operation: String,
@@ -68,14 +68,14 @@ struct Outcome {
     problem: Option<String>,
 }
 
-/// Runs all of it.
+/// Runs all operations.
 pub(crate) fn run(installation: &Installation, style: Style) -> Result<Vec<Report>, String> {
     let mut columns = Vec::new();
     let mut guest: Option<Guest> = None;
     let mut api = None;
     for setting in SETTINGS {
         if guest.as_ref().is_none_or(|guest| guest.mtu() != setting.mtu) {
-            // One at a time.
+            // Stop the old guest first: only one can run at a time.
             drop(guest.take());
             guest = Some(Guest::boot(setting.mtu)?);
         }
@@ -105,7 +105,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Vec<Repor
     Ok([Some(report), api].into_iter().flatten().collect())
 }
 
-/// The row of an operation, from what came of it in each setting.
+/// The row of an operation, from its results in all settings.
 fn row(operation: &str, requester: Side, columns: &[Vec<Outcome>], settings: &[Setting]) -> Row {
     let mut problems = Vec::new();
     let figures = columns.iter().zip(settings).map(|(outcomes, setting)| {

@@ -1,45 +1,45 @@
-//! Why a test of rdma-core may be skipped over Transom, and which are.
+//! The tests of rdma-core that Transom may skip, and the reasons.
 
 /// The list: a reason and a test in each line.
 const LIST: &str = include_str!("../../../programs/expected-skips.txt");
 
-/// Why tests are skipped.
+/// A reason to skip tests.
 #[derive(Debug)]
 pub(crate) struct Reason {
     /// Its name in the list.
     name: &'static str,
-    /// What the tests say, or part of it.
+    /// Messages of the tests, or parts of them.
     says: &'static [&'static str],
     /// Whether the tests can run on another machine.
     pub(crate) machine: bool,
 }
 
-/// All reasons there are.
+/// All reasons.
 const REASONS: [Reason; 3] = [
-    // Flow steering, receive-side scaling and raw queue pairs send and take Ethernet frames.
+    // Flow steering, receive-side scaling and raw queue pairs send and receive Ethernet frames.
     Reason {
         name: "raw-ethernet",
         says: &["Create QP type 8 is not supported", "Create Raw Packet QP"],
         machine: false,
     },
-    // A dma-buf is allocated from a graphics card.
+    // A dma-buf needs a graphics card.
     Reason {
         name: "gpu",
         says: &["Allocating dmabuf is not supported by /dev/dri/"],
         machine: true,
     },
-    // None are set aside by the administrator.
+    // The administrator has reserved none.
     Reason { name: "huge-pages", says: &["There are no huge pages of size"], machine: true },
 ];
 
 impl Reason {
-    /// Whether a test that was skipped for this reason would say so.
+    /// Whether a test that is skipped for this reason prints this.
     pub(crate) fn explains(&self, said: &str) -> bool {
         self.says.iter().any(|part| said.contains(part))
     }
 }
 
-/// Why this test is expected to be skipped, if it is.
+/// The reason why this test is expected to be skipped, if it is.
 pub(crate) fn expected(test: &str) -> Option<&'static Reason> {
     let (_, reason) = list().find(|(name, _)| *name == test)?;
     Some(reason)

@@ -1,4 +1,4 @@
-//! `programs spaces`: two network namespaces joined by a veth pair, and programs at both ends of it.
+//! `programs spaces`: two network namespaces joined by a veth pair, with programs at both ends.
 
 mod exchange;
 mod rows;
@@ -18,7 +18,7 @@ static FORM: Form = Form {
     figures: &[("came of it", 40)],
 };
 
-/// Bytes that an Ethernet frame carries: usual and jumbo.
+/// MTUs of Ethernet in bytes: usual and jumbo.
 const MTUS: [u32; 2] = [1500, 9000];
 
 /// Runs everything over each wire.
@@ -28,7 +28,7 @@ pub(crate) fn run(
     extent: Extent,
 ) -> Result<Option<Report>, String> {
     across_pairs(&FORM, style, &MTUS, |pair, report| {
-        // Each once, for a quick look.
+        // Each MTU once, for a quick look.
         let families = match (extent, pair.mtu()) {
             (Extent::Quick, 1500) => &[Family::V4][..],
             (Extent::Quick, _) => &[Family::V6],

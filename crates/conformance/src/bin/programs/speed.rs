@@ -1,5 +1,5 @@
-//! `programs speed`: what perftest measures, beside the kernel's own copy between two processes,
-//! taken by `transom bench` just before.
+//! `programs speed`: perftest's measurements, beside the kernel's own copy between two processes, which `transom bench`
+//! has measured just before.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 const MIB: f64 = 1048576.0;
 
-/// Each tool is run so often, and the median taken.
+/// The number of runs of each tool. The result is their median.
 const RUNS: usize = 5;
 
-/// The target of [`WRITE`]: microseconds, where the kernel's copy takes [`ITS_FLOOR`].
+/// The target of [`WRITE`] in microseconds, on a machine whose kernel takes [`ITS_FLOOR`] to copy.
 const TARGET: f64 = 1.0;
 const ITS_FLOOR: f64 = 0.6;
 const WRITE: &str = "ib_write_lat -s 8";
 
-/// Measures. A target missed is said, but is no failure: other programs may be to blame.
+/// Measures. It reports a missed target, but that is not a failure, because other programs may be the cause.
 pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
     let floors = floors(installation)?;
     let mut report = Report::begin(&FORM, style);
@@ -55,7 +55,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
     Ok(report)
 }
 
-/// Microseconds that the kernel takes for the same bytes, by the names of `transom bench`.
+/// The kernel's microseconds for the same bytes, by the names of `transom bench`.
 fn floors(installation: &Installation) -> Result<Vec<(String, f64)>, String> {
     let mut bench = installation.transom()?;
     let printed = Running::start(bench.args(["bench", "--json", "--quick"])).success(LIMIT)?;
@@ -64,7 +64,7 @@ fn floors(installation: &Installation) -> Result<Vec<(String, f64)>, String> {
         let figures = row["figures"].as_array()?;
         let copy = figures.iter().find(|figure| figure["name"] == "kernel's copy")?;
         let median = copy["median"].as_f64()?;
-        // The rows in MB/s that are looked for here are of 1 MiB.
+        // All rows in MB/s that are needed here are for 1 MiB.
         let micros = if row["unit"] == "ns" { median / 1000.0 } else { MIB / median };
         Some((row["name"].as_str()?.to_owned(), micros))
     };
@@ -85,7 +85,7 @@ fn median_of(installation: &Installation, tool: &str) -> Result<f64, String> {
 /// The cells of a row. `floor` is in microseconds.
 fn figures(tool: &str, value: f64, floor: f64) -> Vec<String> {
     if tool.contains("_bw") {
-        // The floor is for 1 MiB. A ratio above one is slower, as in the other rows.
+        // The floor is for 1 MiB. As in the other rows, a ratio above 1 means slower.
         let floor = 1e6 / floor;
         let rate = |mib: f64| format!("{mib:.0} MiB/s");
         return vec![rate(value), rate(floor), format!("{:.2}", floor / value), String::new()];

@@ -1,6 +1,6 @@
-//! `programs strangers`: programs that wait for events, start processes of their own, or bring libraries
-//! along, as Debian and PyPI have them. Each runs on an idle machine, on one processor, and beside busy
-//! loops, for that is what a machine for tests is like.
+//! `programs strangers`: programs from Debian and PyPI that wait for events, start processes of their own, or bring
+//! libraries along. Each runs on an idle machine, on one processor, and beside busy loops, because machines for tests
+//! are like that.
 
 mod migration;
 mod python;
@@ -32,25 +32,25 @@ static FORM: Form = Form {
     figures: &[("seconds", 7)],
 };
 
-/// How long one of them may take, on a busy processor too.
+/// How long one of them may take, even on a busy processor.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Lets UCX use the device and nothing else.
 const UCX: [(&str, &str); 2] =
     [("UCX_TLS", "rc_verbs,ud_verbs,self"), ("UCX_NET_DEVICES", "transom0:1")];
 /// UCX's example of processes that connect by address.
 const CLIENT_SERVER: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
-/// The ranks of MPI, and what they check.
+/// The source of the MPI ranks, and their checks.
 const EXCHANGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/mpi_exchange.c");
-/// The agents of NIXL.
+/// The source of the NIXL agents.
 const TRANSFER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/nixl_transfer.py");
 
-/// What else the processors do.
+/// The other load of the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 enum Processors {
     Idle,
-    /// There is only one for the program.
+    /// The program has only one.
     One,
-    /// A loop that never waits is beside the program on each.
+    /// On each, a loop that never waits runs beside the program.
     Busy,
 }
 
@@ -63,7 +63,7 @@ impl Processors {
         }
     }
 
-    /// What makes them so, until it is dropped.
+    /// Starts the load. Dropping the result ends it.
     fn loops(self) -> Vec<Running> {
         let count = match self {
             Self::Busy => available_parallelism().map_or(2, NonZero::get).max(2),
@@ -74,7 +74,7 @@ impl Processors {
         (0..count).map(|_| Running::start(&mut endless)).collect()
     }
 
-    /// Has a program run on them.
+    /// Makes a program run on them.
     fn bind(self, command: &mut Command) {
         if self == Self::One {
             // SAFETY: between fork and exec this makes two system calls, and allocates nothing.
@@ -83,9 +83,9 @@ impl Processors {
     }
 }
 
-/// Leaves this process the first of the processors that it may run on.
+/// Restricts this process to the first processor that it may use.
 fn stay_on_one_processor() -> std::io::Result<()> {
-    // SAFETY: two sets of this function's own, in any bit pattern, for this process.
+    // SAFETY: two sets of this function's own, for which any bits are valid, for this process.
     let done = unsafe {
         let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed);
@@ -134,7 +134,7 @@ const PROGRAMS: [(&str, Run); 14] = [
         it.qperf(&["uc_lat", "uc_bw", "uc_rdma_write_lat"])
     }),
     ("qperf ud_lat ud_bw", |it| it.qperf(&["ud_lat", "ud_bw"])),
-    // Each test connects anew, to a port that the server tells before it listens there.
+    // Each test connects to a new port, and the server names that port before it listens there.
     ("qperf -cm 1 rc_lat rc_bw rc_rdma_read_lat", |it| {
         it.qperf(&["-cm", "1", "rc_lat", "rc_bw", "rc_rdma_read_lat"])
     }),
@@ -147,7 +147,7 @@ const PROGRAMS: [(&str, Run); 14] = [
     ("tests of pyverbs 59", |it| it.pyverbs()),
 ];
 
-/// Where the programs are, and on what they run.
+/// The files of the programs, and the load that they run with.
 struct Strangers<'a> {
     installation: &'a Installation,
     python: Result<&'a Python, String>,
@@ -180,7 +180,7 @@ impl Strangers<'_> {
         if ended[0].output.contains("Final:") { Ok(()) } else { Err(ended[0].output.clone()) }
     }
 
-    /// Messages of UCX between two processes that connect by address, as UCX has it with rdma_cm.
+    /// Messages of UCX between two processes that connect by address, as UCX does with rdma_cm.
     fn ucx_by_address(&self) -> Result<(), String> {
         let program = self.installation.folder().join("ucp_client_server");
         if !program.exists() {
@@ -198,13 +198,13 @@ impl Strangers<'_> {
             command.args(["-c", "tag", "-i", "100", "-p", &port.to_string()]);
             Ok::<_, String>(command)
         };
-        // It goes on when its client has ended.
+        // The server goes on when its client has ended.
         let mut server = Running::start(&mut command()?);
         wait_for_listener(&mut server, self.installation, Place::Here, port)?;
         Running::start(command()?.args(["-a", "127.0.0.1"])).success(LIMIT).map(drop)
     }
 
-    /// Four processes that OpenMPI starts check what they exchange.
+    /// OpenMPI starts four processes, which check the data they exchange.
     fn ranks(&self) -> Result<(), String> {
         if !self.ranks.exists() {
             let mut compile = Command::new(installed("mpicc", "libopenmpi-dev")?);
@@ -217,7 +217,7 @@ impl Strangers<'_> {
         if printed.output.contains("4 ranks agree") { Ok(()) } else { Err(printed.output) }
     }
 
-    /// What qperf measures, one after the other.
+    /// qperf's measurements, one after the other.
     fn qperf(&self, tests: &[&str]) -> Result<(), String> {
         let port = free_port()?;
         let command = || {
@@ -257,10 +257,10 @@ impl Strangers<'_> {
     }
 }
 
-/// Has `mpirun` start so many processes that talk by UCX.
+/// Makes `mpirun` start this many processes that talk over UCX.
 pub(crate) fn start_over_ucx(command: &mut Command, processes: usize) {
     command.args(["--oversubscribe", "--bind-to", "none", "-np", &processes.to_string()]);
-    // It takes adapters of known makers only, unless it is told to take any.
+    // By default it takes only adapters of known makers.
     for (name, value) in [
         ("pml", "ucx"),
         ("osc", "ucx"),

@@ -1,10 +1,10 @@
-//! Tables of what ran: printed row by row while it runs.
+//! Tables of results, printed row by row during the run.
 
 use std::io::Write as _;
 
 use serde_json::{Map, Value};
 
-/// The result of a row that nothing ran for.
+/// The result of a row that did not run.
 pub(crate) const LEFT_OUT: &str = "left out";
 
 /// How to print.
@@ -16,39 +16,39 @@ pub(crate) enum Style {
     Json,
 }
 
-/// What the table of a script looks like.
+/// The form of a script's table.
 #[derive(Debug)]
 pub(crate) struct Form {
     /// The script, as on the command line.
     pub(crate) script: &'static str,
     /// What it runs.
     pub(crate) title: &'static str,
-    /// The columns that say what a row ran, each with its width.
+    /// The columns that describe a row's run, each with its width.
     pub(crate) subject: &'static [(&'static str, usize)],
-    /// The columns that say what came of it, beside the result.
+    /// The columns with its figures, beside the result.
     pub(crate) figures: &'static [(&'static str, usize)],
 }
 
 impl Form {
-    /// All columns in order: what ran, the result, the figures.
+    /// All columns in order: the run, the result, the figures.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, usize)> {
         self.subject.iter().chain(&[("result", 8)]).chain(self.figures).copied()
     }
 }
 
-/// How a row came out.
+/// The result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// As it should.
+    /// All is well.
     Ok,
-    /// What is not as it should be.
+    /// Failed, with the problem.
     Failed(String),
-    /// Nothing ran, for a reason that the row tells.
+    /// Nothing ran. The row gives the reason.
     LeftOut,
 }
 
 impl Verdict {
-    /// All is well if there is no problem.
+    /// `Ok` if there is no problem.
     pub(crate) fn of(problem: Option<String>) -> Self {
         problem.map_or(Self::Ok, Self::Failed)
     }
@@ -61,14 +61,14 @@ impl Verdict {
     }
 }
 
-/// What came of one row of a table.
+/// One row of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What ran.
+    /// The run.
     pub(crate) subject: Vec<String>,
-    /// What was measured or counted.
+    /// The figures that were measured or counted.
     pub(crate) figures: Vec<String>,
-    /// How it came out.
+    /// The result.
     pub(crate) verdict: Verdict,
 }
 
@@ -89,14 +89,14 @@ impl Row {
     }
 }
 
-/// The table of a script under way.
+/// The table of a running script.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// What it looks like.
+    /// Its form.
     pub(crate) form: &'static Form,
     /// The rows so far.
     pub(crate) rows: Vec<Row>,
-    /// What is wrong with all of it together.
+    /// Problems of the whole run.
     pub(crate) remarks: Vec<String>,
     style: Style,
 }
@@ -127,7 +127,7 @@ impl Report {
             format!("{cell}{:padding$}", "")
         });
         println!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
-        // Whoever reads along through a pipe wants to see it now. If nobody does, all goes on.
+        // A reader behind a pipe wants to see the line now. If nobody reads, the run goes on.
         let _ = std::io::stdout().flush();
     }
 
@@ -141,7 +141,7 @@ impl Report {
         object.into()
     }
 
-    /// All that is not as it should be.
+    /// All problems.
     pub(crate) fn problems(&self) -> Vec<String> {
         let failed = self.rows.iter().filter_map(|row| {
             let problem = row.verdict.problem()?;

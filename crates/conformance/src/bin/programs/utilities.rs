@@ -23,7 +23,7 @@ static FORM: Form = Form {
     figures: &[],
 };
 
-/// The ping-pongs, each with its options beside the GID: those of the short form, and those of the long one.
+/// The ping-pongs, each with its options besides the GID: those of the short form, and those of the long form.
 const PING_PONGS: [(&str, &[&str], &[&str]); 5] = [
     (
         "ibv_rc_pingpong",
@@ -36,18 +36,18 @@ const PING_PONGS: [(&str, &[&str], &[&str]); 5] = [
     ("ibv_xsrq_pingpong", &["", "-e", "-o"], &["-e -m 4096", "-l 1"]),
 ];
 
-/// How a program is run.
+/// A way to run a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Usual,
-    /// Without copying straight into the memory of the other process.
+    /// Without straight copies into the other process's memory.
     Rings,
     /// By a user without privileges.
     Nobody,
 }
 
 impl Way {
-    /// What follows the options in the table.
+    /// The remark after the options in the table.
     const fn remark(self) -> &'static str {
         match self {
             Self::Usual => "",
@@ -72,7 +72,7 @@ pub(crate) fn run(
             verdict: Verdict::of(came.err()),
         });
     };
-    // If all run as an ordinary user anyway, there is nothing more to show.
+    // If all programs run as an ordinary user anyway, there is nothing more to show.
     let unprivileged = is_root().then_some(Way::Nobody);
     add("ibv_devices", String::new(), tools.devices());
     for way in [Way::Usual].into_iter().chain(unprivileged) {
@@ -94,13 +94,13 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// The MTU of the port in bytes, which the host's interfaces decide.
+/// The MTU of the port in bytes. The host's interfaces determine it.
 fn mtu() -> Result<u64, String> {
     let addresses = Addresses::read().map_err(|error| format!("the host's addresses: {error}"))?;
     Ok(addresses.path_mtu().into())
 }
 
-/// The options of a ping-pong, with the first GID: over Ethernet it takes one.
+/// The options of a ping-pong, with the first GID. Over Ethernet a ping-pong needs one.
 fn with_gid(options: &str) -> String {
     format!("-g 0 {options}").trim_end().to_owned()
 }
@@ -133,7 +133,7 @@ impl Tools<'_> {
         Ok(Running::start(command).success(LIMIT)?.output)
     }
 
-    /// Our device is listed, with a GUID.
+    /// `ibv_devices` lists our device, with a GUID.
     fn devices(&self) -> Result<(), String> {
         let printed = self.output("ibv_devices", "", Way::Usual)?;
         let device = printed.lines().find(|line| line.contains(DEVICE));
@@ -142,7 +142,7 @@ impl Tools<'_> {
         if good { Ok(()) } else { Err(format!("no {DEVICE} with a GUID in\n{printed}")) }
     }
 
-    /// Our device is described as what it is.
+    /// `ibv_devinfo` describes our device correctly.
     fn devinfo(&self, way: Way) -> Result<(), String> {
         let printed = self.output("ibv_devinfo", &format!("-v -d {DEVICE}"), way)?;
         let value = |name: &str| {
@@ -172,7 +172,7 @@ impl Tools<'_> {
         if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:?} in\n{printed}")) }
     }
 
-    /// It waits for events until it is interrupted.
+    /// `ibv_asyncwatch` waits for events until it is interrupted.
     fn asyncwatch(&self) -> Result<(), String> {
         let command = &mut self.command("ibv_asyncwatch", &format!("-d {DEVICE}"), Way::Usual)?;
         for signal in [libc::SIGINT, libc::SIGTERM] {

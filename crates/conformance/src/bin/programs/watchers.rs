@@ -1,6 +1,7 @@
-//! `programs watchers`: small programs of ours under what watches the memory of a process, replaces its allocator, or
-//! has a memory of its own beside it: sanitizers, valgrind, debuggers, allocators, languages. Each looks at every
-//! byte, and says whether what it allocated aligned to a page was shared memory, as it is where the allocator is the
+//! `programs watchers`: small programs of ours under tools that watch a process's memory, replace its allocator, or
+//! have a memory of their own: sanitizers, valgrind, debuggers, allocators, languages. Each program checks every byte,
+//! and prints whether its page-aligned allocations were shared memory or private. They are shared if the allocator is
+//! the C library's.
 //! C library's, or private.
 
 mod allocators;
@@ -27,21 +28,21 @@ static FORM: Form = Form {
 
 /// How long one of them may take.
 const LIMIT: Duration = Duration::from_secs(180);
-/// What is compiled of ours.
+/// Our sources.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
 
-/// Which memory a program had of what it allocated aligned to a page.
+/// The kind of memory of a program's page-aligned allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Shared,
     Private,
-    /// It opens no device.
+    /// The program opens no device, so it does not tell.
     Untold,
 }
 
 impl Memory {
-    /// As the programs say it.
+    /// The word that the programs print.
     const fn name(self) -> &'static str {
         match self {
             Self::Shared => "shared",
@@ -50,7 +51,7 @@ impl Memory {
         }
     }
 
-    /// What the last line of a program's says.
+    /// Reads the last line of a program's output.
     fn told(printed: &Printed) -> Result<Self, Stop> {
         match printed.output.lines().last() {
             Some("shared") => Ok(Self::Shared),
@@ -60,10 +61,10 @@ impl Memory {
     }
 }
 
-/// Why a row has no good end.
+/// The reason why a row did not succeed.
 #[derive(Debug)]
 enum Stop {
-    /// This machine has not what it takes.
+    /// This machine lacks something that the row needs.
     Missing(String),
     Wrong(String),
 }
@@ -77,7 +78,7 @@ impl From<String> for Stop {
 /// Runs a row.
 type Run = fn(&Watchers) -> Result<Memory, Stop>;
 
-/// What runs, and which memory it is to have.
+/// The rows: name, expected memory, and run.
 const ROWS: [(&str, Memory, Run); 43] = [
     ("nothing", Memory::Shared, |it| it.plain(&[])),
     ("nothing, at a fixed address", Memory::Shared, |it| it.plain(&["-fno-pie", "-no-pie"])),
@@ -158,13 +159,13 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
     Ok(report)
 }
 
-/// Where the programs are.
+/// The folder of the programs.
 struct Watchers<'a> {
     installation: &'a Installation,
 }
 
 impl Watchers<'_> {
-    /// A file or folder that is gone in the end.
+    /// A path for a file or folder that is removed at the end.
     fn place(&self, name: &str) -> PathBuf {
         self.installation.folder().join(name)
     }
@@ -176,12 +177,12 @@ impl Watchers<'_> {
         Ok(command)
     }
 
-    /// `watched.c`, compiled with some arguments into a file, unless that is there.
+    /// `watched.c`, compiled with some arguments into a file, unless the file exists.
     fn watched(&self, compiler: &str, name: &str, arguments: &[&str]) -> Result<PathBuf, Stop> {
         self.compiled(compiler, "watched.c", name, arguments)
     }
 
-    /// A program of C, with libibverbs and what else is named.
+    /// A C program, linked with libibverbs and the named libraries.
     fn compiled(
         &self,
         compiler: &str,
@@ -200,7 +201,7 @@ impl Watchers<'_> {
         Ok(binary)
     }
 
-    /// `watched.c` as it is.
+    /// `watched.c` without changes.
     fn plainly(&self) -> Result<PathBuf, Stop> {
         self.watched("gcc", "watched", &[])
     }
@@ -216,12 +217,12 @@ fn tool(name: &str, package: &str) -> Result<PathBuf, Stop> {
     installed(name, package).map_err(Stop::Missing)
 }
 
-/// A file that a compiler finds, of a Debian package.
+/// A file of a Debian package that the compiler finds.
 fn library(name: &str, package: &str) -> Result<PathBuf, Stop> {
     let mut ask = Command::new(tool("gcc", "gcc")?);
     let printed = Running::start(ask.arg(format!("-print-file-name={name}"))).success(LIMIT)?;
     let path = PathBuf::from(printed.output.trim());
-    // It prints the name alone of what it does not find.
+    // For a file that it does not find, it prints only the name.
     if path.is_absolute() {
         Ok(path)
     } else {
@@ -229,12 +230,12 @@ fn library(name: &str, package: &str) -> Result<PathBuf, Stop> {
     }
 }
 
-/// Runs it to a good end; which memory it says it had.
+/// Runs a program, which must succeed. Returns the memory that it reports.
 fn told(command: &mut Command) -> Result<Memory, Stop> {
     Memory::told(&Running::start(command).success(LIMIT)?)
 }
 
-/// As [`told`], with nothing on standard error, where reports would be.
+/// As [`told`]. There must be no reports on standard error.
 fn silent(command: &mut Command) -> Result<Memory, Stop> {
     let printed = Running::start(command).success(LIMIT)?;
     if printed.complaints.is_empty() {

@@ -1,5 +1,5 @@
-//! `programs wire-speed`: what perftest measures across a veth pair, beside what the kernel's own
-//! protocols do on the same pair in the same run.
+//! `programs wire-speed`: perftest's measurements across a veth pair, beside the kernel's own protocols on the same
+//! pair in the same run.
 
 mod kernel;
 mod profile;
@@ -24,24 +24,24 @@ static FORM: Form = Form {
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// A WRITE of 8 bytes is a UDP datagram of so many: BTH, RETH, the bytes and the ICRC.
+/// The UDP payload of a WRITE of 8 bytes, in bytes: BTH, RETH, the 8 bytes and the ICRC.
 const WRITE: usize = 12 + 16 + 8 + 4;
-/// And its acknowledgement one of so many: BTH, AETH and the ICRC.
+/// The UDP payload of its acknowledgement: BTH, AETH and the ICRC.
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
-/// What the latency of such a WRITE is compared with.
+/// The latency of such a WRITE is compared with this.
 const SLEEPING: Echo = Echo { name: "UDP echo, sleeping", spins: false, sizes: [WRITE, 0] };
 const SPINNING: Echo = Echo { name: "UDP echo, spinning", spins: true, sizes: [WRITE, 0] };
-/// Each WRITE is acknowledged before its origin sends the next, which nothing can spare.
+/// Each WRITE is acknowledged before its origin sends the next. No implementation can avoid this.
 const ACKNOWLEDGED: Echo =
     Echo { name: "the same, of two datagrams", spins: true, sizes: [WRITE, ACKNOWLEDGEMENT] };
-/// At least so much of TCP's bandwidth.
+/// The target: at least this share of TCP's bandwidth.
 const BANDWIDTH: f64 = 0.7;
-/// At most so much of UDP's latency.
+/// The target: at most this multiple of UDP's latency.
 const LATENCY: f64 = 1.3;
-/// At most so much of the packet path's time for the ICRC.
+/// The target: at most this share of the packet path's time for the ICRC.
 const ICRC: f64 = 0.1;
 
-/// Measures. A target missed is said, but is no failure: other programs may be to blame.
+/// Measures. It reports a missed target, but that is not a failure, because other programs may be the cause.
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
@@ -79,7 +79,7 @@ pub(crate) fn run(
 struct Speed<'a> {
     installation: &'a Installation,
     wire: &'a Wire<'a>,
-    /// How often each is repeated.
+    /// The number of repetitions of each.
     runs: usize,
 }
 
@@ -100,8 +100,8 @@ impl Speed<'_> {
         ])
     }
 
-    /// A WRITE of 8 bytes, beside a UDP echo. The one of two datagrams is no target, but what there is
-    /// between them and a bare echo cannot be saved.
+    /// A WRITE of 8 bytes, beside a UDP echo. The echo of two datagrams is not a target, but its distance from the bare
+    /// echo cannot be avoided.
     fn latency(&self, beside: Echo) -> Result<[String; 4], String> {
         let options = ["-s", "8", "-n", "2000"];
         let (ours, udp) = self.in_turn(
@@ -129,7 +129,7 @@ impl Speed<'_> {
             return Ok(not_measured(why));
         }
         profile::record(self.installation, self.wire)?;
-        // What `perf` makes of it says nothing about us if it fails.
+        // If `perf` fails here, that says nothing about our library.
         let [near, far] = match profile::icrc_shares(self.installation) {
             Ok(shares) => shares,
             Err(why) => {
@@ -153,7 +153,7 @@ impl Speed<'_> {
         Ok(measure_once(self.installation, place, tool, measure, &arguments, LIMIT)?.value)
     }
 
-    /// Measures two things in turn, so that what else the machine does meets both.
+    /// Measures two things in turn, so that other load affects both.
     fn in_turn(
         &self,
         ours: impl Fn() -> Result<f64, String>,
@@ -168,7 +168,7 @@ impl Speed<'_> {
     }
 }
 
-/// What came of repeated measurements.
+/// The results of repeated measurements.
 struct Values(Vec<f64>);
 
 impl Values {

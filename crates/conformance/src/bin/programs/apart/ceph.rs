@@ -1,4 +1,4 @@
-//! Ceph's messenger over RDMA (`ms_type = async+rdma`): a monitor, and who asks it for its state.
+//! Ceph's messenger over RDMA (`ms_type = async+rdma`): a monitor, and a client that asks for its state.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::{Across, LIMIT, row};
 use crate::installation::DEVICE;
 use crate::table::{Report, Verdict};
 
-/// Where it listens for the connections by TCP that bring those of RDMA about.
+/// The TCP port on which it listens. The TCP connections set up those of RDMA.
 const PORT: u16 = 6789;
 const CLUSTER: &str = "8b2f3f6c-0b3a-4a5f-9d0e-5f1c1e6d7a01";
 
@@ -24,7 +24,7 @@ fn meet(across: &Across<'_>) -> Result<(), String> {
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let (configuration, map) = (folder.join("ceph.conf"), folder.join("map"));
     let address = format!("v1:{}:{PORT}", across.address(Side::Far));
-    // It stores next to nothing, so a disk that is nearly full will do.
+    // It stores very little, so an almost full disk is enough.
     let text = format!(
         "[global]\n\
          fsid = {CLUSTER}\n\

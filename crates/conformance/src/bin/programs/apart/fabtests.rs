@@ -1,4 +1,4 @@
-//! libfabric's own tests, over verbs and over its layer of datagrams that arrive (`ofi_rxm`).
+//! libfabric's own tests, over verbs and over its reliable datagram layer (`ofi_rxm`).
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use crate::table::{Report, Verdict};
 
 /// Connected endpoints.
 const VERBS: &str = "verbs";
-/// Endpoints without connections, over those.
+/// Endpoints without connections, on top of connected ones.
 const RXM: &str = "verbs;ofi_rxm";
 
-/// Where all of them listen.
+/// The port that all of them listen on.
 const PORT: u16 = 9228;
-/// Where those meet by TCP that tell each other addresses before.
+/// The TCP port of those that first exchange addresses.
 const MEETING_PORT: u16 = 3000;
 
-/// Provider, program and options. The server is told nothing more, the client the server's address: what they then tell
-/// each other of their own addresses must lead across the wire.
+/// Provider, program and options. The server gets no address, and the client gets the server's. So the addresses that
+/// they then exchange must lead across the wire.
 const TESTS: [(&str, &str, &str); 22] = [
     (VERBS, "fi_msg", ""),
     (VERBS, "fi_msg_pingpong", "-I 100"),
@@ -57,7 +57,7 @@ pub(super) fn add(across: &Across<'_>, sources: &Sources, report: &mut Report) {
     }
 }
 
-/// With the providers that are to be tried, and not those that want more of a system.
+/// Builds only the providers under test, and not those that need more from the system.
 fn build(shell: &Shell<'_>) -> Result<(), String> {
     for (program, package) in
         [("autoreconf", "autoconf"), ("automake", "automake"), ("libtoolize", "libtool")]
@@ -94,7 +94,7 @@ fn meet(
         command
     };
     let mut server = Running::start(&mut command(Side::Far));
-    // Who has many endpoints tells their addresses by TCP first.
+    // A program with many endpoints first exchanges their addresses over TCP.
     match test {
         "fi_multi_ep" => server.wait_until_it_listens(MEETING_PORT)?,
         _ => wait_for_listener(&mut server, across.installation, Place::Across(across.wire), PORT)?,

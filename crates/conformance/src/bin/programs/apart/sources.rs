@@ -1,4 +1,4 @@
-//! Sources of Debian's packages, fetched by apt, and what is built of them: once, in a folder that stays.
+//! Sources of Debian's packages. apt fetches them, and they are built once, in a folder that stays.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use transom_conformance::programs::installed;
 
-/// The release that has them all. Its programs are not installed: they would want its libraries.
+/// The release that has all of them. Its binary packages are not installed, because they need its libraries.
 const SOURCES: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
     http://deb.debian.org/debian trixie main\n";
 
@@ -16,12 +16,12 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// In a folder that stays, for it takes minutes.
+    /// Uses a folder that stays, because this takes minutes.
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// The folder of a package's source, after it was built there.
+    /// The folder of a package's source, built there.
     pub(crate) fn built(
         &self,
         package: &str,
@@ -40,12 +40,12 @@ impl Sources {
         Ok(folder)
     }
 
-    /// The source as its authors gave it to Debian, without Debian's changes.
+    /// Unpacks the source as its authors gave it to Debian, without Debian's changes.
     fn unpack(&self, package: &str, to: &Path) -> Result<(), String> {
         let shell = Shell { folder: to };
         installed("apt-get", "apt")?;
         fs::write(to.join("sources.list"), SOURCES).map_err(|error| error.to_string())?;
-        // With lists of its own, so that nothing of this system's is changed.
+        // With separate lists, so that this system's stay unchanged.
         let apt = "apt-get -q -o Dir::Etc::SourceList=$PWD/sources.list -o Dir::Etc::SourceParts=/dev/null \
                    -o Dir::State::Lists=$PWD/apt/lists -o Dir::Cache=$PWD/apt/cache -o APT::Sandbox::User=root";
         shell.run("mkdir -p apt/lists/partial apt/cache/archives/partial")?;
@@ -55,13 +55,13 @@ impl Sources {
     }
 }
 
-/// Where commands run.
+/// The folder for commands.
 pub(crate) struct Shell<'a> {
     folder: &'a Path,
 }
 
 impl Shell<'_> {
-    /// Runs a command. What it says goes to a file there, whose end is the error if it fails.
+    /// Runs a command. Its output goes to a file there. If it fails, the error is the end of that file.
     pub(crate) fn run(&self, command: &str) -> Result<(), String> {
         let path = self.folder.join("log");
         let log = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;

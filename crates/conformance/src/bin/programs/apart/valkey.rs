@@ -28,7 +28,7 @@ fn build(shell: &Shell<'_>) -> Result<(), String> {
     shell.run("cc -O1 -w -o rdma-test tests/rdma/rdma-test.c -lrdmacm -libverbs -lpthread")
 }
 
-/// The client writes keys, has the server save them, which forks, and reads them back.
+/// The client writes keys, makes the server save them, which forks, and reads them back.
 fn meet(across: &Across<'_>, built: &Path, options: &str) -> Result<(), String> {
     let mut server = across.command(Side::Far, &built.join("src/valkey-server"));
     server.args(["--port", "0", "--rdma-bind", &across.address(Side::Far)]);
@@ -40,7 +40,7 @@ fn meet(across: &Across<'_>, built: &Path, options: &str) -> Result<(), String> 
     let mut client = across.command(Side::Near, &built.join("rdma-test"));
     client.args(["--host", &across.address(Side::Far), "--port", &PORT.to_string()]);
     let printed = Running::start(client.args(options.split_whitespace())).success(LIMIT)?;
-    // The last that each client does.
+    // The last operation of each client.
     let all = printed.output.lines().any(|line| line.contains("] GET ") && line.contains("[OK]"));
     if all { Ok(()) } else { Err(format!("{printed:?}")) }
 }

@@ -1,4 +1,4 @@
-//! Which programs connect, and how they are tried.
+//! The programs that connect, and how each is tried.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use crate::program::{
     CMTIME, Listens, Program, RIOSTREAM, RPING, RSTREAM, UCMATOSE, UDADDY, UDPONG,
 };
 
-/// Where clients find a server.
+/// The places where clients can reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Everywhere,
-    /// It listens at any address of IPv4, or can be told of no other.
+    /// It listens on any IPv4 address, or takes only such an address.
     OfIpv4,
-    /// It is told of an address of IPv6.
+    /// It takes an IPv6 address.
     OfIpv6,
-    /// It ends before it has asked anybody.
+    /// It ends before it has sent anything.
     OnThisHost,
 }
 
@@ -30,10 +30,10 @@ impl Reach {
     }
 }
 
-/// Where a program cannot end well, whatever it runs on, and why.
+/// The places where a program cannot succeed on any device, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hopeless {
-    /// What is lost is sent again, by the connection manager, the device or the program.
+    /// The connection manager, the device or the program resends lost messages.
     Nowhere,
     WherePacketsAreLost(&'static str),
     Everywhere(&'static str),
@@ -46,9 +46,9 @@ pub(super) struct Trial {
     pub(super) clients: usize,
     hopeless: Hopeless,
     pub(super) reach: Reach,
-    /// What each end prints when all went well, if how it ends does not tell.
+    /// The output of each end if all went well, if its exit status does not tell.
     pub(super) prints: Option<&'static str>,
-    /// It is not part of the quick look.
+    /// Whether it is too long for the quick look.
     pub(super) lasts: bool,
 }
 
@@ -64,18 +64,18 @@ impl Trial {
         }
     }
 
-    /// It sends no datagram again that is lost, and waits for each.
+    /// Marks a program that resends no lost datagram, and waits for each.
     const fn sends_none_again(self) -> Self {
         let why = "sends no lost datagram again, and waits for each";
         Self { hopeless: Hopeless::WherePacketsAreLost(why), ..self }
     }
 
-    /// It refuses what it is told.
+    /// Marks a program that refuses its options.
     const fn refuses(self, why: &'static str) -> Self {
         Self { hopeless: Hopeless::Everywhere(why), reach: Reach::OnThisHost, ..self }
     }
 
-    /// Why it is not run there, if it is not.
+    /// The reason why it does not run there, if it does not.
     pub(super) fn left_out(&self, place: Place<'_>) -> Option<&'static str> {
         match self.hopeless {
             Hopeless::Everywhere(why) => Some(why),
@@ -92,7 +92,7 @@ impl Trial {
         Self { reach: Reach::OfIpv4, ..self }
     }
 
-    /// What its clients are told, and how many they are.
+    /// The options of its clients, and their number.
     pub(super) fn describe(&self) -> String {
         let options = self.program.describe();
         match self.clients {
@@ -106,7 +106,7 @@ impl Trial {
     }
 }
 
-/// Both ends of a program told the same, but for where the server is.
+/// A program whose ends get the same options, except for the server's address.
 macro_rules! told {
     ($program:expr, $options:literal) => {
         Trial::of(Program {
@@ -117,7 +117,7 @@ macro_rules! told {
     };
 }
 
-/// A tool of perftest that connects by rdma_cm.
+/// A tool of perftest that connects with rdma_cm.
 macro_rules! perftest {
     ($tool:literal, $service:literal) => {
         Trial::of(Program {
@@ -133,7 +133,7 @@ macro_rules! perftest {
     };
 }
 
-/// Who sends to a multicast group, and who receives what is sent there.
+/// A sender to a multicast group, and a receiver in it.
 macro_rules! mckey {
     ($group:literal) => {
         Trial::of(Program {
@@ -141,7 +141,7 @@ macro_rules! mckey {
             client: "mckey",
             server_options: concat!("-m ", $group, " -b ADDRESS -C 20 -S 500"),
             client_options: concat!("-m ", $group, " -s -b OWN -C 20 -S 500"),
-            // Either takes three seconds from joining the group to the first message.
+            // Each waits three seconds between joining the group and the first message.
             listens: Listens::Nowhere,
             ..RPING
         })
@@ -150,7 +150,7 @@ macro_rules! mckey {
     };
 }
 
-/// fio's client writes to its server, by this operation.
+/// fio's client writes to its server with this operation.
 macro_rules! fio {
     ($verb:literal) => {
         Trial::of(Program {
@@ -170,13 +170,13 @@ macro_rules! fio {
     };
 }
 
-/// libfabric's ping-pong, by this provider and kind of endpoint. Its server tells the client where it is.
+/// libfabric's ping-pong with this provider and kind of endpoint. The server tells the client its address.
 macro_rules! fi_pingpong {
     ($provider:literal, $endpoint:literal) => {
         Trial {
-            // Either end disconnects when it has its own completions. libfabric's layer for `rdm` endpoints destroys
-            // the queue pair of the other then, polls only afterwards, and tells of a message whose completion went
-            // with the queue pair as flushed: the program, which has printed all by then, ends with 125.
+            // Each end disconnects when it has its own completions. Then libfabric's layer for `rdm` endpoints destroys
+            // the other end's queue pair, and polls only afterwards. It reports a message as flushed whose completion
+            // was lost with the queue pair. The program has printed all by then, but ends with 125.
             prints: Some("\n1m "),
             ..Trial::of(Program {
                 server: "fi_pingpong",
@@ -202,8 +202,8 @@ pub(super) static TRIALS: [Trial; 34] = [
     }),
     Trial {
         clients: 64,
-        // One of many clients was seen to wait in vain beside other work, and why is not known: in 70 runs since then,
-        // ten of them of 300 rounds and some beside busy loops, none did.
+        // One of many clients once waited forever beside other work, for an unknown reason. In 70 later runs, ten of
+        // them with 300 rounds and some beside busy loops, none did.
         lasts: true,
         ..Trial::of(Program {
             server_options: "-s -a ADDRESS -P -p 7471",
@@ -244,7 +244,7 @@ pub(super) static TRIALS: [Trial; 34] = [
         persistent: true,
         ..RPING
     })
-    // An address of IPv6 has colons too.
+    // An IPv6 address contains colons too.
     .of_ipv4()
     .lasts(),
     Trial::of(UDPONG),

@@ -1,4 +1,4 @@
-//! A third namespace, whose packets seem to come from an end of a wire.
+//! A third namespace, whose packets seem to come from one end of a wire.
 
 use std::time::{Duration, Instant};
 
@@ -14,21 +14,21 @@ const INTERFACE: &str = "side0";
 const V4: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
 const V6: [&str; 2] = ["fd78::1", "fd78::2"];
 
-/// What packets are aimed at.
+/// The target of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Aim {
     /// The device.
     Device,
-    /// A UDP port that nobody has.
+    /// An unused UDP port.
     Elsewhere,
 }
 
-/// Somebody who has a way to the far end of a wire, and uses the near end's address.
+/// A stranger that has a path to the far end of a wire, and uses the near end's address.
 #[derive(Debug)]
 pub(super) struct Stranger(Space);
 
 impl Stranger {
-    /// Beside the far end of this pair.
+    /// A stranger beside the far end of this pair.
     pub(super) fn new(pair: &VethPair) -> Result<Self, String> {
         let (stranger, far) = (Space::new()?, pair.space(Side::Far));
         join((&stranger, INTERFACE), (far, INTERFACE), pair.mtu())?;
@@ -41,14 +41,14 @@ impl Stranger {
             stranger.ip(&format!("addr add {near}/{bits} dev lo"))?;
             stranger.ip(&format!("route add {far} via {way}"))?;
         }
-        // The far end would drop by itself what does not come by the way back.
+        // By default the far end drops packets that do not come by the way back.
         for interface in ["all", INTERFACE] {
             far.set(&format!("ipv4/conf/{interface}/rp_filter"), "0")?;
         }
         Ok(Self(stranger))
     }
 
-    /// Sends packets until told to end, and as if to this queue pair.
+    /// Sends packets, as if to this queue pair, until told to end.
     pub(super) fn start(&self, flood: &Flood, aim: Aim, qp: u32) -> Result<Forger, String> {
         let family = flood.wire.family;
         let [near, far] = [Side::Near, Side::Far].map(|s| flood.wire.pair.address(s, family));
@@ -72,7 +72,7 @@ pub(super) struct Forger {
 }
 
 impl Forger {
-    /// Stops it; how many packets it has sent each second.
+    /// Stops it. Returns how many packets it has sent each second.
     pub(super) fn end(mut self) -> Result<f64, String> {
         self.running.end_input();
         let took = self.start.elapsed().as_secs_f64();

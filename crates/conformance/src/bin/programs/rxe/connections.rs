@@ -1,5 +1,5 @@
-//! Connections by the connection manager between both ends: Debian's programs, unmodified, and our program
-//! `interop`; and what connections cost in the guest, on rxe and on our device.
+//! Connections by the connection manager between both ends: Debian's programs, unmodified, and our program `interop`.
+//! Also the costs of connections in the guest, on rxe and on our device.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,19 +31,19 @@ static TIMES: Form = Form {
     figures: &[("Transom", 12), ("rxe", 12)],
 };
 
-/// Messages of connections are of one size.
+/// Connection messages have one size, so one MTU is enough.
 const SETTINGS: [Setting; 2] = [
     Setting { mtu: 1500, ipv6: false, lossy: false },
     Setting { mtu: 1500, ipv6: true, lossy: false },
 ];
 
-/// One of them, where there is no hardware virtualisation: a lost message is sent again after four seconds.
+/// The limit for one of them, without hardware virtualisation. A lost message is resent after 4 s.
 const LIMIT: Duration = Duration::from_secs(90);
-/// The connections of a measurement.
+/// The number of connections in a measurement.
 const MANY: u32 = 200;
 
-/// Debian's programs; a hundred connections are enough here. rsockets' udpong is not among them, for on rxe it
-/// does not connect even to itself there.
+/// Debian's programs, with a hundred connections. rsockets' udpong is not among them: on rxe it does not connect, not
+/// even to itself.
 const PROGRAMS: [Program; 6] = [
     RPING,
     UCMATOSE,
@@ -57,7 +57,7 @@ const PROGRAMS: [Program; 6] = [
     RIOSTREAM,
 ];
 
-/// What becomes of the connections that `interop` asks for, and of its ends.
+/// The fates of the connections that `interop` requests, and of its ends.
 const MEETINGS: [&str; 4] = ["nobody-listens", "refused", "client-ends", "server-ends"];
 const DEATHS: [&str; 2] = ["server-dies", "client-dies"];
 
@@ -83,7 +83,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Vec<Repor
     Ok(vec![report, times])
 }
 
-/// Both ends of what runs.
+/// Both ends of a run.
 #[derive(Clone, Copy)]
 struct Ends<'a> {
     installation: &'a Installation,
@@ -93,7 +93,7 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// What came of each.
+    /// The result of each operation.
     fn all(self) -> Vec<Outcome> {
         let row = |operation: &str, problem| {
             let (operation, requester) = (operation.to_owned(), self.client);
@@ -115,7 +115,7 @@ impl Ends<'_> {
         self.client.other()
     }
 
-    /// A program of Debian's at a side, told these options.
+    /// A Debian program at a side, with these options.
     fn line(self, side: Side, name: &str, package: &str, options: &str) -> Result<String, String> {
         let [server, client] = [self.server(), self.client].map(|it| self.setting.address(it));
         let program = match side {
@@ -141,7 +141,7 @@ impl Ends<'_> {
         }
         let asking = Running::start(&mut self.guest.command(asks, &ask, LIMIT));
         if program.persistent {
-            // It ends well whatever becomes of its connections.
+            // Its exit status is 0 even if its connections fail.
             let Printed { output, complaints } = asking.success(LIMIT)?;
             serving.stop()?;
             let well = complaints.is_empty() && !output.contains("event:");
@@ -150,7 +150,7 @@ impl Ends<'_> {
         end_well(vec![asking, serving.running], LIMIT).map(drop)
     }
 
-    /// A command at a side that tells who listens there.
+    /// A command at a side that prints who listens there.
     fn who_listens(self, side: Side) -> Result<String, String> {
         Ok(match side {
             Side::Guest => "rdma resource show cm_id".to_owned(),
@@ -186,7 +186,7 @@ impl Ends<'_> {
         Ok(Running::start(&mut self.guest.command(self.client, &line, LIMIT)))
     }
 
-    /// Asks for connections that end so: what was not as it should be with each.
+    /// Requests connections with these fates. Returns the problem of each.
     fn ask(self, meetings: &[&str]) -> Result<Vec<(String, Option<String>)>, String> {
         let serving = self.listen(PORT)?;
         let printed = self.asking(&[meetings, &["over"]].concat())?.success(LIMIT)?;
@@ -194,8 +194,8 @@ impl Ends<'_> {
         told(&printed, meetings.len())
     }
 
-    /// One end is killed; the other must hear of it. On our side there is another process that lives on, for
-    /// the last one of a host can leave word with nobody.
+    /// One end is killed, and the other must learn it. On our side another process lives on, because the last process
+    /// of a host has nobody to speak for it.
     fn part(self, death: &str) -> Result<(), String> {
         let survives = Ends { client: Side::Guest, ..self };
         let bystander = survives.listen(PORT + 10)?;
@@ -215,7 +215,7 @@ impl Ends<'_> {
     }
 }
 
-/// What `interop` says of each of so many connections.
+/// The result of each connection, from the output of `interop`.
 fn told(printed: &Printed, count: usize) -> Result<Vec<(String, Option<String>)>, String> {
     let strange = || format!("interop prints {}", printed.output);
     let row = |line: &str| {
@@ -231,7 +231,7 @@ fn on_ours(folder: &Path, program: &Path) -> String {
     format!("env LD_LIBRARY_PATH={} {}", folder.display(), program.display())
 }
 
-/// A server that can be ended, wherever it runs.
+/// A server on either side that can be stopped.
 struct Server<'a> {
     running: Running,
     guest: &'a Guest,
@@ -239,7 +239,7 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Its number in the file is that of the process itself.
+    /// Starts it. The PID in the file is that of the server itself, because the shell calls `exec`.
     fn start(guest: &'a Guest, side: Side, line: &str) -> Self {
         let file = Self::file(guest, side);
         let line = format!("bash -c \"echo \\$\\$ >{file}; exec {line}\"");
@@ -253,7 +253,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits until somebody listens on a port of the connection manager, as a command there tells.
+    /// Waits until a server listens on a port of the connection manager, according to a command there.
     fn wait_until_listening(&self, who_listens: &str, port: u16) -> Result<(), String> {
         let line = format!("bash -c \"until {who_listens} | grep -q :{port}; do sleep 0.1; done\"");
         let command = &mut self.guest.command(self.side, &line, LIMIT);
@@ -267,7 +267,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// What `cmtime` measures in the guest, between two processes: on our device, and on rxe.
+/// The measurements of `cmtime` in the guest between two processes, on our device and on rxe.
 fn measure(installation: &Installation, guest: &Guest, report: &mut Report) -> Result<(), String> {
     for library in ["libibverbs.so.1", "librdmacm.so.1"] {
         guest.give(&installation.folder().join(library), library)?;
@@ -286,7 +286,7 @@ fn measure(installation: &Installation, guest: &Guest, report: &mut Report) -> R
     Ok(())
 }
 
-/// The steps of a connection, and microseconds for each of many.
+/// The steps of a connection, with the microseconds of each.
 fn times(
     guest: &Guest,
     cmtime: &str,

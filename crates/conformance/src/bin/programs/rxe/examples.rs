@@ -8,13 +8,13 @@ use super::guest::{Guest, Side};
 use crate::installation::Installation;
 use crate::table::{Report, Row, Verdict};
 
-/// One test, where there is no hardware virtualisation.
+/// The limit for one test, without hardware virtualisation.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// An example that needs what rxe does not do says so at its end (rule RXE-26).
+/// An example that needs something rxe lacks fails with this text (rule RXE-26).
 const EXPECTED: [(&str, &str); 1] = [("await", "NotRevoked")];
 
-/// The example that README shows knows no device but ours, so what it does there says nothing of rxe.
+/// The example in the README uses only our device, so it shows nothing about rxe.
 const OURS_ALONE: &str = "revoke";
 
 /// Runs them one by one.
@@ -65,7 +65,7 @@ fn in_guest(guest: &Guest, line: &str) -> Result<Printed, String> {
     Running::start(&mut guest.command(Side::Guest, line, LIMIT)).success(2 * LIMIT)
 }
 
-/// What a test said it did not do or found otherwise.
+/// The remarks of a test about skips and deviations.
 fn remarks(output: &str) -> String {
     let said = |line: &&str| line.starts_with("skipped: ") || line.starts_with("departs: ");
     let mut remarks: Vec<&str> = output.lines().filter(said).collect();

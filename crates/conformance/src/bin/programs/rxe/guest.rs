@@ -1,4 +1,4 @@
-//! The virtual machine with rxe, and the network segment it shares with this host.
+//! The virtual machine with rxe, and the network segment that it shares with this host.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ impl Side {
         }
     }
 
-    /// As the script gives them.
+    /// Its address, as the script sets it.
     pub(super) fn address(self, ipv6: bool) -> IpAddr {
         let text = match (self, ipv6) {
             (Self::Host, false) => "10.88.0.1",
@@ -43,23 +43,23 @@ impl fmt::Display for Side {
     }
 }
 
-/// The virtual machine while it runs; stopped when this is dropped.
+/// The running virtual machine. Dropping this stops it.
 #[derive(Debug)]
 pub(super) struct Guest {
     mtu: u32,
 }
 
-/// A short command, where there is no hardware virtualisation.
+/// The limit for a short command, without hardware virtualisation.
 const COMMAND: Duration = Duration::from_secs(60);
 
 impl Guest {
-    /// Boots it with this MTU; builds it before, if that was never done.
+    /// Boots it with this MTU. Builds it first if that was never done.
     pub(super) fn boot(mtu: u32) -> Result<Self, String> {
         let guest = Self { mtu };
         eprintln!("booting a guest with an MTU of {mtu}");
         let mut boot = script();
         boot.args(["up", &mtu.to_string()]);
-        // It goes on when this has ended.
+        // The guest runs on when this script has ended.
         let ended = boot.status().map_err(|error| format!("{boot:?}: {error}"))?;
         if ended.success() { Ok(guest) } else { Err(format!("the guest does not boot: {ended}")) }
     }
@@ -68,7 +68,7 @@ impl Guest {
         self.mtu
     }
 
-    /// Where it has `/share`.
+    /// The folder on this host that the guest sees as `/share`.
     pub(super) fn share(&self) -> PathBuf {
         let folder = std::env::var_os("TRANSOM_RXE").map(PathBuf::from).unwrap_or_else(|| {
             let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -78,13 +78,13 @@ impl Guest {
         folder.join("share")
     }
 
-    /// Puts a program where the guest finds it, as `/share/NAME`.
+    /// Copies a program to a place where the guest finds it as `/share/NAME`.
     pub(super) fn give(&self, program: &Path, name: &str) -> Result<(), String> {
         let copied = std::fs::copy(program, self.share().join(name));
         copied.map(drop).map_err(|error| format!("{}: {error}", program.display()))
     }
 
-    /// A command on one of the sides, which is killed there after `limit`.
+    /// A command on one of the sides. It is killed there after `limit`.
     pub(super) fn command(&self, side: Side, line: &str, limit: Duration) -> Command {
         let line = format!("timeout -k 2 {} {line}", limit.as_secs());
         let mut command = script();
@@ -95,7 +95,7 @@ impl Guest {
         command
     }
 
-    /// Waits until something listens on a TCP port of a side.
+    /// Waits until a program listens on a TCP port of a side.
     pub(super) fn wait_until_listening(&self, side: Side, port: u16) -> Result<(), String> {
         let line = format!(
             "bash -c 'until cat /proc/net/tcp /proc/net/tcp6 | \
@@ -104,7 +104,7 @@ impl Guest {
         Running::start(&mut self.command(side, &line, COMMAND)).success(COMMAND).map(drop)
     }
 
-    /// Lets the guest's kernel lose and reorder what comes and goes, or no longer.
+    /// Makes the guest's kernel lose and reorder packets in both directions, or stops that.
     pub(super) fn lose(&self, lossy: bool) -> Result<(), String> {
         let line = match lossy {
             false => "bash -c 'tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; true'",

@@ -10,12 +10,12 @@ use super::guest::{Guest, Side};
 use super::{Outcome, Setting};
 use crate::installation::Installation;
 
-/// All operations, with their retries, where there is no hardware virtualisation.
+/// The limit for all operations with their retries, without hardware virtualisation.
 const LIMIT: Duration = Duration::from_secs(400);
-/// Where the serving end listens.
+/// The port that the serving end listens on.
 const PORT: u16 = 18_515;
 
-/// Goes through all operations, asked by one side.
+/// Runs all operations, requested by one side.
 pub(super) fn run(
     installation: &Installation,
     guest: &Guest,

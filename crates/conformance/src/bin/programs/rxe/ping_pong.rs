@@ -1,5 +1,5 @@
-//! The ping-pongs of Debian's ibverbs-utils at both ends, unmodified: here on our
-//! `libibverbs.so.1`, in the guest on its own.
+//! The ping-pongs of Debian's ibverbs-utils at both ends, unmodified: with our `libibverbs.so.1` here, and with the
+//! guest's own there.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::{Outcome, Setting};
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::end_well;
 
-/// How long one of them may take, where there is no hardware virtualisation.
+/// How long one of them may take, without hardware virtualisation.
 const LIMIT: Duration = Duration::from_secs(60);
-/// A little more, for it ends by itself then and can say what it printed.
+/// A little more than `LIMIT`, so that it ends by itself and prints its output.
 const KILLED: Duration = Duration::from_secs(70);
-/// Where the serving end listens.
+/// The port that the serving end listens on.
 const PORT: u16 = 18_516;
 
-/// Each with its largest message.
+/// Each tool with its largest message.
 const TOOLS: [(&str, u32); 4] = [
     ("ibv_rc_pingpong", 1 << 16),
     ("ibv_uc_pingpong", 1 << 14),
@@ -49,7 +49,7 @@ fn meet(
 ) -> Result<(), String> {
     let path = installed(tool, "ibverbs-utils")?;
     let mtu = if setting.mtu < 4200 { 1024 } else { 4096 };
-    // Datagrams have no path MTU, and the shared receives' tool has no check of them.
+    // Datagrams have no path MTU. The tool for shared receives does not check datagrams.
     let mtu = if tool == "ibv_ud_pingpong" { String::new() } else { format!("-m {mtu}") };
     let command = |side: Side, to: &str| -> Result<_, String> {
         let library = format!("env LD_LIBRARY_PATH={}", installation.folder().display());
@@ -58,7 +58,7 @@ fn meet(
             Side::Guest => (tool.to_owned(), "rxe0"),
         };
         let gid = gid_index(installation, guest, setting, side)?;
-        // Line by line: what it printed is seen if it has to be killed.
+        // Line by line, so that its output is there even if it is killed.
         let program = format!("stdbuf -oL {program}");
         let line =
             format!("{program} -d {device} -g {gid} -p {PORT} -n 100 -c -s {size} {mtu} {to}");
@@ -66,7 +66,7 @@ fn meet(
     };
     let server = client.other();
     let mut command_of_server = command(server, "")?;
-    // They meet over IPv4 whatever the queue pairs do.
+    // The tools meet over IPv4, whatever the queue pairs use.
     let mut command_of_client = command(client, &server.address(false).to_string())?;
     let serving = Running::start(&mut command_of_server);
     guest.wait_until_listening(server, PORT)?;
@@ -80,7 +80,7 @@ fn meet(
     Ok(())
 }
 
-/// Which of the device's GIDs is the side's address.
+/// The index of the device's GID with the side's address.
 fn gid_index(
     installation: &Installation,
     guest: &Guest,

@@ -1,4 +1,4 @@
-//! Our own program `exchange` across the wire: it checks every byte that it moves.
+//! Our own program `exchange` across the wire. It checks every byte that it moves.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use transom_conformance::spaces::Side;
 use crate::installation::Installation;
 use crate::place::Wire;
 
-/// How long anything may take: a bad network costs time.
+/// How long a step may take. A bad network costs time.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Ports to meet on; nobody else is in the namespaces.
+/// The first port to meet on. Nobody else is in the namespaces.
 const PORT: u16 = 18600;
-/// The usual time to wait for an acknowledgement, about 67 ms, as `ibv_modify_qp` takes it.
+/// The usual timeout for an acknowledgement, about 67 ms, as `ibv_modify_qp` takes it.
 const TIMEOUT: u8 = 14;
-/// One that waits, with all its retries, for a process that is stopped: about 2 s each.
+/// A timeout that, with all its retries, waits for a stopped process: about 2 s each.
 const LONG_TIMEOUT: u8 = 19;
 
 /// Runs of `exchange` over one wire.
@@ -33,7 +33,7 @@ struct Both {
 }
 
 impl Exchange<'_> {
-    /// Some pairs of processes at once, until all rounds are done. How many bytes were checked.
+    /// Runs some pairs of processes at once, until all rounds are done. Returns how many bytes were checked.
     pub(super) fn pairs(&self, count: u16) -> Result<String, String> {
         let rounds = format!("--rounds {}", self.rounds);
         let mut pairs = Vec::new();
@@ -47,8 +47,8 @@ impl Exchange<'_> {
         Ok(format!("{bytes} bytes checked"))
     }
 
-    /// Four pairs of processes. One process is killed and one is stopped: the others go on, and so does
-    /// the stopped one afterwards; the peer of the killed one is told by a status.
+    /// Runs four pairs of processes. One process is killed and one is stopped. The others go on, and so does the
+    /// stopped one afterwards. A status tells the peer of the killed one.
     pub(super) fn four_with_two_lost(&self) -> Result<String, String> {
         let mut killed = self.start(0, TIMEOUT, "")?;
         let mut stopped = self.start(1, LONG_TIMEOUT, "")?;
@@ -114,7 +114,7 @@ impl Exchange<'_> {
 }
 
 impl Both {
-    /// Waits until the client has done more rounds from now on.
+    /// Waits until the client has done more rounds.
     fn goes_on(&mut self) -> Result<(), String> {
         self.client.skip_lines()?;
         // The rounds of the first line may have been done before.
@@ -123,7 +123,7 @@ impl Both {
     }
 }
 
-/// Waits for the good end of a process; the bytes that it has checked.
+/// Waits until a process succeeds. Returns the number of bytes that it has checked.
 fn checked(process: Running) -> Result<u64, String> {
     let printed = process.success(LIMIT)?;
     let words = |line: &str| Some(line.strip_suffix(" bytes checked")?.rsplit(' ').next()?.parse());

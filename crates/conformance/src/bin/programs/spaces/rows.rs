@@ -1,4 +1,4 @@
-//! What runs over one wire.
+//! The programs that run over one wire.
 
 use super::exchange::Exchange;
 use crate::extent::Extent;
@@ -9,20 +9,20 @@ use crate::place::{Place, Wire};
 use crate::pyverbs;
 use crate::table::{Report, Row, Verdict};
 
-/// What a bad network does to each packet.
+/// The faults of a bad network.
 const FAULTS: &str = "loss=1%,reorder=5%,seed=7";
 
-/// How often each pair exchanges for a quick look.
+/// The rounds of each pair in a quick look.
 const QUICK_ROUNDS: u32 = 10;
 
 /// The rows of one wire.
 pub(super) struct Rows<'a> {
     pub(super) installation: &'a Installation,
     pub(super) wire: &'a Wire<'a>,
-    /// What the rows call the wire.
+    /// The name of the wire in the rows.
     pub(super) name: String,
     pub(super) extent: Extent,
-    /// Messages of each size that ping-pongs send.
+    /// The number of messages of each size in ping-pongs.
     pub(super) messages: u64,
     pub(super) report: &'a mut Report,
 }
@@ -43,7 +43,7 @@ impl Rows<'_> {
         }
         self.ping_pong("ibv_ud_pingpong", "");
         self.ping_pong("ibv_ud_pingpong", "-e");
-        // The group that perftest takes by itself does not leave its host.
+        // perftest's default group does not leave the host.
         let crosses = |run: &perftest::Run| !run.options.contains("-g");
         let matrix = perftest::matrix(Extent::Usual);
         self.perftest(&matrix, |run| crosses(run) && (long || is_plain(run)));
@@ -55,10 +55,10 @@ impl Rows<'_> {
         self.row("exchange", options, undisturbed.four_with_two_lost());
         let passed = pyverbs::run_at(self.installation, self.wire);
         self.row("rdma-core's tests", "--gid", passed);
-        // The same on a bad network, of what makes good what the network loses: UC and UD do not.
+        // The same on a bad network, for services that resend lost packets. UC and UD do not.
         let disturbed = self.wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
-        // Hundreds of packets are lost in each run of these.
+        // Each run of these loses hundreds of packets.
         let mut rows = Rows { wire: &disturbed, messages: 50, extent: Extent::Usual, ..self };
         for tool in ["ibv_rc_pingpong", "ibv_srq_pingpong"] {
             rows.ping_pong(tool, &mtu);
@@ -72,9 +72,9 @@ impl Rows<'_> {
         rows.row("rdma-core's tests", "--gid, of those that bear loss", passed);
     }
 
-    /// Adds those of a quick look: each kind of program, and what is lost on the way is made good. Left out
-    /// is the process that is stopped, for which its peer waits no longer than its retries last: what is
-    /// built without optimization may take longer to go on beside it.
+    /// Adds the rows of a quick look: each kind of program, and a network that loses packets. It leaves out the process
+    /// that is stopped. The peer of that process waits only as long as its retries last, and unoptimized programs may
+    /// take longer to continue.
     fn add_some(mut self) {
         let Self { installation, wire, .. } = self;
         let mtu = format!("-m {}", wire.pair.path_mtu());
@@ -116,7 +116,7 @@ impl Rows<'_> {
         self.row(tool, options, came.map(|()| String::new()));
     }
 
-    /// These runs of perftest.
+    /// Adds rows for these runs of perftest.
     fn perftest(&mut self, runs: &[perftest::Run], chosen: impl Fn(&perftest::Run) -> bool) {
         for run in runs.iter().filter(|run| chosen(run)) {
             let measured = run.measure(self.installation, Place::Across(self.wire));
@@ -126,15 +126,15 @@ impl Rows<'_> {
     }
 }
 
-/// Whether what the network loses is made good.
+/// Whether lost packets of a run are resent.
 fn bears_loss(run: &perftest::Run) -> bool {
-    // With events this tool takes whichever comes for the one that it waits for: the answer, if the
-    // acknowledgement before it is lost.
+    // With events this tool takes any completion for the one it waits for. If an acknowledgement is lost, it takes the
+    // answer for it.
     let takes_any = (run.tool, run.options.as_str()) == ("ib_send_lat", "-e");
     ["RC", "XRC"].contains(&run.service) && !takes_any
 }
 
-/// Whether a tool runs as it does unasked.
+/// Whether a tool runs with its defaults.
 fn is_plain(run: &perftest::Run) -> bool {
     ["", "-A FETCH_AND_ADD"].contains(&run.options.as_str())
 }

@@ -1,4 +1,4 @@
-//! QEMU moves a machine from one process to another, told by its monitor, and the memory of it by RDMA.
+//! QEMU moves a machine from one process to another. Its monitor gives the order, and RDMA moves the memory.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,14 +12,14 @@ use transom_conformance::programs::{Printed, Running};
 
 use crate::meeting::free_port;
 
-/// What is in the memory of the machine beside zeroes, and where; it has no program.
+/// The content of the machine's memory that is not zero, and its address. The machine has no program.
 const CONTENT: u32 = 8 << 20;
 const AT: u64 = 16 << 20;
 const MACHINE: [&str; 9] =
     ["-nodefaults", "-display", "none", "-machine", "q35", "-m", "64", "-S", "-qmp"];
 
-/// Has a machine moved from one process to another; `pinned`: all its memory is registered at once. `qemu` is
-/// a command to start a process.
+/// Moves a machine from one process to another. With `pinned`, all its memory is registered at once. `qemu` makes a
+/// command to start a process.
 pub(super) fn migrate(
     qemu: impl Fn() -> Result<Command, String>,
     folder: &Path,
@@ -70,7 +70,7 @@ fn move_machine(
     target.until_migrated(limit)
 }
 
-/// A process, and the monitor by which it is told.
+/// A process, and its monitor.
 struct Machine {
     running: Running,
     monitor: Monitor,
@@ -95,15 +95,15 @@ impl Machine {
         Ok(Self { running, monitor })
     }
 
-    /// Ends the process; what it printed.
+    /// Ends the process. Returns its output.
     fn end(mut self, limit: Duration) -> Result<Printed, String> {
-        // If that fails it has ended, and its status says why.
+        // If this fails, the process has ended, and its status says why.
         let _ = self.monitor.ask("quit", json!({}));
         self.running.success(limit)
     }
 }
 
-/// What one of the processes is asked by, and answers: a line of JSON each.
+/// The connection to a process's monitor: a line of JSON for each command and answer.
 struct Monitor {
     answers: BufReader<UnixStream>,
 }
@@ -116,9 +116,9 @@ impl Monitor {
         serde_json::from_str(&line).map_err(|_| format!("QEMU's monitor says {line:?}"))
     }
 
-    /// What it answers to a command.
+    /// Sends a command. Returns its answer.
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
-        // In one piece: what follows "quit" would find nobody.
+        // In one piece: a second write after "quit" might find the connection closed.
         let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
         let written = self.answers.get_mut().write_all(line.as_bytes());
         written.map_err(|error| format!("QEMU's monitor: {error}"))?;
@@ -127,7 +127,7 @@ impl Monitor {
             match (answer.get("return"), answer.get("error")) {
                 (Some(answer), _) => return Ok(answer.clone()),
                 (None, Some(error)) => return Err(format!("{command}: {error}")),
-                // It tells what happens in between.
+                // It reports events in between.
                 (None, None) => {}
             }
         }

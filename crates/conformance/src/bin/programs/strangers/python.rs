@@ -1,4 +1,4 @@
-//! What comes from PyPI: an environment of Python's, made once for what is asked for.
+//! Packages from PyPI: a Python environment, made once for the requested packages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use transom_conformance::programs::{Running, installed};
 
 use crate::pyverbs;
 
-/// What is installed as it comes.
+/// The packages that are installed unchanged.
 const PACKAGES: &str = include_str!("../../../../programs/strangers.txt");
-/// The newest there is. It comes as the source of a release of all of rdma-core, with its tests. The
-/// package that it makes leaves out the libraries of vendors, which the tests want in the same release, so
-/// all of it is built and used where it lies.
+/// The newest pyverbs. It is the source of a whole rdma-core release, with its tests. The package that it builds leaves
+/// out the libraries of vendors, but the tests need them in the same release. So everything is built and used where it
+/// lies.
 const PYVERBS: &str = "pyverbs==59.0";
-/// How long an installation may take: a release of rdma-core is compiled.
+/// How long an installation may take. It compiles a release of rdma-core.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// The environment.
@@ -25,7 +25,7 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// In a folder that stays, for it takes minutes.
+    /// Uses a folder that stays, because this takes minutes.
     pub(crate) fn new(folder: PathBuf) -> Result<Self, String> {
         let python = Self { folder };
         let wanted = format!("{PACKAGES}{PYVERBS}\n");
@@ -77,7 +77,7 @@ impl Python {
         self.folder.join("sources/build/python")
     }
 
-    /// The folder with the tests of the release that pyverbs is of.
+    /// The folder with the tests of pyverbs' release.
     pub(crate) fn tests(&self) -> PathBuf {
         self.folder.join("sources/rdma-core/tests")
     }

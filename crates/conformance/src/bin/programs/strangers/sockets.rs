@@ -1,5 +1,5 @@
-//! Servers of ordinary sockets, and the clients that come with them, with librspreload.so before both: a client that
-//! finds its server has rsockets, for nobody listens by TCP.
+//! Servers with ordinary sockets, and the clients that come with them, with librspreload.so preloaded into both. A
+//! client that finds its server uses rsockets, because nobody listens over TCP.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,11 +11,11 @@ use super::{LIMIT, Strangers};
 use crate::meeting::{free_port, wait_for_listener};
 use crate::place::Place;
 
-/// What servers keep.
+/// The content that servers store.
 const PAGE: &str = "Served over RDMA.\n";
 
 impl Strangers<'_> {
-    /// redis, and what measures it.
+    /// redis, and its benchmark.
     pub(super) fn redis(&self) -> Result<(), String> {
         let port = free_port()?.to_string();
         let server = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
@@ -39,11 +39,11 @@ impl Strangers<'_> {
         self.expect("memccp", tools, &[&at, &file.to_string_lossy()], &[])?;
         self.expect("memccat", tools, &[&at, "kept"], &[PAGE.trim_end()])?;
         self.expect("memcslap", tools, &[&at, "--concurrency=8", "--execute-number=200"], &[])?;
-        // It ends well too where there is no server.
+        // Its exit status is 0 even without a server, so its output counts.
         self.expect("memcstat", tools, &[&at], &["cmd_set: 1601"])
     }
 
-    /// nginx as one process, and what measures a server.
+    /// nginx as one process, and a benchmark of servers.
     pub(super) fn nginx(&self) -> Result<(), String> {
         let port = free_port()?.to_string();
         let folder = self.installation.folder().join(format!("nginx-{port}"));
@@ -61,7 +61,7 @@ impl Strangers<'_> {
         self.expect("curl", "curl", &["-s", &page], &[PAGE])
     }
 
-    /// A program with rsockets in the place of sockets.
+    /// A program with rsockets in place of sockets.
     fn with_rsockets(
         &self,
         name: &str,
@@ -74,7 +74,7 @@ impl Strangers<'_> {
         Ok(command)
     }
 
-    /// A server that listens by an rsocket.
+    /// A server that listens on an rsocket.
     fn listening(
         &self,
         name: &str,
@@ -88,7 +88,7 @@ impl Strangers<'_> {
         Ok(server)
     }
 
-    /// A client ends well and prints these.
+    /// Checks that a client succeeds and prints these words.
     fn expect(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Strangers<'_> {
     }
 }
 
-/// One process, in the foreground, that writes nothing but in its folder.
+/// The configuration for one process in the foreground that writes only into its folder.
 fn nginx_conf(folder: &Path, port: &str) -> String {
     let folder = folder.display();
     let places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -1,4 +1,4 @@
-//! Other allocators than the C library's, before it, beside it and within the program.
+//! Other allocators than the C library's: before it, beside it, and inside the program.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use super::{Memory, Stop, Watchers, library, silent, told};
 
 /// An allocator of a Debian package.
 pub(super) struct Allocator {
-    /// What it is linked by.
+    /// The name for the linker.
     name: &'static str,
     package: &'static str,
-    /// What is linked into a program, and what that needs; empty if there is none.
+    /// The archive to link into a program, and its libraries. Empty if there is none.
     archive: &'static str,
     needs: &'static [&'static str],
 }
@@ -61,23 +61,23 @@ impl Watchers<'_> {
         with_allocator(&mut self.command(&program)?)
     }
 
-    /// The C library's own allocator, with checks that it has elsewhere.
+    /// The C library's own allocator, with checks that it keeps in a separate library.
     pub(super) fn malloc_debug(&self) -> Result<Memory, Stop> {
         let mut command = self.command(&self.plainly()?)?;
         command.env("LD_PRELOAD", "libc_malloc_debug.so.0");
-        // Its heap may be locked by another thread when a process forks, without us too.
+        // Another thread may have locked its heap when a process forks, even without us.
         command.arg("calm");
         silent(command.env("GLIBC_TUNABLES", "glibc.malloc.check=3"))
     }
 
-    /// What counts allocations; it says how many on standard error.
+    /// A library that counts allocations and prints the counts on standard error.
     pub(super) fn memusage(&self) -> Result<Memory, Stop> {
         let mut command = self.command(&self.plainly()?)?;
         told(command.env("LD_PRELOAD", "libmemusage.so"))
     }
 }
 
-/// Not all of them have pvalloc(), and none takes back what the C library has of it.
+/// Some allocators lack `pvalloc`, and none of them frees the C library's memory.
 fn with_allocator(command: &mut Command) -> Result<Memory, Stop> {
     silent(command.arg("partial"))
 }

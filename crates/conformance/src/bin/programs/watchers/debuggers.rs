@@ -1,4 +1,4 @@
-//! What stops a process, looks into it, or records what it does.
+//! Tools that stop a process, look into it, or record it.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use transom_conformance::programs::Running;
 
 use super::{LIMIT, Memory, Stop, Watchers, silent, told, tool};
 
-/// The first word of what the program writes first, and where a debugger finds it.
+/// The first word that the program writes, and the debugger's expression for it.
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(0xff51_afd7_ed55_8ccd);
 const AT: &str = "print/x *buffers[0]";
-/// A core has what a process has, not what it could have.
+/// The largest core. A core contains the memory that a process uses, not all that it has reserved.
 const LONGEST_CORE: u64 = 1 << 30;
 
 impl Watchers<'_> {
-    /// gdb, without what its user has it do.
+    /// gdb, without the user's own settings.
     fn debugger(&self) -> Result<Command, Stop> {
         let mut command = self.command(&tool("gdb", "gdb")?)?;
         command.args(["-nx", "-batch"]).env_remove("DEBUGINFOD_URLS");
@@ -34,7 +34,7 @@ impl Watchers<'_> {
         }
     }
 
-    /// It goes on with each child, and leaves its parent alone.
+    /// gdb follows each child, and leaves its parent alone.
     pub(super) fn gdb_with_children(&self) -> Result<Memory, Stop> {
         let mut command = self.debugger()?;
         command.args(["-ex", "set follow-fork-mode child", "-ex", "run"]).arg(self.plainly()?);
@@ -46,7 +46,7 @@ impl Watchers<'_> {
         }
     }
 
-    /// It finds shared memory in the process and in a core of it, and the program goes on as if nothing had been.
+    /// gdb finds shared memory in the process and in a core of it, and the program then goes on undisturbed.
     pub(super) fn gdb_attach(&self) -> Result<Memory, Stop> {
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
         if !is_root() && !["", "0"].contains(&scope.trim()) {
@@ -91,7 +91,7 @@ impl Watchers<'_> {
         silent(command.arg(self.plainly()?))
     }
 
-    /// What was recorded comes out the same when it is replayed.
+    /// A recording gives the same results when it is replayed.
     pub(super) fn rr(&self) -> Result<Memory, Stop> {
         let rr = tool("rr", "rr")?;
         let record = |command: &mut Command, name: &str, program: &Path| {

@@ -1,4 +1,4 @@
-//! Languages that have a memory of their own, and call C for the device: `guest.c`.
+//! Languages that manage memory themselves, and call C for the device: `guest.c`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ impl Watchers<'_> {
         self.compiled("gcc", "guest.c", "libguest.so", &["-fPIC", "-shared"])
     }
 
-    /// Perhaps with another library before all.
+    /// Python, optionally with a preloaded library.
     pub(super) fn python(&self, preloaded: Option<&str>) -> Result<Memory, Stop> {
         let mut command = self.command(Path::new(pyverbs::PYTHON))?;
         command.arg(Path::new(PROGRAMS).join("guest.py")).arg(self.guest()?);
@@ -52,14 +52,14 @@ impl Watchers<'_> {
         silent(command.arg("-cp").arg(classes).arg("Guest").arg(guest))
     }
 
-    /// Two ranks of MPI, which may choose among all that UCX knows, and are told some of it.
+    /// Two MPI ranks, which may choose any of UCX's transports, with some more variables.
     pub(super) fn ranks(&self, told_too: &[(&str, &str)]) -> Result<Memory, Stop> {
         let (compiler, mpirun) = (tool("mpicc", "libopenmpi-dev")?, tool("mpirun", "openmpi-bin")?);
         let program = self.place("mpi_aligned");
         let mut compile = Command::new(compiler);
         compile.args(["-O1", "-I", SOURCES, "-o"]).arg(&program);
         Running::start(compile.arg(Path::new(PROGRAMS).join("mpi_aligned.c"))).success(LIMIT)?;
-        // It is read by `transom run`.
+        // `transom run` reads it.
         let mut command = self.installation.transom()?;
         command.env_remove("TRANSOM_LIB").envs(told_too.iter().copied());
         command.args(["run", "--"]).arg(mpirun);

@@ -1,4 +1,4 @@
-//! Programs that open no device: all that they allocate is the C library's.
+//! Programs that open no device: all their allocations are the C library's.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use transom_conformance::programs::Running;
 use super::{LIMIT, Memory, Stop, Watchers, tool};
 use crate::meeting::free_port;
 
-/// Commits of many small files, and what git does to them.
+/// Commits of many small files, and git's work on them.
 const HISTORY: &str = "
 git init -q first && cd first
 git config user.email nobody@localhost && git config user.name Nobody
@@ -20,7 +20,7 @@ git gc -q --aggressive && git repack -adq --threads=4 && git fsck --strict
 git rev-list --all | wc -l";
 
 impl Watchers<'_> {
-    /// A server that forks to write its data while they change; another one reads them.
+    /// A server that forks to save its data while they change. Another server reads them.
     pub(super) fn redis(&self) -> Result<Memory, Stop> {
         let folder = self.place("redis");
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -55,7 +55,7 @@ impl Watchers<'_> {
     fn redis_server(&self, folder: &Path, port: &str) -> Result<Running, Stop> {
         let mut command = self.command(&tool("redis-server", "redis-server")?)?;
         command.args(["--port", port, "--bind", "127.0.0.1", "--appendonly", "no"]);
-        // It saves when it is told to.
+        // It saves only on command.
         command.args(["--save", "", "--loglevel", "warning", "--dir"]).arg(folder);
         let mut server = Running::start(&mut command);
         server.wait_until_it_listens(port.parse().map_err(|_| format!("no port: {port}"))?)?;
@@ -79,7 +79,7 @@ impl Watchers<'_> {
         if printed.output.lines().last().map(str::trim) != Some("40") {
             return Err(Stop::Wrong(format!("{printed:?}")));
         }
-        // And as it is without us.
+        // Check again without our library.
         let mut check = Command::new(git);
         check.args(["fsck", "--strict"]).current_dir(folder.join("second"));
         Running::start(&mut check).success(LIMIT)?;

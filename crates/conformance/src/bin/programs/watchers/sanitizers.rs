@@ -3,14 +3,14 @@
 use super::{LIMIT, Memory, Stop, Watchers, silent, told, tool};
 use transom_conformance::programs::Running;
 
-/// Clang has the runtimes of its sanitizers in a package of their own.
+/// Clang has its sanitizers' runtimes in a separate package.
 const RUNTIMES: &str = "libclang-rt-14-dev";
-/// The memory sanitizer takes all that code writes which was not compiled with it, such as our libraries and Debian's, for
-/// unwritten; so it may not mark memory of the heap and stack so.
+/// The memory sanitizer does not see writes of code that was compiled without it, such as our libraries and Debian's.
+/// So it may not mark memory of the heap and stack as unwritten.
 const UNMARKED: (&str, &str) = ("MSAN_OPTIONS", "poison_in_malloc=0:poison_in_free=0");
 
 impl Watchers<'_> {
-    /// Without a report.
+    /// Checks that a sanitizer has nothing to report.
     pub(super) fn sanitizer(&self, compiler: &str, kind: &str) -> Result<Memory, Stop> {
         tool(compiler, compiler)?;
         let option = format!("-fsanitize={kind}");
@@ -25,14 +25,14 @@ impl Watchers<'_> {
             )),
             other => other,
         })?;
-        // Some find no room for their notes where the kernel scatters mappings far.
+        // Where the kernel spreads mappings far, some sanitizers find no room for their shadow memory.
         let mut command = self.command(&tool("setarch", "util-linux")?)?;
         command.arg("-R").arg(program).envs([UNMARKED]);
-        // The allocator of the address sanitizer may be locked by another thread when a process forks.
+        // Another thread may have locked the address sanitizer's allocator when a process forks.
         silent(command.arg("calm"))
     }
 
-    /// What it reports goes elsewhere: it does not know what the device writes, and which threads it has.
+    /// Its reports go to a file: it does not know which bytes the device writes, and which threads it has.
     pub(super) fn valgrind(&self, which: &str) -> Result<Memory, Stop> {
         let mut command = self.command(&tool("valgrind", "valgrind")?)?;
         let reports = self.place("valgrind");
@@ -41,11 +41,11 @@ impl Watchers<'_> {
         if which == "massif" {
             command.arg(format!("--massif-out-file={}.massif.%p", reports.display()));
         }
-        // Some end a program that calls pvalloc().
+        // Some valgrind tools end a program that calls `pvalloc`.
         told(command.arg(self.plainly()?).arg("partial"))
     }
 
-    /// What counts memory by standing before the allocator.
+    /// A tool that counts memory, placed before the allocator.
     pub(super) fn heaptrack(&self) -> Result<Memory, Stop> {
         let mut command = self.command(&tool("heaptrack", "heaptrack")?)?;
         command.arg("--raw").arg("-o").arg(self.place("heaptrack"));

@@ -1,4 +1,4 @@
-//! What the kernel's own protocols do on the same wire.
+//! The kernel's own protocols on the same wire.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::installation::Installation;
 use crate::place::Wire;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// Where servers listen; nobody else is in the namespaces.
+/// The port that servers listen on. Nobody else is in the namespaces.
 const PORT: u16 = 18700;
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -37,15 +37,15 @@ pub(super) fn iperf3(wire: &Wire) -> Result<f64, String> {
 /// A UDP datagram that goes to and fro.
 #[derive(Clone, Copy)]
 pub(super) struct Echo {
-    /// What a table calls it.
+    /// Its name in a table.
     pub(super) name: &'static str,
-    /// Both ends ask their socket again and again, and do not sleep in the kernel.
+    /// Both ends poll their socket, and do not sleep in the kernel.
     pub(super) spins: bool,
-    /// Bytes of a datagram, and of another that goes with it.
+    /// The length in bytes of a datagram, and of another that goes with it.
     pub(super) sizes: [usize; 2],
 }
 
-/// Microseconds that it takes one way.
+/// Its time one way in microseconds.
 pub(super) fn echo(
     installation: &Installation,
     wire: &Wire,

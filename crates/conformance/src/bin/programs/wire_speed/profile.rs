@@ -1,4 +1,4 @@
-//! Where the CPU time goes while packets cross, as `perf` sees it.
+//! The use of CPU time while packets cross, measured with `perf`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::place::{Place, Wire};
 const LIMIT: Duration = Duration::from_secs(60);
 const LIBRARY: &str = "libibverbs.so.1";
 
-/// Why `perf` cannot look here, if it cannot: containers often forbid it.
+/// The reason why `perf` may not look here, if so. Containers often forbid it.
 pub(super) fn forbidden() -> Result<Option<String>, String> {
     let mut perf = Command::new(installed("perf", "linux-perf")?);
     perf.args(["stat", "-e", "cpu-clock", "true"]);
@@ -23,12 +23,12 @@ pub(super) fn forbidden() -> Result<Option<String>, String> {
     Ok((!status.success()).then(|| why.unwrap_or("perf fails").trim().to_owned()))
 }
 
-/// Where `perf` writes down what an end does.
+/// The file with `perf`'s record of an end.
 fn file(installation: &Installation, side: Side) -> PathBuf {
     installation.folder().join(format!("perf-{side:?}.data"))
 }
 
-/// Runs `ib_write_bw` with `perf` looking at both ends.
+/// Runs `ib_write_bw` with `perf` on both ends.
 pub(super) fn record(installation: &Installation, wire: &Wire) -> Result<(), String> {
     let place = Place::Across(wire);
     let command = |side| -> Result<Command, String> {
@@ -47,8 +47,8 @@ pub(super) fn record(installation: &Installation, wire: &Wire) -> Result<(), Str
     meet(server, vec![client], &place.address(), LIMIT).map(drop)
 }
 
-/// The ICRC's share of the time that the two ends have spent on packets: in our library and in the
-/// kernel. What the program itself does is left out.
+/// The ICRC's share of both ends' time for packets, in our library and in the kernel. It leaves out the time of the
+/// program itself.
 pub(super) fn icrc_shares(installation: &Installation) -> Result<[f64; 2], String> {
     let share = |side| icrc_share(&file(installation, side));
     Ok([share(Side::Near)?, share(Side::Far)?])
