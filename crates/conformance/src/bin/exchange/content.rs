@@ -2,8 +2,8 @@
 
 use transom_conformance::random::Random;
 
-/// Which bytes of a round.
 /// The kind of content in a round.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     /// Written to the other end.
     Write,
