@@ -12,11 +12,10 @@ use super::socket::{self, retry};
 /// Bursts taken by one system call.
 const BATCH: usize = 8;
 
-/// Bytes of the longest burst, and more than the longest datagram; room for what is in front of one
-/// that was handed on.
+/// Room for the longest burst, which is more than the longest datagram, and for the head of one that was handed on.
 const ROOM: usize = (64 << 10) + 64;
 
-/// Datagrams from one sender to one process, which came one behind the other.
+/// Datagrams from one sender to one process that came one after the other.
 ///
 /// All have the same length, but the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +28,9 @@ pub struct Datagrams<'a> {
     pub tos: u8,
     /// TTL or hop limit as it arrived.
     pub ttl: u8,
-    /// Number of the first one in the burst that arrived, from zero. In a burst that one call sent,
-    /// the IPv4 identifications count like these numbers; in one that a network card has put together,
-    /// they may all be the same.
+    /// Number of the first one in the burst that arrived, from zero. In a burst that one call sent, the IPv4
+    /// identifications count like these numbers. In a burst that a network card has put together, they may all be the
+    /// same.
     pub first: usize,
     /// Bytes of each datagram.
     pub segment: usize,
@@ -46,7 +45,7 @@ impl<'a> Datagrams<'a> {
     }
 }
 
-/// Room for what arrives; allocated once.
+/// Room for arriving datagrams, allocated once.
 pub struct Arrivals {
     bytes: Vec<u8>,
     addresses: Vec<sockaddr_storage>,
@@ -78,8 +77,8 @@ impl Arrivals {
         self.more
     }
 
-    /// Takes up to `limit` bursts from a socket, at most as many as one call takes. Hands each out, or
-    /// `None` for one that did not fit, with how many datagrams the socket has lost so far.
+    /// Takes up to `limit` bursts from a socket, at most as many as one call takes. `each` gets every burst, or `None`
+    /// for one that did not fit, and the number of datagrams that the socket has lost so far.
     pub(super) fn receive(
         &mut self,
         socket: &OwnedFd,
@@ -108,7 +107,7 @@ impl Arrivals {
         }
         let received = retry(|| {
             let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
-            // One is asked for without the list of many: most polls find none, and none is found sooner.
+            // For one burst `recvmsg` needs no list. Most polls find nothing, and find that sooner in this way.
             if asked == 1 {
                 let message = &mut messages[0];
                 // SAFETY: the message points to room of its own in this value, which nobody else uses until
@@ -155,7 +154,7 @@ impl Arrivals {
     }
 }
 
-/// What one call took.
+/// The result of one call.
 pub(super) struct Taken {
     pub(super) bursts: usize,
     /// Nothing is left.

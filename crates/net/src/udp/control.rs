@@ -1,4 +1,4 @@
-//! Control messages: what goes with a datagram beside its bytes.
+//! Control messages, which go with a datagram besides its bytes.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ impl Control {
     }
 }
 
-/// Writes control messages one behind the other.
+/// Writes control messages one after the other.
 pub(super) struct Writer<'a> {
     control: &'a mut Control,
     written: usize,
@@ -56,12 +56,12 @@ impl<'a> Writer<'a> {
         self.written += message.len();
     }
 
-    /// From where a datagram shall go, by which interface, its traffic class and its hop limit.
+    /// Adds a datagram's source address, interface, traffic class and hop limit.
     pub(super) fn add_way(&mut self, way: &Way) {
         let [tos, ttl] = [way.tos, way.ttl].map(|byte| c_int::from(byte).to_ne_bytes());
         match way.source {
             IpAddr::V4(source) => {
-                // `struct in_pktinfo`: interface, source, and what only receiving fills in.
+                // `struct in_pktinfo`: interface, source, and the destination, which only receiving fills in.
                 let mut information = [0; 12];
                 information[..4].copy_from_slice(&way.interface.to_ne_bytes());
                 information[4..8].copy_from_slice(&source.octets());
@@ -81,13 +81,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// That the bytes are to be cut into datagrams of `segment` bytes.
+    /// Asks the kernel to cut the bytes into datagrams of `segment` bytes.
     pub(super) fn add_segment(&mut self, segment: u16) {
         self.add(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
     }
 }
 
-/// What the control messages of a received datagram say.
+/// The content of a received datagram's control messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Received {
     pub(super) to: Option<IpAddr>,
@@ -95,13 +95,13 @@ pub(super) struct Received {
     pub(super) ttl: u8,
     /// Bytes of each datagram, if several came as one.
     pub(super) segment: Option<usize>,
-    /// Datagrams that the socket has lost so far for want of room.
+    /// Datagrams that the socket has lost so far for lack of room.
     pub(super) lost: Option<u32>,
     /// Why a datagram that was sent has not arrived.
     pub(super) error: Option<ExtendedError>,
 }
 
-/// What a `struct sock_extended_err` says of a datagram that was sent.
+/// The fields of a `struct sock_extended_err` about a datagram that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExtendedError {
     pub(super) errno: i32,
@@ -138,7 +138,7 @@ impl Received {
                 let to = value.first_chunk::<16>().map(|to| IpAddr::from(*to).to_canonical());
                 self.to = to.or(self.to);
             }
-            // A single byte, the others are numbers.
+            // A single byte. The others are of type `int`.
             (libc::IPPROTO_IP, libc::IP_TOS) => {
                 self.tos = value.first().copied().unwrap_or_default();
             }
@@ -156,7 +156,7 @@ impl Received {
     }
 }
 
-/// Level, type and value of the first message, and what follows it.
+/// Level, type and value of the first message, and the bytes after it.
 fn message(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
     let head = size_of::<cmsghdr>();
     let length = usize::from_ne_bytes(*bytes.first_chunk()?);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_says_of_a_datagram_is_read() {
-        // Errno, origin, type, code and padding, what belongs to it, data.
+        // Errno, origin, type, code and padding, information, data.
         let mut value = [0; 16];
         value[..4].copy_from_slice(&libc::EMSGSIZE.to_ne_bytes());
         value[4] = libc::SO_EE_ORIGIN_ICMP;

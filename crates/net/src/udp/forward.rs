@@ -1,5 +1,5 @@
-//! Handing packets on to the process they are for, by a socket of its own in the registry's directory,
-//! which nobody else can enter.
+//! Hands packets on to their process, through its socket in the registry's directory. No other user can enter that
+//! directory.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,11 +14,11 @@ use transom_system::registry::Registry;
 
 use super::Datagrams;
 
-/// In front of what is handed on: where it is from (address, port), where it went, TOS, TTL, the
-/// number of its first datagram, the length of each.
+/// The head of datagrams that are handed on: source address and port, destination, TOS, TTL, the number of the first
+/// datagram, the length of each.
 const HEAD: usize = 16 + 2 + 16 + 1 + 1 + 2 + 4;
 
-/// The socket at which this process gets what others hand on to it.
+/// The socket through which others hand packets on to this process.
 pub(super) struct Forward {
     socket: OwnedFd,
     registry: &'static Registry,
@@ -31,7 +31,7 @@ impl Forward {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         let socket = descriptor::high(socket);
         let path = registry.socket_path(slot);
-        // That of a port which this process has had before.
+        // The socket of a port that this process had before.
         let _ = rustix::fs::unlink(&path);
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
         // The file mode creation mask may have left nothing.
@@ -88,7 +88,7 @@ pub(crate) fn head(datagrams: &Datagrams<'_>) -> [u8; HEAD] {
     head
 }
 
-/// What [`head`] was put in front of.
+/// Reads the datagrams behind a [`head`].
 pub(crate) fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
     let (head, bytes) = message.split_first_chunk::<HEAD>()?;
     let ip = |at: usize| {

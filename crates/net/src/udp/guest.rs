@@ -1,12 +1,12 @@
 //! The port of a network namespace with processes of several users.
 //!
-//! The kernel lets the sockets of one user share a port. Where another user has it, a process is his *guest*: it sends
-//! as ever, and what comes for it is handed on by whoever has the port, to a socket whose name tells its slot. When the
-//! last process of that user has left the port, the guest takes it.
+//! The kernel lets only the sockets of one user share a port. If another user has it, a process is that user's *guest*.
+//! A guest sends without the port. The processes with the port hand its packets on, to a socket whose name contains its
+//! slot. When the last process of that user has left the port, the guest takes it.
 //!
-//! What is handed on is worth as much as who does it, which the kernel tells with each message. Of root anything is
-//! taken. Of others only what every user of this host can send: packets from an address of this host. Whatever it is,
-//! the queue pairs look at it as at all packets.
+//! The kernel tells a guest with each message which user has sent it. A guest takes any packet from root and from its
+//! own user. From others it takes only packets with an address of this host, which every user of this host can send
+//! anyway. The queue pairs check all of these like any other packet.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,17 +23,17 @@ use transom_wire::cm::ServiceId;
 use super::forward::{self, Forward};
 use super::{Datagrams, socket};
 
-/// For how long it is remembered whether an address is this host's.
+/// How long a guest remembers whether an address is this host's.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
-/// Pending questions of guests whether somebody still has the port; none is ever answered.
+/// The backlog for guests that watch whether the process still has the port. None is ever accepted.
 const GUESTS: i32 = 4096;
 
 fn name(kind: &str, slot: u8) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("transom-{kind}-{slot}").as_bytes())?)
 }
 
-/// The name by which a guest gets what is for it.
+/// The name of the socket through which a guest gets its packets.
 fn door_of(slot: u8) -> io::Result<SocketAddrUnix> {
     name("door", slot)
 }
@@ -43,11 +43,11 @@ fn open(kind: SocketType) -> io::Result<OwnedFd> {
     Ok(descriptor::high(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?))
 }
 
-/// What a process that has the port keeps open, so that guests notice when it has left.
+/// A socket that a process with the port keeps open, so that guests notice when it leaves.
 pub(super) struct Host(OwnedFd);
 
 impl Host {
-    /// If another user has taken the name, guests watch others who have the port, or none.
+    /// `None` if another user has taken the name. Guests then watch another process with the port, or none.
     pub(super) fn open(slot: u8) -> io::Result<Option<Self>> {
         let own = open(SocketType::STREAM)?;
         match rustix::net::bind(&own, &name("port", slot)?) {
@@ -62,7 +62,7 @@ impl Host {
         self.0.as_fd()
     }
 
-    /// What hangs up when a process of this user, which has the port, leaves it.
+    /// A connection to a process of this user that has the port. It hangs up when the process leaves the port.
     pub(super) fn watch(user: u32) -> Option<OwnedFd> {
         (1..u8::MAX).find_map(|slot| {
             let asks = open(SocketType::STREAM).ok()?;
@@ -72,10 +72,10 @@ impl Host {
     }
 }
 
-/// Where a guest gets what others hand on to it.
+/// The socket through which others hand packets on to a guest.
 pub(super) struct Door {
     socket: OwnedFd,
-    /// Whether the address asked about last is this host's, and when that was.
+    /// The address asked about last, whether it is this host's, and when that was found out.
     known: Mutex<Option<(IpAddr, bool, Instant)>>,
 }
 
@@ -91,7 +91,8 @@ impl Door {
         self.socket.as_fd()
     }
 
-    /// The oldest message, put into `room`: what was handed on, if it is that and may be taken of who handed it on.
+    /// Takes the oldest message into `room`. The inner value is `None` if it holds no datagrams, or if a guest may not
+    /// take them from its sender.
     pub(super) fn receive<'a>(&self, room: &'a mut [u8]) -> Option<Option<Datagrams<'a>>> {
         let (length, user) = receive_with_user(&self.socket, room)?;
         let datagrams = forward::parse(&room[..length]);
@@ -134,7 +135,7 @@ fn listener_of(ServiceId(service): ServiceId) -> String {
     format!("listener-{service:x}")
 }
 
-/// The slot of a process that listens to a service, and does not have the port, for it is another user's.
+/// The slot of a guest that listens to a service.
 pub fn listening_guest(service: ServiceId) -> Option<u8> {
     let (asks, kind) = (open(SocketType::DGRAM).ok()?, listener_of(service));
     let is_there =
@@ -147,7 +148,7 @@ pub(super) fn send(by: &Forward, slot: u8, datagrams: &Datagrams<'_>) -> io::Res
     by.send_to(&door_of(slot)?, datagrams)
 }
 
-/// A message, and the user of the process that has sent it.
+/// The length of a message, and the user of the process that has sent it.
 fn receive_with_user(socket: &OwnedFd, room: &mut [u8]) -> Option<(usize, Option<u32>)> {
     /// Room for credentials, aligned as control messages are.
     #[repr(C, align(8))]
@@ -211,7 +212,7 @@ mod tests {
         socket.send_to_addr(&message, &name).expect("there is room");
     }
 
-    /// Whoever hands on what has come from another host could have made it up.
+    /// Another user could have made up a packet that seems to come from another host.
     #[test]
     fn another_user_hands_on_only_what_anybody_could_send() {
         let door = Door::open(SLOT).expect("nobody has it");

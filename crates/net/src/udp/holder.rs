@@ -1,4 +1,4 @@
-//! Who has the port, by the kernel's list, and what to tell a person when that is somebody else.
+//! Who has the port, by the kernel's list, and the sentence for the user if somebody else has it.
 
 use std::fmt;
 use std::io;
@@ -27,7 +27,7 @@ enum Owner {
 }
 
 impl PortError {
-    /// What the system said, and who has the port if that is why.
+    /// The system's error. If the port is taken, this finds out who has it.
     pub fn new(cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let taken = cause.kind() == io::ErrorKind::AddrInUse;
@@ -116,8 +116,8 @@ fn owner_of_port() -> Option<Owner> {
     Some(if first.inode == 0 { Owner::Kernel } else { Owner::User(first.uid) })
 }
 
-/// Who keeps this user from having the port, if a socket does that `is_known` does not know. Nothing is opened
-/// to find out.
+/// Who keeps this user from having the port: the owner of a socket that `is_known` does not know. It opens no socket to
+/// find out.
 pub(super) fn taken_by_others(is_known: impl Fn(u64) -> bool) -> Option<PortError> {
     let user = rustix::process::geteuid().as_raw();
     let other = on_port().into_iter().find(|listed| !is_known(listed.inode))?;

@@ -1,8 +1,7 @@
 //! The other processes that have the port, and noticing when one ends without a word.
 //!
-//! Then the kernel's list changes, and packets for the process whose socket moved in it go to any.
-//! Usually that one hands them on and begins a round; but it may be stopped, so somebody must notice
-//! without a packet.
+//! Then the kernel's list changes, and packets for the process whose socket has moved in it go to another process.
+//! Usually that one hands them on and begins a round. But it may be stopped, so somebody must notice without a packet.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,19 +11,19 @@ use transom_system::registry::Life;
 
 use super::Port;
 
-/// The others, as one process watches them, wherever they live.
+/// The other processes that have the port, as this one watches them, whatever their PID namespaces.
 #[derive(Default)]
 pub struct Others {
-    /// The change of the table that was looked at last.
+    /// The last change of the table that this process has seen.
     change: Option<u32>,
     watched: Vec<Life>,
-    /// Of a guest: hangs up when a process leaves the port of the user who has it.
+    /// Only a guest has it. It hangs up when a process of the user who has the port leaves it.
     holder: Option<OwnedFd>,
 }
 
 impl Others {
-    /// Watches those that have the port now: whether others have it than before. `dead` gets those that
-    /// have ended meanwhile.
+    /// Watches the processes that have the port now. Returns whether they are others than before. `dead` gets those
+    /// that have ended meanwhile.
     pub fn watch(&mut self, port: &Port, dead: &mut Vec<Announcer>) -> bool {
         if self.holder.is_none() {
             self.holder = port.watch_holder();
@@ -47,7 +46,7 @@ impl Others {
         let registry = port.steering.registry();
         match registry.watch(who) {
             Ok(life) => self.watched.push(life),
-            // Of its end the packets tell that go astray.
+            // Packets that go astray will tell of its end.
             Err(_) if registry.is_alive(who) => {}
             Err(_) => {
                 port.bury(who);
@@ -62,7 +61,7 @@ impl Others {
         lives.chain(self.holder.as_ref().map(AsFd::as_fd))
     }
 
-    /// Sees to it that packets find their way again if some of them have ended. `dead` gets those.
+    /// If some of them have ended, packets find their way again after this. `dead` gets those.
     pub fn bury(&mut self, port: &Port, dead: &mut Vec<Announcer>) {
         if self.holder.as_ref().is_some_and(has_hung_up) {
             self.holder = None;

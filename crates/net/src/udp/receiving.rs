@@ -1,4 +1,4 @@
-//! Receiving: for which process each datagram is, and giving it to that process.
+//! Receives datagrams, and gives each to its process.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,33 +11,32 @@ use super::guest::{self, Door};
 use super::undelivered::Notice;
 use super::{Arrivals, Datagrams, Port, steering};
 
-/// Senders are told no more often than this that nobody is there, in nanoseconds: what comes for a process that
-/// has ended is not to keep this one busy.
+/// The shortest time between two notices to senders that nobody is there, in nanoseconds. Packets for a process that
+/// has ended must not keep this one busy.
 const SELDOM: u64 = 1_000_000;
 
-/// For whom a datagram is, by its destination QP.
+/// The recipient of a datagram, by its destination QP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recipient {
     Me,
     Process(u8),
-    /// Queue pair 1, about a connection of the process in a slot, of which somebody else may have to say that it has
-    /// ended.
+    /// Queue pair 1, about a connection of the process in this slot. If that process has ended, another one has to say
+    /// so.
     Connection(u8),
     /// Queue pair 0: nobody, or a probe.
     Steering,
 }
 
 impl Port {
-    /// Takes what has arrived for this process, about `limit` bursts at most, and says how many that
-    /// were.
+    /// Takes the datagrams that have arrived for this process, about `limit` bursts at most. Returns the number of
+    /// bursts.
     pub fn receive(
         &self,
         arrivals: &mut Arrivals,
         limit: usize,
         mut handler: impl FnMut(Datagrams<'_>),
     ) -> io::Result<usize> {
-        // A process that hands on much does not keep what comes by itself waiting: one burst of that is taken in
-        // any case.
+        // One burst is taken from the socket in any case, so a process that hands on a lot does not keep it waiting.
         let handed = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
         let limit = limit.saturating_sub(handed).max(1);
         if let Some(door) = self.guests_door() {
@@ -62,7 +61,7 @@ impl Port {
         Ok(handed + bursts)
     }
 
-    /// Takes what other processes have handed on; costs nothing if they have not.
+    /// Takes the datagrams that other processes have handed on. It costs nothing if there are none.
     fn receive_handed(
         &self,
         arrivals: &mut Arrivals,
@@ -94,8 +93,8 @@ impl Port {
         limit
     }
 
-    /// Takes what those hand on who have the port. What is not for this process is of nobody whom they would ask it
-    /// to hand it on to.
+    /// Takes the datagrams that processes with the port hand on. Those for other processes are dropped: a guest hands
+    /// nothing on.
     fn receive_as_guest(
         &self,
         door: &Door,
@@ -124,7 +123,7 @@ impl Port {
 
     fn recipient(&self, to: IpAddr, datagram: &[u8]) -> Recipient {
         match *datagram.get(5..8).unwrap_or_default() {
-            // Each process has its own copy of what comes to a group, whatever the number in it.
+            // Each process has its own copy of a packet for a group, whatever queue pair it names.
             _ if to.is_multicast() => Recipient::Me,
             [0, 0, 0] => Recipient::Steering,
             [0, 0, 1] => match steering::connection(datagram) {
@@ -134,13 +133,13 @@ impl Port {
             // QP 1, and groups.
             [0 | 0xff, _, _] => Recipient::Me,
             [slot, _, _] if slot != self.me.slot => Recipient::Process(slot),
-            // Too short to name anybody is nobody else's.
+            // A datagram that is too short to name a process stays here.
             _ => Recipient::Me,
         }
     }
 
-    /// Gives the parts of a burst to those they are for. A network card puts datagrams of one flow
-    /// together, and queue pairs of several processes may share a flow.
+    /// Gives each part of a burst to its process. A network card puts datagrams of one flow together, and queue pairs
+    /// of several processes may share a flow.
     fn sort(&self, burst: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
         let mut rest = burst;
         let of = |datagram: &[u8]| self.recipient(burst.to, datagram);
@@ -200,7 +199,7 @@ impl Port {
         }
     }
 
-    /// Hands datagrams on to a process of another user in a slot that none of this user's has.
+    /// Hands datagrams on to a process of another user, if no process of this user has the slot.
     pub fn hand_to_guest(&self, slot: u8, datagrams: &Datagrams<'_>) -> bool {
         let is_ours = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
         !self.is_guest.load(Relaxed)
@@ -208,8 +207,8 @@ impl Port {
             && guest::send(&self.forward, slot, datagrams).is_ok()
     }
 
-    /// Tells who sent a packet for a process that has ended: what the kernel would tell if nobody had the port.
-    /// One that lives may be about to have it.
+    /// Tells the sender of a packet that its process has ended, as the kernel would if nobody had the port. It says
+    /// nothing about a living process, which may be about to have the port.
     fn tell_sender(&self, slot: u8, datagrams: &Datagrams<'_>) {
         let lives = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
         let Some(notice) = Notice::of(datagrams.bytes) else { return };

@@ -22,13 +22,13 @@ use super::way::{Way, path_mtu};
 /// Sockets for each family. Queue pairs share them, so this bounds descriptors, not queue pairs.
 const FLOWS: usize = 16;
 
-/// Datagrams in one call, by the oldest kernel that has segmentation.
+/// Datagrams in one call: the limit of the oldest kernel that has segmentation.
 const MOST_SEGMENTS: usize = 64;
 
-/// Bytes in one call: what fits an IPv4 packet, for a GSO batch is one until it is cut.
+/// Bytes in one call. A GSO batch is one IPv4 packet until the kernel cuts it, so it must fit into one.
 const MOST_BYTES: usize = 65_507;
 
-/// Datagrams in one call where the kernel does not cut GSO batches.
+/// Datagrams in one call, if the kernel does not cut GSO batches.
 const ONE_BY_ONE: usize = 16;
 
 /// Why datagrams were not sent.
@@ -40,8 +40,8 @@ pub enum SendError {
     /// A datagram is longer than the way carries; see [`path_mtu`](super::path_mtu).
     #[error("a datagram is longer than the way carries")]
     TooLong,
-    /// The kernel turns out not to cut GSO batches for this interface. From now on each datagram has
-    /// identification 0: these are to be made again, for their ICRCs cover it.
+    /// The kernel turns out not to cut GSO batches for this interface. From now on each datagram has identification 0.
+    /// Make these again, because their ICRCs cover it.
     #[error("the kernel does not cut GSO batches for this interface")]
     Identification,
     /// There is no way: no route, no such source address any more, or a firewall.
@@ -59,7 +59,7 @@ struct Flow {
 pub(crate) struct Sending {
     ipv4: [OnceLock<Flow>; FLOWS],
     ipv6: [OnceLock<Flow>; FLOWS],
-    /// Readable when one of them was told of something that has come to nobody.
+    /// Readable when one of them has a report of a datagram that came to nobody.
     told: OwnedFd,
     /// The kernel cuts GSO batches (`UDP_SEGMENT`).
     cuts: AtomicBool,
@@ -79,13 +79,14 @@ impl Sending {
         self.told.as_fd()
     }
 
-    /// Hands out what the sockets were told.
+    /// Hands out the reports that the sockets have.
     pub(super) fn undelivered(&self, mut each: impl FnMut(&Undelivered<'_>)) {
         let flows = self.ipv4.iter().chain(&self.ipv6).filter_map(OnceLock::get);
         flows.for_each(|flow| undelivered::take(&flow.socket, &mut each));
     }
 
-    /// Tells who sent a packet to an address of this host that nobody is there. What cannot be sent is lost.
+    /// Tells the sender of a packet for an address of this host that nobody is there. A notice that cannot be sent is
+    /// lost.
     pub(super) fn tell(&self, here: IpAddr, sender: SocketAddr, notice: &Notice) {
         let (source, destination) = (here, sender.ip());
         let way = Way { source, destination, flow: 0, tos: 0, ttl: 64, interface: 0 };
@@ -104,7 +105,7 @@ impl Sending {
 
     /// The IPv4 identification that a datagram will have, by its number in the call.
     ///
-    /// A GSO batch is one packet with identification 0 until it is cut; then they count up.
+    /// A GSO batch is one packet with identification 0. When the kernel cuts it, the identifications count up.
     pub(crate) fn identification(&self, index: usize) -> u16 {
         if self.cuts.load(Relaxed) { index as u16 } else { 0 }
     }
@@ -161,7 +162,7 @@ impl Sending {
         }
     }
 
-    /// The UDP port that datagrams of this way come from.
+    /// The UDP source port of datagrams that go this way.
     pub(crate) fn source_port(&self, way: &Way) -> io::Result<u16> {
         Ok(self.flow(way)?.port)
     }
@@ -195,12 +196,11 @@ impl Sending {
     ) -> Result<usize, SendError> {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOMEM) => return Err(SendError::Busy),
-            // The interface has dropped it: lost like anything that a network drops. A queue there may be one that
-            // lets nothing pass, so it is not tried again without end.
+            // The interface has dropped it, as a network may drop any datagram. Its queue may let nothing pass at all,
+            // so we do not try again without end.
             Some(libc::ENOBUFS) => return Ok(count),
             Some(libc::EMSGSIZE) if !cut => return Err(SendError::TooLong),
-            // The kernel says these of datagrams that are too long, and of interfaces for which it
-            // does not cut.
+            // The kernel answers these for datagrams that are too long, and for interfaces for which it does not cut.
             Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE) if cut => {}
             _ => return Err(SendError::Unreachable(error)),
         }
@@ -214,11 +214,10 @@ impl Sending {
     }
 }
 
-/// A socket that only sends, from `port` or, if that is taken, from one of the next.
+/// A socket that only sends, from `port` or, if that is taken, from one of the next ports.
 ///
-/// Its datagrams are never fragmented, and with no peer of its own the kernel gives each
-/// identification 0; both as hardware does, and the ICRC covers the identification. Checksums stay
-/// on: the kernel cuts no segments without them.
+/// Its datagrams are never fragmented. It is not connected, so the kernel gives each datagram identification 0, which
+/// the ICRC covers. Hardware does both too. Checksums stay on, because the kernel cuts no segments without them.
 fn open_socket(family: AddressFamily, port: u16) -> io::Result<(OwnedFd, u16)> {
     let at = |port| match family {
         AddressFamily::INET6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
@@ -234,13 +233,13 @@ fn open_socket(family: AddressFamily, port: u16) -> io::Result<(OwnedFd, u16)> {
         sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
         sockopt::set_ip_multicast_loop(&socket, false)?;
     }
-    // What was sent and has come to nobody is told.
+    // The kernel reports datagrams that came to nobody.
     let (level, option) = match family {
         AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
         _ => (libc::IPPROTO_IP, libc::IP_RECVERR),
     };
     socket::set(&socket, level, option, &1_i32)?;
-    // Nothing else is received on it: what comes is dropped before it takes room.
+    // The socket receives only notices. All else is dropped before it takes room.
     socket::filter(&socket, libc::SO_ATTACH_FILTER, &Notice::filter())?;
     if sockopt::set_socket_send_buffer_size_force(&socket, socket::ROOM).is_err() {
         sockopt::set_socket_send_buffer_size(&socket, socket::ROOM)?;
@@ -298,7 +297,7 @@ fn send_message(
 
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Bytes as the kernel is told of them; it only reads them.
+/// Bytes for the kernel, which only reads them.
 fn part(bytes: &[u8]) -> iovec {
     iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
@@ -317,8 +316,8 @@ mod tests {
     #[test]
     fn where_gso_batches_are_not_cut_each_datagram_goes_alone() {
         let alone = || {
-            // The port is another process's, but for this thread's namespace.
-            // SAFETY: this thread has nothing that depends on its namespace.
+            // Another process may have the port, but not in a namespace of this thread's own. SAFETY: this thread has
+            // nothing that depends on its namespace.
             if unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.is_err() {
                 return println!("skipped: only root makes a network namespace");
             }
@@ -335,7 +334,7 @@ mod tests {
             sending.cuts.store(false, Relaxed);
             assert_eq!((sending.most(100), sending.identification(7)), (ONE_BY_ONE, 0));
             let bytes: Vec<u8> = (0..100 * ONE_BY_ONE + 50).map(|at| (at / 7) as u8).collect();
-            // The last of all is left for the next call.
+            // The last one is left for the next call.
             assert_eq!(sending.send(&way, &bytes, 100).expect("it is sent"), ONE_BY_ONE);
             let last = &bytes[100 * ONE_BY_ONE..];
             assert_eq!(sending.send(&way, last, 100).expect("it is sent"), 1);

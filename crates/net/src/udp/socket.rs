@@ -12,15 +12,15 @@ use tracing::debug;
 use transom_system::descriptor;
 use transom_wire::packet::PORT;
 
-/// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
-/// it is data; it gives less where the system's limit (`net.core.rmem_max`) is lower.
+/// Bytes that we ask for in a socket's buffers. The kernel counts its own overhead in, so half of them hold data. It
+/// gives less if the system's limit (`net.core.rmem_max`) is lower.
 pub const ROOM: usize = 4 << 20;
 
-/// At any address of IPv6, which is IPv4 too, or where the kernel has no IPv6 of IPv4.
+/// Any address of IPv6, which includes IPv4; or of IPv4, if the kernel has no IPv6.
 const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
 const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
 
-/// The receiving socket, for both families, so that there is one order to steer by; not on the port yet.
+/// The receiving socket, not on the port yet. It is for both families, so that there is one order to steer by.
 pub(super) fn open_receiving() -> io::Result<OwnedFd> {
     let (socket, at) = match open(ANY_V6) {
         // A kernel without IPv6.
@@ -36,7 +36,7 @@ pub(super) fn open_receiving() -> io::Result<OwnedFd> {
         // RoCEv2 packets have no UDP checksum over IPv6 either (rule NET-04).
         on(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX)?;
     } else {
-        // Where both families arrive, IPV6_PKTINFO tells of IPv4 as well.
+        // A socket of both families reports IPv4 by IPV6_PKTINFO too.
         on(libc::IPPROTO_IP, libc::IP_PKTINFO)?;
     }
     on(libc::IPPROTO_IP, libc::IP_RECVTOS)?;
@@ -53,13 +53,14 @@ pub(super) fn open_receiving() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Has a receiving socket share the port, at any address, with the other processes of this user.
+/// Lets a receiving socket share the port, at any address, with the other processes of this user.
 pub(super) fn enter_port(socket: &OwnedFd) -> io::Result<()> {
     let is_v6 = sockopt::socket_domain(socket)? == AddressFamily::INET6;
     Ok(bind(socket, if is_v6 { ANY_V6 } else { ANY_V4 })?)
 }
 
-/// Whether an address is one of this network namespace: what is sent there is sent from it.
+/// Whether an address is one of this network namespace. If it is, the kernel sends packets for it from this same
+/// address.
 pub(super) fn is_of_this_host(address: IpAddr) -> bool {
     let to = SocketAddr::new(address, PORT);
     let from = || {
@@ -70,13 +71,13 @@ pub(super) fn is_of_this_host(address: IpAddr) -> bool {
     address.is_loopback() || from().is_some_and(|from| from.ip() == address)
 }
 
-/// Takes a receiving socket out of the kernel's list of those that share the port, though other processes have it
-/// open too. What has arrived stays in it, and nothing more comes.
+/// Takes a receiving socket out of the kernel's list of those that share the port, though other processes have it open
+/// too. Datagrams that have arrived stay in it, and no more come.
 ///
-/// The kernel takes out a socket that gets an address of its own, as one that is connected does. Without a
-/// loopback interface it cannot be connected, and stays until it is closed everywhere; then this is false.
+/// The kernel takes a socket out when it gets an address of its own, as a connected one does. Without a loopback
+/// interface the socket cannot be connected. Then it stays until it is closed everywhere, and this returns false.
 pub(super) fn leave_port(socket: &OwnedFd) -> bool {
-    // An address that nobody else has: what is sent to this host must not come here meanwhile.
+    // An address that nobody else has, so that packets for this host do not come here meanwhile.
     let nobody = Ipv4Addr::new(127, 179, 18, 183);
     let to = match sockopt::socket_domain(socket) {
         Ok(AddressFamily::INET6) => SocketAddr::from((nobody.to_ipv6_mapped(), PORT)),
@@ -89,7 +90,7 @@ pub(super) fn leave_port(socket: &OwnedFd) -> bool {
     connected.is_ok()
 }
 
-/// Joins a group on an interface; one that is joined stays so.
+/// Joins a group on an interface. If it has joined already, nothing changes.
 pub(super) fn join(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Result<()> {
     let any = Ipv4Addr::UNSPECIFIED;
     let joined = match group {
@@ -161,11 +162,11 @@ pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filte
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Makes a system call again if a signal was in the way, or word of something sent earlier: a socket that was told
-/// that a datagram has come to nobody says so once, to whoever calls next. The next call does not hear of it.
+/// Repeats a system call after a signal, or after an error of an earlier datagram: if a datagram came to nobody, the
+/// next call on its socket fails for that once, and the call after it does not.
 ///
-/// It is for calls by their number: as functions of the C library they would be points at which a
-/// thread of the program is cancelled, with locks of ours held.
+/// It is for calls by their number. The C library's functions are cancellation points: a thread of the program could be
+/// cancelled there while it holds our locks.
 pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
     let mut is_second = false;
     loop {
@@ -183,7 +184,7 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
     }
 }
 
-/// An address as the kernel wrote it; IPv4 addresses come mapped on a socket of both families.
+/// Reads an address that the kernel wrote. On a socket of both families, IPv4 addresses come mapped.
 pub(super) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match c_int::from(storage.ss_family) {
         libc::AF_INET => {
@@ -206,7 +207,7 @@ pub(super) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// An address as the kernel reads it, and how long it is.
+/// An address for the kernel to read, and its length.
 pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
     // SAFETY: all zeros is a valid `sockaddr_storage`.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };

@@ -1,19 +1,19 @@
 //! Which process a packet for the shared port goes to.
 //!
-//! The kernel keeps the sockets of one port in a list, and a classic BPF program picks one by its
-//! index. The program looks at the top byte of the destination QP, which is the slot of a process; of QP 1,
-//! which all have, at that of the communication id that a message names, unless it is a request.
-//! What it does not know is the order of that list: a new socket goes to the end, and when one is
-//! closed, the last one takes its index. The kernel does not tell the order, so it is found out:
+//! The kernel keeps the sockets of one port in a list, and a classic BPF program picks one by its index. The program
+//! looks at the top byte of the destination QP, which is the slot of a process. All processes share QP 1. For a message
+//! to it, the program looks at the top byte of the communication id that the message names, unless it is a request. The
+//! program does not know the order of the list: a new socket goes to the end, and when one is closed, the last one
+//! takes its index. The kernel does not tell the order, so rounds find it out:
 //!
-//! A *round* sends one probe to each index, by way of the program itself: a packet for QP 0, which
-//! does not exist, goes to the index that its PSN names. Who receives a probe knows where it is,
-//! writes that into a table that all processes of the registry share, and replaces the program if
-//! the table has changed. Rounds begin when a process opens the port or leaves it, when the end of one
-//! is noticed, and when one receives a packet for another (which it hands on). An index past the end of
-//! the list makes the kernel choose any socket, so of the probes of one round the lowest index counts.
+//! A *round* sends one probe to each index, by way of the program itself: a packet for QP 0, which does not exist, goes
+//! to the index that its PSN names. A process that receives a probe learns its index. It writes the index into a table
+//! that all processes of the registry share, and replaces the program if the table has changed. Rounds begin when a
+//! process opens the port or leaves it, when another notices that one has ended, and when one receives a packet for
+//! another (and hands it on). If an index is past the end of the list, the kernel chooses any socket. So the lowest
+//! index among the probes of one round counts.
 //!
-//! Nobody waits for anybody: there is no lock, and a process that is stopped keeps its slot.
+//! No process waits for another: there is no lock, and a stopped process keeps its slot.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,31 +37,31 @@ use transom_wire::packet::PORT;
 use super::holder::is_listed;
 use super::socket;
 
-/// Indexes that are probed beyond those of the known processes: one that was killed may still have
-/// its socket for a moment.
+/// Indexes that are probed beyond those of the known processes. A killed process may still have its socket for a
+/// moment.
 const SLACK: u32 = 4;
 
 /// Rounds begin at most this often, in nanoseconds, when packets go astray.
 const PAUSE: u64 = 20_000_000;
 
-/// Where the payload of a datagram begins: behind BTH and DETH.
+/// The offset of a datagram's payload: behind BTH and DETH.
 const PAYLOAD_AT: u32 = 20;
 
-/// Where a message of connection management begins that it carries. Its first word is the sender's
-/// communication id, or the number of a SIDR request, the second one the receiver's.
+/// The offset of the message in a datagram of connection management. The first word of the message is the sender's
+/// communication id, or the number of a SIDR request. The second one is the receiver's communication id.
 const MESSAGE_AT: u32 = PAYLOAD_AT + HEADER_BYTES as u32;
 
-/// A slot in use in [`Member::stay`], beside the generation.
+/// The bit of [`Member::stay`] for a slot in use. The other bits are the generation.
 const HERE: u32 = 1 << 31;
 
-/// How long the socket of a process that has ended may be in the kernel's list before a round begins all the same. A
-/// child may have it too.
+/// After this time a round begins, even if the socket of a process that has ended is still in the kernel's list. A
+/// child may have the socket too.
 const LINGERS: Duration = Duration::from_millis(300);
-/// How long it is looked for again and again. Usually it leaves within microseconds.
+/// For this time we read the list again and again. Usually the socket leaves it within microseconds.
 const AT_ONCE: Duration = Duration::from_millis(2);
 
-/// Waits until a socket has left the kernel's list. A process that ends closes its files one by one, and the one that
-/// tells of its end may come before the socket. A round that begins in between finds the old order.
+/// Waits until a socket has left the kernel's list. A process that ends closes its files one by one, and may close the
+/// pipe that tells of its end before the socket. A round that begins in between finds the old order.
 fn wait_until_unlisted(inode: u64) {
     let since = Instant::now();
     while is_listed(inode) && since.elapsed() < LINGERS {
@@ -74,8 +74,8 @@ fn wait_until_unlisted(inode: u64) {
     }
 }
 
-/// The slot of the process whose connection a message for QP 1 is about, as the program finds it; none of a request,
-/// which is for whoever listens.
+/// The slot of the process that has the connection of a message for QP 1, as the BPF program finds it. `None` for a
+/// request, which is for the process that listens.
 pub(super) fn connection(datagram: &[u8]) -> Option<u8> {
     let at = |at: usize| datagram.get(at..).and_then(<[u8]>::first_chunk::<2>);
     let attribute = u16::from_be_bytes(*at(PAYLOAD_AT as usize + ATTRIBUTE_AT)?);
@@ -94,24 +94,24 @@ struct Member {
     stay: AtomicU32,
     /// Packets that others have handed on to it.
     handed: AtomicU32,
-    /// The last stay for whose end a round has begun, as in `stay`.
+    /// The last stay whose end has begun a round, as in `stay`.
     buried: AtomicU32,
-    /// The number of its socket in the kernel's list; stays when it is gone.
+    /// The number of its socket in the kernel's list. It stays when the socket is gone.
     inode: AtomicU64,
-    /// The round that found its index above, its index plus one below; zero while unknown.
+    /// The upper half is the round that found its index, the lower half its index plus one. Zero while unknown.
     position: AtomicU64,
 }
 
 /// The shared table.
 #[repr(C, align(4096))]
 struct Table {
-    /// What a probe carries to show that it is one of ours; never zero once it is set.
+    /// Each probe carries it, to show that it is ours. Never zero once it is set.
     secret: AtomicU64,
     /// When the last round began, on the steady clock.
     begun: AtomicU64,
     /// Number of the last round.
     round: AtomicU32,
-    /// Counts changes of what programs are made from.
+    /// Counts changes of the members, from which programs are made.
     changes: AtomicU32,
     members: [Member; PROCESSES],
 }
@@ -148,14 +148,14 @@ impl Drop for Mapping {
     }
 }
 
-/// A process's part in it. Dropped after the socket, for that is when the order changes.
+/// A process's part in the table. It is dropped after the socket, because closing the socket changes the order.
 pub(super) struct Steering {
     mapping: Mapping,
     registry: &'static Registry,
     me: Announcer,
-    /// The process that opened it; a forked child is not to speak in its parent's name.
+    /// The process that opened it. A forked child must not act for its parent.
     pid: u32,
-    /// Whether it has its socket in the kernel's list, by which alone a program can be attached.
+    /// Whether its socket is in the kernel's list. Only such a socket can attach a program.
     repairs: AtomicBool,
 }
 
@@ -208,20 +208,20 @@ impl Steering {
         removed
     }
 
-    /// This process leaves the kernel's list, or has left it: what goes astray is for others to see to.
+    /// This process leaves the kernel's list, or has left it. From now on the others repair what goes astray.
     pub(super) fn end_repairs(&self) {
         self.repairs.store(false, Relaxed);
     }
 
-    /// Takes this process out, whose socket has left the kernel's list: the others find out where theirs are now.
+    /// Takes this process out. Its socket has left the kernel's list, so the others find out their indexes anew.
     pub(super) fn leave(&self) {
         if self.remove(self.me.slot, HERE | self.me.generation) {
             self.begin_round();
         }
     }
 
-    /// Whether a packet for `slot` can be handed on: its process has the port. One that has died is
-    /// taken out here.
+    /// Whether the process in `slot` has the port, so that packets can be handed on to it. A dead process is taken out
+    /// here.
     pub(super) fn has_port(&self, slot: u8) -> bool {
         let stay = self.member(slot).stay.load(SeqCst);
         if stay == 0 {
@@ -234,7 +234,7 @@ impl Steering {
         alive
     }
 
-    /// The last change of what programs are made from.
+    /// The number of the last change of the members.
     #[inline]
     pub(super) fn change(&self) -> u32 {
         self.table().changes.load(SeqCst)
@@ -254,7 +254,8 @@ impl Steering {
         self.registry
     }
 
-    /// A process has ended without a word: all who notice begin a round, until one of them has.
+    /// A process has ended without a word. Each process that notices begins a round, unless another has done so
+    /// already.
     pub(super) fn bury(&self, who: Announcer, socket: &OwnedFd) {
         let stay = HERE | who.generation;
         self.remove(who.slot, stay);
@@ -263,7 +264,7 @@ impl Steering {
             wait_until_unlisted(member.inode.load(SeqCst));
             self.try_attach(socket);
             self.begin_round();
-            // Only now: a process that says so first, and is stopped before its round, leaves the round to nobody.
+            // Only now: if this process said so first and was then stopped, nobody would begin the round.
             member.buried.store(stay, SeqCst);
         }
     }
@@ -291,11 +292,12 @@ impl Steering {
         }
         let now = transom_system::clock::steady();
         let begun = self.table().begun.load(Relaxed);
-        // A time that lies ahead is that of an earlier boot.
+        // A time in the future comes from an earlier boot.
         let recent = begun <= now && now - begun < PAUSE;
         let free = || self.table().begun.compare_exchange(begun, now, SeqCst, Relaxed).is_ok();
         if !recent && free() {
-            // The program may be out of date though the table is right: who made it was killed.
+            // The program may be out of date though the table is right: the process that changed the table may have
+            // been killed.
             self.try_attach(socket);
             self.begin_round();
         }
@@ -303,13 +305,12 @@ impl Steering {
 
     /// Sends a probe to every index.
     ///
-    /// Where the loopback interface is down none arrives; then packets go to any process, and are
-    /// handed on.
+    /// If the loopback interface is down, none arrives. Then packets go to any process, and are handed on.
     pub(super) fn begin_round(&self) {
         let round = self.table().round.fetch_add(1, SeqCst).wrapping_add(1);
         let members = (0..=u8::MAX).filter(|slot| self.has_port(*slot)).count() as u32;
         if members == 0 {
-            // Whoever has the port now is somebody else, and not to know the secret.
+            // If somebody has the port now, it is another program, and must not learn the secret.
             return;
         }
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
@@ -320,12 +321,12 @@ impl Steering {
         }
     }
 
-    /// Takes a packet for QP 0 if it is a probe: then this process knows its index.
+    /// Takes a packet for QP 0. If it is a probe, this process learns its index.
     pub(super) fn take(&self, packet: &[u8], socket: &OwnedFd) {
         let Some(probe) = Probe::parse(packet).filter(|_| self.repairs.load(Relaxed)) else {
             return;
         };
-        // One of an earlier round lay here while the order changed.
+        // A probe of an earlier round may have lain here while the order changed.
         let current = self.table().round.load(SeqCst);
         if probe.secret != self.table().secret.load(SeqCst) || probe.round != current {
             return;
@@ -343,7 +344,7 @@ impl Steering {
         }
     }
 
-    /// The same, where the next round may do better: until then packets are handed on.
+    /// Attaches the program. If that fails, packets are handed on, and the next round tries again.
     fn try_attach(&self, socket: &OwnedFd) {
         if let Err(error) = self.attach(socket) {
             warn!(%error, "packets are not steered");
@@ -389,7 +390,7 @@ impl Steering {
             load(BPF_W, 8),
             low_24,
             code(BPF_RET | libc::BPF_A, 0, 0, 0),
-            // QP 1 is of all. What is no request names a communication id of its process's.
+            // All processes share QP 1. Any message but a request names a communication id of its process.
             jump_if(GSI_QPN, 0, 9),
             load(BPF_H, PAYLOAD_AT + ATTRIBUTE_AT as u32),
             jump_if(attribute::REQ.into(), 1, 0),
@@ -423,7 +424,7 @@ impl Drop for Steering {
 fn map(path: &Path) -> io::Result<NonNull<Table>> {
     let file = private_file(path)?;
     let length = size_of::<Table>();
-    // Memory for all of it now, so that writing to it cannot fail later.
+    // Reserve memory for all of it now, so that writing to it cannot fail later.
     file_limit::grow(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64))?;
     // SAFETY: a fresh shared mapping of the whole file; nobody shrinks it.
     let address = unsafe {
@@ -442,7 +443,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// As long as a BTH, the round, the secret.
+    /// A BTH, the round and the secret.
     const BYTES: usize = 12 + 4 + 8;
     /// As many as a PSN has.
     const INDEX_BITS: u32 = 24;

@@ -1,11 +1,10 @@
-//! Datagrams that have come to nobody, as the sockets that sent them are told.
+//! Datagrams that came to nobody, by the reports that the sending sockets get.
 //!
-//! The kernel tells what ICMP messages say, or what it has found out itself, with the beginning of the
-//! datagram that it is about (`IP_RECVERR`, see `ip(7)`). Where a process has the port, no ICMP message
-//! comes for another one that has ended; so whoever has it says the same by a [`Notice`], to the socket
-//! that the packet came from.
+//! The kernel reports ICMP messages, and errors that it has found itself, with the beginning of the datagram
+//! (`IP_RECVERR`, see `ip(7)`). While one process has the port, no ICMP message comes for another one that has ended.
+//! So a process with the port says the same by a [`Notice`], to the socket that the packet came from.
 //!
-//! Anybody can send either. Whom it concerns looks whether the datagram is one that he waits for.
+//! Anybody can send either. So a receiver believes a report only about a datagram that it waits for.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +15,13 @@ use libc::{iovec, msghdr, sockaddr_storage};
 use super::control::{CONTROL, Control, ExtendedError, Received};
 use super::socket::{self, retry};
 
-/// More than the kernel tells of a datagram, and than a notice has.
+/// More bytes than the kernel reports of a datagram, and than a notice has.
 const ROOM: usize = 2048;
 
-/// What is taken of one socket at a time.
+/// Reports that are taken from one socket at a time.
 const MOST: usize = 64;
 
-/// The headers that a packet begins with.
+/// Bytes of the header that a packet begins with.
 const BTH: usize = 12;
 
 /// Why a datagram has not arrived.
@@ -30,17 +29,17 @@ const BTH: usize = 12;
 pub enum Obstacle {
     /// Nobody has the port at the other end.
     NoPort,
-    /// Somebody has it, but the process has ended that the packet was for.
+    /// Somebody has it, but the packet's process has ended.
     NoProcess,
     /// There is no way to the other end, for this errno.
     NoWay(i32),
-    /// A network on the way carries no packets of IP that are longer than so many bytes.
+    /// A network on the way carries no IP packets longer than this many bytes.
     TooLong(u32),
 }
 
 impl Obstacle {
-    /// What the kernel says that a network, or the other end, did not take. What it refuses itself the sender hears
-    /// from the call.
+    /// The obstacle that a network or the other end has reported. If the kernel itself refuses a datagram, its sender
+    /// learns that from the call.
     fn of(said: &ExtendedError) -> Option<Self> {
         if !matches!(said.origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6) {
             return None;
@@ -60,7 +59,7 @@ pub struct Undelivered<'a> {
     pub destination: IpAddr,
     /// Why.
     pub why: Obstacle,
-    /// The beginning of its UDP payload, as much as was told.
+    /// The beginning of its UDP payload, as much as the report has.
     pub datagram: &'a [u8],
 }
 
@@ -73,7 +72,7 @@ impl<'a> Undelivered<'a> {
         is_reliable_request(header[0]).then(|| (number(5), number(9)))
     }
 
-    /// What a datagram carries that is for this queue pair.
+    /// The payload of a UD datagram, if it is for this queue pair.
     pub fn datagram_for(&self, qpn: u32) -> Option<&'a [u8]> {
         let to = self.datagram.get(4..8)?;
         let payload = self.datagram.get(BTH + 8..)?;
@@ -81,7 +80,7 @@ impl<'a> Undelivered<'a> {
     }
 }
 
-/// Whether an opcode is that of a request, to which an answer comes: of RC or XRC.
+/// Whether an opcode is that of a request of RC or XRC, which gets an answer.
 fn is_reliable_request(opcode: u8) -> bool {
     const RC: u8 = 0x00;
     const XRC: u8 = 0xa0;
@@ -89,8 +88,8 @@ fn is_reliable_request(opcode: u8) -> bool {
     matches!(opcode & 0xe0, RC | XRC) && !RESPONSES.contains(&(opcode & 0x1f))
 }
 
-/// What tells a sender that the process has ended which its packet was for: the packet's first header
-/// behind a mark. No adapter sends or understands it, and what it does not get it does without.
+/// Tells a sender that its packet's process has ended. It is a mark, followed by the packet's first header. Adapters
+/// neither send nor understand it, and everything works without it.
 pub(super) struct Notice {
     bytes: [u8; Self::BYTES],
 }
@@ -99,7 +98,7 @@ impl Notice {
     const MARK: [u8; 8] = *b"Transom0";
     pub(super) const BYTES: usize = Self::MARK.len() + BTH;
 
-    /// Of what has come, if somebody waits for an answer.
+    /// The notice about a datagram, if its sender waits for an answer.
     pub(super) fn of(datagram: &[u8]) -> Option<Self> {
         let header = datagram.get(..BTH)?;
         is_reliable_request(header[0]).then(|| {
@@ -121,7 +120,7 @@ impl Notice {
         (header.len() == BTH).then_some(header)
     }
 
-    /// What lets nothing else into a socket: it looks from the UDP header on.
+    /// A BPF program that lets only notices into a socket. It sees datagrams from their UDP header on.
     pub(super) fn filter() -> [libc::sock_filter; 8] {
         use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LEN, BPF_RET, BPF_W};
         const UDP_HEADER: u32 = 8;
@@ -144,7 +143,7 @@ impl Notice {
     }
 }
 
-/// Hands out what a socket was told.
+/// Hands out the reports that a socket has.
 pub(super) fn take(socket: &OwnedFd, each: &mut impl FnMut(&Undelivered<'_>)) {
     let mut room = [0; ROOM];
     for _ in 0..MOST {
@@ -162,7 +161,7 @@ pub(super) fn take(socket: &OwnedFd, each: &mut impl FnMut(&Undelivered<'_>)) {
             each(&Undelivered { destination, why, datagram });
         }
     }
-    // What there was no memory to tell.
+    // Clear the error of a report for which the kernel had no memory.
     let _ = rustix::net::sockopt::socket_error(socket);
 }
 

@@ -1,4 +1,4 @@
-//! The way of a datagram, and how long packets it carries.
+//! The way of a datagram, and the longest packet that it carries.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -15,19 +15,19 @@ pub struct Way {
     pub source: IpAddr,
     /// The address it goes to, of the same family.
     pub destination: IpAddr,
-    /// Tells flows apart that may take different ways; chooses the UDP source port (rule NET-01).
+    /// Tells apart flows that may take different ways. It chooses the UDP source port (rule NET-01).
     pub flow: u16,
     /// TOS, or traffic class: DSCP and congestion bits (rule NET-07).
     pub tos: u8,
     /// TTL, or hop limit (rule NET-05).
     pub ttl: u8,
-    /// Index of the interface that it leaves by; zero for what the routes say, which say nothing of
-    /// groups nor of link-local addresses.
+    /// Index of the interface that it leaves by. Zero leaves the choice to the routes, which say nothing about groups
+    /// and link-local addresses.
     pub interface: u32,
 }
 
-/// The longest IP packet, in bytes, that a way carries whole, as far as is known: the MTU of the route, or
-/// less if a router has said so.
+/// The longest IP packet, in bytes, that a way carries whole, as far as the kernel knows: the MTU of the route, or less
+/// if a router has said so.
 pub fn path_mtu(way: &Way) -> io::Result<u32> {
     let at = |ip: IpAddr, port| match ip.to_canonical() {
         IpAddr::V4(ip) => SocketAddr::from((ip, port)),
