@@ -7,9 +7,9 @@ use crate::host::Route;
 
 /// The Q_Key of datagram queue pairs, unless a program gives another.
 pub const DEFAULT_QKEY: u32 = 0x0123_4567;
-/// The hop limit of everything that an id leads to.
+/// The hop limit of all routes of ids.
 pub const HOP_LIMIT: u8 = 64;
-/// The only port there is.
+/// The only port.
 pub const PORT: u8 = 1;
 
 /// States that an id can bring a queue pair to.
@@ -34,7 +34,7 @@ pub struct Access {
 /// An address vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {
-    /// Where from and where to.
+    /// The route.
     pub route: Route,
     /// Flow label.
     pub flow_label: Bits<20>,
@@ -44,23 +44,23 @@ pub struct AddressVector {
     pub hop_limit: u8,
 }
 
-/// The attributes for a state; those that are not named stay as they are. The partition's index is 0 and
-/// the port [`PORT`].
+/// The attributes for a state. Attributes that are not listed stay unchanged. The P_Key index is 0, and the port is
+/// [`PORT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attributes {
-    /// To INIT, of a connection: partition, port, and rights.
+    /// To INIT, for a connection: P_Key index, port, and rights.
     Init {
         /// Access flags.
         access: Access,
     },
-    /// To INIT, of datagrams: partition, port, and Q_Key.
+    /// To INIT, for datagrams: P_Key index, port, and Q_Key.
     InitDatagram {
         /// Q_Key.
         qkey: u32,
     },
-    /// To RTR, of a connection.
+    /// To RTR, for a connection.
     ReadyToReceive {
-        /// The way.
+        /// The address vector to the peer.
         address: AddressVector,
         /// Path MTU.
         mtu: PathMtu,
@@ -68,16 +68,16 @@ pub enum Attributes {
         destination: Qpn,
         /// RQ_PSN.
         psn: Psn,
-        /// MAX_DEST_RD_ATOMIC, and MIN_RNR_TIMER is 0; for those that have them.
+        /// MAX_DEST_RD_ATOMIC, for queue pairs that have it. Their MIN_RNR_TIMER is 0.
         responder_resources: Option<u8>,
     },
-    /// To RTR, of datagrams: the state alone.
+    /// To RTR, for datagrams: only the state.
     ReadyToReceiveDatagram,
     /// To RTS.
     ReadyToSend {
         /// SQ_PSN.
         psn: Psn,
-        /// TIMEOUT, for those that have it.
+        /// TIMEOUT, for queue pairs that have it.
         timeout: Option<TimeCode>,
         /// Additional attributes of a queue pair that sends reliably.
         retries: Option<Retries>,

@@ -1,34 +1,34 @@
-//! Which of the ways it was by which a consumer refuses (reason 28): Transom's devices say it behind that reason, where
-//! others say nothing, and nobody but `transom explain` reads it. Neither addresses nor ports are in it.
+//! The cause of a consumer's rejection (reason 28). Transom's devices send it in the additional information of the REJ,
+//! which other devices leave empty. Only `transom explain` reads it. It contains no addresses and no ports.
 
 use transom_wire::cm::{Information, Rej, RejectReason};
 
-/// What is before it, so that it is not taken for what others say there.
+/// The bytes before the cause. They distinguish it from other devices' information.
 const MARK: &[u8; 7] = b"transom";
 
-/// The way.
+/// The cause of a consumer's rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// The program refuses.
+    /// The program has refused.
     Program = 1,
-    /// It has destroyed the id before the connection stood.
+    /// The program has destroyed the id before the connection was established.
     Destroyed = 2,
-    /// It has ended.
+    /// The program has ended.
     Ended = 3,
-    /// Whoever listens on the port does not take the request: for its address, its kind of queue pair, its header, or
-    /// because no way leads back.
+    /// The listener on the port does not take the request, because of its address, its kind of queue pair or its
+    /// header, or because there is no route back.
     NotTaken = 4,
 }
 
 impl Cause {
-    /// That of a number.
+    /// The cause with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         let all = [Self::Program, Self::Destroyed, Self::Ended, Self::NotTaken];
         all.into_iter().find(|cause| *cause as u8 == number)
     }
 
-    /// What goes with a refusal.
+    /// The information to send in a REJ.
     pub(crate) fn information(self) -> Information {
         let mut bytes = [0; MARK.len() + 1];
         bytes[..MARK.len()].copy_from_slice(MARK);
@@ -36,7 +36,7 @@ impl Cause {
         Information::new(&bytes).unwrap_or(Information::NONE)
     }
 
-    /// What a refusal says, if it is one of a consumer's and of a device of Transom's.
+    /// The cause in a REJ, if it is a consumer's rejection from a Transom device.
     pub(crate) fn of(rej: &Rej) -> Option<Self> {
         if rej.reason != RejectReason::Consumer {
             return None;

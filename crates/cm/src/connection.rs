@@ -13,9 +13,9 @@
 //!   Over                                        Over                 TIMEWAIT_EXIT
 //! ```
 //!
-//! What comes from the peer has been matched before it gets here: by ids and address it belongs to this
-//! connection (rules CM-20, CM-45). Linux tells an id whose program thinks from one that has just got the
-//! message, for the moment that takes; here they are one phase.
+//! Messages of the peer have been matched before they get here: by ids and address they belong to this connection
+//! (rules CM-20, CM-45). Linux has two states for an id that has just received a message and for one whose program is
+//! deciding. Here they are one.
 
 mod agreed;
 mod calls;
@@ -42,7 +42,7 @@ pub(crate) use messages::Outcome;
 use peer::{Patience, Peer};
 pub use record::Record;
 
-/// Where a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of the messages; see the module")]
 pub enum ConnectionState {
@@ -57,7 +57,7 @@ pub enum ConnectionState {
     Over,
 }
 
-/// The same, with what is sent again in it.
+/// The same states, with the messages that are repeated in them.
 #[derive(Debug)]
 enum State {
     RequestSent(Retransmission),
@@ -68,7 +68,7 @@ enum State {
     DisconnectSent(Retransmission),
     DisconnectReceived,
     TimeWait,
-    /// Its id is gone, and nobody is to hear of it any more but the peer, that it has ended.
+    /// Its id is gone, and only the peer must still learn that it has ended.
     Lingering(Retransmission),
     Over,
 }
@@ -90,10 +90,10 @@ pub(crate) struct Connection {
     /// RQ_PSN.
     psn: Psn,
     peer: Peer,
-    /// What those called the connection whose REP was refused (rule CM-19).
+    /// The peer ids of the connection in refused REPs (rule CM-19).
     refused: Vec<CommId>,
     agreed: Agreed,
-    /// DISCONNECTED was said.
+    /// Whether the program has had DISCONNECTED.
     disconnected: bool,
     state: State,
 }
@@ -113,7 +113,7 @@ impl Connection {
         let (timing, transport) = (shared.config.timing, req.transport);
         let (transaction, wait) = (shared.transaction(id), timing.request(life_time));
         if transport == Transport::Xrc {
-            // Its queue pair only sends (rule CM-42).
+            // The active queue pair of XRC only sends (rule CM-42).
             (req.responder_resources, req.srq) = (0, false);
             (req.retry_count, req.rnr_retry_count) = (Bits::low(0), Bits::low(0));
         }
@@ -134,7 +134,7 @@ impl Connection {
         connection
     }
 
-    /// Takes a REQ, whose peer nobody else is connected with.
+    /// Takes a REQ. No other connection may have its peer.
     pub(crate) fn requested(
         id: CommId,
         transaction: u64,
@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    // What is asked of it.
+    // Queries.
 
     pub(crate) fn connection_state(&self) -> ConnectionState {
         match self.state {
@@ -173,26 +173,26 @@ impl Connection {
         }
     }
 
-    /// The way, by which its messages come too.
+    /// The address vector to the peer. The peer's messages come by the same route.
     pub(crate) fn address(&self) -> &AddressVector {
         &self.peer.address
     }
 
-    /// Whether a message has come by the way that leads to the peer.
+    /// Whether a message has come by the route that leads to the peer.
     pub(crate) fn is_from(&self, arrival: Arrival) -> bool {
         arrival.is_by(&self.peer.address)
     }
 
-    /// What the peer calls it; zero until that is known.
+    /// The peer's id of it. Zero until it is known.
     pub(crate) fn peer_id(&self) -> CommId {
         self.peer.id
     }
 
-    /// What its id is or does.
+    /// The state of its id, as the rest of a sentence.
     pub(crate) fn is(&self) -> &'static str {
         match self.state {
             State::RequestSent(_) => "has asked its peer, which has not answered yet",
-            State::RequestReceived => "is that of a request which is not answered yet",
+            State::RequestReceived => "belongs to a request that is not answered yet",
             State::ReplySent(_) => "has accepted, and its peer has not confirmed yet",
             State::ReplyReceived => "has its peer's answer, which is not confirmed yet",
             State::Established => "is connected",
@@ -204,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// Refuses a call, which takes what `takes` says.
+    /// Refuses a call in this state. `takes` says which ids the call takes.
     fn not_now(&self, takes: &'static str) -> Refused {
         Refused::State { is: self.is(), takes }
     }
@@ -245,7 +245,7 @@ impl Connection {
 
     // Steps.
 
-    /// Sends what is sent again until it is answered.
+    /// Sends a message that is repeated until it is answered.
     fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Retransmission {
         let retransmission = self.peer.begin(mad, now, shared);
         shared.timers.set(self.id, retransmission.deadline(now));
@@ -258,7 +258,7 @@ impl Connection {
         shared.happened(self.id, Happened::Established);
     }
 
-    /// Says DISCONNECTED, if that was not said.
+    /// Gives the program DISCONNECTED, unless it has had it.
     fn ended(&mut self, timed_out: bool, shared: &mut Shared) {
         if !self.disconnected {
             self.disconnected = true;
@@ -273,14 +273,14 @@ impl Connection {
         shared.timers.set(self.id, now.saturating_add(wait));
     }
 
-    /// Is over, at once.
+    /// Ends it at once.
     fn end(&mut self, shared: &mut Shared) {
         self.peer.forget(shared);
         shared.timers.cancel(self.id);
         self.state = State::Over;
     }
 
-    /// The device is gone: is over without a word.
+    /// Ends it without a message, for example because the device is gone.
     pub(crate) fn abandon(&mut self, shared: &mut Shared) {
         self.end(shared);
     }
@@ -329,7 +329,7 @@ impl Connection {
 /// The primary path of a REQ.
 pub(crate) fn path(address: &AddressVector, ack_timeout: TimeCode) -> Path {
     Path {
-        // Permissive LIDs: the way is one of routers (rule CM-05).
+        // Permissive LIDs: the route goes by routers (rule CM-05).
         local_lid: 0xffff,
         remote_lid: 0xffff,
         local_gid: crate::shared::gid(address.route.source),

@@ -1,4 +1,4 @@
-//! The resolution of a datagram service (SIDR): which queue pair a port leads to (rules CM-30, CM-31).
+//! The resolution of a datagram service (SIDR): it finds the queue pair of a port (rules CM-30, CM-31).
 //!
 //! ```text
 //!   active                                      passive
@@ -34,11 +34,11 @@ enum State {
         asked: Box<Asked>,
         answer: Box<Mad>,
     },
-    /// Resolved, or refused, or nobody answered.
+    /// It is resolved or refused, or nobody answered.
     Over,
 }
 
-/// A request, as it came.
+/// A request that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     transaction: u64,
@@ -65,7 +65,7 @@ impl Resolution {
         resolution
     }
 
-    /// Takes a SIDR_REQ that nobody has yet.
+    /// Takes a new SIDR_REQ.
     pub(crate) fn asked(
         id: CommId,
         address: AddressVector,
@@ -77,7 +77,7 @@ impl Resolution {
         Self { id, address, state: State::Asked(Box::new(Asked { transaction, request })) }
     }
 
-    /// The way, by which its messages come too.
+    /// The address vector to the peer. The peer's messages come by the same route.
     pub(crate) fn address(&self) -> &AddressVector {
         &self.address
     }
@@ -114,8 +114,8 @@ impl Resolution {
         Ok(())
     }
 
-    /// A SIDR_REQ that comes with the same request id from the same address. Whether it is the one that
-    /// is known; if not, that one is forgotten.
+    /// Handles a SIDR_REQ with the same request id from the same address. Returns whether it is the known one. If it is
+    /// not, the known one is forgotten.
     pub(crate) fn on_again(
         &self,
         transaction: u64,
@@ -136,7 +136,7 @@ impl Resolution {
         }
     }
 
-    /// A SIDR_REP.
+    /// Handles a SIDR_REP.
     pub(crate) fn on_reply(&mut self, reply: &SidrRep, shared: &mut Shared) -> bool {
         if !matches!(self.state, State::Asking(_)) {
             return false;
@@ -163,7 +163,7 @@ impl Resolution {
             && matches!(&self.state, State::Asking(retransmission) if retransmission.is(mad))
     }
 
-    /// Its request, if that waits for an answer and had to be sent again.
+    /// Its request, if that waits for an answer and was repeated.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         match &self.state {
             State::Asking(retransmission) => retransmission.unanswered(),
@@ -171,12 +171,12 @@ impl Resolution {
         }
     }
 
-    /// Whether it has asked there, and has no answer yet.
+    /// Whether it has sent a request to this address and has no answer yet.
     pub(crate) fn requests_from(&self, to: IpAddr) -> bool {
         matches!(self.state, State::Asking(_)) && self.address.route.destination == to
     }
 
-    /// Its message has come to nobody (rule CM-70).
+    /// Its message has reached nobody (rule CM-70).
     pub(crate) fn on_nobody(&mut self, now: u64, why: Nobody, shared: &mut Shared) {
         let State::Asking(retransmission) = &mut self.state else { return };
         match retransmission.came_to_nobody(now) {
@@ -190,7 +190,7 @@ impl Resolution {
         }
     }
 
-    /// The timer has ended.
+    /// The timer has expired.
     pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
         let State::Asking(retransmission) = &mut self.state else { return };
         if let Some(mad) = retransmission.again(now) {
@@ -206,13 +206,13 @@ impl Resolution {
     pub(crate) fn destroy(&mut self, shared: &mut Shared) {
         if matches!(self.state, State::Asked(_)) {
             let none = (Qpn::default(), 0);
-            // Without private data there is nothing that could be too long.
+            // This cannot fail: there is no private data that could be too long.
             _ = self.answer(SidrStatus::Rejected, none, Ece::default(), &[], shared);
         }
         self.abandon(shared);
     }
 
-    /// The device is gone: is over without a word.
+    /// Ends it without a message, for example because the device is gone.
     pub(crate) fn abandon(&mut self, shared: &mut Shared) {
         shared.timers.cancel(self.id);
         self.forget(shared);
@@ -229,7 +229,7 @@ impl Resolution {
     }
 }
 
-/// The answer to a request that no id was made for.
+/// The answer to a request that got no id.
 pub(crate) fn refusal(request: &SidrReq, status: SidrStatus) -> Message {
     let SidrReq { request_id, service, .. } = *request;
     let service: ServiceId = service;

@@ -33,20 +33,20 @@ pub struct Engine {
     ids: BTreeMap<CommId, Entry>,
     /// The listeners, by service.
     listeners: BTreeMap<ServiceId, Vec<CommId>>,
-    /// How many connections of listeners, there or gone, are at each port.
+    /// The number of connections at each port that came by a listener, even if the listener is gone.
     served: BTreeMap<u16, usize>,
-    /// Connections whose ids are gone and whose peers have not confirmed it.
+    /// Connections whose ids are gone, and whose peers have not confirmed the end yet.
     lingering: BTreeMap<CommId, Box<Connection>>,
-    /// Requests whose listener does not listen yet, the oldest first.
+    /// Requests that wait for a listener, the oldest first.
     early: VecDeque<Early>,
-    /// What became of them.
+    /// The outcomes of these requests.
     answered: VecDeque<Answered>,
-    /// Requests that waited for a program, and have made room for others.
+    /// Requests that waited for a program and were displaced by others.
     displaced: Vec<CommId>,
     shared: Shared,
 }
 
-/// How many of them there are at most. Of more the peer is told once.
+/// The most lingering connections. Beyond that, the end of a connection is sent to the peer only once.
 const MAX_LINGERING: usize = 4096;
 
 /// An id of a program.
@@ -54,29 +54,29 @@ const MAX_LINGERING: usize = 4096;
 struct Entry {
     service: Service,
     options: Options,
-    /// What its messages call RQ_PSN.
+    /// Its RQ_PSN: the starting PSN in its messages.
     psn: Psn,
     ece: Ece,
-    /// Its port, of which it is the owner. An id that came with a request has its listener's.
+    /// The port that it owns. An id that came with a request uses its listener's.
     claim: Option<Claim>,
     source: Option<SocketAddr>,
     destination: Option<SocketAddr>,
-    /// The listener whose backlog it is in, and where its request came from.
+    /// The listener whose backlog it is in, and the source of its request.
     waits_for: Option<(CommId, IpAddr)>,
     groups: Vec<Group>,
     state: State,
 }
 
-/// What an id is doing.
+/// The state of an id.
 #[derive(Debug)]
 enum State {
-    /// Nothing, bound or not.
+    /// New, or bound only.
     Idle,
-    /// The host looks for the way to its destination.
+    /// The host is looking for the route to its destination.
     ResolvingAddress,
     AddressResolved(Route),
     RouteResolved(Route),
-    /// CONNECT_REQUESTs that no program has fetched wait there.
+    /// Listening. CONNECT_REQUESTs that no program has fetched wait in the backlog.
     Listening(Backlog),
     Connection(Box<Connection>),
     Resolution(Box<Resolution>),
@@ -85,7 +85,7 @@ enum State {
 }
 
 impl State {
-    /// Refuses a call, which takes what `takes` says.
+    /// Refuses a call in this state. `takes` says which ids the call takes.
     fn not_now(&self, takes: &'static str) -> Refused {
         let is = match self {
             Self::Idle => "has no address resolved and does not listen",
@@ -94,65 +94,65 @@ impl State {
             Self::RouteResolved(_) => "has its route resolved, and is not connected",
             Self::Listening(_) => "listens",
             Self::Connection(connection) => connection.is(),
-            Self::Resolution(_) => "is one of datagrams that asks or is asked already",
+            Self::Resolution(_) => "is resolving a datagram service, or was asked for one",
             Self::Removed => "has no device any more",
         };
         Refused::State { is, takes }
     }
 }
 
-/// What a program says of a connection that it asks for.
+/// A program's parameters for a connection that it asks for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Connect<'a> {
     /// Its queue pair.
     pub qpn: Qpn,
-    /// That has a shared receive queue.
+    /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
-    /// READs and atomics that it will answer at once.
+    /// The number of READs and atomics that it can answer at once.
     pub responder_resources: u8,
-    /// READs and atomics that it wants to have under way.
+    /// The number of READs and atomics that it wants to have under way.
     pub initiator_depth: u8,
-    /// Carried, and of no effect.
+    /// It is sent to the peer, and has no other effect.
     pub flow_control: bool,
-    /// Retries of a packet.
+    /// The number of retries of a packet.
     pub retry_count: Bits<3>,
-    /// Retries of a message that found no receive.
+    /// The number of retries of a message that found no receive.
     pub rnr_retry_count: Bits<3>,
-    /// Private data, up to 56 bytes, of a datagram service 180.
+    /// Private data: up to 56 bytes; for a datagram service, up to 180.
     pub private_data: &'a [u8],
 }
 
-/// What a program says of a connection that it accepts.
+/// A program's parameters for a connection that it accepts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Accept<'a> {
     /// Its queue pair.
     pub qpn: Qpn,
-    /// That has a shared receive queue.
+    /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
-    /// READs and atomics that it will answer at once.
+    /// The number of READs and atomics that it can answer at once.
     pub responder_resources: u8,
-    /// READs and atomics that it will have under way.
+    /// The number of READs and atomics that it will have under way.
     pub initiator_depth: u8,
-    /// Carried, and of no effect.
+    /// It is sent to the peer, and has no other effect.
     pub flow_control: bool,
-    /// Retries of a message that found no receive.
+    /// The number of retries of a message that found no receive.
     pub rnr_retry_count: Bits<3>,
-    /// The Q_Key of a datagram service, if it is not the usual one.
+    /// The Q_Key of a datagram service, if it is not the default one.
     pub qkey: Option<u32>,
-    /// Private data, up to 196 bytes, of a datagram service 136.
+    /// Private data: up to 196 bytes; for a datagram service, up to 136.
     pub private_data: &'a [u8],
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// Something came of it.
+    /// It was handled, for this id.
     Taken(CommId),
-    /// It has come before; if its sender waits for an answer, that went out again.
+    /// It is a duplicate. If its sender waits for an answer, the answer was sent again.
     Duplicate(CommId),
-    /// A request waits for its listener: see [`Engine::poll_answered`].
+    /// A request waits for its listener. See [`Engine::poll_answered`].
     Waits,
-    /// Nobody has this connection, or not with this peer and address, or not in this phase.
+    /// There is no such connection, or not with this peer and address, or not in this phase.
     Unknown,
     /// A request was refused.
     Refused(RejectReason),
@@ -160,7 +160,7 @@ pub enum Handled {
     NotServed(SidrStatus),
     /// A request found this listener's backlog full.
     BacklogFull(CommId),
-    /// It is no message.
+    /// It is no valid message.
     Ignored(Ignored),
 }
 
@@ -179,28 +179,28 @@ impl Engine {
         }
     }
 
-    /// The next message to be sent. To be taken until there is none after every call.
+    /// The next message to send. After every call, take messages until there are none.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.shared.transmits.pop_front()
     }
 
-    /// The next event. To be taken until there is none after every call.
+    /// The next event. After every call, take events until there are none.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
-    /// The id of a request that has made room for another in the backlog, and is gone: its CONNECT_REQUEST is to
-    /// be dropped. To be taken until there is none after every call.
+    /// The id of a request that another one has displaced from the backlog. The id is gone, so drop its
+    /// CONNECT_REQUEST. After every call, take these ids until there are none.
     pub fn poll_displaced(&mut self) -> Option<CommId> {
         self.displaced.pop()
     }
 
-    /// When [`Engine::handle_timeout`] is to be called, if nothing happens before.
+    /// The time to call [`Engine::handle_timeout`], if nothing happens before.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.shared.timers.first().into_iter().chain(self.first_early()).min()
     }
 
-    /// Does what the time has come for: the ids that it was about.
+    /// Handles expired timers. Returns their ids.
     pub fn handle_timeout(&mut self, now: u64) -> Vec<CommId> {
         let mut due = Vec::new();
         self.refuse_early(now);
@@ -225,7 +225,7 @@ impl Engine {
         due
     }
 
-    /// Whether there is such an id. Drop the events of an id that is gone.
+    /// Whether this id exists. Drop the events of an id that is gone.
     pub fn has(&self, id: CommId) -> bool {
         self.ids.contains_key(&id)
     }
@@ -235,12 +235,12 @@ impl Engine {
         self.ids.keys().copied()
     }
 
-    /// Ids that are gone and whose peers have not confirmed the end of their connections yet.
+    /// Ids that are gone, and whose peers have not confirmed the end of their connections yet.
     pub fn lingering(&self) -> impl Iterator<Item = CommId> {
         self.lingering.keys().copied()
     }
 
-    /// Where an id's connection is, if it has one.
+    /// The state of an id's connection, if it has one.
     pub fn connection_state(&self, id: CommId) -> Option<ConnectionState> {
         match &self.ids.get(&id)?.state {
             State::Connection(connection) => Some(connection.connection_state()),
@@ -253,7 +253,7 @@ impl Engine {
         self.ids.get(&id)?.source
     }
 
-    /// Its peer's.
+    /// Its peer's address and port.
     pub fn destination(&self, id: CommId) -> Option<SocketAddr> {
         self.ids.get(&id)?.destination
     }
@@ -263,7 +263,7 @@ impl Engine {
         Some(self.ids.get(&id)?.service)
     }
 
-    /// The way to an id's peer, once its address is resolved.
+    /// The route to an id's peer, once its address is resolved.
     pub fn route(&self, id: CommId) -> Option<Route> {
         match &self.ids.get(&id)?.state {
             State::AddressResolved(route) | State::RouteResolved(route) => Some(*route),
@@ -273,14 +273,14 @@ impl Engine {
         }
     }
 
-    /// Whether what a connection needs of that way is known too.
+    /// Whether the path of that route, which a connection needs, is known too.
     pub fn has_path(&self, id: CommId) -> bool {
         let state = self.ids.get(&id).map(|entry| &entry.state);
         let exchanging = state.filter(|state| !matches!(state, State::AddressResolved(_)));
         exchanging.is_some() && self.route(id).is_some()
     }
 
-    /// Whether an id is a listener, and how many requests wait there.
+    /// The number of requests that wait at a listener. `None` if the id does not listen.
     pub fn waiting(&self, id: CommId) -> Option<usize> {
         match &self.ids.get(&id)?.state {
             State::Listening(backlog) => Some(backlog.len()),
@@ -288,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// What another process needs to end an id's connection, should this one die (see [`Record`]).
+    /// The record that another process needs to end an id's connection if this process dies.
     pub fn record(&self, id: CommId) -> Option<Record> {
         match &self.ids.get(&id)?.state {
             State::Connection(connection) => connection.record(),
@@ -296,7 +296,7 @@ impl Engine {
         }
     }
 
-    /// An id's request, if that waits for an answer and had to be sent again.
+    /// An id's request, if that waits for an answer and was repeated.
     pub fn unanswered(&self, id: CommId) -> Option<Unanswered> {
         match &self.ids.get(&id)?.state {
             State::Connection(connection) => connection.unanswered(),
@@ -305,7 +305,7 @@ impl Engine {
         }
     }
 
-    /// Whether nothing is left of any id: no entry in any table, no timer.
+    /// Whether nothing is left of any id: no entry in any table, and no timer.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
             && self.listeners.is_empty()

@@ -11,118 +11,118 @@ use crate::refused::Errno;
 /// Something that happened to an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// To which.
+    /// The id.
     pub id: CommId,
-    /// What.
+    /// What happened to it.
     pub happened: Happened,
 }
 
-/// What happened.
+/// The kind of an event, with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// The way to the destination is known.
+    /// The route to the destination is known.
     AddressResolved,
-    /// There is none.
+    /// There is no route to the destination.
     AddressError(Errno),
-    /// What a connection needs of the way is known.
+    /// The path for a connection is known.
     RouteResolved,
-    /// It is not.
+    /// There is no path for a connection.
     RouteError(Errno),
-    /// A peer wants a connection: a new id, which is this event's.
+    /// A peer wants a connection. This event's id is new.
     ConnectRequest {
-        /// The id that listens.
+        /// The listening id.
         listener: CommId,
-        /// What the peer offers; of a datagram service nothing.
+        /// The peer's offer. `None` for a datagram service.
         offer: Option<Offer>,
-        /// The peer's private data with zeroes behind.
+        /// The peer's private data, padded with zeros.
         private_data: Box<[u8]>,
     },
-    /// The peer has accepted. The program brings its queue pair up and goes on.
+    /// The peer has accepted. The program must make its queue pair ready and confirm.
     ConnectResponse {
-        /// What the peer offers.
+        /// The peer's offer.
         offer: Offer,
-        /// The peer's private data with zeroes behind.
+        /// The peer's private data, padded with zeros.
         private_data: Box<[u8]>,
     },
     /// Nobody answered in time.
     Unreachable,
-    /// No process there takes requests for connections: what Linux answers where no program listens, as no other can
-    /// be there.
+    /// No process there takes connection requests. It is reported like Linux's answer where no program listens, because
+    /// no program can be there.
     NobodyThere {
-        /// What was asked for is a datagram service.
+        /// Whether the request was for a datagram service.
         datagram: bool,
     },
-    /// The datagram service cannot be had.
+    /// The datagram service is not available.
     NotServed(SidrStatus),
     /// The peer has refused.
     Rejected {
-        /// Why.
+        /// The reason.
         reason: RejectReason,
-        /// Which of the ways it was by which a consumer refuses, if that is known.
+        /// The cause of a consumer's rejection, if it is known.
         cause: Option<Cause>,
-        /// The peer's private data with zeroes behind.
+        /// The peer's private data, padded with zeros.
         private_data: Box<[u8]>,
     },
-    /// The connection stands.
+    /// The connection is established.
     Established,
     /// The peer's datagram queue pair is known.
     Resolved {
-        /// The way to it.
+        /// The address vector to it.
         address: AddressVector,
         /// Its number.
         qpn: Qpn,
         /// Its Q_Key.
         qkey: u32,
-        /// What its adapter offers beside.
+        /// Its adapter's offer of enhanced connection establishment.
         ece: Ece,
-        /// The peer's private data with zeroes behind.
+        /// The peer's private data, padded with zeros.
         private_data: Box<[u8]>,
     },
     /// The connection has ended.
     Disconnected {
-        /// The peer has not confirmed it.
+        /// Whether the peer has not confirmed the end.
         timed_out: bool,
     },
-    /// Nothing of the connection can be under way any more.
+    /// The time wait is over: no packet of the connection can be under way any more.
     TimewaitExit,
     /// The device is gone.
     DeviceRemoval,
-    /// The interface that has the id's address is another now, or has another hardware address.
+    /// The id's address has moved to another interface, or its interface has another hardware address.
     AddressChange,
     /// The id belongs to a multicast group.
     MulticastJoin(Group),
-    /// It cannot.
+    /// The id could not join the multicast group.
     MulticastError(Group, Errno),
-    /// The program has written it itself, for whoever fetches the id's events.
+    /// The program has written the event itself, for the thread that fetches the id's events.
     Written {
         /// Its number.
         code: u32,
         /// Its status.
         status: i32,
-        /// What it carries.
+        /// Its argument.
         argument: u64,
     },
 }
 
-/// What a peer offers for a connection, as the receiver is to use it: its own responder resources are
-/// what the peer wants to have under way (rule CM-35).
+/// A peer's offer for a connection, from the receiver's point of view. The peer's initiator depth is the number of
+/// responder resources here (rule CM-35).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// READs and atomics that the peer wants to have under way.
+    /// The number of READs and atomics that the peer wants to have under way.
     pub responder_resources: u8,
-    /// READs and atomics that the peer will answer at once.
+    /// The number of READs and atomics that the peer can answer at once.
     pub initiator_depth: u8,
-    /// The peer's adapter has end-to-end flow control.
+    /// Whether the peer's adapter has end-to-end flow control.
     pub flow_control: bool,
-    /// Retries of a packet; of a REP none is said.
+    /// The number of retries of a packet. A REP has none.
     pub retry_count: Bits<3>,
-    /// Retries of a message that found no receive.
+    /// The number of retries of a message that found no receive.
     pub rnr_retry_count: Bits<3>,
-    /// The peer's queue pair has a shared receive queue.
+    /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
     /// The peer's queue pair.
     pub qpn: Qpn,
-    /// What its adapter offers beside.
+    /// Its adapter's offer of enhanced connection establishment.
     pub ece: Ece,
 }
 
@@ -131,23 +131,23 @@ pub struct Offer {
 pub struct Group {
     /// Its IP address.
     pub address: IpAddr,
-    /// The queue pair sends to it only.
+    /// Whether the queue pair only sends to it.
     pub send_only: bool,
     /// Its Q_Key.
     pub qkey: u32,
 }
 
 impl Group {
-    /// The queue pair that datagrams to any group are for.
+    /// The destination queue pair of datagrams to any group.
     pub const QPN: u32 = 0xff_ffff;
 }
 
-/// Why a message has come to nobody.
+/// The reason why a message has reached nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nobody {
-    /// No process there takes any.
+    /// No process there takes connection requests.
     NoProcess,
-    /// There is no way there.
+    /// There is no route there.
     NoWay,
 }
 
@@ -190,7 +190,7 @@ impl Happened {
         }
     }
 
-    /// Its status: an error below zero, or the peer's reason.
+    /// Its status: a negative errno, or the peer's reason.
     pub fn status(&self) -> i32 {
         match self {
             Self::AddressError(errno) | Self::RouteError(errno) => -errno.0,

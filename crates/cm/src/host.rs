@@ -1,8 +1,7 @@
 //! The engine's questions to the host: which process has a port, and which route leads to an address.
 //!
-//! The ports of a network namespace are shared by its processes, so their registry is the host's
-//! ([`Host`]). What may be shared is decided here, in [`Claim::conflict`]. [`Ports`] is a host whose
-//! registry lies in memory.
+//! The processes of a network namespace share its ports. So the host keeps their registry ([`Host`]).
+//! [`Claim::conflict`] decides what may be shared. [`Ports`] is a host with a registry in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +10,7 @@ use transom_wire::cm::{CommId, PathMtu, PortSpace};
 
 use crate::refused::Refused;
 
-/// The way from an address of this host to another address.
+/// The route from an address of this host to another address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// The address here.
@@ -20,40 +19,40 @@ pub struct Route {
     pub destination: IpAddr,
     /// The index of the source's GID.
     pub gid_index: u8,
-    /// What its network carries.
+    /// The MTU of its network.
     pub mtu: PathMtu,
     /// Traffic class, unless a program sets one.
     pub traffic_class: u8,
 }
 
-/// Whether an address is that of no device, and stands for any: the wildcard, and as Linux has it each
-/// loopback address (rule CM-67).
+/// Whether an address belongs to no device and stands for any: the wildcard, and, as on Linux, every loopback address
+/// (rule CM-67).
 pub fn is_any(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_loopback()
 }
 
-/// What an id has, or wants to have, of a port space.
+/// An id's claim to an address and a port of a port space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Whose it is: unique over all processes (rule CM-41).
+    /// The id. It is unique over all processes (rule CM-41).
     pub id: CommId,
     /// The port space.
     pub space: PortSpace,
-    /// Address, or a wildcard, and port; 0 for any.
+    /// The address, or a wildcard, and the port. Port 0 means any.
     pub address: SocketAddr,
-    /// An IPv6 wildcard is none of IPv4.
+    /// Whether an IPv6 wildcard excludes IPv4.
     pub v6_only: bool,
-    /// Others that say so too may have it.
+    /// Whether other ids with this option may have the same port.
     pub reuse: bool,
 }
 
 impl Claim {
-    /// Whether an IPv6 wildcard's claim is to IPv6 alone. Addresses of IPv4 are never both.
+    /// Whether the claim is to one family only. An IPv4 address always is; an IPv6 wildcard may cover both.
     fn one_family(&self) -> bool {
         self.v6_only || self.address.is_ipv4()
     }
 
-    /// Why not both can be had, if so (rule CM-36). `to_listen`: sharing is not enough.
+    /// The reason why two claims conflict, if they do (rule CM-36). With `to_listen`, shared ports conflict too.
     pub fn conflict(&self, other: &Self, to_listen: bool) -> Option<Refused> {
         if self.id == other.id || self.space != other.space {
             return None;
@@ -72,8 +71,8 @@ impl Claim {
         (own.ip() == theirs.ip()).then_some(Refused::InUse)
     }
 
-    /// Whether who listens with this takes a request for an address (rules CM-21, CM-67). `from_here`: it comes
-    /// from this host.
+    /// Whether a listener with this claim takes a request for an address (rules CM-21, CM-67). `from_here` is true if
+    /// the request comes from this host.
     pub fn takes(&self, destination: IpAddr, from_here: bool) -> bool {
         let own = self.address.ip();
         let same_family = own.is_ipv4() == destination.is_ipv4();
@@ -84,36 +83,36 @@ impl Claim {
 
 /// The part of the host that the engine needs.
 pub trait Host {
-    /// Gives an id a port, and tells which (rules CM-36, CM-37). Refused if the address is none of this
-    /// host's ([`Refused::NotAvailable`]) or of no device ([`Refused::NoDevice`]).
+    /// Gives an id a port, and returns its number (rules CM-36, CM-37). It is refused if the address does not belong to
+    /// this host ([`Refused::NotAvailable`]) or to no device ([`Refused::NoDevice`]).
     fn claim(&mut self, claim: Claim) -> Result<u16, Refused>;
 
-    /// Lets an id that has this listen: nobody shares it then.
+    /// Lets an id with this claim listen. Nobody may share its port then.
     fn listen(&mut self, claim: Claim) -> Result<(), Refused>;
 
-    /// Whether an address is one of this host's.
+    /// Whether an address belongs to this host.
     fn is_here(&self, address: IpAddr) -> bool;
 
     /// The ids that have a port, listening or not.
     fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId>;
 
-    /// Takes back what an id had.
+    /// Takes a claim back.
     fn release(&mut self, claim: Claim);
 
-    /// The way from an address of a device here to another address, if there is one and it begins at
-    /// that address's network.
+    /// The route from the address of a device here to another address, if there is one and it begins at that address's
+    /// network.
     fn route(&mut self, source: IpAddr, destination: IpAddr) -> Option<Route>;
 }
 
-/// A host in memory: its addresses, and the ports of one process or of a simulation's.
+/// A host in memory: its addresses, and the ports of one process or of the processes of a simulation.
 #[derive(Clone, Debug)]
 pub struct Ports {
     addresses: Vec<IpAddr>,
     claims: BTreeMap<(PortSpace, u16), Vec<Claim>>,
     listening: BTreeSet<CommId>,
-    /// From which ports port 0 is given.
+    /// The ports that port 0 chooses from.
     pub ephemeral: std::ops::RangeInclusive<u16>,
-    /// Ports below 1024 may be had.
+    /// Whether ids may have ports below 1024.
     pub privileged: bool,
     next: u16,
 }
@@ -131,12 +130,12 @@ impl Ports {
         }
     }
 
-    /// Whether nobody has anything.
+    /// Whether there are no claims.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.listening.is_empty()
     }
 
-    /// Takes back all that ids of a process had.
+    /// Takes back all claims of a process.
     pub fn release_slot(&mut self, slot: u8) {
         let of_slot = |id: CommId| (id.0 >> 24) as u8 == slot;
         for claims in self.claims.values_mut() {
@@ -153,7 +152,7 @@ impl Ports {
         })
     }
 
-    /// A port that nobody has, beginning behind the last one given.
+    /// A free port. The search begins after the last port given.
     fn any_port(&mut self, space: PortSpace) -> Option<u16> {
         let (first, last) = (*self.ephemeral.start(), *self.ephemeral.end());
         let behind = self.next.clamp(first, last);

@@ -1,13 +1,13 @@
 //! The connection manager, without I/O, threads or a clock.
 //!
-//! An [`Engine`] has the connection ids of one process. Calls of programs, messages and the time go in; messages,
-//! events and the next deadline come out. Its caller carries messages, waits for the deadline, hands events to
+//! An [`Engine`] has the connection ids of one process. Calls of programs, messages and the time go in. Messages,
+//! events and the next deadline come out. Its caller carries messages, waits for the deadline, passes events to
 //! programs, and changes the states of queue pairs by the [`attributes`] that the engine gives.
 //!
 //! ```
 //! use transom_cm::{Arrival, Config, Engine, Ports, Service};
 //!
-//! // The host's part: ports, and the ways from its addresses.
+//! // The host's part: ports, and the routes from its addresses.
 //! let mut host = Ports::new(["10.0.0.1".parse().unwrap()]);
 //! let mut engine = Engine::new(Config::new(1, 0x5054_00ff_fe77_0065, 7));
 //! let listener = engine.create(Service::TCP).unwrap();
@@ -26,21 +26,21 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`timing`] | how long is waited, and how often sent again |
-//! | [`refused`] | why a call is refused |
-//! | [`host`] | what the engine asks of the host: ports, ways; and a registry of ports |
-//! | `cause` | which of the ways it was by which a consumer refuses |
-//! | [`options`] | what can be set for an id |
-//! | [`event`] | what happens |
-//! | [`attributes`] | what a queue pair is to be set to |
-//! | `retransmission` | a message that is sent again until it is answered |
+//! | [`timing`] | timeouts and retries |
+//! | [`refused`] | the reasons for refused calls |
+//! | [`host`] | the engine's questions to the host: ports, routes; and a registry of ports |
+//! | `cause` | the cause of a consumer's rejection |
+//! | [`options`] | the options of an id |
+//! | [`event`] | events |
+//! | [`attributes`] | the attributes to set a queue pair to |
+//! | `retransmission` | a message that is repeated until it is answered |
 //! | `nodes` | the connections with other nodes, found by the peers' numbers |
 //! | `timers` | the timers of ids |
-//! | `secret` | numbers that nobody is to foresee: PSNs and ids |
-//! | [`connection`] | a connection from the REQ to the end of its time wait |
+//! | `secret` | unpredictable numbers: PSNs and ids |
+//! | [`connection`] | a connection, from the REQ to the end of its time wait |
 //! | [`datagram`] | the resolution of a datagram service |
-//! | [`shared`] | what all ids have in common: tables, timers, numbers, what goes out |
-//! | [`engine`] | the ids, the calls of programs, and messages |
+//! | [`shared`] | the state that all ids share: tables, timers, numbers, outgoing messages |
+//! | [`engine`] | the ids, the calls of programs, and messages of peers |
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -5,15 +5,15 @@ use std::net::IpAddr;
 
 use transom_wire::cm::{CommId, Qpn};
 
-/// A device elsewhere, as far as this end can tell it from others: many may name the same GUID, and whoever does so
-/// at another address is another one.
+/// A remote device, as this end can distinguish it. Any device may claim the same GUID. At another address, it counts
+/// as another device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Node {
     pub(crate) guid: u64,
     pub(crate) address: IpAddr,
 }
 
-/// The ids of the connections with other nodes. Each connection stands in both tables.
+/// The ids of the connections with other nodes. Each connection is in both tables.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     /// By node and communication id of the peer (rule CM-17).
@@ -23,19 +23,19 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Has a connection, called `id` here, found by its peer's numbers.
+    /// Adds the connection `id`, to be found by its peer's numbers.
     pub(crate) fn add(&mut self, node: Node, (peer_id, peer_qpn): (CommId, Qpn), id: CommId) {
         self.ids.insert((node, peer_id), id);
         self.qpns.insert((node, peer_qpn), id);
     }
 
-    /// Ends [`Nodes::add`]: the peer may connect the same queue pair again.
+    /// Undoes [`Nodes::add`], so that the peer may connect the same queue pair again.
     pub(crate) fn remove(&mut self, node: Node, (peer_id, peer_qpn): (CommId, Qpn)) {
         self.ids.remove(&(node, peer_id));
         self.qpns.remove(&(node, peer_qpn));
     }
 
-    /// The connection that a node calls this.
+    /// The connection that has this id at a node.
     pub(crate) fn called(&self, node: Node, peer_id: CommId) -> Option<CommId> {
         self.ids.get(&(node, peer_id)).copied()
     }

@@ -15,7 +15,7 @@ pub enum Kind {
     Ud,
 }
 
-/// A port space, with the kind of queue pair that is reached there.
+/// A port space, with the kind of queue pair that its ports lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Service {
     space: PortSpace,
@@ -46,14 +46,14 @@ impl Service {
     }
 }
 
-/// What a program has set.
+/// The options that a program has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Type of service: the traffic class of what is sent.
+    /// Type of service: the traffic class of the packets.
     pub tos: Option<u8>,
-    /// Other ids that have set it may have the same port.
+    /// Whether other ids with this option may have the same port.
     pub reuse_address: bool,
-    /// An IPv6 wildcard is none of IPv4.
+    /// Whether an IPv6 wildcard excludes IPv4.
     pub v6_only: bool,
     /// The ACK timeout of the queue pair.
     pub ack_timeout: Option<TimeCode>,

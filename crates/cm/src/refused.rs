@@ -1,29 +1,29 @@
-//! Why a call is refused, and the errors that events tell of, by the system's numbers.
+//! The reasons for refused calls, and the errors in events, by the system's numbers.
 
 /// A system's error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The operation is not permitted for this user.
+    /// This user may not do this.
     pub const EACCES: Self = Self(13);
     /// There is no such device.
     pub const ENODEV: Self = Self(19);
-    /// An argument, or the id's state, does not allow it.
+    /// An argument is invalid, or the id's state does not allow the call.
     pub const EINVAL: Self = Self(22);
-    /// Another has the address.
+    /// Another id has the address.
     pub const EADDRINUSE: Self = Self(98);
-    /// The address cannot be had.
+    /// The address is not available.
     pub const EADDRNOTAVAIL: Self = Self(99);
-    /// It is connected already.
+    /// The connection is already established.
     pub const EISCONN: Self = Self(106);
     /// Nobody answered in time.
     pub const ETIMEDOUT: Self = Self(110);
-    /// There is no room.
+    /// There is not enough memory or room.
     pub const ENOMEM: Self = Self(12);
-    /// There is no such thing.
+    /// There is no such object.
     pub const ENOENT: Self = Self(2);
-    /// There is no such device any more.
+    /// The device is gone.
     pub const ENXIO: Self = Self(6);
     /// There is no such descriptor.
     pub const EBADF: Self = Self(9);
@@ -33,32 +33,32 @@ impl Errno {
     pub const EIO: Self = Self(5);
 }
 
-/// Why a call is refused. Nothing has changed then.
+/// The reason why a call is refused. A refused call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refused {
     /// There is no such id.
     #[error("there is no such id")]
     NoSuchId,
-    /// Not in this state of the id.
+    /// The id's state does not allow the call.
     #[error("the id {is}; {takes}")]
     State {
-        /// What the id is or does, as the rest of a sentence.
+        /// The state of the id, as the rest of a sentence.
         is: &'static str,
-        /// What the call takes, as a sentence.
+        /// The ids that the call takes, as a sentence.
         takes: &'static str,
     },
-    /// Not for ids of this service or kind of queue pair.
+    /// The call is not for ids of this service or kind of queue pair.
     #[error("{0}")]
     Service(&'static str),
-    /// Not for this address.
+    /// The call is not for this address.
     #[error("{0}")]
     Address(&'static str),
-    /// More private data than the message has room for.
+    /// There is more private data than the message has room for.
     #[error("{given} bytes of private data are given, and the message has room for {room}")]
     PrivateData {
-        /// Bytes given.
+        /// The number of bytes given.
         given: usize,
-        /// Bytes that there is room for.
+        /// The number of bytes that there is room for.
         room: usize,
     },
     /// Source and destination are of different families.
@@ -73,30 +73,30 @@ pub enum Refused {
     )]
     Overlaps,
     /// The address is not of this host.
-    #[error("the address is none of this host's: see `ip address`")]
+    #[error("the address does not belong to this host: see `ip address`")]
     NotAvailable,
     /// No port is left.
     #[error("no port is left in net.ipv4.ip_local_port_range")]
     NoPort,
-    /// A link-local address, which means nothing without an interface (rule CM-36).
+    /// A link-local address is ambiguous without an interface (rule CM-36).
     #[error("a link-local address needs the index of its interface (sin6_scope_id)")]
     NoInterface,
     /// No device has this address.
-    #[error("the address is this host's, but none that the device has: see `transom devices`")]
+    #[error("the address belongs to this host, but not to the device: see `transom devices`")]
     NoDevice,
-    /// A port below 1024 takes a privilege.
-    #[error("a port below net.ipv4.ip_unprivileged_port_start takes CAP_NET_BIND_SERVICE")]
+    /// A port below 1024 needs a privilege.
+    #[error("a port below net.ipv4.ip_unprivileged_port_start needs CAP_NET_BIND_SERVICE")]
     Privileged,
-    /// It is connected already.
+    /// The connection is already established.
     #[error("the connection is established already")]
     Connected,
     /// All communication ids are in use.
-    #[error("there are as many ids as there may be")]
+    #[error("all ids are in use")]
     NoIds,
-    /// The table of ports, which all processes share, is full or cannot be locked.
-    #[error("the table of ports that all processes share is full, or cannot be had")]
+    /// The shared table of ports is full or cannot be locked.
+    #[error("the table of ports that all processes share is full, or cannot be locked")]
     NoTable,
-    /// The id is not of the file that the call came by.
+    /// The id belongs to another file than the call.
     #[error("the id belongs to another event channel")]
     OtherFile,
     /// There is no such file.
@@ -105,20 +105,20 @@ pub enum Refused {
     /// No descriptor is left.
     #[error("no file descriptor is left: see `ulimit -n`")]
     NoDescriptor,
-    /// The id was told that its device goes.
-    #[error("the device of the id is gone: it has had RDMA_CM_EVENT_DEVICE_REMOVAL")]
+    /// The id's device is gone, and the id has had the event.
+    #[error("the device of the id is gone: the id has had RDMA_CM_EVENT_DEVICE_REMOVAL")]
     Removed,
     /// The device has failed.
-    #[error("the device has failed; what failed was said on standard error")]
+    #[error("the device has failed; standard error has the reason")]
     DeviceFailed,
-    /// The device is that of the process that this one was forked from.
-    #[error("the device is that of the process that this one was forked from; open one here")]
+    /// The device belongs to the process that this one was forked from.
+    #[error("the device belongs to the process that this one was forked from; open one here")]
     Inherited,
     /// The connection manager could not be made.
-    #[error("the connection manager cannot be had: {}", std::io::Error::from_raw_os_error(.0.0))]
+    #[error("the connection manager cannot be started: {}", std::io::Error::from_raw_os_error(.0.0))]
     NoManager(Errno),
-    /// There is no such membership of a group.
-    #[error("there is no such membership of a group, or it is another event channel's")]
+    /// There is no such group membership.
+    #[error("there is no such group membership, or it belongs to another event channel")]
     NoGroup,
     /// The id does not belong to the group of this address.
     #[error("the id has not joined the group of this address")]
@@ -126,7 +126,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The error that the call ends with.
+    /// The errno of the call.
     pub const fn errno(self) -> Errno {
         match self {
             Self::NoSuchId | Self::NoGroup => Errno::ENOENT,

@@ -1,53 +1,53 @@
-//! Messages that are sent again.
+//! Repeated messages.
 
 use transom_wire::cm::{Bits, Mad};
 
 use crate::shared::Shared;
 use crate::timing::MILLISECOND;
 
-/// How often in a row a request comes to nobody until that is believed. They are sent in short order, so that a
-/// program that is about to start there gets one of them, and in no more than a host answers at once.
+/// How often in a row a request must reach nobody until it is given up. The tries follow each other quickly, so that a
+/// program that is about to start there gets one of them. There are no more than a host answers at once.
 const IN_VAIN: u32 = 5;
 
-/// How long after the first of them the next one goes, in nanoseconds; each time twice as long.
+/// The time from the first such try to the next, in nanoseconds. It doubles each time.
 const PAUSE: u64 = 100 * MILLISECOND;
 
-/// A request that waits for its answer, and had to be sent again.
+/// A request that waits for its answer and was repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// When it was sent first.
+    /// The time of its first try.
     pub since: u64,
-    /// How often it was sent.
+    /// The number of tries.
     pub sent: u32,
-    /// How often it has come to nobody.
+    /// The number of tries that have reached nobody.
     pub in_vain: u32,
 }
 
-/// What follows from that.
+/// The consequence of a try that has reached nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InVain {
-    /// That was known.
+    /// It was already known.
     Known,
-    /// It goes again at this time.
+    /// Send the message again at this time.
     Again(u64),
-    /// It has come to nobody often enough.
+    /// Enough tries have reached nobody: give up.
     Enough,
 }
 
-/// A message that is sent again until it is answered.
+/// A message that is repeated until it is answered.
 #[derive(Debug)]
 pub(crate) struct Retransmission {
     mad: Box<Mad>,
-    /// Nanoseconds until it is sent again.
+    /// The nanoseconds until it is repeated.
     wait: u64,
     left: u32,
     begun: u64,
-    /// How often it was sent.
+    /// The number of tries.
     sent: u32,
     give_up: Option<u64>,
-    /// An MRA has come.
+    /// Whether an MRA has come.
     mra_received: bool,
-    /// How often it has come to nobody, and that it has so the last time.
+    /// The number of tries that have reached nobody, and whether the last one has.
     in_vain: u32,
     is_in_vain: bool,
 }
@@ -72,13 +72,13 @@ impl Retransmission {
         (*self.mad).clone()
     }
 
-    /// When to look at it again.
+    /// The time of the next step.
     pub(crate) fn deadline(&self, now: u64) -> u64 {
         let next = now.saturating_add(self.wait);
         self.give_up.map_or(next, |give_up| next.min(give_up))
     }
 
-    /// Its time has come: the message, if it is to be sent once more.
+    /// Its time has come. Returns the message if it must be repeated.
     pub(crate) fn again(&mut self, now: u64) -> Option<Mad> {
         if self.give_up.is_some_and(|give_up| now >= give_up) {
             return None;
@@ -89,18 +89,18 @@ impl Retransmission {
         Some(self.mad())
     }
 
-    /// How long it waits, if it was sent more than once.
+    /// Its tries so far, if there was more than one.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         let Self { begun: since, sent, in_vain, .. } = *self;
         (sent > 1).then_some(Unanswered { since, sent, in_vain })
     }
 
-    /// Whether this is it.
+    /// Whether it is this message.
     pub(crate) fn is(&self, mad: &Mad) -> bool {
         *self.mad == *mad
     }
 
-    /// It has come to nobody.
+    /// The last try has reached nobody.
     pub(crate) fn came_to_nobody(&mut self, now: u64) -> InVain {
         if std::mem::replace(&mut self.is_in_vain, true) {
             return InVain::Known;
@@ -113,7 +113,7 @@ impl Retransmission {
         InVain::Again(self.deadline(now).min(now.saturating_add(pause)))
     }
 
-    /// An MRA has come: the answer takes so many nanoseconds. False if that was said before.
+    /// An MRA has come: the answer takes `wait` nanoseconds. False if an MRA has come before.
     pub(crate) fn wait_longer(&mut self, wait: u64) -> bool {
         let first = !std::mem::replace(&mut self.mra_received, true);
         if first {

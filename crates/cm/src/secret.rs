@@ -1,7 +1,7 @@
 //! Numbers that nobody may foresee: PSNs and communication ids. If you know those of a connection, you can send
 //! messages that seem to belong to it.
 //!
-//! They come of a secret by SipHash 2-4: however many of them are known, the next one is not.
+//! SipHash 2-4 makes them from a secret. However many of them you know, you cannot predict the next one.
 
 use std::hash::Hasher;
 #[expect(
@@ -12,7 +12,7 @@ use std::hash::SipHasher;
 
 use transom_wire::Psn;
 
-/// The numbers of an engine, and how many of each it has given.
+/// The numbers of an engine, and the counts of those given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     secret: Secret,
@@ -25,7 +25,7 @@ impl Numbers {
         Self { secret: Secret(seed), ids: 0, psns: 0 }
     }
 
-    /// The lower 24 bits of ids: each once, those first that were not given for longest.
+    /// The lower 24 bits of ids: each once, the least recently given first.
     pub(crate) fn ids(&mut self) -> impl Iterator<Item = u32> {
         (0..=LOW).map(|_| {
             let low = self.secret.id(self.ids & LOW);
@@ -45,7 +45,7 @@ impl Numbers {
 /// The lower 24 bits of an id.
 const LOW: u32 = 0xff_ffff;
 
-/// The secret of an engine: of the system's random numbers, but in a simulation.
+/// The secret of an engine. It is random, except in a simulation.
 #[derive(Clone, Copy, Debug)]
 struct Secret(u128);
 
@@ -59,17 +59,17 @@ enum Purpose {
 
 const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
-/// More than the four that make a permutation look random to who sees little of it.
+/// Four rounds make a permutation look random if you see little of it. These are more.
 const ROUNDS: u8 = 8;
 
 impl Secret {
-    /// The PSN that an engine gives as its `nth`.
+    /// The `nth` PSN of an engine.
     fn psn(&self, nth: u64) -> Psn {
         Psn::new(self.number(Purpose::Psn, nth) as u32)
     }
 
-    /// The lower 24 bits of the id that an engine gives as its `nth`: each comes once in 2^24, in an order that
-    /// is a Feistel network's.
+    /// The lower 24 bits of the `nth` id of an engine. Each value comes once in 2^24, in an order that a Feistel
+    /// network makes.
     fn id(&self, nth: u32) -> u32 {
         let (mut left, mut right) = (nth >> HALF_BITS & HALF, nth & HALF);
         for round in 0..ROUNDS {
@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    /// What a generator that gives itself away says next: of SplitMix64 the state follows from three outputs, of a
-    /// factor and an offset from two.
+    /// A predictable generator would fail here. The state of SplitMix64 follows from three outputs; a factor and an
+    /// offset follow from two.
     #[test]
     fn a_number_is_not_what_those_before_it_foretell() {
         let secret = Secret(0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978);
@@ -109,7 +109,7 @@ mod tests {
         assert!(differences.len() > 990, "ids that follow each other at a distance");
         let psns: BTreeSet<u32> = (0..1000).map(|nth| secret.psn(nth).value()).collect();
         assert!(psns.len() > 990);
-        // Each bit of the seed matters, for otherwise it could be tried.
+        // Each bit of the seed must matter. Otherwise an attacker could try out the rest.
         for bit in 0..128 {
             let other = Secret(secret.0 ^ 1 << bit);
             assert_ne!(
@@ -124,7 +124,7 @@ mod tests {
     fn each_id_comes_once() {
         let secret = Secret(7);
         let mut seen = vec![false; 1 << 24];
-        // All that have the same first half to begin with, and some of the others.
+        // All inputs with the same first half, and some of the others.
         for nth in (0..1 << 13).chain((1 << 13..1 << 24).step_by(997)) {
             assert!(!std::mem::replace(&mut seen[secret.id(nth) as usize], true));
         }

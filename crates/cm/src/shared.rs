@@ -16,28 +16,29 @@ use crate::secret::Numbers;
 use crate::timers::Timers;
 use crate::timing::Timing;
 
-/// What an engine is told once.
+/// The configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The process among those of its node GUID: the upper byte of its communication ids (rule CM-41).
+    /// The number of the process among those with its node GUID. It is the upper byte of its communication ids (rule
+    /// CM-41).
     pub slot: u8,
-    /// The adapter, by which peers know connections: the same in all processes that share it, and in no
-    /// others.
+    /// The GUID of the adapter, by which peers identify connections. All processes that share the adapter have the
+    /// same, and no others.
     pub node_guid: u64,
-    /// What ids and PSNs come of, which nobody is to foresee.
+    /// The seed of ids and PSNs. It must be unpredictable.
     pub seed: u128,
     /// How long the adapter may take for an acknowledgement.
     pub ack_delay: TimeCode,
-    /// How long is waited.
+    /// The timeouts.
     pub timing: Timing,
-    /// How many requests wait for a program at most, whatever backlog it asks for.
+    /// The largest backlog, whatever a program asks for.
     pub max_backlog: u32,
-    /// The adapter has FLUSH.
+    /// Whether the adapter has FLUSH.
     pub flush: bool,
 }
 
 impl Config {
-    /// With Linux's values, of an adapter that takes 2^15 · 4.096 µs for an acknowledgement, as rxe says.
+    /// Linux's values, for an adapter that takes 2^15 · 4.096 µs for an acknowledgement, as rxe reports.
     pub const fn new(slot: u8, node_guid: u64, seed: u128) -> Self {
         let ack_delay = match TimeCode::new(15) {
             Some(delay) => delay,
@@ -48,28 +49,28 @@ impl Config {
     }
 }
 
-/// Where a message came from, and which address of this host it was for.
+/// The addresses of an arriving message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where from.
+    /// The address that it came from.
     pub source: IpAddr,
-    /// What for.
+    /// The address of this host that it was sent to.
     pub destination: IpAddr,
 }
 
 impl Arrival {
-    /// Whether it came by this way, from its other end.
+    /// Whether it came from the other end of this route.
     pub(crate) fn is_by(self, way: &AddressVector) -> bool {
         (self.source, self.destination) == (way.route.destination, way.route.source)
     }
 }
 
-/// A message that is to be sent.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// From this address.
+    /// The address to send it from.
     pub source: IpAddr,
-    /// To this one.
+    /// The address to send it to.
     pub destination: IpAddr,
     /// Traffic class.
     pub traffic_class: u8,
@@ -79,16 +80,17 @@ pub struct Transmit {
     pub mad: Mad,
 }
 
-/// How many answers wait to be sent that belong to no id. More are dropped, as a network would.
+/// The most outgoing messages with which answers that belong to no id are still added. Beyond that they are dropped, as
+/// a network would drop them.
 const ANSWERS: usize = 256;
 
-/// What all ids have in common.
+/// The state that all ids share.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) config: Config,
-    /// By what their peers call them.
+    /// The connections, by their peers' ids.
     pub(crate) nodes: Nodes,
-    /// By source and request id (rule CM-31).
+    /// The resolutions of datagram services, by source and request id (rule CM-31).
     pub(crate) asked: BTreeMap<(IpAddr, CommId), CommId>,
     pub(crate) timers: Timers,
     pub(crate) transmits: VecDeque<Transmit>,
@@ -109,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// An id that nobody has, and that was not given for as long as possible; `None` if there is none.
+    /// A free id: the least recently given one. `None` if there is none.
     pub(crate) fn new_id(&mut self, taken: impl Fn(CommId) -> bool) -> Option<CommId> {
         let slot = u32::from(self.config.slot) << 24;
         let mut all = self.numbers.ids().map(|low| CommId(slot | low));
@@ -121,7 +123,7 @@ impl Shared {
         (u64::from(self.config.slot) + 1) << 32 | u64::from(id.0)
     }
 
-    /// What a REJ says whose sender has waited long enough.
+    /// The information in a REJ whose sender has given up.
     pub(crate) fn guid(&self) -> Information {
         Information::new(&self.config.node_guid.to_be_bytes()).unwrap_or(Information::NONE)
     }
@@ -130,7 +132,7 @@ impl Shared {
         self.events.push_back(Event { id, happened });
     }
 
-    /// Has a message go where an id leads.
+    /// Sends a message by an address vector.
     pub(crate) fn transmit(&mut self, address: &AddressVector, mad: Mad) {
         self.transmits.push_back(Transmit {
             source: address.route.source,
@@ -166,7 +168,7 @@ impl Shared {
     ) {
         let information = match reason {
             RejectReason::InvalidGid => Information::new(&gid(arrival.destination)),
-            // No id has it: no listener has taken it.
+            // No id has the request, so no listener has taken it.
             RejectReason::Consumer => Some(Cause::NotTaken.information()),
             _ => None,
         };
@@ -176,7 +178,7 @@ impl Shared {
         self.answer(arrival, transaction, Message::Rej(rej));
     }
 
-    /// Confirms the end of a connection that nobody knows (rule CM-26).
+    /// Confirms the end of an unknown connection (rule CM-26).
     pub(crate) fn confirm_end(
         &mut self,
         arrival: Arrival,
@@ -202,7 +204,7 @@ pub(crate) fn gid(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// `given` with zeroes behind, if there is room.
+/// `given`, padded with zeros, if there is room.
 pub(crate) fn padded<const N: usize>(given: &[u8]) -> Result<[u8; N], crate::Refused> {
     let too_long = crate::Refused::PrivateData { given: given.len(), room: N };
     let mut bytes = [0; N];

@@ -1,10 +1,10 @@
-//! The timers of ids: at most one each.
+//! The timers of ids. Each id has at most one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use transom_wire::cm::CommId;
 
-/// The timers, found by their time and by their id. Both list the same ones.
+/// The timers, by time and by id. Both tables have the same timers.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     by_time: BTreeSet<(u64, CommId)>,
@@ -12,14 +12,14 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets an id's timer, in place of the one that it has.
+    /// Sets an id's timer, and replaces the one that it has.
     pub(crate) fn set(&mut self, id: CommId, at: u64) {
         self.cancel(id);
         self.by_id.insert(id, at);
         self.by_time.insert((at, id));
     }
 
-    /// Takes an id's timer away.
+    /// Removes an id's timer.
     pub(crate) fn cancel(&mut self, id: CommId) {
         if let Some(at) = self.by_id.remove(&id) {
             self.by_time.remove(&(at, id));
@@ -31,7 +31,7 @@ impl Timers {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Takes a timer that has expired, and says whose it was.
+    /// Removes an expired timer, and returns its id.
     pub(crate) fn take_expired(&mut self, now: u64) -> Option<CommId> {
         let (at, id) = *self.by_time.first()?;
         if at > now {
@@ -41,7 +41,7 @@ impl Timers {
         Some(id)
     }
 
-    /// Whether no id has one.
+    /// Whether no id has a timer.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_time.is_empty() && self.by_id.is_empty()
     }

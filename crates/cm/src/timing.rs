@@ -1,11 +1,11 @@
-//! How long is waited for an answer, and how often sent again (rules CM-14, CM-16, CM-43, CM-48).
+//! Timeouts of answers, and retries (rules CM-14, CM-16, CM-43, CM-48).
 
 use transom_wire::cm::{Bits, TimeCode};
 
-/// Nanoseconds of a millisecond: the engine's time counts nanoseconds, from any beginning.
+/// The nanoseconds in a millisecond. The engine's time counts nanoseconds, from any beginning.
 pub const MILLISECOND: u64 = 1_000_000;
 
-/// The packet life time that Linux takes for RoCE.
+/// The packet life time that Linux uses for RoCE.
 pub const LIFE_TIME: TimeCode = code(16);
 
 const fn code(code: u8) -> TimeCode {
@@ -15,23 +15,23 @@ const fn code(code: u8) -> TimeCode {
 /// The times of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How soon an end is to answer: what messages say, and what is waited for them.
+    /// The time in which an end must answer. Messages carry it, and it is the wait for an answer.
     pub response: TimeCode,
-    /// How often a message is sent again.
+    /// The number of repeats of a message.
     pub retries: Bits<4>,
-    /// How much longer an MRA asks the other end to wait.
+    /// The time for which an MRA asks the other end to wait.
     pub service: TimeCode,
-    /// When an exchange is given up, in nanoseconds from its first message, whatever an MRA asks for.
+    /// The time after which an exchange is given up, in nanoseconds from its first message, whatever an MRA asks for.
     pub give_up: Option<u64>,
 }
 
 impl Timing {
-    /// Linux's: a REQ is given up after 74 seconds (rule CM-14).
+    /// Linux's times: a REQ is given up after 74 seconds (rule CM-14).
     pub const LINUX: Self =
         Self { response: code(20), retries: Bits::MAX, service: code(24), give_up: None };
 
-    /// Times with which an exchange is given up after so many milliseconds: sixteen tries, evenly spread
-    /// over them. What messages say is as near to that as times of the form 2^t come.
+    /// The times to give up an exchange after this many milliseconds. It has 16 tries, evenly spread. The times in
+    /// messages have the form 2^t, and are as near to that as possible.
     pub fn giving_up_after(milliseconds: u64) -> Self {
         let give_up = Some(milliseconds.saturating_mul(MILLISECOND));
         let fits = |response: &TimeCode| {
@@ -42,35 +42,35 @@ impl Timing {
         Self { response: longest.unwrap_or(code(0)), give_up, ..Self::LINUX }
     }
 
-    /// Nanoseconds until a REQ is sent again. A packet's life on the way there and back counts for no
-    /// more than an answer may take, so that a short wait is not made long by it.
+    /// The nanoseconds until a REQ is repeated. The packet life time of each direction counts for at most the response
+    /// time, so that it does not make a short wait long.
     pub fn request(&self, life_time: TimeCode) -> u64 {
         let (way, answer) = (life_time.min(self.response), self.response);
         self.shared_out(2 * way.milliseconds() + answer.milliseconds())
     }
 
-    /// Nanoseconds until a SIDR_REQ is sent again.
+    /// The nanoseconds until a SIDR_REQ is repeated.
     pub fn resolution(&self) -> u64 {
         self.shared_out(self.response.milliseconds())
     }
 
-    /// So many milliseconds, or what one of all tries gets of the time until they are given up.
+    /// This many milliseconds, in nanoseconds; or, with a give-up time, an equal share of that for each try.
     fn shared_out(&self, milliseconds: u64) -> u64 {
         self.give_up
             .map_or(milliseconds * MILLISECOND, |give_up| (give_up / TRIES).max(MILLISECOND))
     }
 }
 
-/// How often a message is sent in all.
+/// The number of tries of a message.
 const TRIES: u64 = Timing::LINUX.retries.get() as u64 + 1;
 
-/// There and back: twice as long.
+/// Twice the time: there and back.
 pub fn twice(life_time: TimeCode) -> TimeCode {
     code((life_time.code() + 1).min(31))
 }
 
-/// The ACK timeout of a queue pair: an adapter's delay and a packet's life there and back, rounded up to
-/// a power of two only where it matters (rule CM-48).
+/// The ACK timeout of a queue pair: the adapter's delay plus the packet life time there and back. It is rounded up to a
+/// power of two only where that matters (rule CM-48).
 pub fn ack_timeout(delay: TimeCode, life_time: TimeCode) -> TimeCode {
     let (delay, way) = (delay.code(), life_time.code() + 1);
     let rounded = if way >= delay {

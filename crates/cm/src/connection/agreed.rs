@@ -1,7 +1,7 @@
-//! What REQ and REP agree about the queue pair at this end.
+//! The values for this end's queue pair that REQ and REP agree on.
 //!
-//! Each end speaks of itself. The READs that one end begins are those that the other end answers, so the peer's
-//! initiator depth is the number of responder resources here, and the reverse.
+//! Each end describes itself. One end answers the READs that the other end begins. So the peer's initiator depth is the
+//! number of responder resources here, and the reverse.
 
 use transom_wire::cm::{Bits, PathMtu, Rep, Req, TimeCode};
 
@@ -9,7 +9,7 @@ use super::ReplyParameters;
 use crate::attributes::{Access, Retries};
 use crate::timing::{ack_timeout, twice};
 
-/// What the exchange of messages says of the queue pair.
+/// The queue pair's values from the exchange of messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
     pub(super) mtu: PathMtu,
@@ -18,12 +18,12 @@ pub(super) struct Agreed {
     pub(super) retry_count: Bits<3>,
     rnr_retry_count: Bits<3>,
     pub(super) ack_timeout: TimeCode,
-    /// How long a packet travels, from which a REP's delay makes the timeout.
+    /// The packet life time. With the delay in the REP it gives the timeout.
     life_time: TimeCode,
 }
 
 impl Agreed {
-    /// What this end asks for.
+    /// The values that this end asks for.
     pub(super) fn asked(req: &Req, life_time: TimeCode) -> Self {
         Self {
             mtu: req.mtu,
@@ -36,9 +36,9 @@ impl Agreed {
         }
     }
 
-    /// What the peer asks for.
+    /// The values that the peer asks for.
     pub(super) fn offered(req: &Req) -> Self {
-        // None is shorter than that of a packet's life time 0.
+        // The minimum is the timeout for packet life time 0.
         let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
         Self {
             mtu: req.mtu,
@@ -65,7 +65,7 @@ impl Agreed {
         self.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
     }
 
-    /// What the peer may do here. The adapter has FLUSH, or not.
+    /// The peer's rights here. `flush` is true if the adapter has FLUSH.
     pub(super) fn access(&self, flush: bool) -> Access {
         let reads = self.responder_resources > 0;
         Access {

@@ -9,7 +9,7 @@ use crate::cause::Cause;
 use crate::refused::Refused;
 use crate::shared::{Shared, padded};
 
-/// What a program says of a connection that it accepts.
+/// A program's parameters for a connection that it accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyParameters<'a> {
     pub(crate) qpn: Qpn,
@@ -73,7 +73,7 @@ impl Connection {
             State::RequestReceived => Rejected::Req,
             State::ReplyReceived => Rejected::Rep,
             State::RequestSent(_) | State::ReplySent(_) => Rejected::Other,
-            _ => return Err(self.not_now("rdma_reject takes one that is not connected yet")),
+            _ => return Err(self.not_now("rdma_reject takes an id that is not connected yet")),
         };
         let private_data = padded(private_data)?;
         let information = match reason {
@@ -88,10 +88,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends an RTU: the queue pair is up.
+    /// Sends an RTU, because the queue pair is ready.
     pub(crate) fn establish(&mut self, shared: &mut Shared) -> Result<(), Refused> {
         if !matches!(self.state, State::ReplyReceived) {
-            return Err(self.not_now("rdma_establish takes one that has had CONNECT_RESPONSE"));
+            return Err(self.not_now("rdma_establish takes an id that has had CONNECT_RESPONSE"));
         }
         self.state = State::Established;
         self.send_rtu(shared);
@@ -103,12 +103,12 @@ impl Connection {
         match self.state {
             State::ReplySent(_) => self.established(shared),
             State::Established => return Err(Refused::Connected),
-            _ => return Err(self.not_now("rdma_notify takes one that has accepted")),
+            _ => return Err(self.not_now("rdma_notify takes an id that has accepted")),
         }
         Ok(())
     }
 
-    /// Ends it, or confirms that the peer has; in other phases there is nothing to say.
+    /// Ends it, or confirms that the peer has ended it. In other phases it does nothing.
     pub(crate) fn disconnect(&mut self, now: u64, shared: &mut Shared) {
         match self.state {
             State::Established => {
@@ -135,7 +135,7 @@ impl Connection {
             State::RequestReceived => Some(Rejected::Req),
             State::ReplyReceived => Some(Rejected::Rep),
             State::ReplySent(_) => Some(Rejected::Other),
-            // Its queue pair may belong to others too.
+            // Other programs may use the queue pair too.
             State::Established
                 if self.transport == Transport::Xrc && self.role == Role::Passive =>
             {

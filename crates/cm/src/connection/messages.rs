@@ -19,7 +19,7 @@ use crate::timing::MILLISECOND;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Taken,
-    /// Of no meaning any more, or in this phase.
+    /// The message has no meaning any more, or not in this phase.
     Ignored,
 }
 
@@ -31,14 +31,14 @@ impl Connection {
         self.role == Role::Passive && (self.peer.qpn, self.peer.psn) == (req.qpn, req.starting_psn)
     }
 
-    /// The REQ again (rules CM-16, CM-17).
+    /// A repeated REQ (rules CM-16, CM-17).
     pub(crate) fn on_req_again(&self, shared: &mut Shared) {
         if matches!(self.state, State::RequestReceived) {
             self.send_mra(Answered::Req, shared);
         }
     }
 
-    /// A first REP, of a peer that nobody else is connected with.
+    /// A first REP. No other connection may have its peer.
     pub(crate) fn on_rep(&mut self, rep: &Rep, shared: &mut Shared) -> Outcome {
         if !matches!(self.state, State::RequestSent(_)) {
             return Ignored;
@@ -67,14 +67,14 @@ impl Connection {
         self.refused.contains(&peer)
     }
 
-    /// Remembers that this REP was refused. One REQ brings one, each time it is sent.
+    /// Remembers that this REP was refused. Each try of a REQ may bring one.
     pub(crate) fn refuse(&mut self, peer: CommId) {
         if !self.has_refused(peer) && self.refused.len() <= Bits::<4>::MAX.get() as usize {
             self.refused.push(peer);
         }
     }
 
-    /// The REP again (rules CM-16, CM-18).
+    /// A repeated REP (rules CM-16, CM-18).
     pub(crate) fn on_rep_again(&self, shared: &mut Shared) {
         match self.state {
             State::Established => self.send_rtu(shared),
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// The peer's queue pair, which stands elsewhere if it is of XRC.
+    /// The peer's queue pair. For XRC it is in another field.
     pub(crate) fn qpn_of(&self, rep: &Rep) -> Qpn {
         if self.transport == Transport::Xrc { rep.eecn } else { rep.qpn }
     }
@@ -91,7 +91,7 @@ impl Connection {
     pub(crate) fn on_rtu(&mut self, shared: &mut Shared) -> Outcome {
         match self.state {
             State::ReplySent(_) => self.established(shared),
-            // It has not heard that it was refused (rule CM-49).
+            // The peer does not know yet that it was refused (rule CM-49).
             State::TimeWait | State::Over if !self.disconnected => {
                 let (reason, none) = (RejectReason::InvalidCommId, Information::NONE);
                 self.send_rej(Rejected::Other, reason, none, [0; _], shared);
@@ -195,7 +195,7 @@ impl Connection {
         waits && self.peer.is_at(to)
     }
 
-    /// Its request, if that waits for an answer and had to be sent again.
+    /// Its request, if that waits for an answer and was repeated.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         match &self.state {
             State::RequestSent(retransmission) => retransmission.unanswered(),
@@ -203,12 +203,12 @@ impl Connection {
         }
     }
 
-    /// Whether it has asked for the connection there, and has no answer yet.
+    /// Whether it has sent a request to this address and has no answer yet.
     pub(crate) fn requests_from(&self, to: IpAddr) -> bool {
         matches!(self.state, State::RequestSent(_)) && self.peer.is_at(to)
     }
 
-    /// Its message has come to nobody (rule CM-70). Whoever was there before has ended.
+    /// Its message has reached nobody (rule CM-70). So a process that was there before has ended.
     pub(crate) fn on_nobody(&mut self, now: u64, why: Nobody, shared: &mut Shared) {
         match (&mut self.state, why) {
             (State::RequestSent(retransmission), _) => match retransmission.came_to_nobody(now) {
@@ -219,7 +219,7 @@ impl Connection {
                     shared.happened(self.id, why.of_connection());
                 }
             },
-            // It goes again in its time: there may be a way then.
+            // The message is repeated at its usual time. There may be a route then.
             (_, Nobody::NoWay) => {}
             (State::ReplySent(_), Nobody::NoProcess) => {
                 self.end(shared);
@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// The timer has ended.
+    /// The timer has expired.
     pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
         let again = match &mut self.state {
             State::RequestSent(retransmission)
@@ -265,7 +265,7 @@ impl Connection {
             State::Lingering(_) => return self.end(shared),
             _ => {}
         }
-        // The peer, if it is still there, is not to wait for what does not come (rule CM-27).
+        // Tell the peer, so that it does not wait any longer if it still exists (rule CM-27).
         let guid = shared.guid();
         self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);
         self.end(shared);

@@ -1,4 +1,4 @@
-//! The peer of a connection: where it is, what it calls the connection, and how long its answers may take.
+//! The peer of a connection: its address, its id of the connection, and the timeouts of its answers.
 
 use std::net::IpAddr;
 
@@ -14,31 +14,31 @@ use crate::timing::MILLISECOND;
 /// The other end of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// The way to it, by which its messages come too.
+    /// The address vector to it. Its messages come by the same route.
     pub(super) address: AddressVector,
-    /// What it calls the connection. Zero, like its queue pair and PSN, until its first message has come.
+    /// Its id of the connection. Like its queue pair and PSN, it is zero until its first message has come.
     pub(super) id: CommId,
     pub(super) qpn: Qpn,
     /// SQ_PSN here.
     pub(super) psn: Psn,
-    /// Its node, as long as the connection is found by that and the numbers above.
+    /// Its node, while the connection can be found by the node and the numbers above.
     noted: Option<Node>,
-    /// The transaction of the messages that answer it.
+    /// The transaction of answers to it.
     pub(super) transaction: u64,
     patience: Patience,
 }
 
-/// When messages are sent again that are not answered.
+/// The timing of repeated messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Nanoseconds until then.
+    /// The nanoseconds until a message is repeated.
     pub(super) wait: u64,
-    /// How often.
+    /// The number of repeats.
     pub(super) retries: Bits<4>,
 }
 
 impl Peer {
-    /// The one that a REQ goes to. Nothing more is known of it.
+    /// The peer that a REQ goes to. Only its address is known.
     pub(super) fn asked(address: AddressVector, transaction: u64, patience: Patience) -> Self {
         Self {
             address,
@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// The one that a REQ came from, about the connection that is `id` here.
+    /// The peer that a REQ came from. `id` is this end's id of the connection.
     pub(super) fn asking(
         address: AddressVector,
         transaction: u64,
@@ -67,7 +67,7 @@ impl Peer {
         peer
     }
 
-    /// Its first message says what its end is. Has the connection that is `id` here found by that.
+    /// Its first message gives the numbers of its end. From now on, the connection `id` can be found by them.
     pub(super) fn introduce(
         &mut self,
         guid: u64,
@@ -81,7 +81,8 @@ impl Peer {
         self.noted = Some(node);
     }
 
-    /// It may connect the same queue pair again.
+    /// The connection cannot be found by the peer's numbers any more, so the peer may connect the same queue pair
+    /// again.
     pub(super) fn forget(&mut self, shared: &mut Shared) {
         if let Some(node) = self.noted.take() {
             shared.nodes.remove(node, (self.id, self.qpn));
@@ -103,7 +104,7 @@ impl Peer {
         shared.transmit(&self.address, mad);
     }
 
-    /// Sends what is sent again until it answers.
+    /// Sends a message that is repeated until the peer answers.
     pub(super) fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Retransmission {
         let Patience { wait, retries } = self.patience;
         let retransmission = Retransmission::new(mad, wait, retries, now, shared);

@@ -21,7 +21,7 @@ pub struct Record {
     pub peer_qpn: Qpn,
     /// The transaction of its final message.
     pub transaction: u64,
-    /// What that refuses; if nothing, it is a DREQ.
+    /// The message that it refuses. `None` if it is a DREQ.
     pub rejected: Option<Rejected>,
     /// The address here.
     pub source: IpAddr,
@@ -32,7 +32,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What the dead end would have said, had its program destroyed the id (rule CM-28).
+    /// The message that the dead end would have sent if its program had destroyed the id (rule CM-28).
     pub fn final_message(&self) -> Transmit {
         let (local_id, remote_id) = (self.id, self.peer_id);
         let message = match self.rejected {
@@ -60,8 +60,7 @@ impl Record {
 }
 
 impl Connection {
-    /// What is left of it, should its process die: nothing where the peer waits for no more than its
-    /// retries last.
+    /// The record of it, in case its process dies. `None` if the peer stops waiting after its own retries.
     pub(crate) fn record(&self) -> Option<Record> {
         let rejected = match self.state {
             State::RequestReceived => Some(Rejected::Req),

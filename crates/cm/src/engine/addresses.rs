@@ -1,4 +1,4 @@
-//! New ids, their options, and the addresses and ports that they are bound to.
+//! New ids, their options, and their addresses and ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -28,7 +28,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets other ids that say so too have the same port.
+    /// Sets whether other ids with this option may have the same port.
     pub fn set_reuse_address(&mut self, id: CommId, reuse: bool) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         let idle = matches!(entry.state, State::Idle) && entry.claim.is_none();
@@ -40,7 +40,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes an IPv6 wildcard one of IPv6 alone.
+    /// Sets whether an IPv6 wildcard excludes IPv4.
     pub fn set_v6_only(&mut self, id: CommId, only: bool) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
@@ -62,7 +62,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets what the adapter offers, or agrees to, beside (rule CM-40).
+    /// Sets the adapter's offer, or answer, of enhanced connection establishment (rule CM-40).
     pub fn set_ece(&mut self, id: CommId, ece: Ece) -> Result<(), Refused> {
         self.entry(id)?.ece = ece;
         Ok(())
@@ -70,7 +70,7 @@ impl Engine {
 
     // Addresses.
 
-    /// Gives an id an address and a port; 0 for any.
+    /// Binds an id to an address and a port. Port 0 means any free one.
     pub fn bind(
         &mut self,
         id: CommId,
@@ -79,13 +79,13 @@ impl Engine {
     ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) || entry.claim.is_some() {
-            return Err(entry.not_now("rdma_bind_addr takes one that has no address, once"));
+            return Err(entry.not_now("rdma_bind_addr takes an id without an address, once"));
         }
         entry.bind(id, address, host)
     }
 
-    /// Begins to look for the way to a destination, from the address that the id is bound to, or else
-    /// from `source`, or from any. The host finds it and says so by [`Engine::address_resolved`].
+    /// Begins to look for the route to a destination. The route begins at the id's bound address, or else at `source`,
+    /// or else at any address. The host finds it and calls [`Engine::address_resolved`].
     pub fn resolve_address(
         &mut self,
         id: CommId,
@@ -95,7 +95,7 @@ impl Engine {
     ) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
-            return Err(entry.not_now("rdma_resolve_addr takes one that is new or bound only"));
+            return Err(entry.not_now("rdma_resolve_addr takes an id that is new or only bound"));
         }
         let bound = entry.source.or(source);
         if bound.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
@@ -113,7 +113,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The way to the destination was found, or why not. After an error another can be looked for.
+    /// The host has found the route to the destination, or not. After an error, the program can try again.
     pub fn address_resolved(
         &mut self,
         id: CommId,
@@ -125,7 +125,8 @@ impl Engine {
         }
         let happened = match found {
             Ok(route) => {
-                // Who goes by a loopback address has one, whatever carries it (rule CM-67).
+                // For a loopback destination, the id's own address is a loopback address too, whatever device carries
+                // it (rule CM-67).
                 let own = match entry.destination.map(|it| it.ip()) {
                     Some(IpAddr::V4(ip)) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
                     Some(IpAddr::V6(ip)) if ip.is_loopback() => Ipv6Addr::LOCALHOST.into(),
@@ -147,11 +148,11 @@ impl Engine {
         Ok(())
     }
 
-    /// What a connection needs of the way was found, or why not.
+    /// The path that a connection needs was found, or not.
     pub fn resolve_route(&mut self, id: CommId, found: Result<(), Errno>) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         let State::AddressResolved(route) = entry.state else {
-            return Err(entry.not_now("rdma_resolve_route comes behind ADDR_RESOLVED, once"));
+            return Err(entry.not_now("rdma_resolve_route comes after ADDR_RESOLVED, once"));
         };
         let happened = match found {
             Ok(()) => {
@@ -164,8 +165,8 @@ impl Engine {
         Ok(())
     }
 
-    /// An address is that of another interface, or its interface has another hardware address: the ids
-    /// that are bound to it hear of it (rule CM-55).
+    /// An address has moved to another interface, or its interface has another hardware address. The ids that are bound
+    /// to it get an event (rule CM-55).
     pub fn address_changed(&mut self, address: IpAddr) {
         for (id, entry) in &self.ids {
             let has_it = entry.source.is_some_and(|source| source.ip() == address);
@@ -176,7 +177,7 @@ impl Engine {
     }
 }
 
-/// A link-local address here is of the interface by which its peer is reached.
+/// Gives a link-local address here the interface that leads to the peer.
 fn share_interface(source: &mut SocketAddr, destination: Option<SocketAddr>) {
     if let (SocketAddr::V6(source), Some(SocketAddr::V6(destination))) = (source, destination)
         && source.ip().is_unicast_link_local()

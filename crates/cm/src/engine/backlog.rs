@@ -1,25 +1,24 @@
-//! The requests that wait at a listener for its program to fetch them, as many as there is room for (rule
-//! CM-22).
+//! The requests that wait at a listener until its program fetches them, up to a limit (rule CM-22).
 //!
-//! If there is no room left, peers get equal shares of it: a peer that sends many requests does not keep others out
-//! (rule CM-60).
+//! If there is no room left, peers get equal shares of it. A peer that sends many requests does not keep others out
+//! (rule CM-66).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use transom_wire::cm::CommId;
 
-/// What waits at a listener.
+/// The requests that wait at a listener.
 #[derive(Debug)]
 pub(super) struct Backlog {
     room: usize,
     count: usize,
-    /// By where they came from, the oldest first. No list is empty.
+    /// By source, the oldest first. No list is empty.
     waiting: BTreeMap<IpAddr, VecDeque<CommId>>,
 }
 
 impl Backlog {
-    /// Room for so many, all of it free.
+    /// An empty backlog with this much room.
     pub(super) fn new(room: usize) -> Self {
         Self { room, count: 0, waiting: BTreeMap::new() }
     }
@@ -29,12 +28,12 @@ impl Backlog {
         self.count
     }
 
-    /// Whether one more from this source is taken.
+    /// Whether it takes one more request from this source.
     pub(super) fn takes(&self, source: IpAddr) -> bool {
         self.count < self.room || self.greediest_beside(source).is_some()
     }
 
-    /// Takes one more that it has said it takes: what makes room for it and waits no longer, if that must be.
+    /// Adds a request for which [`takes`](Self::takes) was true. Returns the request that it has displaced, if any.
     pub(super) fn add(&mut self, source: IpAddr, id: CommId) -> Option<CommId> {
         let displaced = (self.count >= self.room)
             .then(|| self.greediest_beside(source))
@@ -45,10 +44,10 @@ impl Backlog {
         displaced
     }
 
-    /// One from this source waits no longer.
+    /// Removes a request of this source.
     pub(super) fn remove(&mut self, source: IpAddr, id: CommId) {
         let Some(ids) = self.waiting.get_mut(&source) else { return };
-        // Programs fetch the oldest first.
+        // Programs fetch the oldest request first, so the search is short.
         let Some(at) = ids.iter().position(|other| *other == id) else { return };
         ids.remove(at);
         self.count -= 1;
@@ -62,9 +61,9 @@ impl Backlog {
         self.waiting.into_values().flatten()
     }
 
-    /// The source that most come from, if it would still have no fewer than this one with one more.
+    /// The source with the most requests, if it still has at least as many as `source` after it has given one to it.
     fn greediest_beside(&self, source: IpAddr) -> Option<IpAddr> {
-        // Each has one: not even a new one gets a place.
+        // Each source has one request, so nobody gives one up, not even for a new source.
         if self.waiting.len() == self.count {
             return None;
         }

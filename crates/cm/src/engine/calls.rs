@@ -1,4 +1,4 @@
-//! The calls of programs about connections and datagram services.
+//! Calls of programs about connections and datagram services.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -24,8 +24,8 @@ use crate::timing::{LIFE_TIME, ack_timeout};
 impl Engine {
     // The passive end.
 
-    /// Lets an id listen; one that is not bound gets any port. `backlog`: how many requests may wait to be
-    /// fetched (rule CM-22). Requests that were there first are taken now (rule CM-56).
+    /// Makes an id listen. An unbound id gets any free port. `backlog` is the number of requests that may wait for the
+    /// program (rule CM-22). Requests that came earlier are taken now (rule CM-56).
     pub fn listen(
         &mut self,
         id: CommId,
@@ -44,7 +44,7 @@ impl Engine {
             entry.bind(id, any, host)?;
         }
         let Some(claim) = entry.claim else {
-            return Err(entry.state.not_now("rdma_listen takes one that has a port"));
+            return Err(entry.state.not_now("rdma_listen takes an id that has a port"));
         };
         if let Err(refused) = host.listen(claim) {
             if !was_bound {
@@ -61,7 +61,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The program has fetched the CONNECT_REQUEST that brought this id: another may wait.
+    /// The program has fetched the CONNECT_REQUEST of this id, so another request may wait.
     pub fn fetched(&mut self, id: CommId) -> Result<(), Refused> {
         let entry = self.entry(id)?;
         if let Some((listener, from)) = entry.waits_for.take()
@@ -73,7 +73,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Accepts. The queue pair of a connection is in RTS then (rule CM-03).
+    /// Accepts. The queue pair of a connection must be in RTS before (rule CM-03).
     pub fn accept(&mut self, id: CommId, with: &Accept<'_>, now: u64) -> Result<(), Refused> {
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
         match &mut entry.state {
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// Refuses: a request, or at the active end a reply.
+    /// Refuses a request, or a reply at the active end.
     pub fn reject(
         &mut self,
         id: CommId,
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Data has come from the peer: it has what it needs (rule CM-47).
+    /// Data has come from the peer, so the peer has received the reply (rule CM-47).
     pub fn notify(&mut self, id: CommId) -> Result<(), Refused> {
         self.connection(id, |connection, shared| connection.notify(shared))
     }
@@ -131,7 +131,7 @@ impl Engine {
     pub fn connect(&mut self, id: CommId, with: &Connect<'_>, now: u64) -> Result<(), Refused> {
         let shared = &mut self.shared;
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
-        let takes = "rdma_connect comes behind rdma_resolve_addr and rdma_resolve_route, once each";
+        let takes = "rdma_connect comes after rdma_resolve_addr and rdma_resolve_route, once each";
         let State::RouteResolved(route) = entry.state else {
             return Err(entry.state.not_now(takes));
         };
@@ -195,21 +195,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The queue pair is up: tells the peer, and the connection stands.
+    /// The queue pair is ready. This confirms the reply to the peer, and the connection is established.
     pub fn establish(&mut self, id: CommId) -> Result<(), Refused> {
         self.connection(id, |connection, shared| connection.establish(shared))
     }
 
     // Both ends.
 
-    /// Ends a connection, or confirms that the peer has. The queue pair is in error then.
+    /// Ends a connection, or confirms that the peer has ended it. The queue pair must be in error before.
     pub fn disconnect(&mut self, id: CommId, now: u64) -> Result<(), Refused> {
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
         match &mut entry.state {
             State::Connection(connection) => connection.disconnect(now, &mut self.shared),
-            // There is nothing to be said of datagrams.
+            // A datagram service has no connection to end.
             State::Resolution(_) => {}
-            state => return Err(state.not_now("rdma_disconnect takes one that was connected")),
+            state => return Err(state.not_now("rdma_disconnect takes an id that was connected")),
         }
         Ok(())
     }
@@ -241,25 +241,25 @@ impl Engine {
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
         match &mut entry.state {
             State::Connection(connection) => call(connection, &mut self.shared),
-            state => Err(state.not_now("the call takes one whose connection is being made")),
+            state => Err(state.not_now("the call takes an id whose connection is being made")),
         }
     }
 }
 
 impl Options {
-    /// The packet life time that messages reckon with.
+    /// The packet life time for the timeouts in messages.
     fn life_time(&self) -> TimeCode {
         let set = self.ack_timeout.and_then(|timeout| timeout.code().checked_sub(1));
         set.and_then(TimeCode::new).unwrap_or(LIFE_TIME)
     }
 }
 
-/// The flow label of a connection, by which networks tell it from others.
+/// The flow label of a connection. Networks use it to distinguish flows.
 fn flow_label(source: u16, destination: u16) -> Bits<20> {
     Bits::low(u32::from(source) * 31 + u32::from(destination))
 }
 
-/// Private data behind the header with the addresses.
+/// The header with the addresses, and the private data after it.
 fn behind<const ALL: usize, const ROOM: usize>(
     header: [u8; IpHeader::BYTES],
     private_data: &[u8],

@@ -1,8 +1,8 @@
-//! Requests for a port that an id has, but does not listen at yet.
+//! Requests for a port that has an id, but no listener yet.
 //!
-//! Programs tell their peers a port before they listen there, or close the listener of one connection before they make
-//! that of the next. Over a network the request takes longer than these calls. Within a host it may come first. So it
-//! waits a little for its listener (rule CM-56).
+//! Some programs tell their peers a port before they listen there. Others close the listener of one connection before
+//! they make the listener of the next. Over a network, the request takes longer than these calls. Within a host, it may
+//! come first. So it waits a little for its listener (rule CM-56).
 
 use transom_wire::cm::{Mad, Message, Rej, ServiceId};
 
@@ -10,9 +10,9 @@ use super::{Engine, Entry, Handled, State};
 use crate::host::Host;
 use crate::shared::Arrival;
 
-/// How long a request waits, in nanoseconds: for a program that is about to listen, on a busy machine.
+/// How long a request waits, in nanoseconds. It is enough for a program that is about to listen, on a busy machine.
 const WAIT: u64 = 100_000_000;
-/// How many wait at most. More are refused at once.
+/// The most requests that wait. More are refused at once.
 const AT_MOST: usize = 64;
 
 /// A request that waits for its listener.
@@ -24,25 +24,25 @@ pub(super) struct Early {
     request: Box<Mad>,
 }
 
-/// What became of a request that had to wait.
+/// The outcome of a request that had to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Where it came from.
+    /// Its addresses.
     pub arrival: Arrival,
     /// The request.
     pub request: Mad,
-    /// What became of it.
+    /// The outcome.
     pub handled: Handled,
 }
 
 impl Engine {
-    /// What became of a request that had to wait for its listener. To be taken until there is none after
-    /// [`Engine::listen`] and [`Engine::handle_timeout`].
+    /// The outcome of a request that had to wait for its listener. After [`Engine::listen`] and
+    /// [`Engine::handle_timeout`], take outcomes until there are none.
     pub fn poll_answered(&mut self) -> Option<Answered> {
         self.answered.pop_front()
     }
 
-    /// Nobody listens on the service of a request: it waits if somebody may come to, else it is refused.
+    /// Nobody listens on the service of a request. It waits if somebody may listen soon; otherwise it is refused.
     pub(super) fn nobody_listens(
         &mut self,
         now: u64,
@@ -63,22 +63,23 @@ impl Engine {
         Handled::Waits
     }
 
-    /// Whether an id of this process has the service's port and nothing to do yet, or a listener that is gone
-    /// has left a connection there: in any port space, for programs agree on datagrams by a connection.
+    /// Whether somebody may listen on the service soon: an idle id of this process has the port, or a connection of an
+    /// earlier listener is there. A connection counts in any port space, because some programs agree on datagrams over
+    /// a connection.
     fn may_listen(&self, service: ServiceId, host: &mut impl Host) -> bool {
         let Some((space, port)) = service.port() else { return false };
         let is_idle = |id| self.ids.get(&id).is_some_and(|it| matches!(it.state, State::Idle));
         host.ids_at(space, port).into_iter().any(is_idle) || self.served.contains_key(&port)
     }
 
-    /// An id of a listener is there.
+    /// An id has come by a listener.
     pub(super) fn count_served(&mut self, entry: &Entry) {
         if let Some(port) = entry.port_served() {
             *self.served.entry(port).or_default() += 1;
         }
     }
 
-    /// An id is gone.
+    /// An id that may have come by a listener is gone.
     pub(super) fn uncount_served(&mut self, entry: &Entry) {
         let Some(port) = entry.port_served() else { return };
         let Some(count) = self.served.get_mut(&port) else { return };
@@ -88,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Somebody listens on a service from now on.
+    /// A service has a listener now. Handles the requests that waited for it.
     pub(super) fn admit_early(&mut self, now: u64, service: ServiceId, host: &mut impl Host) {
         let (admitted, others) =
             std::mem::take(&mut self.early).into_iter().partition(|it| it.service == service);
@@ -99,12 +100,12 @@ impl Engine {
         }
     }
 
-    /// When the first of them has waited long enough.
+    /// The time when the first request has waited long enough.
     pub(super) fn first_early(&self) -> Option<u64> {
         self.early.front().map(|it| it.until)
     }
 
-    /// Refuses those that have waited long enough.
+    /// Refuses the requests that have waited long enough.
     pub(super) fn refuse_early(&mut self, now: u64) {
         while self.first_early().is_some_and(|until| until <= now)
             && let Some(Early { arrival, request, .. }) = self.early.pop_front()
@@ -114,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Whoever sent a request waits no longer.
+    /// The sender of a request has given up. Drops the request.
     pub(super) fn forget_early(&mut self, arrival: Arrival, rej: &Rej) {
         let Some(guid) = rej.timed_out() else { return };
         let is_that = |request: &Mad| matches!(&request.message, Message::Req(req) if (req.ca_guid, req.local_id) == (guid, rej.local_id));
@@ -123,7 +124,7 @@ impl Engine {
 }
 
 impl Entry {
-    /// The port of its listener, if it is a connection that came by one.
+    /// The port of its listener, if it is a connection that came by a listener.
     fn port_served(&self) -> Option<u16> {
         let came = self.claim.is_none() && matches!(self.state, State::Connection(_));
         self.source.filter(|_| came).map(|source| source.port())

@@ -1,4 +1,4 @@
-//! The ends of ids: when their programs destroy them, and when the device goes.
+//! The ends of ids: destroyed by their programs, or gone with the device.
 
 use transom_wire::cm::{CommId, ServiceId};
 
@@ -8,8 +8,8 @@ use crate::host::Host;
 use crate::refused::Refused;
 
 impl Engine {
-    /// Ends an id, and says so to its peer (rule CM-28). Requests that wait at a listener are refused.
-    /// Returns the groups that the host is to leave.
+    /// Ends an id, and tells its peer (rule CM-28). Requests that wait at a listener are refused. Returns the groups
+    /// that the host must leave.
     pub fn destroy(
         &mut self,
         id: CommId,
@@ -46,15 +46,15 @@ impl Engine {
         Ok(entry.groups)
     }
 
-    /// The device goes: every id hears of it, once, and does nothing more; peers are told what they would
-    /// be if the ids were destroyed (rule CM-46).
+    /// The device is gone. Every id gets one event, and does nothing more. Peers get the same messages as if the ids
+    /// were destroyed (rule CM-46).
     pub fn device_removed(&mut self, now: u64, host: &mut impl Host) {
         for (id, entry) in &mut self.ids {
             match &mut entry.state {
                 State::Removed => continue,
                 State::Connection(connection) => {
                     connection.destroy(now, &mut self.shared);
-                    // Nobody is left to say it again.
+                    // Nobody is left to repeat the message.
                     connection.abandon(&mut self.shared);
                 }
                 State::Resolution(resolution) => resolution.destroy(&mut self.shared),
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Whether the device of an id is gone, which hears of nothing else any more.
+    /// Whether the device of an id is gone, so that the id gets no events any more.
     pub fn is_removed(&self, id: CommId) -> bool {
         self.ids.get(&id).is_some_and(|entry| matches!(entry.state, State::Removed))
     }

@@ -11,7 +11,7 @@ use crate::options::Kind;
 use crate::refused::{Errno, Refused};
 
 impl Engine {
-    /// Joins a multicast group: the host has done so, or could not (rule CM-39).
+    /// Joins a multicast group. `joined` is the result of the host's join (rule CM-39).
     pub fn join(
         &mut self,
         id: CommId,
@@ -27,13 +27,15 @@ impl Engine {
             return Err(Refused::Removed);
         }
         let Some(source) = entry.source else {
-            return Err(entry.state.not_now("groups are joined behind rdma_bind_addr"));
+            return Err(entry.state.not_now("rdma_join_multicast comes after rdma_bind_addr"));
         };
         if source.is_ipv4() != address.is_ipv4() {
-            return Err(Refused::Address("the id's address and the group's are IPv4 and IPv6"));
+            return Err(Refused::Address(
+                "one of the id's address and the group's is IPv4, the other IPv6",
+            ));
         }
         if !address.is_multicast() {
-            return Err(Refused::Address("the address is none of a multicast group"));
+            return Err(Refused::Address("the address is not a multicast address"));
         }
         let group = Group { address, send_only, qkey: DEFAULT_QKEY };
         let happened = match joined {
@@ -47,7 +49,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Leaves a group, of which no event comes any more.
+    /// Leaves a group. No event of it comes any more.
     pub fn leave(&mut self, id: CommId, address: IpAddr) -> Result<Group, Refused> {
         let entry = self.entry(id)?;
         let place = entry.groups.iter().position(|group| group.address == address);

@@ -1,4 +1,4 @@
-//! The messages of peers.
+//! Messages of peers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ use crate::shared::{Arrival, Shared, gid};
 /// A request that a listener takes.
 struct Admitted {
     listener: CommId,
-    /// Where it came from.
+    /// Its source.
     from: IpAddr,
     /// The addresses in its header.
     source: SocketAddr,
@@ -29,15 +29,15 @@ struct Admitted {
     address: AddressVector,
 }
 
-/// Why none does.
+/// The reason why no listener takes a request.
 enum NotAdmitted {
-    /// Whoever listens there does not take it (rules CM-21, CM-24).
+    /// The listeners of the service do not take it (rules CM-21, CM-24).
     Refused,
     BacklogFull(CommId),
 }
 
 impl Engine {
-    /// Takes the payload of a datagram for queue pair 1.
+    /// Handles the payload of a datagram for queue pair 1.
     pub fn handle(
         &mut self,
         now: u64,
@@ -78,7 +78,8 @@ impl Engine {
             Message::Rtu(rtu) => {
                 let (id, peer) = (rtu.remote_id, rtu.local_id);
                 if self.known(id, peer, arrival).is_none() {
-                    // It would wait for ever for one that is not there (rule CM-49).
+                    // Without an answer, the sender would wait for ever for a connection that does not exist (rule
+                    // CM-49).
                     let reason = RejectReason::InvalidCommId;
                     self.shared.refuse(arrival, transaction, (id, peer), Rejected::Other, reason);
                     return Handled::Refused(reason);
@@ -106,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// Refuses a request for a connection without a look at it, for a reason that the host has.
+    /// Refuses a connection request unexamined, for a reason of the host.
     pub fn refuse(&mut self, arrival: Arrival, bytes: &[u8], reason: RejectReason) {
         if let Ok(Mad { transaction, message: Message::Req(req) }) = Mad::parse(bytes) {
             let ids = (CommId(0), req.local_id);
@@ -114,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// The connection that this end calls `id`, its id gone or not, and the other `peer`.
+    /// The connection with the ids `id` at this end and `peer` at the other. Its own id may be gone.
     fn known(
         &mut self,
         id: CommId,
@@ -309,18 +310,18 @@ impl Engine {
             entry.is_some_and(|entry| entry.takes(kind, destination.ip(), from_here))
         };
         let listener = *listeners.iter().find(takes).ok_or(NotAdmitted::Refused)?;
-        // First what costs nothing: whoever floods a listener is not to keep its process busy.
+        // Check first what costs nothing, so that a flood of requests does not keep the process busy.
         match self.ids.get(&listener).map(|entry| &entry.state) {
             Some(State::Listening(backlog)) if backlog.takes(arrival.source) => {}
             _ => return Err(NotAdmitted::BacklogFull(listener)),
         }
-        // The way back begins where the request has arrived.
+        // The route back begins at the address where the request has arrived.
         let route = host.route(arrival.destination, arrival.source).ok_or(NotAdmitted::Refused)?;
         let address = AddressVector { route, flow_label, traffic_class, hop_limit: HOP_LIMIT };
         Ok(Admitted { listener, from: arrival.source, source, destination, address })
     }
 
-    /// An id for a request; `None` if there is none left.
+    /// A new id for a request. `None` if there is none left.
     fn child(&mut self, admitted: &Admitted) -> Option<(CommId, Entry)> {
         let id = self.new_id()?;
         let psn = self.shared.numbers.psn();
@@ -333,7 +334,7 @@ impl Engine {
         Some((id, entry))
     }
 
-    /// Takes the new id in, and counts it among those that wait.
+    /// Adds the new id, and puts it into its listener's backlog.
     fn add(&mut self, id: CommId, mut entry: Entry, state: State) {
         entry.state = state;
         if let Some((listener, from)) = entry.waits_for
@@ -347,7 +348,7 @@ impl Engine {
         self.ids.insert(id, entry);
     }
 
-    /// Forgets a request that waits, as if there had been no room for it: its sender sends it again.
+    /// Drops a waiting request, as if there had been no room for it. Its sender will repeat it.
     fn displace(&mut self, id: CommId) {
         let Some(entry) = self.ids.remove(&id) else { return };
         self.uncount_served(&entry);
@@ -373,7 +374,7 @@ impl Engine {
         };
         let node = Node { guid: rep.ca_guid, address: arrival.source };
         let stale = shared.nodes.connected(node, rep.local_id, connection.qpn_of(rep));
-        // A copy of what was refused is refused, for its sender has ended it.
+        // A copy of a refused REP is refused too, because its sender has ended that connection.
         if stale.is_some() || connection.has_refused(rep.local_id) {
             let (reason, ids) = (RejectReason::StaleConnection, (id, rep.local_id));
             connection.refuse(rep.local_id);
@@ -390,7 +391,7 @@ impl Engine {
     }
 
     fn on_rej(&mut self, now: u64, arrival: Arrival, rej: &Rej) -> Handled {
-        // Whoever has given up may not know what the connection is called here (rule CM-27).
+        // A peer that has given up may not know this end's id of the connection (rule CM-27).
         let (id, peer) = match (rej.timed_out(), rej.rejected) {
             (Some(guid), _) => {
                 let node = Node { guid, address: arrival.source };
@@ -403,7 +404,7 @@ impl Engine {
                 }
             }
             (None, Rejected::Req) => (rej.remote_id, CommId(0)),
-            // It may have overtaken the REP, and then nobody would say again that it is void.
+            // The REJ may have overtaken the REP. No later message would say that the REP is void.
             (None, Rejected::Other) if self.awaits_reply(rej.remote_id) => {
                 (rej.remote_id, CommId(0))
             }
@@ -427,7 +428,7 @@ impl Engine {
         })
     }
 
-    /// The peer has connected the same queue pair anew: what was before has ended (rule CM-19).
+    /// The peer has connected the same queue pair again, so its earlier connection has ended (rule CM-19).
     fn disconnect_stale(&mut self, id: CommId, now: u64, arrival: Arrival) {
         if let Some(State::Connection(connection)) =
             self.ids.get_mut(&id).map(|entry| &mut entry.state)
@@ -440,7 +441,7 @@ impl Engine {
 }
 
 impl Entry {
-    /// Whether it listens for requests for this kind of queue pair at this address.
+    /// Whether it takes requests for this kind of queue pair at this address.
     fn takes(&self, kind: Kind, address: IpAddr, from_here: bool) -> bool {
         let Some(claim) = self.claim else { return false };
         let claim = Claim { v6_only: self.options.v6_only, ..claim };
@@ -448,13 +449,13 @@ impl Entry {
     }
 }
 
-/// Whether a connection is that which the other end, at the address that a message has come from, calls
-/// `peer`; which is zero as long as that is not known (rules CM-20, CM-45).
+/// Whether a connection has the id `peer` at the other end, and that end has the address that the message came from.
+/// The id is zero until it is known (rules CM-20, CM-45).
 fn is_with(connection: &Connection, peer: CommId, arrival: Arrival) -> bool {
     connection.peer_id() == peer && connection.is_from(arrival)
 }
 
-/// The header of an IP service's request, and what is behind it.
+/// The header of an IP service's request, and the private data after it.
 fn header(private_data: &[u8]) -> (Option<IpHeader>, &[u8]) {
     match private_data.split_first_chunk() {
         Some((header, private_data)) => (IpHeader::read(header), private_data),
@@ -462,7 +463,7 @@ fn header(private_data: &[u8]) -> (Option<IpHeader>, &[u8]) {
     }
 }
 
-/// Whether an address can be that of one host (rule CM-24).
+/// Whether an address can belong to one host (rule CM-24).
 fn is_of_one_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !address.is_multicast() && !address.is_unspecified() && !broadcast

@@ -1,4 +1,4 @@
-//! Messages that reached nobody (rule CM-70).
+//! Messages that have reached nobody (rule CM-70).
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use super::{Engine, Handled, State};
 use crate::event::Nobody;
 
 impl Engine {
-    /// A message that was sent to this address has come to nobody: so says the host there, or the network. That is
-    /// believed only of a message that waits for its answer, by all that it says, which nobody can know who has not
-    /// seen it.
+    /// The host at this address, or the network, reports that a message has reached nobody. The report is believed only
+    /// for a message that still waits for its answer, and only if it contains the whole message. Nobody who has not
+    /// seen the message can know it.
     ///
-    /// Of each message that has come to nobody little is told, for hosts say so seldom: all requests for
-    /// connections that wait for an answer from there learn it.
+    /// Hosts limit the rate of such reports. So one report counts for all requests to that address that wait for an
+    /// answer.
     pub fn undelivered(&mut self, now: u64, to: IpAddr, bytes: &[u8], why: Nobody) -> Handled {
         let Ok(mad) = Mad::parse(bytes) else { return Handled::Unknown };
         let Some(id) = sender(&mad).filter(|id| self.waits_for_answer(*id, to, &mad)) else {
@@ -31,7 +31,7 @@ impl Engine {
         Handled::Taken(id)
     }
 
-    /// Whether an id, or what is left of it, has sent this message to this address and waits for its answer.
+    /// Whether an id, or its lingering connection, has sent this message to this address and waits for its answer.
     fn waits_for_answer(&self, id: CommId, to: IpAddr, mad: &Mad) -> bool {
         match self.ids.get(&id).map(|entry| &entry.state) {
             Some(State::Connection(connection)) => connection.waits_for_answer(to, mad),
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Whether an id has asked for a connection there, and has no answer yet.
+    /// Whether an id has sent a request to this address and has no answer yet.
     fn requests_from(&self, id: CommId, to: IpAddr) -> bool {
         match self.ids.get(&id).map(|entry| &entry.state) {
             Some(State::Connection(connection)) => connection.requests_from(to),
@@ -66,7 +66,7 @@ impl Engine {
     }
 }
 
-/// The id that has sent a message which waits for an answer.
+/// The id that has sent a message, if such a message waits for an answer.
 fn sender(mad: &Mad) -> Option<CommId> {
     match &mad.message {
         Message::Req(req) => Some(req.local_id),

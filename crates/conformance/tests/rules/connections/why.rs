@@ -128,8 +128,9 @@ fn a_call_that_comes_too_early_says_what_comes_before() {
         "rdma_connect answered EINVAL: the id has no device yet: rdma_resolve_addr, or \
          rdma_bind_addr to an address of a device",
         "rdma_resolve_route answered EINVAL: the id has no address resolved and does not listen; \
-         rdma_resolve_route comes behind ADDR_RESOLVED, once",
-        "rdma_bind_addr answered EADDRNOTAVAIL: the address is none of this host's: see `ip address`",
+         rdma_resolve_route comes after ADDR_RESOLVED, once",
+        "rdma_bind_addr answered EADDRNOTAVAIL: the address does not belong to this host: see \
+         `ip address`",
         "rdma_listen answered EINVAL: the id listens; an id listens once, and instead of connecting",
         "rdma_bind_addr answered EADDRNOTAVAIL: another id has this port already; 0.0.0.0, :: and \
          loopback addresses stand for all others",
