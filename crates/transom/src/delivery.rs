@@ -167,9 +167,8 @@ impl CreatedQueue {
         }
     }
 
-    /// Takes the event if there is one, delivers the completions, and arms the queue. Returns how many
-    /// completions there
-    /// were.
+    /// Takes the event if there is one, delivers the completions, and arms the queue. Returns how many completions
+    /// there were.
     pub(crate) fn handle_events(&self) -> Result<usize> {
         let handle = || {
             self.take_event_unless_waited_for()?;

@@ -257,8 +257,7 @@ impl ConnectionRequest {
     /// Connects a queue pair to the peer. The peer is not told before you [accept](Accepting::accept). Between the two
     /// calls you can use the connected queue pair, for example to bind the window whose grant the acceptance carries.
     ///
-    /// If this fails or you give it up, the request is refused, and requests that you posted to the queue
-    /// pair end with
+    /// If this fails or you give it up, the request is refused, and requests that you posted to the queue pair end with
     /// [`Status::Flushed`](crate::Status::Flushed).
     ///
     /// # Errors

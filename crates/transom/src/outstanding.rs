@@ -211,9 +211,8 @@ impl Outstanding {
         }
     }
 
-    /// Forgets the requests of a poster that is destroyed: their completions will not come. Nobody waits for
-    /// them, since a
-    /// ticket would hold the poster.
+    /// Forgets the requests of a poster that is destroyed: their completions will not come. Nobody waits for them,
+    /// since a ticket would hold the poster.
     pub(crate) fn abandon(&mut self, poster: Poster) -> Vec<Keep> {
         let mut abandoned = Vec::new();
         for index in 0..self.slots.len() {

@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics
 /// If you poll it again after it has come, or has failed.
-/// If it is asked again when it has come, or has failed.
 ///
 /// ```
 /// # let context = transom::devices(&transom::Provider::software())?[0].open()?;

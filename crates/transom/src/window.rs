@@ -159,9 +159,8 @@ impl<T: WindowType> Window<T, Free> {
 }
 
 impl<T: WindowType> Window<T, Bound> {
-    /// The grant to send to the peer, so that it can use the window. It is valid as long as this window
-    /// lives:
-    /// dropping the window revokes it.
+    /// The grant to send to the peer, so that it can use the window. It is valid as long as this window lives: dropping
+    /// the window revokes it.
     pub fn grant(&self) -> Grant {
         self.state.grant()
     }

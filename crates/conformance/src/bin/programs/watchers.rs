@@ -2,7 +2,6 @@
 //! have a memory of their own: sanitizers, valgrind, debuggers, allocators, languages. Each program checks every byte,
 //! and prints whether its page-aligned allocations were shared memory or private. They are shared if the allocator is
 //! the C library's.
-//! C library's, or private.
 
 mod allocators;
 mod debuggers;
