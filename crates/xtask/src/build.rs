@@ -1,5 +1,5 @@
-//! Builds the command and its shared objects so that they run on other systems than this one, and come
-//! out the same wherever they are built.
+//! Builds the command and its shared objects so that they run on other systems than this one, and are the same wherever
+//! they are built.
 
 use crate::commands::{Result, line, output, run};
 use crate::packages::Packages;
@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is shipped: the command first, then the shared objects, as cargo calls them and as programs do.
+/// The shipped files: the command first, then the shared objects, with cargo's names and the names that programs use.
 const COMMAND: &str = "transom-cli";
 const LIBRARIES: [(&str, &str, &str); 5] = [
     ("transom-libibverbs", "libibverbs.so", "libibverbs.so.1"),
@@ -29,7 +29,7 @@ struct Places {
     target_directory: PathBuf,
 }
 
-/// What all is compiled from.
+/// The packages that everything is compiled from.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -37,27 +37,27 @@ struct Metadata {
 
 #[derive(Deserialize)]
 struct Package {
-    /// None for our own.
+    /// `None` for our own packages.
     source: Option<String>,
     manifest_path: PathBuf,
 }
 
-/// What is needed to compile for one kind of machine.
+/// The tools and settings to compile for one kind of machine.
 struct Builder {
     target: Target,
     places: Places,
-    /// The time that all files carry, in seconds since 1970.
+    /// The time of all files, in seconds since 1970.
     epoch: String,
     environment: Vec<(String, String)>,
 }
 
-/// Makes all that is given to others.
+/// Makes everything that is shipped.
 pub(crate) fn dist(target: Target) -> Result {
     let places = Places::of(Path::new("."))?;
     packages::check_tools()?;
     let dist = places.target_directory.join("packages");
     let builder = Builder::new(target, places)?;
-    // What packages install, and what the command of one file carries.
+    // The files that packages install, and those that the one-file command carries.
     let parts = dist.join("parts").join(target.architecture());
     let _ = fs::remove_dir_all(&parts);
     fs::create_dir_all(&parts)?;
@@ -89,7 +89,7 @@ pub(crate) fn dist(target: Target) -> Result {
     sums::write(&dist)
 }
 
-/// Makes all twice, from two clones of what is committed, in unlike surroundings, and compares.
+/// Makes everything twice, from two clones of the last commit, in different surroundings, and compares.
 pub(crate) fn reproduce(target: Target) -> Result {
     let places = Places::of(Path::new("."))?;
     let scratch = places.target_directory.join("reproduce");
@@ -135,7 +135,7 @@ impl Places {
         Ok(serde_json::from_slice(&output(command.current_dir(directory))?)?)
     }
 
-    /// Python, with zig, for linking.
+    /// Python with zig, for linking.
     fn zig(&self) -> Result<PathBuf> {
         let venv = self.target_directory.join("zig");
         let python = venv.join("bin/python");
@@ -173,7 +173,7 @@ impl Builder {
         Ok(Self { target, places, epoch, environment: environment.into() })
     }
 
-    /// Builds crates, the command with what it is to carry. Answers where what is built lies.
+    /// Builds crates, and the command with the objects that it carries. Returns the folder of the output.
     fn cargo_build(&self, crates: &[&str], carry: Option<&Path>) -> Result<PathBuf> {
         let mut command = Command::new(env!("CARGO"));
         command.current_dir(&self.places.workspace_root);
@@ -188,10 +188,10 @@ impl Builder {
 }
 
 impl Places {
-    /// Flags with which no name of a directory of this machine gets into what is built.
+    /// Flags that keep the names of this machine's directories out of the output.
     fn compiler_flags(&self, target: Target) -> Result<String> {
         let mut flags = vec!["-Clinker-flavor=gcc".to_owned()];
-        // The last that fits is taken.
+        // The compiler takes the last prefix that matches.
         let mut name = |directory: &Path, to| {
             flags.push(format!("--remap-path-prefix={}={to}", path(directory)?));
             Result::Ok(())
@@ -201,14 +201,14 @@ impl Places {
         }
         name(&self.workspace_root, "/transom")?;
         name(&self.target_directory, "/target")?;
-        // Elsewhere the compiler does not link by itself.
+        // On other machines the compiler does not link with lld by default.
         if target == Target::X86_64 {
             flags.push("-Clinker-features=-lld".to_owned());
         }
         Ok(flags.join("\u{1f}"))
     }
 
-    /// The time that packages carry: that of the last commit, unless somebody says otherwise.
+    /// The time in packages: that of the last commit, unless `SOURCE_DATE_EPOCH` gives another.
     fn epoch(&self) -> Result<String> {
         std::env::var("SOURCE_DATE_EPOCH").or_else(|_| {
             let mut command = Command::new("git");
@@ -217,7 +217,7 @@ impl Places {
     }
 }
 
-/// The directories that have the crates of others, which cargo calls by where it got them from.
+/// The directories of other people's crates. cargo names them by their source.
 fn sources(target: Target) -> Result<BTreeSet<PathBuf>> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version=1", "--locked", "--filter-platform"]);
@@ -229,7 +229,7 @@ fn sources(target: Target) -> Result<BTreeSet<PathBuf>> {
         .collect())
 }
 
-/// Where cargo keeps what it has fetched.
+/// The directory where cargo keeps fetched crates.
 fn cargo_home() -> Result<PathBuf> {
     let home = std::env::var("CARGO_HOME");
     Ok(home.or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?.into())

@@ -1,4 +1,4 @@
-//! Commands that are run, and what goes wrong with them.
+//! Runs commands, and reports their failures.
 
 use std::error::Error;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
-/// What a command writes to standard output.
+/// The standard output of a command.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.success() {
@@ -22,7 +22,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     }
 }
 
-/// What a command writes to standard output, as a line.
+/// The standard output of a command, as a line.
 pub(crate) fn line(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output(command)?)?.trim_end().to_owned())
 }

@@ -1,4 +1,4 @@
-//! What a file needs of the system's libraries: no newer glibc than is promised, and no others.
+//! Checks the system libraries that a file needs: no newer glibc than promised, and no other libraries.
 
 use crate::commands::Result;
 use object::Endianness;
@@ -7,14 +7,14 @@ use object::read::elf::{Dyn, FileHeader, Sym};
 use std::fs;
 use std::path::Path;
 
-/// The oldest that all is to load on.
+/// The oldest glibc on which everything must load.
 pub(crate) const OLDEST: [u32; 2] = [2, 28];
 
-/// What may be asked for: parts of glibc, and GCC's unwinder, which all systems with glibc have.
+/// The libraries that a file may need: parts of glibc, and GCC's unwinder, which all systems with glibc have.
 const LIBRARIES: [&str; 6] =
     ["libc.so.6", "libpthread.so.0", "libdl.so.2", "libm.so.6", "ld-linux", "libgcc_s.so.1"];
 
-/// The newest glibc that a file asks for. An error if that is too new, or if it asks for other libraries.
+/// The newest glibc version that a file needs. An error if that is too new, or if it needs other libraries.
 pub(crate) fn check(file: &Path) -> Result<[u32; 2]> {
     let bytes = fs::read(file)?;
     let needs = Needs::of(&bytes).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -31,10 +31,10 @@ pub(crate) fn check(file: &Path) -> Result<[u32; 2]> {
     }
 }
 
-/// What a file asks the loader for.
+/// The libraries and symbols that a file needs from the loader.
 struct Needs {
     libraries: Vec<String>,
-    /// Symbols of glibc, each with the version that has it.
+    /// glibc symbols, each with the version that introduced it.
     symbols: Vec<(String, [u32; 2])>,
 }
 
@@ -65,10 +65,10 @@ impl Needs {
     }
 }
 
-/// The version that a version of a symbol names, if it is glibc's.
+/// The glibc version in a symbol version, if it is one of glibc.
 fn glibc(name: &[u8]) -> Option<[u32; 2]> {
     let version = str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
-    // What is only glibc's own (GLIBC_PRIVATE) is in no version.
+    // glibc's own internal symbols (GLIBC_PRIVATE) belong to no version.
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
     Some([numbers.next()?, numbers.next().unwrap_or(0)])
 }

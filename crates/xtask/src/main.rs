@@ -1,4 +1,4 @@
-//! `cargo xtask`: everything that is run in this repository, but for `./test`.
+//! `cargo xtask`: runs everything in this repository except `./test`.
 
 mod build;
 mod commands;

@@ -1,5 +1,5 @@
-//! Packages of Debian, of RPM, and an archive for all others: one tree of files in three wrappings, each
-//! made by the tool of its format's own makers.
+//! Packages for Debian and RPM, and an archive for all others: one tree of files in three formats, each made by the
+//! tool of the format's own makers.
 
 use crate::commands::{Result, output, run};
 use crate::target::Target;
@@ -10,14 +10,14 @@ use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the packages say of themselves.
+/// The packages' description of themselves.
 const SUMMARY: &str = "RDMA device made of software, for programs of libibverbs and librdmacm";
 const DESCRIPTION: &str = "\
 Programs written for RDMA run on it unchanged: no RDMA hardware, no kernel module, no root, no daemon.
 `transom run` starts them so that they find it. It lives beside the system's libibverbs and leaves that
 as it is.";
 
-/// Where each shell looks for completions, below /usr/share. Debian's zsh looks elsewhere than others.
+/// The place where each shell looks for completions, below /usr/share. Debian's zsh looks elsewhere than others.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "bash-completion/completions/transom"),
     ("zsh", ZSH),
@@ -26,7 +26,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 const ZSH: &str = "zsh/site-functions/_transom";
 const ZSH_OF_DEBIAN: &str = "zsh/vendor-completions/_transom";
 
-/// What makes packages must be there, which is better said before all is compiled.
+/// Checks for the tools that make packages, before anything is compiled.
 pub(crate) fn check_tools() -> Result {
     for (tool, package) in [("dpkg-deb", "dpkg"), ("rpmbuild", "rpm"), ("tar", "tar")] {
         output(Command::new(tool).arg("--version"))
@@ -35,7 +35,7 @@ pub(crate) fn check_tools() -> Result {
     Ok(())
 }
 
-/// What packages are made of, and where they go.
+/// The input and output of packages.
 pub(crate) struct Packages<'a> {
     pub(crate) target: Target,
     /// The root of the workspace.
@@ -43,12 +43,12 @@ pub(crate) struct Packages<'a> {
     /// The command and the shared objects.
     pub(crate) parts: &'a Path,
     pub(crate) dist: &'a Path,
-    /// The time that all files carry, in seconds since 1970.
+    /// The time of all files, in seconds since 1970.
     pub(crate) epoch: &'a str,
 }
 
 impl Packages<'_> {
-    /// Makes all for one kind of machine.
+    /// Makes all packages for one kind of machine.
     pub(crate) fn make(&self) -> Result {
         let tree = self.tree("tree");
         let _ = fs::remove_dir_all(&tree);
@@ -60,12 +60,12 @@ impl Packages<'_> {
         self.archive(&tree)
     }
 
-    /// A directory to put a package together in.
+    /// A directory to build a package in.
     fn tree(&self, kind: &str) -> PathBuf {
         self.dist.join("trees").join(format!("{}.{kind}", self.target.architecture()))
     }
 
-    /// Runs what makes a package, which takes that time from its environment.
+    /// Runs a tool that makes a package. It takes the time from its environment.
     fn run(&self, command: &mut Command) -> Result {
         run(command.env("SOURCE_DATE_EPOCH", self.epoch))
     }
@@ -127,7 +127,7 @@ impl Packages<'_> {
         )
     }
 
-    /// What is unpacked below any prefix, such as ~/.local.
+    /// The archive, which users unpack below any prefix, such as ~/.local.
     fn archive(&self, tree: &Path) -> Result {
         let name = format!("transom-{VERSION}-{}", self.target.architecture());
         self.run(
@@ -143,7 +143,7 @@ impl Packages<'_> {
     }
 }
 
-/// The files as they are installed below a prefix.
+/// Lays out the files as they are installed below a prefix.
 fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
     put(&parts.join("transom"), &prefix.join("bin/transom"), 0o755)?;
     for library in [
@@ -155,7 +155,7 @@ fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
     ] {
         put(&parts.join(library), &prefix.join("lib/transom").join(library), 0o644)?;
     }
-    // Programs ask for these too.
+    // Programs ask for these names too.
     for library in ["libibverbs.so", "librdmacm.so"] {
         symlink(format!("{library}.1"), prefix.join("lib/transom").join(library))?;
     }
@@ -165,7 +165,7 @@ fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
     Ok(())
 }
 
-/// Manual pages and completions, which a command built for this machine writes.
+/// Writes man pages and completions, with a command built for this machine.
 fn document(source: &Path, share: &Path) -> Result {
     let command = || {
         let mut command = Command::new(env!("CARGO"));
@@ -185,7 +185,7 @@ fn document(source: &Path, share: &Path) -> Result {
     Ok(())
 }
 
-/// Files are for everybody to read, whatever who makes them keeps to himself.
+/// Makes files readable for everybody, even if the user's umask forbids that.
 fn set_modes(tree: &Path) -> Result {
     run(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))
 }

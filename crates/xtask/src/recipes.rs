@@ -1,5 +1,5 @@
-//! The recipes of docs/ci.md as jobs that can be run. Their steps are taken out of the page and out of
-//! action.yml, so what `cargo xtask recipes` tries is what people read.
+//! The recipes of docs/ci.md as jobs that can run. Their steps come from the page and from action.yml, so `cargo xtask
+//! recipes` tries exactly what people read.
 
 mod github;
 mod gitlab;
@@ -16,7 +16,7 @@ use std::process::Command;
 const PAGE: &str = "docs/ci.md";
 const ACTION: &str = "action.yml";
 
-/// Writes each recipe to a directory of its own, in which `cargo xtask recipes` and `crates/xtask/roots/job` find it.
+/// Writes each recipe to a directory of its own, where `cargo xtask recipes` and `crates/xtask/roots/job` find it.
 pub(crate) fn write(directory: &Path) -> Result {
     let root = line(Command::new("git").args(["rev-parse", "--show-toplevel"]))?;
     for recipe in all(Path::new(&root))? {
@@ -24,7 +24,7 @@ pub(crate) fn write(directory: &Path) -> Result {
         fs::create_dir_all(&directory)?;
         fs::write(directory.join("system"), &recipe.system)?;
         for (index, step) in recipe.steps.iter().enumerate() {
-            // They are run in the order of their names.
+            // They run in the order of their names.
             let directory = directory.join(format!("steps/{index:02}"));
             fs::create_dir_all(&directory)?;
             fs::write(directory.join("name"), &step.name)?;
@@ -37,7 +37,7 @@ pub(crate) fn write(directory: &Path) -> Result {
     Ok(())
 }
 
-/// Variables as a shell sets them.
+/// Shell commands that set these variables.
 fn exports(environment: &BTreeMap<String, String>) -> String {
     let quoted = |value: &str| value.replace('\'', r"'\''");
     environment.iter().map(|(name, value)| format!("export {name}='{}'\n", quoted(value))).collect()
@@ -60,7 +60,7 @@ fn all(root: &Path) -> Result<Vec<Recipe>> {
             _ => {}
         }
     }
-    // They are typed one after the other, so what one of them sets the others have.
+    // People type them one after the other, so later ones see the variables of earlier ones.
     recipes.push(Recipe {
         name: "shell-c".to_owned(),
         system: "debian-12".to_owned(),
@@ -106,7 +106,7 @@ mod tests {
         let projects = Path::new(env!("CARGO_MANIFEST_DIR")).join("roots/projects");
         for recipe in of_this_repository() {
             let (_, project) = recipe.name.split_once('-').unwrap();
-            // One has no tests of a project's.
+            // The recipe `source` runs no tests of a project.
             assert!(project == "source" || projects.join(project).is_dir(), "{project}");
         }
     }

@@ -1,6 +1,6 @@
-//! The list of what the shipped files are made of, in the words of CycloneDX: our crates and those of
-//! others whose code is in there. `cargo-cyclonedx` writes one for each crate of a workspace, tests and
-//! build scripts included; what is shipped is five of them together.
+//! The parts of the shipped files as a CycloneDX list: our crates, and other people's crates whose code they contain.
+//! `cargo-cyclonedx` writes a list for each crate of a workspace, with tests and build scripts. The shipped files are
+//! five crates together.
 
 use crate::commands::{Result, output};
 use crate::target::Target;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// What cargo says of the workspace.
+/// cargo's description of the workspace.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -50,11 +50,11 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct DependencyKind {
-    /// None for what is linked in.
+    /// `None` for a crate that is linked in.
     kind: Option<String>,
 }
 
-/// The list, for a machine, of what these crates are made of.
+/// The list for these crates on a machine.
 pub(crate) fn of(crates: &[&str], target: Target) -> Result<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version=1", "--locked", "--filter-platform"]);
@@ -114,7 +114,7 @@ impl Dependency {
 }
 
 impl Package {
-    /// Its name all over the world, if it is from the registry.
+    /// Its worldwide name, if it comes from the registry.
     fn reference(&self) -> String {
         let kind = if self.source.is_some() { "pkg:cargo/" } else { "transom:" };
         format!("{kind}{}@{}", self.name, self.version)
@@ -131,7 +131,7 @@ impl Package {
             component["purl"] = json!(self.reference());
         }
         if let Some(license) = &self.license {
-            // Old manifests write `/` where an expression has OR.
+            // Old manifests write `/` for OR.
             component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
         }
         component
@@ -149,7 +149,7 @@ mod tests {
         let names: Vec<_> = list["components"].as_array().unwrap().iter().collect();
         let has = |name: &str| names.iter().any(|component| component["name"] == name);
         assert!(has("rustix") && has("transom-device") && has("clap"));
-        // A build script's, a test's, a macro's.
+        // Crates of a build script, a test and a macro.
         assert!(!has("sha2") && !has("proptest") && !has("clap_derive"));
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of other crates, and the scripts in `ci`. Their exit status is that of `cargo xtask`.
+//! Programs of other crates, and the scripts in `ci`. Their exit status becomes that of `cargo xtask`.
 
 use crate::commands::Result;
 use std::env;
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Runs programs that nobody here wrote.
+/// Runs other people's programs.
 pub(crate) fn programs(arguments: &[OsString]) -> Result<ExitCode> {
     let built = ["--package", "transom-conformance", "--bin", "programs"];
     status(cargo_run().args(built).arg("--").args(arguments))
@@ -37,7 +37,7 @@ fn cargo_run() -> Command {
 
 fn status(command: &mut Command) -> Result<ExitCode> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
-    // The shell has told of a signal.
+    // The shell has already reported a signal.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -1,4 +1,4 @@
-//! The site of the documents, made by mdBook, and whether every link in it leads somewhere.
+//! Makes the site of the documents with mdBook, and checks its links.
 
 use crate::commands::{Result, run};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// The version that is installed where there is none.
+/// The version to install if there is none.
 const MDBOOK: &str = "0.5.4";
 
-/// Makes it in target/site/html, and fails if a link in it leads nowhere.
+/// Makes it in target/site/html, and fails if a link in it is broken.
 pub(crate) fn site() -> Result {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let mdbook = mdbook(&root)?;
@@ -32,9 +32,9 @@ pub(crate) fn site() -> Result {
     Ok(())
 }
 
-/// The one in PATH, or else one of this workspace's own, which is compiled the first time: not optimized, for
-/// that takes three times as long, and it runs for a second or two. It is no dependency: its features would
-/// become those of ours, and its licence (MPL-2.0) is another.
+/// The mdBook in PATH, or one of this workspace's own. That one is compiled the first time, without optimization,
+/// because optimizing takes three times as long and mdBook runs for a second or two. It is not a dependency: its
+/// features would change those of our crates, and its licence (MPL-2.0) differs.
 fn mdbook(root: &Path) -> Result<PathBuf> {
     let folders = env::var_os("PATH").unwrap_or_default();
     let mut places = env::split_paths(&folders).map(|folder| folder.join("mdbook"));
@@ -53,8 +53,8 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
     Ok(command)
 }
 
-/// Puts the files of the repository there: documents link to sources too, and mdBook takes whatever it
-/// finds, so not those that are built.
+/// Copies the files of the repository into the source folder, because documents link to sources too. mdBook takes all
+/// files it finds, so build output is left out.
 fn lay_out(root: &Path, source: &Path) -> Result {
     let built = fs::read_to_string(root.join(".gitignore"))?;
     let built: Vec<_> = built.lines().map(|line| root.join(line.trim_start_matches('/'))).collect();
@@ -78,12 +78,12 @@ fn lay_out(root: &Path, source: &Path) -> Result {
     Ok(())
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's output.
 fn built(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// The table of contents with its links as mdBook takes them: not from `docs`, but from the root.
+/// The table of contents with links from the root instead of from `docs`, as mdBook takes them here.
 fn from_the_root(summary: &str) -> String {
     let mut parts = summary.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ fn from_the_root(summary: &str) -> String {
     })
 }
 
-/// What a page has.
+/// The ids and links of a page.
 #[derive(Default)]
 struct Page {
     ids: BTreeSet<String>,
@@ -119,8 +119,7 @@ fn pages(html: &Path) -> Result<BTreeMap<PathBuf, Page>> {
     Ok(pages)
 }
 
-/// The values of the attributes of a page's elements. What is quoted text of a page has its angle
-/// brackets escaped.
+/// The attribute values of a page's elements. A page's text has its angle brackets escaped.
 fn read(text: &str) -> Page {
     let mut page = Page::default();
     for element in text.split('<').skip(1).filter_map(|rest| Some(rest.split_once('>')?.0)) {
@@ -135,7 +134,7 @@ fn read(text: &str) -> Page {
     page
 }
 
-/// The links within the site that lead to no file, or to no place of a page.
+/// The links within the site to files or places that do not exist.
 fn nowhere(html: &Path, pages: &BTreeMap<PathBuf, Page>) -> Vec<String> {
     let mut nowhere = Vec::new();
     for (path, page) in pages {

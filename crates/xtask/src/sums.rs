@@ -1,4 +1,4 @@
-//! The checksums of what is given to others.
+//! The checksums of the shipped files.
 
 use crate::commands::Result;
 use sha2::{Digest, Sha256};
@@ -6,10 +6,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// What `sha256sum --check` reads.
+/// The file that `sha256sum --check` reads.
 const NAME: &str = "SHA256SUMS";
 
-/// Writes down the checksum of each file in a directory.
+/// Writes the checksum of each file in a directory.
 pub(crate) fn write(directory: &Path) -> Result {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,11 +1,11 @@
-//! The machines that Transom is made for.
+//! The kinds of machines that Transom is made for.
 
 use crate::commands::{Result, line};
 use clap::ValueEnum;
 use std::fmt::{self, Display};
 use std::process::Command;
 
-/// One kind of machine, by the compiler's name for it.
+/// A kind of machine, by the compiler's name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Target {
     /// 64-bit PCs
@@ -30,7 +30,7 @@ impl Target {
         }
     }
 
-    /// What Debian calls it.
+    /// Debian's name for it.
     pub(crate) fn of_debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -38,7 +38,7 @@ impl Target {
         }
     }
 
-    /// Where GCC's unwinder for it is.
+    /// The path of GCC's unwinder for it.
     pub(crate) fn libgcc(self) -> Result<String> {
         let compiler = if self == Self::default() {
             "cc".to_owned()

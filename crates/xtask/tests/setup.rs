@@ -1,4 +1,4 @@
-//! What `ci/setup.sh` installs and what it refuses, shown with a stand-in for the command.
+//! Shows what `ci/setup.sh` installs and refuses, with a stand-in for the command.
 
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
-/// It says what it is called with.
+/// It prints its arguments.
 const STAND_IN: &str = "#!/bin/sh\necho \"called with $*\"\n";
 
 /// A user's home directory, for one test.
@@ -34,14 +34,14 @@ impl Home {
     }
 
     fn set_up(&self, script: &Path, arguments: &[&str]) -> Output {
-        // Were it started itself, it might still be open for writing in a process that another test has begun.
+        // If the test ran the script directly, a process of another test might still have it open for writing.
         let mut command = Command::new("sh");
         command.arg(script).args(arguments).current_dir(&self.0).env("HOME", &self.0);
         command.env("no_proxy", "*");
         command.env("GITHUB_PATH", self.0.join("path")).output().unwrap()
     }
 
-    /// Why it was refused, and that nothing is there then.
+    /// The reason why it was refused. Checks that nothing was installed.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.set_up(&script(), arguments);
         assert!(!output.status.success(), "{output:?}");
@@ -58,7 +58,7 @@ fn digest(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An address with this answer for one who asks.
+/// The address of a server that gives this answer once.
 fn served(answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

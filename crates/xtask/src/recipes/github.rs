@@ -1,18 +1,18 @@
-//! Workflows of GitHub and our action, as far as recipes use them. What is not known here is an error, so
-//! that no recipe has a part that nobody tries.
+//! GitHub workflows and our action, as far as recipes use them. Anything unknown is an error, so that every part of a
+//! recipe is tried.
 
 use super::recipe::{Recipe, Step, When, artifact, system};
 use crate::commands::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// How a workflow names our action.
+/// The name of our action in a workflow.
 const OURS: &str = "OWNER/transom@COMMIT";
-/// Actions of GitHub's own: what the first does is done before, what the second does is not.
+/// GitHub's own actions. The effect of the first is there before the job. The second is left out.
 const CHECKOUT: &str = "actions/checkout@";
 const KEEP: &str = "actions/upload-artifact@";
 
-/// What GitHub starts a shell with, where a step says which and where it does not.
+/// GitHub's options for a shell: if a step names the shell, and if it does not.
 const NAMED_SHELL: &str = "--noprofile --norc -eo pipefail";
 const SHELL: &str = "-e";
 
@@ -87,7 +87,7 @@ impl Action {
         Ok(action)
     }
 
-    /// Its steps, for a workflow that gives it these inputs.
+    /// Its steps, for a workflow that gives these inputs.
     fn steps(&self, given: &BTreeMap<String, String>) -> Result<Vec<Step>> {
         if let Some(name) = given.keys().find(|name| !self.inputs.contains_key(*name)) {
             return Err(format!("the action has no input {name}").into());
@@ -112,7 +112,7 @@ pub(super) fn recipes(text: &str, action: &Action) -> Result<Vec<Recipe>> {
         for (index, step) in job.steps.iter().enumerate() {
             match step.uses.as_deref() {
                 Some(OURS) if step.condition.is_none() => steps.extend(action.steps(&step.with)?),
-                // Afterwards it would remove what is there.
+                // A later checkout would remove files.
                 Some(uses) if uses.starts_with(CHECKOUT) && index == 0 => {}
                 Some(uses) if uses.starts_with(KEEP) => {
                     let path = step.with.get("path").ok_or("what is to be kept has no path")?;
@@ -137,7 +137,7 @@ impl GivenStep {
         }
     }
 
-    /// What it runs, where these are the inputs.
+    /// The script that it runs with these inputs.
     fn script(&self, inputs: &BTreeMap<String, String>) -> Result<Step> {
         let (Some(run), None) = (&self.run, &self.uses) else {
             return Err("a step must run something".into());
@@ -156,7 +156,7 @@ impl GivenStep {
                 .name
                 .clone()
                 .unwrap_or_else(|| run.lines().next().unwrap_or_default().into()),
-            // What comes from outside is given to scripts by their environment, not pasted into them.
+            // Scripts get outside values through their environment. They must not be pasted into the script.
             script: evaluated(run, &BTreeMap::new())?,
             options,
             environment,
@@ -165,7 +165,7 @@ impl GivenStep {
     }
 }
 
-/// A text with the values of its expressions, which may be inputs.
+/// A text with the values of its expressions. An expression may be an input.
 fn evaluated(text: &str, inputs: &BTreeMap<String, String>) -> Result<String> {
     let mut parts = text.split("${{");
     let mut result = parts.next().unwrap_or_default().to_owned();

@@ -1,15 +1,14 @@
-//! Jobs of GitLab, as far as recipes use them. What is not known here is an error, so that no recipe has a
-//! part that nobody tries.
+//! GitLab jobs, as far as recipes use them. Anything unknown is an error, so that every part of a recipe is tried.
 
 use super::recipe::{Recipe, Step, When, artifact, system};
 use crate::commands::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What GitLab's shell obeys.
+/// The options of GitLab's shell.
 const SHELL: &str = "-eo pipefail";
 
-/// A job, or what others extend, whose name begins with a dot.
+/// A job, or a template that jobs extend. A template's name begins with a dot.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Job {
@@ -43,7 +42,7 @@ pub(super) fn recipes(text: &str) -> Result<Vec<Recipe>> {
 }
 
 impl Job {
-    /// What this says goes before what the other says, whole lists too.
+    /// Merges this over the other. Values of this job take precedence, including whole lists.
     fn over(self, base: Self) -> Self {
         Self {
             extends: base.extends,
@@ -67,7 +66,7 @@ impl Job {
             when,
         };
         let script = self.script.ok_or("a job needs a script")?;
-        // One shell carries out both.
+        // One shell runs both.
         let lines = self.before_script.into_iter().flatten().chain(script).collect();
         let mut steps = vec![step("script", lines, When::Success)];
         if let Some(lines) = self.after_script {

@@ -1,10 +1,10 @@
-//! The blocks of a page that have something for a machine.
+//! The fenced blocks of a page.
 
-/// What is between two fences.
+/// A block between two fences.
 pub(super) struct Block {
-    /// The word behind the first fence.
+    /// The word after the first fence.
     pub(super) language: String,
-    /// The number of the line of the first fence.
+    /// The line number of the first fence.
     pub(super) line: usize,
     pub(super) text: String,
 }

@@ -1,29 +1,29 @@
-//! What a recipe is, whichever CI it is for.
+//! A recipe for any CI.
 
 use std::collections::BTreeMap;
 
 /// A job of a CI.
 #[derive(Debug)]
 pub(super) struct Recipe {
-    /// Such as `github-c`: for which CI, and what it is called there, which is also the project it tests.
+    /// Such as `github-c`: the CI, and the job's name there, which is also the project that it tests.
     pub(super) name: String,
-    /// Where it runs, as `clean-roots` calls it.
+    /// The system that it runs on, by its name in `clean-roots`.
     pub(super) system: String,
     pub(super) steps: Vec<Step>,
 }
 
-/// What a shell of its own carries out.
+/// A step that runs in a shell of its own.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) name: String,
     pub(super) script: String,
-    /// What the shell, which is bash, is started with.
+    /// The options of the shell, which is bash.
     pub(super) options: &'static str,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) when: When,
 }
 
-/// After what steps a step is run.
+/// When a step runs, depending on earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     Success,
@@ -41,7 +41,7 @@ impl When {
     }
 }
 
-/// A file that a CI keeps when a job has failed.
+/// A file that a CI keeps if a job fails.
 pub(super) fn artifact(path: &str, when: When) -> Step {
     Step {
         name: format!("Keep {path}"),
@@ -54,7 +54,7 @@ pub(super) fn artifact(path: &str, when: When) -> Step {
     }
 }
 
-/// The name that `clean-roots` has for an image or a runner, such as `debian:12` or `ubuntu-24.04`.
+/// The name in `clean-roots` of an image or a runner, such as `debian:12` or `ubuntu-24.04`.
 pub(super) fn system(image: &str) -> String {
     image.replace(':', "-")
 }

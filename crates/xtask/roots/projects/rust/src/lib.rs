@@ -1,4 +1,4 @@
-//! What a project's crate may be: it calls libibverbs, and its test takes a device for there.
+//! A sample project's crate. It calls libibverbs, and its test needs a device.
 
 use std::ffi::{c_int, c_void};
 use std::{io, ptr};
@@ -48,7 +48,7 @@ extern "C" {
     fn ibv_destroy_qp(qp: *mut c_void) -> c_int;
 }
 
-/// What a queue pair of the first device has room for, if it is to have so much for sending.
+/// The capacity of a queue pair on the first device, if it asks for this many sends.
 pub fn room_of_queue_pair(max_send_wr: u32) -> io::Result<Room> {
     unsafe {
         let list = there(ibv_get_device_list(ptr::null_mut()).cast())?.cast::<*mut c_void>();
@@ -85,7 +85,7 @@ fn there(object: *mut c_void) -> io::Result<*mut c_void> {
     Ok(object)
 }
 
-/// With WRONG in the environment the test asks for more than there is.
+/// With WRONG in the environment, the test asks for more than the device has.
 #[test]
 fn a_queue_pair_has_the_room_that_it_is_asked_for() {
     let wanted = if std::env::var_os("WRONG").is_some() { 40_000 } else { 64 };
