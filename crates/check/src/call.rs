@@ -1,16 +1,16 @@
 //! A call of the program.
 
-/// How many callers are kept of a call.
+/// The most callers that are kept of a call.
 pub const DEPTH: usize = 12;
 
-/// A call: the thread that made it, and the return addresses of those who called, the innermost first.
+/// A call: the thread that made it, and the return addresses of its callers, innermost first.
 ///
-/// It has fixed room, so that taking one down allocates nothing. Names are looked up afterwards, by the command.
+/// It has a fixed size, so recording one allocates nothing. The command looks up the names afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     frames: [usize; DEPTH],
     depth: u8,
-    /// The thread, as the system numbers it.
+    /// The thread, by the system's number.
     pub thread: u32,
 }
 
@@ -20,7 +20,7 @@ impl Call {
         Self { frames: [0; DEPTH], depth: 0, thread }
     }
 
-    /// Adds the next caller; false if there is no room for more.
+    /// Adds the next caller. Returns false if there is no room.
     pub fn push(&mut self, address: usize) -> bool {
         let Some(place) = self.frames.get_mut(usize::from(self.depth)) else { return false };
         *place = address;
@@ -28,7 +28,7 @@ impl Call {
         true
     }
 
-    /// The return addresses, the innermost first.
+    /// The return addresses, innermost first.
     pub fn frames(&self) -> &[usize] {
         &self.frames[..usize::from(self.depth)]
     }

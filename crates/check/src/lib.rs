@@ -1,15 +1,15 @@
-//! What `transom check` finds, and how: the kinds of mistakes, the ledger of what a program has asked for, and the
+//! The mistakes that `transom check` finds, and how: the kinds of mistakes, the ledger of a program's calls, and the
 //! records that a checked process leaves for the command.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`kind`] | the kinds of findings and notes, with a page on each |
-//! | [`call`] | a call of the program: who called, from where |
-//! | [`record`] | what a process writes, and the command reads |
+//! | [`call`] | a call of the program: its thread and its callers |
+//! | [`record`] | the records that a process writes and the command reads |
 //! | [`ledger`] | objects, work and completions, as the program sees them |
 //!
-//! Nothing here touches a program's memory, or asks the system for anything: `transom-ibverbs` tells the ledger what
-//! the program calls, and writes what it answers.
+//! Nothing here touches a program's memory, or asks the system for anything. `transom-ibverbs` reports the program's
+//! calls to the ledger, and writes the mistakes that it returns.
 
 #![forbid(unsafe_code)]
 

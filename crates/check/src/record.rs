@@ -1,6 +1,6 @@
-//! What a checked process writes into a file of its own, and the command reads: lines of a word and what belongs to it.
+//! The records that a checked process writes into its own file and the command reads: lines of a word and its values.
 //!
-//! Each record is written at once, when the mistake is seen, so the records of a program that is killed are kept too.
+//! A process writes each record as soon as it sees the mistake. So the records of a killed program are kept too.
 
 use std::fmt::{self, Display};
 
@@ -11,7 +11,7 @@ use crate::kind::Kind;
 pub enum Record {
     /// The process, at the beginning of its file.
     Process {
-        /// Its id.
+        /// Its PID.
         pid: u32,
         /// The path of its program.
         program: String,
@@ -20,7 +20,7 @@ pub enum Record {
     Opened,
     /// A mistake, the first time.
     Finding(Finding),
-    /// A mistake has come so often by now.
+    /// The present count of a mistake.
     Again {
         /// The finding's number in this file.
         number: u32,
@@ -34,7 +34,7 @@ pub enum Record {
 pub struct Finding {
     /// Its number in the file, from 1.
     pub number: u32,
-    /// What kind of mistake.
+    /// The kind of mistake.
     pub kind: Kind,
     /// What happened, to what: one sentence.
     pub says: String,
@@ -47,22 +47,22 @@ pub struct Finding {
 pub struct Site {
     /// What happened there, such as "destroyed here".
     pub what: String,
-    /// The thread, as the system numbers it.
+    /// The thread, by the system's number.
     pub thread: u32,
-    /// The callers, the innermost first.
+    /// The callers, innermost first.
     pub frames: Vec<Frame>,
 }
 
 /// A place in a program or library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The file's path; empty for code that is in no file.
+    /// The file's path. Empty for code that is in no file.
     pub module: String,
-    /// The return address, as the file's own tables count.
+    /// The return address, as the file's own tables count it.
     pub offset: u64,
 }
 
-/// A value in a line: what would break the line is shown as `?`.
+/// A value in a line. Characters that would break the line are shown as `?`.
 struct InLine<'a>(&'a str);
 
 impl Display for InLine<'_> {
@@ -92,7 +92,7 @@ impl Display for Record {
     }
 }
 
-/// Reads records out of a file's text. What is not whole yet, or no record, is left out.
+/// Reads the records in a file's text. It skips incomplete records and other lines.
 pub fn read(text: &str) -> Vec<Record> {
     let mut records = Vec::new();
     let mut open: Option<Finding> = None;

@@ -1,17 +1,17 @@
-//! `transom check`: runs a program, and reports what it does wrong.
+//! `transom check`: runs a program, and reports its mistakes.
 //!
-//! The processes of the program write what they find into files of a private directory (`transom_check::record`). This
-//! command waits for the program as its parent, reads the files, looks the names up, and reports.
+//! The processes of the program write their findings into files of a private directory (`transom_check::record`). This
+//! command waits for the program as its parent, reads the files, looks up the names, and reports.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `choice` | which findings the user wants to see |
+//! | `choice` | the findings that the user wants to see |
 //! | `directory` | the private directory |
-//! | `found` | what was found in all processes, the same once |
+//! | `found` | the findings of all processes, equal ones once |
 //! | `symbols` | function, file and line of an address |
-//! | `shown` | which places of a call tell people something |
+//! | `shown` | the places of a call that people want to see |
 //! | `people`, `json`, `junit`, `github` | the reports |
-//! | `page` | the page on a kind of mistake |
+//! | `page` | the page about a kind of mistake |
 
 mod choice;
 mod directory;
@@ -43,11 +43,11 @@ use found::{Findings, Found};
 use people::Reporter;
 use symbols::Symbols;
 
-/// What `--require` asks for.
+/// The failure of `--require`.
 const UNOPENED: &str = "no process opened a device, so nothing was checked. Does the program find a \
                         device? `transom run -- ibv_devices` lists it. Was a test skipped?";
 
-/// Columns of a finding in a file.
+/// The width of a finding in a file, in columns.
 const COLUMNS: usize = 80;
 
 const EXAMPLES: &str = "\
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     });
     let mut look = || {
         watch.iter().for_each(Watch::clear);
-        // What goes wrong here goes wrong at the end too, and is told then.
+        // An error here occurs again at the end, and is reported then.
         let _ = reports.follow(&directory);
     };
     let status = program.wait(watch.as_ref().map(Watch::descriptor), &mut look)?;
@@ -197,10 +197,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     }
 }
 
-/// How this command fails though the program has succeeded.
+/// How this command fails although the program has succeeded.
 fn own_status(findings: usize, opened: usize, args: &CheckArgs) -> Option<(u8, &'static str)> {
     if findings > 0 && args.error_exitcode != 0 {
-        // All has been said.
+        // The report has said everything.
         Some((args.error_exitcode, ""))
     } else if args.require && opened == 0 {
         Some((1, UNOPENED))
@@ -209,20 +209,20 @@ fn own_status(findings: usize, opened: usize, args: &CheckArgs) -> Option<(u8, &
     }
 }
 
-/// What the user gets to read, and where.
+/// The reports for the user, and their outputs.
 struct Reports<'a> {
     args: &'a CheckArgs,
     choice: Choice,
     symbols: Symbols,
     people: Reporter,
-    /// Where lines of JSON go, if they are wanted.
+    /// The output for lines of JSON, if the user wants them.
     json: Option<Box<dyn Write>>,
-    /// What has been reported while the program runs.
+    /// The identities of findings that were reported while the program runs.
     told: HashSet<String>,
 }
 
 impl<'a> Reports<'a> {
-    /// Opens the files: that one cannot be written is said before the program runs.
+    /// Opens the files, so that a file that cannot be written is reported before the program runs.
     fn begin(args: &'a CheckArgs) -> Result<Self> {
         let json = match &args.json {
             None => None,
@@ -242,12 +242,12 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Whether people read a report.
+    /// Whether there is a report for people.
     fn is_for_people(&self) -> bool {
         !matches!(self.args.json, Some(None))
     }
 
-    /// Reports what has come since the last time.
+    /// Reports the findings since the last time.
     fn follow(&mut self, directory: &Directory) -> Result {
         let findings = self.read(directory)?;
         self.tell_new(&findings)
@@ -274,7 +274,7 @@ impl<'a> Reports<'a> {
         if let Some(out) = &mut self.json {
             json::print(out, found).map_err(|error| unwritten(self.args, error))?;
         }
-        // There is nobody to tell that standard error cannot be written.
+        // If standard error cannot be written, there is no other place to report it.
         if self.is_for_people() && found.gravity == Gravity::Finding {
             let _ = self.people.finding(&mut layout::stderr(), found);
         }
@@ -285,11 +285,11 @@ impl<'a> Reports<'a> {
         Ok(())
     }
 
-    /// Reports all that has not been, when the program has ended.
+    /// Reports the remaining findings when the program has ended.
     fn end(&mut self, directory: &Directory) -> Result<Findings> {
         let findings = self.read(directory)?;
         if self.is_for_people() && !self.args.follow && !findings.all.is_empty() {
-            // What the program has said comes before.
+            // The program's output comes before.
             let _ = writeln!(layout::stderr().to);
         }
         self.tell_new(&findings)?;
@@ -333,7 +333,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format_args!("cannot write to {path}: {error}; name a file that you may write"))
 }
 
-/// Why a line of JSON could not be written.
+/// The failure to write a line of JSON.
 fn unwritten(args: &CheckArgs, error: io::Error) -> Failure {
     match &args.json {
         Some(Some(path)) => cannot_write(path, &error),
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// Of two calls, three times in one process.
+    /// A finding with two calls, three times in one process.
     pub(super) fn found() -> Found {
         let call = |what: &str, places| Call { what: what.into(), thread: 4711, places };
         let finding = Finding {
@@ -394,7 +394,7 @@ mod tests {
         found
     }
 
-    /// The files of processes with the same finding, in which the numbers differ.
+    /// The files of processes with the same finding, except for its numbers.
     fn files(processes: u32) -> Vec<Vec<Record>> {
         let file = |pid| {
             let frame = Frame { module: "/opt/server".into(), offset: 0x1234 };

@@ -1,4 +1,4 @@
-//! Programs in `tests/c/checked` as `transom check` sees them: each mistake has a name, a wrong form and a right one.
+//! Programs in `tests/c/checked` under `transom check`: each mistake has a name, a wrong form and a right form.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::programs::{Running, library};
 /// How long one of them may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program of C with several mistakes to choose from.
+/// A C program with several mistakes to choose from.
 pub struct Checked {
     scratch: Scratch,
     source: PathBuf,
@@ -43,7 +43,7 @@ impl Checked {
         &self.binary
     }
 
-    /// What is found when the program is run with these arguments.
+    /// Runs the program with these arguments. Returns the findings.
     pub fn run(&self, arguments: &[&str]) -> Vec<Finding> {
         let directory = self.scratch.path().join(arguments.join("-"));
         fs::create_dir(&directory).expect("the scratch folder is ours");
@@ -62,8 +62,8 @@ impl Checked {
         found.collect()
     }
 
-    /// Runs the mistake of this kind in its wrong form, which must be found, and in its right one, where nothing may be.
-    /// The finding names the lines that these marks of the source stand on.
+    /// Runs the wrong form of this kind, which must be found, and the right form, which must have no findings. The
+    /// finding must name the lines with these marks in the source.
     pub fn shows(&self, kind: Kind, marks: &[&str]) {
         let wrong = self.run(&[kind.name(), "wrong"]);
         let found = wrong.iter().find(|finding| finding.kind == kind);
@@ -80,7 +80,7 @@ impl Checked {
         assert_eq!(right, [], "the right form of {}", kind.name());
     }
 
-    /// The lines of the source that a finding's calls go through.
+    /// The lines of the source in a finding's calls.
     fn lines_of(&self, finding: &Finding) -> BTreeSet<usize> {
         let own = |module: &str| Path::new(module) == self.binary;
         let frames = finding.sites.iter().flat_map(|site| &site.frames);

@@ -1,4 +1,4 @@
-//! Which findings the user wants to see, and how grave they are taken.
+//! The user's choice of findings, and their gravity.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use transom_check::{Gravity, Kind};
 use super::symbols::Place;
 use crate::failure::{Failure, Result};
 
-/// Kinds of objects that are still there when a program ends (`--leaks`).
+/// Kinds about objects that still exist when a program ends (`--leaks`).
 const LEAKS: [&str; 1] = ["left-at-exit"];
 
 #[derive(clap::Args)]
@@ -43,16 +43,16 @@ pub(super) struct ChoiceArgs {
     suppressions: Option<PathBuf>,
 }
 
-/// Reads the name of a kind. For a wrong one, clap names the nearest.
+/// Parses the name of a kind. For a wrong name, clap names the nearest.
 pub(super) fn kind() -> impl TypedValueParser<Value = Kind> {
     let names = Kind::ALL.iter().map(|kind| kind.name());
     PossibleValuesParser::new(names).try_map(|name| Kind::named(&name).ok_or("there is none"))
 }
 
-/// What the user wants.
+/// The user's choice.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// All if empty.
+    /// All kinds if empty.
     kinds: Vec<Kind>,
     without: Vec<Kind>,
     leaks: bool,
@@ -82,7 +82,7 @@ impl Choice {
         if self.notes_are_findings || is_leak { Gravity::Finding } else { kind.gravity() }
     }
 
-    /// Whether a finding of this kind is suppressed that has these callers.
+    /// Whether the user suppresses a finding of this kind with these callers.
     pub(super) fn suppresses<'a>(
         &self,
         kind: Kind,
@@ -91,24 +91,24 @@ impl Choice {
         self.suppressions.iter().any(|it| it.matches(kind, callers.clone()))
     }
 
-    /// All kinds that are findings if they are found.
+    /// All kinds that count as findings.
     pub(super) fn kinds_of_findings(&self) -> impl Iterator<Item = Kind> {
         let kinds = Kind::ALL.iter().copied().filter(|kind| self.wants(*kind));
         kinds.filter(|kind| self.gravity(*kind) == Gravity::Finding)
     }
 }
 
-/// A line of a file of suppressions.
+/// A line of a suppressions file.
 #[derive(Debug, PartialEq, Eq)]
 struct Suppression {
-    /// Any if none.
+    /// `None` for any kind.
     kind: Option<Kind>,
     /// The name of a function, program or library, with `*` for anything.
     pattern: String,
 }
 
 impl Suppression {
-    /// None if there is nothing on the line.
+    /// `None` for an empty line or a comment.
     fn parse(line: &str) -> std::result::Result<Option<Self>, String> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -157,13 +157,13 @@ fn read(file: &Path) -> Result<Vec<Suppression>> {
     Ok(suppressions)
 }
 
-/// Whether a name is as a pattern says, in which each `*` stands for any text.
+/// Whether a name matches a pattern. Each `*` in the pattern stands for any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
     let Some((middle, last)) = rest.rsplit_once('*') else { return name.ends_with(rest) };
     for part in middle.split('*') {
-        // The first place will do: what follows has the most room then.
+        // The first match is right, because it leaves the most room for the rest.
         let Some(at) = name.find(part) else { return false };
         name = &name[at + part.len()..];
     }

@@ -1,4 +1,4 @@
-//! The directory in which the processes of a checked program write what they do wrong.
+//! The directory into which the processes of a checked program write their findings.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -11,11 +11,11 @@ use transom_check::record::{self, Record};
 
 use crate::run::private;
 
-/// A directory of this user's alone. It is removed with what is in it.
+/// A directory that only this user can use. It is removed with its content.
 pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes one whose name nobody can foresee. Those of commands that were killed are removed.
+    /// Makes a directory with an unpredictable name. Removes those of commands that were killed.
     pub(super) fn make() -> Result<Self, String> {
         private::in_first(Self::make_in)
     }
@@ -35,7 +35,7 @@ impl Directory {
         &self.0
     }
 
-    /// What each file holds by now, in the order of their names.
+    /// The present content of each file, in the order of their names.
     pub(super) fn files(&self) -> io::Result<Vec<Vec<Record>>> {
         let mut paths = Vec::new();
         for entry in fs::read_dir(&self.0)? {
@@ -60,7 +60,7 @@ impl Drop for Directory {
     }
 }
 
-/// Removes the directories of commands that are gone. Those of another PID namespace cannot be judged here.
+/// Removes the directories of commands that are gone. This process cannot judge those of another PID namespace.
 fn remove_old(checks: &Path, space: u64) -> io::Result<()> {
     let space = format!("{space}-");
     for entry in fs::read_dir(checks)?.flatten() {
@@ -69,14 +69,14 @@ fn remove_old(checks: &Path, space: u64) -> io::Result<()> {
         let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
         let gone = pid.map(|pid| Path::new(&format!("/proc/{pid}")).try_exists());
         if matches!(gone, Some(Ok(false))) {
-            // Somebody else may be at it too.
+            // Another process may remove it at the same time.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
     Ok(())
 }
 
-/// Tells when something is written into a directory.
+/// Reports writes to a directory.
 pub(super) struct Watch(OwnedFd);
 
 impl Watch {
@@ -90,7 +90,7 @@ impl Watch {
         self.0.as_fd()
     }
 
-    /// Takes what it has told so far.
+    /// Drops the reports so far.
     pub(super) fn clear(&self) {
         let mut events = [0; 4096];
         while rustix::io::read(&self.0, &mut events).is_ok_and(|read| read > 0) {}
@@ -121,7 +121,7 @@ mod tests {
         let first = Directory::make_in(&scratch.0).unwrap();
         let space = fs::metadata("/proc/self/ns/pid").unwrap().ino();
         let checks = first.path().parent().unwrap();
-        // No PID is as high.
+        // No PID is this high.
         let (old, other) = (format!("{space}-4294967295-07"), "1-4294967295-07".to_owned());
         for name in [&old, &other] {
             fs::create_dir(checks.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! What was found in all processes: the same mistake once, with how often it was.
+//! The findings of all processes: equal mistakes once, with a count.
 
 use transom_check::record::{Finding, Record, Site};
 use transom_check::{Gravity, Kind};
@@ -26,7 +26,7 @@ impl Process {
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) kind: Kind,
-    /// As the user wants it to be taken.
+    /// The gravity that the user gives it.
     pub(super) gravity: Gravity,
     /// What happened, to what: one sentence.
     pub(super) says: String,
@@ -34,7 +34,7 @@ pub(super) struct Found {
     pub(super) count: u64,
     pub(super) processes: Vec<Process>,
     pub(super) calls: Vec<Call>,
-    /// What two of them have in common that are told as one.
+    /// The text that equal findings share.
     identity: String,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Call {
 }
 
 impl Found {
-    /// What it is known by, while the program runs.
+    /// Its name while the program runs.
     pub(super) fn identity(&self) -> &str {
         &self.identity
     }
@@ -60,19 +60,19 @@ impl Found {
     }
 }
 
-/// All that the processes have written.
+/// All findings of the processes.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// The gravest first.
     pub(super) all: Vec<Found>,
-    /// How many more the user's list has suppressed.
+    /// How many others the user has suppressed.
     pub(super) suppressed: usize,
     /// The processes that opened a device.
     pub(super) opened: usize,
 }
 
 impl Findings {
-    /// Those in the files of the processes, which the user wants to see.
+    /// The findings in the processes' files, as far as the user wants to see them.
     pub(super) fn of(files: Vec<Vec<Record>>, choice: &Choice, symbols: &mut Symbols) -> Self {
         let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
         let mut all: Vec<Found> = Vec::new();
@@ -86,7 +86,7 @@ impl Findings {
         let before = all.len();
         all.retain(|found| !choice.suppresses(found.kind, found.places()));
         let suppressed = before - all.len();
-        // Of one kind, what came first stays first.
+        // Within one kind, the first to come stays first.
         all.sort_by_key(|found| (found.gravity, found.kind));
         Self { all, suppressed, opened }
     }
@@ -96,7 +96,7 @@ impl Findings {
     }
 }
 
-/// The findings in a process's file, each with how often it has come.
+/// The findings in a process's file, each with its count.
 fn findings_of(records: Vec<Record>) -> Vec<(Process, Finding, u64)> {
     let mut process = Process { pid: 0, program: String::new() };
     let mut findings: Vec<(Process, Finding, u64)> = Vec::new();
@@ -116,7 +116,7 @@ fn findings_of(records: Vec<Record>) -> Vec<(Process, Finding, u64)> {
     findings
 }
 
-/// Adds a finding to those that are known, or to the one that is the same.
+/// Adds a finding to the known ones, or to an equal one.
 fn join(
     all: &mut Vec<Found>,
     process: Process,
@@ -144,14 +144,14 @@ fn join(
     all.push(Found { kind, gravity, says, count, processes: vec![process], calls, identity });
 }
 
-/// What is the same of two findings that are told as one: not the numbers in what is said, nor the threads.
+/// The text that equal findings share. Numbers in it and threads may differ.
 fn identity(finding: &Finding) -> String {
     let sites = finding.sites.iter();
     let sites: Vec<_> = sites.map(|it| (without_numbers(&it.what), &it.frames)).collect();
     format!("{} {} {sites:?}", finding.kind.name(), without_numbers(&finding.says))
 }
 
-/// The kinds of these, the gravest first, with how many there are of each.
+/// The kinds of these findings, gravest first, with the number of each.
 pub(super) fn kinds<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<(Kind, usize)> {
     let mut kinds: Vec<(Kind, usize)> = Vec::new();
     for found in found {

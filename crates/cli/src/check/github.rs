@@ -1,4 +1,4 @@
-//! Findings as annotations, which GitHub shows beside the lines of the source code.
+//! Findings as annotations. GitHub shows them beside the lines of the source code.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use transom_check::Gravity;
 use super::found::Found;
 use super::shown;
 
-/// The variable that is `true` in a job of GitHub's.
+/// The variable that is `true` in a GitHub job.
 const IN_A_JOB: &str = "GITHUB_ACTIONS";
-/// Where the job's checkout is: files are named from there.
+/// The variable with the directory of the job's checkout. GitHub names files relative to it.
 const WORKSPACE: &str = "GITHUB_WORKSPACE";
 
-/// Whether this runs in a job of GitHub's.
+/// Whether this runs in a GitHub job.
 pub(super) fn is_here() -> bool {
     env::var_os(IN_A_JOB).is_some_and(|value| value == "true")
 }
 
-/// The directory from which GitHub names files.
+/// The directory to which GitHub's file names are relative.
 pub(super) fn workspace() -> PathBuf {
     let workspace = env::var_os(WORKSPACE).map(PathBuf::from);
     workspace.or_else(|| env::current_dir().ok()).unwrap_or_default()
@@ -47,12 +47,12 @@ pub(super) fn annotation(found: &Found, workspace: &std::path::Path) -> String {
     format!("::{command} {}::{}", properties.join(","), data(&message.join("\n")))
 }
 
-/// A text as the command's message.
+/// Escapes a text for the command's message.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// A text as a value of the command's properties.
+/// Escapes a text for the command's properties.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

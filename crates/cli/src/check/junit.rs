@@ -1,6 +1,6 @@
 //! Findings as a report of tests, in the form of JUnit, which CIs read.
 //!
-//! Each finding is a test that failed. Each kind that was looked for and not found is one that passed.
+//! Each finding is a failed test. Each kind without findings is a passed test.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,11 +10,11 @@ use transom_check::{Gravity, Kind};
 use super::found::{Findings, Found};
 use super::shown;
 
-/// The name of all these tests together.
+/// The name of the test suite.
 const SUITE: &str = "transom check";
 
-/// A report. `kinds` were looked for. `text` is a finding for people. `unopened` says that no process opened a device,
-/// if one had to.
+/// Makes a report. `kinds` are those that were looked for. `text` makes a finding's text for people. `unopened` is the
+/// failure if a device was required and no process opened one.
 pub(super) fn report(
     findings: &Findings,
     kinds: impl Iterator<Item = Kind>,
@@ -27,7 +27,7 @@ pub(super) fn report(
     let failures = failed.len() + usize::from(unopened.is_some());
     let tests = failures + passed.len();
     let mut report = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    // Nothing fails that is written into a string.
+    // Writing into a string cannot fail.
     let _ = writeln!(report, "<testsuites tests=\"{tests}\" failures=\"{failures}\">");
     let _ = writeln!(
         report,
@@ -56,7 +56,7 @@ pub(super) fn report(
     report
 }
 
-/// A test, and what it failed with: type, message, and all that there is to say.
+/// A test, and its failure: type, message and text.
 fn case(report: &mut String, name: &str, file: &str, failure: Option<(&str, &str, &str)>) {
     let name = escaped(name);
     let _ = write!(report, "    <testcase classname=\"{SUITE}\" name=\"{name}\"{file}");
@@ -71,7 +71,7 @@ fn case(report: &mut String, name: &str, file: &str, failure: Option<(&str, &str
     );
 }
 
-/// A text in XML, without the characters that XML cannot have.
+/// Escapes a text for XML, without the characters that XML forbids.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -94,7 +94,7 @@ mod tests {
     use super::super::tests::found;
     use super::*;
 
-    /// The elements of an XML text with their attributes; panics if it is not well-formed.
+    /// The elements of an XML text with their attributes. Panics if it is not well-formed.
     fn elements(xml: &str) -> Vec<String> {
         let (mut open, mut all) = (Vec::new(), Vec::new());
         let mut rest = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>").unwrap();

@@ -1,4 +1,4 @@
-//! `transom check --explain`: the page on a kind of mistake, which is written in Markdown, for a terminal.
+//! `transom check --explain`: shows the page about a kind of mistake in a terminal. The page is Markdown.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::layout::Page;
 const HEADING: Style = AnsiColor::Yellow.on_default().bold();
 const CODE: Style = AnsiColor::Cyan.on_default();
 
-/// Prints the page on a kind.
+/// Prints the page about a kind.
 pub(super) fn print(out: &mut Page<impl Write>, kind: Kind) -> io::Result<()> {
     let mut paragraph = String::new();
     let mut in_code = false;
@@ -43,7 +43,7 @@ pub(super) fn print(out: &mut Page<impl Write>, kind: Kind) -> io::Result<()> {
     out.text(format_args!("Rule {}. See also {}.", kind.rule(), kind.man()))
 }
 
-/// Prints the paragraph that is complete, an item of a list with its mark outside.
+/// Prints the complete paragraph. The mark of a list item stands outside.
 fn flush(out: &mut Page<impl Write>, paragraph: &mut String) -> io::Result<()> {
     let text = std::mem::take(paragraph);
     match text.strip_prefix("* ") {

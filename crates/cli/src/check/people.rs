@@ -1,4 +1,4 @@
-//! Findings for people, as rustc shows errors: a sentence, the lines of source code, and what to do.
+//! Findings for people, in the form of rustc's errors: a sentence, the lines of source code, and advice.
 
 use std::collections::HashMap;
 use std::env;
@@ -21,16 +21,16 @@ const NOTE: Style = AnsiColor::Cyan.on_default().bold();
 const FRAME: Style = AnsiColor::Blue.on_default().bold();
 const BOLD: Style = Style::new().bold();
 
-/// Longer files are not source code.
+/// A longer file is not source code.
 const LONGEST_SOURCE: u64 = 16 << 20;
-/// How many processes are named, and notes of a kind shown.
+/// At most this many processes are named, and notes of a kind shown.
 const NAMED: usize = 4;
-/// A label that would begin further to the right has a line of its own.
+/// A label that would begin further to the right gets a line of its own.
 const ROOM: usize = 28;
 
-/// Shows findings, with the lines of source code that they are about.
+/// Shows findings, with their lines of source code.
 pub(super) struct Reporter {
-    /// Files below it are named from there.
+    /// Names of files below this directory are relative to it.
     from: PathBuf,
     sources: HashMap<PathBuf, Option<Vec<String>>>,
 }
@@ -44,7 +44,7 @@ impl Reporter {
         Self { from, sources: HashMap::new() }
     }
 
-    /// A finding with all that there is to say.
+    /// Prints a finding with all details.
     pub(super) fn finding(&mut self, out: &mut Page<impl Write>, found: &Found) -> io::Result<()> {
         let (style, word) = match found.gravity {
             Gravity::Finding => (ERROR, "error"),
@@ -104,14 +104,14 @@ impl Reporter {
         Ok(())
     }
 
-    /// The text of a line, if the file can be read.
+    /// The text of a line, if the file is readable.
     fn line(&mut self, source: &Source) -> Option<String> {
         let lines = self.sources.entry(source.file.clone()).or_insert_with(|| lines(&source.file));
         let index = usize::try_from(source.line).ok()?.checked_sub(1)?;
         lines.as_ref()?.get(index).filter(|line| !line.trim().is_empty()).cloned()
     }
 
-    /// The notes, in short.
+    /// Prints a summary of the notes.
     pub(super) fn notes(&self, out: &mut Page<impl Write>, findings: &Findings) -> io::Result<()> {
         let notes: Vec<_> = findings.with(Gravity::Note).collect();
         for (kind, count) in kinds(notes.iter().copied()) {
@@ -147,7 +147,7 @@ fn lines(file: &Path) -> Option<Vec<String>> {
     Some(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
-/// A line of source code without what is before it, and what of it is meant.
+/// A line of source code without its indentation, and the marked part of it.
 struct Excerpt {
     text: String,
     start: usize,
@@ -155,11 +155,11 @@ struct Excerpt {
 }
 
 impl Excerpt {
-    /// `column` is where the call begins, if that is known: its name is meant. Else the whole line is.
+    /// `column` is the start of the call, if it is known. Then the call's name is marked. Otherwise the whole line is.
     fn of(line: &str, column: Option<u32>) -> Self {
         let plain = |letter: char| match letter {
             '\t' => ' ',
-            // A terminal would obey.
+            // A terminal would act on it.
             letter if letter.is_control() => '?',
             letter => letter,
         };
@@ -207,7 +207,7 @@ impl Excerpt {
     }
 }
 
-/// In which processes, and how often.
+/// The processes, and how often.
 fn who(found: &Found) -> String {
     let times = match found.count {
         1 => String::new(),
@@ -221,7 +221,7 @@ fn who(found: &Found) -> String {
     }
 }
 
-/// All in one sentence.
+/// A sentence about all findings.
 pub(super) fn summary(findings: &Findings) -> String {
     let Findings { opened, suppressed, .. } = findings;
     let found: Vec<_> = findings.with(Gravity::Finding).collect();
@@ -265,7 +265,7 @@ mod tests {
         strip_str(std::str::from_utf8(&out.to).unwrap()).to_string()
     }
 
-    /// Source code of so many lines, with these among them.
+    /// Source code with this many lines, including these.
     fn source(scratch: &Scratch, lines: &[(usize, &str)]) -> PathBuf {
         let line = |number| lines.iter().find(|(at, _)| *at == number).map_or("", |(_, it)| it);
         let text: Vec<_> = (1..=100).map(line).collect();
@@ -287,7 +287,7 @@ mod tests {
         let lines = [(83, "    ibv_destroy_qp(qp);"), (71, "\tif (ibv_post_send(qp, &wr, &bad))")];
         let path = source(&scratch, &lines);
         let mut found = in_file(found(), &path);
-        // Of the tab, `if`, a space and the bracket.
+        // Column 6 is after the tab, `if`, a space and the bracket.
         found.calls[1].places[0].source.as_mut().unwrap().column = Some(6);
         let text = printed(&mut Reporter::from(scratch.0.clone()), &found);
         let expected = "\

@@ -1,12 +1,12 @@
-//! Which places of a call are shown to people, and how: not those in our own libraries, nor those in which every program
-//! begins.
+//! The places of a call that people see, and their form. It leaves out places in our own libraries, and those in which
+//! every program begins.
 
 use std::path::{Path, PathBuf};
 
 use super::found::Call;
 use super::symbols::{Place, Source};
 
-/// At most so many of each call; `--json` has all.
+/// At most this many of each call. `--json` has all.
 const SHOWN: usize = 4;
 
 /// Headers whose inlined functions stand for the verb that the program calls.
@@ -24,8 +24,8 @@ const BEGINNINGS: [&str; 8] = [
     "__clone3",
 ];
 
-/// The places of a call that say where it is in the program, the innermost first. A function of librdmacm that the
-/// program called comes first.
+/// The places that show where a call is in the program, innermost first. If the program called a function of librdmacm,
+/// that function comes first.
 pub(super) fn places(call: &Call) -> Vec<&Place> {
     let mut all: Vec<&Place> = call.places.iter().collect();
     while all.len() > 1 && all.last().is_some_and(|place| is_beginning(place)) {
@@ -40,7 +40,7 @@ pub(super) fn places(call: &Call) -> Vec<&Place> {
     all[first..].iter().copied().take(SHOWN).collect()
 }
 
-/// The first of them that has a line in a file.
+/// The first of these places that has a line in a file.
 pub(super) fn source(call: &Call) -> Option<(&Place, &Source)> {
     places(call).into_iter().find_map(|place| Some((place, place.source.as_ref()?)))
 }
@@ -49,7 +49,7 @@ fn is_beginning(place: &Place) -> bool {
     place.function.as_deref().is_some_and(|name| BEGINNINGS.contains(&name))
 }
 
-/// Whether it is in the device, or in a function of a header that stands for it.
+/// Whether it is in the device, or in a header function for the device.
 fn is_of_verbs(place: &Place) -> bool {
     let module = place.module_name();
     let is_ours = module.starts_with("libibverbs.so") || module.starts_with("libtransom_");
@@ -63,7 +63,7 @@ fn is_of_connections(place: &Place) -> bool {
     place.module_name().starts_with("librdmacm.so")
 }
 
-/// Whether a source file tells the user nothing: that of our own library.
+/// Whether its source file helps the user: it is not our own library's.
 pub(super) fn has_user_source(place: &Place) -> bool {
     place.source.is_some() && !is_of_connections(place)
 }
@@ -82,7 +82,7 @@ pub(super) fn place(place: &Place, from: &Path) -> String {
     }
 }
 
-/// A place without a name.
+/// A place without a function name.
 fn raw(place: &Place) -> String {
     let Place { offset, .. } = place;
     match place.module_name() {
@@ -91,7 +91,7 @@ fn raw(place: &Place) -> String {
     }
 }
 
-/// A file as it is named from a directory, if it is below that.
+/// A file's name relative to a directory, if it is below that directory.
 pub(super) fn relative(file: &Path, from: &Path) -> PathBuf {
     file.strip_prefix(from).unwrap_or(file).to_owned()
 }
@@ -130,7 +130,7 @@ mod tests {
         let cm = |name| at("/lib/librdmacm.so.1.3.56", name, "/transom/id.rs");
         let by_cm = shown(vec![verbs(), cm("destroy"), cm("rdma_destroy_qp"), own()]);
         assert_eq!(by_cm, ["rdma_destroy_qp, of librdmacm", "server.c:3 in finish"]);
-        // Something is always shown.
+        // There is always at least one place.
         assert_eq!(
             shown(vec![verbs()]),
             ["qp.rs:3 in ibv_destroy_qp".replace("qp.rs", "/transom/qp.rs")]

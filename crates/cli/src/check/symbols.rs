@@ -1,7 +1,7 @@
 //! The names of places in programs and libraries: function, file and line of a return address.
 //!
-//! They come from the file's debug information, or from a separate file of it (`.build-id`, `.gnu_debuglink`), or else
-//! from the symbol table.
+//! They come from the file's debug information, or from its separate debug file (`.build-id`, `.gnu_debuglink`), or
+//! else from the symbol table.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use addr2line::{Loader, demangle_auto};
 use object::{Object, ObjectSection, ReadCache};
 use transom_check::record::Frame;
 
-/// Where distributions install debug information.
+/// The directory where distributions install debug information.
 const DEBUG: &str = "/usr/lib/debug";
 
 /// A place in the code of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The path of the program or library; empty for code that is in no file.
+    /// The path of the program or library. Empty for code that is in no file.
     pub(super) module: String,
-    /// The return address, as the module's own tables count.
+    /// The return address, as the module's own tables count it.
     pub(super) offset: u64,
     pub(super) function: Option<String>,
     pub(super) source: Option<Source>,
@@ -35,7 +35,7 @@ pub(super) struct Place {
 pub(super) struct Source {
     pub(super) file: PathBuf,
     pub(super) line: u32,
-    /// From 1.
+    /// Counts from 1.
     pub(super) column: Option<u32>,
 }
 
@@ -46,17 +46,17 @@ impl Place {
     }
 }
 
-/// Looks places up, and opens each module once.
+/// Looks up places, and opens each module once.
 #[derive(Default)]
 pub(super) struct Symbols(HashMap<String, Option<Module>>);
 
 impl Symbols {
-    /// The place of a return address, after the functions that the compiler put there, the innermost first.
+    /// The place of a return address, after the functions that the compiler inlined there. Innermost first.
     pub(super) fn places(&mut self, frame: &Frame) -> Vec<Place> {
         let module = self.0.entry(frame.module.clone()).or_insert_with(|| {
             Some(frame.module.as_str()).filter(|it| it.starts_with('/')).and_then(Module::open)
         });
-        // The call itself is before the address to which it returns.
+        // The call is before the address to which it returns.
         let call = frame.offset.saturating_sub(1);
         let mut places = module.as_ref().map_or_else(Vec::new, |module| module.places(call));
         if places.is_empty() {
@@ -75,7 +75,7 @@ impl Symbols {
 /// A program or library.
 struct Module {
     code: Loader,
-    /// Its debug information, if that is in a file of its own.
+    /// Its debug information, if a separate file has it.
     debug: Option<Loader>,
 }
 
@@ -96,7 +96,7 @@ impl Module {
             .map(|loader| by_debug_information(loader, address))
             .find(|places| !places.is_empty())
             .unwrap_or_default();
-        // The last is the function whose symbol it is.
+        // The last place is the function whose symbol this is.
         if places.last().is_none_or(|place| place.function.is_none()) {
             let symbol = loaders().find_map(|loader| loader.find_symbol(address));
             let function = symbol.map(|name| demangle_auto(Cow::Borrowed(name), None).into_owned());
@@ -128,7 +128,7 @@ fn by_debug_information(loader: &Loader, address: u64) -> Vec<Place> {
     places
 }
 
-/// A path without `.` in it. What `..` leads to, a link may have changed.
+/// A path without `.` in it. `..` stays, because a link may change its meaning.
 fn without_dots(path: &Path) -> PathBuf {
     path.components().filter(|part| *part != Component::CurDir).collect()
 }
@@ -160,7 +160,7 @@ fn by_build_id(id: &[u8]) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// The file with what several debug files have in common (`dwz`).
+/// The file with the information that several debug files share (`dwz`).
 fn supplement(debug: &Path) -> Option<PathBuf> {
     let file = ReadCache::new(File::open(debug).ok()?);
     let object = object::File::parse(&file).ok()?;
@@ -192,7 +192,7 @@ __attribute__((noinline)) void finish(void)
 int main(void) { finish(); return 0; }
 ";
 
-    /// Compiles the program, and gives what leads to the mark in `inner`, in `finish`.
+    /// Compiles the program, and returns the frame of the mark in `inner`, inside `finish`.
     fn compiled(scratch: &Scratch, options: &[&str]) -> Frame {
         let (source, binary) = (scratch.0.join("program.c"), scratch.0.join("program"));
         fs::write(&source, PROGRAM).unwrap();
@@ -212,7 +212,7 @@ int main(void) { finish(); return 0; }
         assert!(done.expect("binutils").success(), "{name} {arguments:?}");
     }
 
-    /// The functions with their lines, the innermost first.
+    /// The functions with their lines, innermost first.
     fn named(frame: &Frame) -> Vec<(Option<String>, Option<u32>, bool)> {
         let places = Symbols::default().places(frame);
         let named = places.into_iter();
