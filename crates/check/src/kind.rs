@@ -101,6 +101,11 @@ kinds! {
         "an object is used after it was destroyed"
         "Stop all threads that use the object before you destroy it."
         "ibv_destroy_qp(3)";
+    /// What was in an event of rdma_cm is used after the event was acknowledged.
+    UsedAfterAck "used-after-ack" "CHK-33" Finding
+        "a connection event is used after it was acknowledged"
+        "Copy what you need from an event, private data too, and acknowledge it afterwards, once."
+        "rdma_ack_cm_event(3)";
     /// A thread sleeps, and completions wait.
     SleepsOnCompletions "sleeps-on-completions" "CHK-50" Finding
         "a thread sleeps while completions wait for it"
@@ -110,7 +115,7 @@ kinds! {
     OwnAck "own-ack" "CHK-31" Finding
         "a call waits for an event that only its own thread could acknowledge"
         "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
-        "ibv_get_cq_event(3)";
+        "ibv_get_cq_event(3), rdma_get_cm_event(3)";
     /// More events are acknowledged than were got.
     AckedTooMuch "acked-too-much" "CHK-34" Finding
         "more events are acknowledged than were got"
@@ -161,12 +166,12 @@ kinds! {
     WaitsForAck "waits-for-ack" "CHK-30" Note
         "a call waits long for an event to be acknowledged"
         "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
-        "ibv_get_cq_event(3)";
+        "ibv_get_cq_event(3), rdma_get_cm_event(3)";
     /// Events were not acknowledged.
     NeverAcked "never-acked" "CHK-32" Note
         "events were never acknowledged"
         "Acknowledge each event that you get; several completion events of a queue with one call."
-        "ibv_get_cq_event(3)";
+        "ibv_get_cq_event(3), rdma_get_cm_event(3)";
     /// A region ends before the completions of requests that name it were polled.
     EndedUnpolled "ended-unpolled" "CHK-65" Note
         "memory is deregistered before requests that name it were complete"

@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`event`] | events that the program gets and acknowledges |
+//! | [`connection`] | events of rdma_cm, and what is used once they are acknowledged |
 //! | [`sleep`] | threads that sleep for completions |
 //! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
 //! | [`queue`] | whether a completion queue has room for what may complete into it |
@@ -14,6 +15,7 @@
 //! | [`memory`] | regions, and the buffers that are out: sources that the device reads, targets that it writes |
 
 pub mod buffer;
+pub mod connection;
 pub mod event;
 pub mod memory;
 pub mod pair;
@@ -25,6 +27,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
 pub use buffer::{Buffer, Piece, Sample};
+pub use connection::ConnectionEvent;
+use connection::Connections;
 use event::Unacknowledged;
 pub use event::{Event, Owner};
 use memory::Memory;
@@ -68,6 +72,7 @@ pub struct Ledger {
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, VecDeque<Posted>>,
     events: Unacknowledged,
+    connections: Connections,
     /// Completion queues that have a channel.
     watched: BTreeMap<usize, Watched>,
     /// How often something was done to one of those.

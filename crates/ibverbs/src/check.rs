@@ -37,6 +37,7 @@ use transom_system::environment::CHECK;
 use transom_system::memory::Copier;
 
 use self::sink::Sink;
+pub(crate) use self::site::is_ours;
 use self::sleep::Sleepers;
 pub(crate) use self::work::{buffer, called};
 use crate::told;

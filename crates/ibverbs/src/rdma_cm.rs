@@ -12,10 +12,12 @@
 //! | `calls` | commands about ids |
 //! | `queries` | commands that query |
 //! | `events` | fetching events |
+//! | `checked` | what librdmacm tells `transom check` and sanitizers |
 //! | `why` | the reason why the last command was refused, and refused calls of librdmacm, for `transom explain` |
 
 mod addresses;
 mod calls;
+mod checked;
 mod command;
 mod events;
 mod queries;
@@ -33,6 +35,11 @@ use transom_thread::set_errno;
 
 use crate::adapters;
 use crate::entry::{errno_always, number_always};
+pub use checked::{
+    transom_rdma_cm_event_acked, transom_rdma_cm_event_freed, transom_rdma_cm_event_got,
+    transom_rdma_cm_id_ended, transom_rdma_cm_id_made, transom_rdma_cm_used, transom_rdma_cm_waits,
+    transom_rdma_cm_watched,
+};
 use command::{Command, Refusal};
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
 

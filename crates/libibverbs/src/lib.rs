@@ -131,8 +131,16 @@ export! {
     mbps_to_ibv_rate
     mult_to_ibv_rate
     transom_rdma_cm_close
+    transom_rdma_cm_event_acked
+    transom_rdma_cm_event_freed
+    transom_rdma_cm_event_got
+    transom_rdma_cm_id_ended
+    transom_rdma_cm_id_made
     transom_rdma_cm_open
     transom_rdma_cm_refused
+    transom_rdma_cm_used
+    transom_rdma_cm_waits
+    transom_rdma_cm_watched
     transom_rdma_cm_why
     transom_rdma_cm_write
 }

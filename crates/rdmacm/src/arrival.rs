@@ -164,14 +164,14 @@ fn request(
         qp_type: seen.qp_type,
         synchronous: false,
     };
-    let id = Box::into_raw(Id::of_request(listener.provider, new, handle));
+    let id = Id::of_request(listener.provider, new, handle).given();
     // SAFETY: it was just made.
-    let this = unsafe { &*id };
+    let this = unsafe { &*id.cast::<Id>() };
     if let Err(wrong) = query::addresses(this).and_then(|()| query::paths(this)) {
         let said = format!("a request was refused: {}", wrong.said().unwrap_or_default());
         note(c"rdma_get_cm_event", &Wrong::told(wrong.errno(), said));
         // SAFETY: nobody else has it.
-        let _ = unsafe { Id::destroy(id.cast()) };
+        let _ = unsafe { Id::destroy(id) };
         event.acknowledge();
         return None;
     }
@@ -182,7 +182,7 @@ fn request(
     }
     this.own(|own| own.remote_ece = event.ece);
     event.public.listen_id = event.public.id;
-    event.public.id = id.cast();
+    event.public.id = id;
     Some(event)
 }
 
@@ -229,6 +229,8 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     // SAFETY: by the contract of this function.
     match answered(c"rdma_get_cm_event", unsafe { fetch(channel) }) {
         Some(next) => {
+            // SAFETY: the event was just fetched, and is given to the program now.
+            unsafe { Event::is_got(next) };
             // SAFETY: by the contract of this function.
             unsafe { *event = next };
             0

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering::*};
 use parking_lot::Mutex;
 use transom_abi::rdma_event_channel;
 
+use crate::check;
 use crate::entry::{effect_of, pointer_of};
 use crate::file::File;
 use crate::provider::{Provider, Source, provider};
@@ -23,6 +24,7 @@ pub(crate) struct Channel {
 impl Channel {
     /// Opens one.
     pub(crate) fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, Wrong> {
+        check::begin(&provider.calls);
         let fd = provider.calls.open()?;
         let channel = Self { public: rdma_event_channel { fd }, provider };
         Ok(Box::into_raw(Box::new(channel)).cast())

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use transom_abi::*;
 
+use crate::check;
 use crate::entry::{attempt, zero, zero_of};
 use crate::id::Id;
 use crate::wrong::Wrong;
@@ -50,6 +51,16 @@ fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     }
 }
 
+/// What a program gives, if it does.
+///
+/// # Safety
+/// The parameters are null or valid.
+unsafe fn given<'a>(param: *mut rdma_conn_param) -> Result<Option<&'a rdma_conn_param>, Wrong> {
+    check::used(param, "conn_param is of an event that was acknowledged")?;
+    // SAFETY: by the contract of this function.
+    Ok(unsafe { param.as_ref() })
+}
+
 /// Copies the program's private data.
 ///
 /// # Safety
@@ -63,6 +74,11 @@ unsafe fn private_data(
         if from.is_null() {
             return Err(Wrong::invalid("private_data is null, and its length is not 0"));
         }
+        check::bytes_used(
+            from,
+            length.into(),
+            "private_data is of an event that was acknowledged",
+        )?;
         // SAFETY: by the contract of this function.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length.into()) };
         copy[..from.len()].copy_from_slice(from);
@@ -161,7 +177,7 @@ pub unsafe extern "C-unwind" fn rdma_connect(
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let begun = attempt(|| unsafe { connect(Id::of(id)?, conn_param.as_ref()) });
+    let begun = attempt(|| unsafe { connect(Id::of(id)?, given(conn_param)?) });
     // SAFETY: the id is live.
     zero(c"rdma_connect", begun.and_then(|()| unsafe { arrival::complete(id) }))
 }
@@ -215,7 +231,7 @@ pub unsafe extern "C-unwind" fn rdma_accept(
 ) -> c_int {
     let begun = attempt(|| {
         // SAFETY: by the contract of this function.
-        let (id, given) = unsafe { (Id::of(id)?, conn_param.as_ref()) };
+        let (id, given) = unsafe { (Id::of(id)?, given(conn_param)?) };
         // SAFETY: by the contract of this function.
         unsafe { accept(id, given) }.map(|()| id.is_datagram())
     });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use transom_abi::*;
 
+use crate::check::{self, Owner};
 use crate::entry::{note, zero_of};
 use crate::wrong::Wrong;
 
@@ -30,18 +31,40 @@ impl Acknowledged {
 
     /// Waits until so many are. Who waits for long says so once: many a program forgets to acknowledge, and stands
     /// still here.
-    pub(crate) fn wait_for(&self, fetched: u32, function: &'static CStr) {
+    pub(crate) fn wait_for(&self, fetched: u32, waits: &Waits) {
+        // They are counts modulo 2^32, and no more are acknowledged than fetched.
+        let missing = |count: u32| (fetched.wrapping_sub(count) as i32).max(0) as u32;
+        if missing(*self.count.lock()) == 0 {
+            return;
+        }
+        // With nothing locked: what is said of it may take a while.
+        let for_ever = check::waits(waits.function, waits.owner, false);
         let mut count = self.count.lock();
         let mut is_told = false;
-        // They are counts modulo 2^32, and no more are acknowledged than fetched.
-        while *count != fetched && fetched.wrapping_sub(*count) as i32 > 0 {
+        while missing(*count) > 0 {
             if is_told {
                 self.more.wait(&mut count);
             } else if self.more.wait_for(&mut count, PATIENCE).timed_out() {
-                let missing = fetched.wrapping_sub(*count);
-                MutexGuard::unlocked(&mut count, || note(function, &Wrong::waits_for(missing)));
+                let missing = missing(*count);
+                MutexGuard::unlocked(&mut count, || waits.for_long(missing, for_ever));
                 is_told = true;
             }
+        }
+    }
+}
+
+/// A function that waits for events to be acknowledged, and whose they are.
+pub(crate) struct Waits {
+    pub(crate) function: &'static CStr,
+    pub(crate) owner: Owner,
+}
+
+impl Waits {
+    #[cold]
+    fn for_long(&self, missing: u32, for_ever: bool) {
+        note(self.function, &Wrong::waits_for(missing));
+        if !for_ever {
+            check::waits(self.function, self.owner, true);
         }
     }
 }
@@ -58,6 +81,9 @@ pub(crate) struct Event {
     /// Enhanced connection establishment, as the peer offers it.
     pub(crate) ece: ibv_ece,
 }
+
+// SAFETY: its pointers are the program's, and into itself.
+unsafe impl Send for Event {}
 
 impl Event {
     /// `datagrams` says what it has parameters of.
@@ -122,10 +148,23 @@ impl Event {
         Box::into_raw(self).cast()
     }
 
+    /// The program gets it by `rdma_get_cm_event`.
+    ///
+    /// # Safety
+    /// It is one that was [given](Self::given), and is not acknowledged.
+    pub(crate) unsafe fn is_got(event: *mut rdma_cm_event) {
+        // SAFETY: by the contract of this function.
+        let this = unsafe { &*event.cast::<Self>() };
+        let is_request = this.public.event == RDMA_CM_EVENT_CONNECT_REQUEST;
+        let id = if is_request { this.public.listen_id } else { this.public.id };
+        let group = this.owners[1].as_ref().map(|group| Arc::as_ptr(group).cast());
+        check::event_got(event.cast(), size_of::<Self>(), id, group);
+    }
+
     /// Acknowledges it.
     pub(crate) fn acknowledge(self: Box<Self>) {
         let owners = self.owners.clone();
-        drop(self);
+        check::free_event(self);
         for owner in owners.into_iter().flatten() {
             owner.one();
         }
@@ -167,6 +206,7 @@ pub(crate) fn address_vector(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
 /// The event is null, or `rdma_get_cm_event` gave it and it was not acknowledged.
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     zero_of(c"rdma_ack_cm_event", || {
+        check::used(event.cast::<Event>(), "the event was acknowledged before")?;
         // SAFETY: by the contract of this function.
         unsafe { Event::back(event) }.ok_or(Wrong::invalid("event is null"))?.acknowledge();
         Ok(())
@@ -193,7 +233,10 @@ mod tests {
         assert_eq!(data, b"abc");
         let waiting = std::thread::spawn({
             let owner = owner.clone();
-            move || owner.wait_for(1, c"a_function")
+            move || {
+                let owner_id = Owner::Id(std::ptr::null_mut());
+                owner.wait_for(1, &Waits { function: c"a_function", owner: owner_id });
+            }
         });
         // SAFETY: it was given, and is acknowledged once.
         assert_eq!(unsafe { rdma_ack_cm_event(given) }, 0);

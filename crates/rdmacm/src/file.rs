@@ -24,6 +24,8 @@ pub struct FileCalls {
     pub close: unsafe extern "C" fn(c_int) -> c_int,
     /// Where the file is Transom's: why, for `transom explain`.
     pub explain: Option<ExplainCalls>,
+    /// Where the file is Transom's: whom to tell of ids and events.
+    pub check: Option<CheckCalls>,
 }
 
 /// The calls of Transom's libibverbs that say why.
@@ -33,6 +35,50 @@ pub struct ExplainCalls {
     pub why: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     /// Keeps what a function has answered, and why.
     pub refused: unsafe extern "C" fn(*const c_char, c_int, *const c_char),
+}
+
+/// The calls of Transom's libibverbs that tell `transom check` and sanitizers of ids and events.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckCalls {
+    /// Whether somebody is to be told, and what has ended to be kept. Whoever has this code is librdmacm.
+    pub watched: extern "C" fn(*const c_void) -> c_int,
+    /// An id is made.
+    pub id_made: extern "C" fn(*const c_void),
+    /// An id has ended.
+    pub id_ended: extern "C" fn(*const c_void),
+    /// The program gets an event of so many bytes, of an id, and perhaps of a group.
+    pub event_got: extern "C" fn(*const c_void, usize, *const c_void, *const c_void),
+    /// The program acknowledges an event.
+    pub event_acked: extern "C" fn(*const c_void),
+    /// The memory of an event is about to be freed.
+    pub event_freed: extern "C" fn(*const c_void),
+    /// The program has so many bytes used: 1 if they are of something that has ended.
+    pub used: extern "C" fn(*const c_void, usize) -> c_int,
+    /// A function waits for events of an id or a group to be acknowledged, and has done so for long or begins to: 1 if
+    /// it is said that it waits for ever.
+    pub waits: unsafe extern "C" fn(*const c_char, *const c_void, c_int, c_int) -> c_int,
+}
+
+impl CheckCalls {
+    /// Those of a libibverbs, if it has such.
+    ///
+    /// # Safety
+    /// The library is a libibverbs.
+    unsafe fn of(library: &Library) -> Option<Self> {
+        // SAFETY: these names are Transom's, and have these types.
+        unsafe {
+            Some(Self {
+                watched: *library.get("transom_rdma_cm_watched\0").ok()?,
+                id_made: *library.get("transom_rdma_cm_id_made\0").ok()?,
+                id_ended: *library.get("transom_rdma_cm_id_ended\0").ok()?,
+                event_got: *library.get("transom_rdma_cm_event_got\0").ok()?,
+                event_acked: *library.get("transom_rdma_cm_event_acked\0").ok()?,
+                event_freed: *library.get("transom_rdma_cm_event_freed\0").ok()?,
+                used: *library.get("transom_rdma_cm_used\0").ok()?,
+                waits: *library.get("transom_rdma_cm_waits\0").ok()?,
+            })
+        }
+    }
 }
 
 impl FileCalls {
@@ -45,7 +91,7 @@ impl FileCalls {
         unsafe extern "C-unwind" {
             fn write(fd: c_int, bytes: *const c_void, count: usize) -> isize;
         }
-        Self { open, write, close: libc::close, explain: None }
+        Self { open, write, close: libc::close, explain: None, check: None }
     };
 
     /// Those that a libibverbs has for its own device, if it has such.
@@ -63,6 +109,7 @@ impl FileCalls {
                     why: *library.get("transom_rdma_cm_why\0").ok()?,
                     refused: *library.get("transom_rdma_cm_refused\0").ok()?,
                 }),
+                check: CheckCalls::of(library),
             })
         }
     }

@@ -9,9 +9,10 @@ use transom_abi::*;
 
 use crate::addrinfo::Answer;
 use crate::channel::Channel;
+use crate::check::{self, Owner};
 use crate::device::Device;
 use crate::entry::zero_of;
-use crate::event::{Acknowledged, Event};
+use crate::event::{Acknowledged, Event, Waits};
 use crate::file::File;
 use crate::provider::{Provider, Source, provider};
 use crate::wrong::Wrong;
@@ -166,7 +167,14 @@ impl Id {
                 reserved: [0; 5],
             })?;
         id.handle = made.id;
-        Ok(Box::into_raw(id).cast())
+        Ok(id.given())
+    }
+
+    /// Gives it to the program.
+    pub(crate) fn given(self: Box<Self>) -> *mut rdma_cm_id {
+        let id = Box::into_raw(self).cast();
+        check::id_made(id);
+        id
     }
 
     /// Makes an id with a channel of its own, whose calls wait.
@@ -187,6 +195,7 @@ impl Id {
     /// # Safety
     /// It is null, or an id that is not destroyed while the result is used.
     pub(crate) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Wrong> {
+        check::used(id.cast::<Self>(), "the id was destroyed before")?;
         // SAFETY: by the contract of this function.
         unsafe { id.cast::<Self>().as_ref() }.ok_or(Wrong::invalid("id is null"))
     }
@@ -293,7 +302,9 @@ impl Id {
         *lookup = Lookup::None;
         drop(lookup);
         this.acknowledge_shown();
-        this.acknowledged.wait_for(gone.events_reported, c"rdma_destroy_id");
+        let waits = Waits { function: c"rdma_destroy_id", owner: Owner::Id(id) };
+        this.acknowledged.wait_for(gone.events_reported, &waits);
+        check::id_ended(id);
         // SAFETY: the file does not have it any more, and the program does not use it.
         let this = unsafe { Box::from_raw(id.cast::<Self>()) };
         if let Some(device) = this.own(|own| own.device.take()) {
@@ -303,6 +314,7 @@ impl Id {
             // SAFETY: the channel was its own.
             unsafe { Channel::close(this.seen().channel) };
         }
+        check::free_id(this);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ mod address;
 mod addrinfo;
 mod arrival;
 mod channel;
+mod check;
 mod connect;
 mod device;
 mod endpoint;
@@ -49,7 +50,7 @@ pub use endpoint::{
 };
 pub use event::rdma_ack_cm_event;
 pub use event_name::rdma_event_str;
-pub use file::{ExplainCalls, FileCalls};
+pub use file::{CheckCalls, ExplainCalls, FileCalls};
 pub use id::{rdma_create_id, rdma_destroy_id};
 pub use lookup::{rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event};
 pub use migrate::{rdma_migrate_id, rdma_set_option};

@@ -5,7 +5,9 @@ use std::ffi::{c_int, c_void};
 use transom_abi::*;
 
 use crate::channel::Channel;
+use crate::check::Owner;
 use crate::entry::zero_of;
+use crate::event::Waits;
 use crate::id::{Id, Lookup};
 use crate::wrong::Wrong;
 
@@ -51,7 +53,8 @@ pub(crate) unsafe fn migrate(
         // SAFETY: the channel was this id's own.
         unsafe { Channel::close(old) };
     }
-    id.acknowledged.wait_for(moved.events_reported, c"rdma_migrate_id");
+    let waits = Waits { function: c"rdma_migrate_id", owner: Owner::Id(id.pointer()) };
+    id.acknowledged.wait_for(moved.events_reported, &waits);
     Ok(())
 }
 

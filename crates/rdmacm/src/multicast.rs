@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use transom_abi::*;
 
+use crate::check::Owner;
 use crate::entry::{attempt, zero, zero_of};
+use crate::event::Waits;
 use crate::id::{Group, Id};
 use crate::wrong::Wrong;
 use crate::{address, arrival};
@@ -132,7 +134,9 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
         if id.own(|own| own.synchronous) {
             id.acknowledge_shown();
         }
-        group.acknowledged.wait_for(left.events_reported, c"rdma_leave_multicast");
+        let owner = Owner::Group(Arc::as_ptr(&group.acknowledged).cast());
+        let waits = Waits { function: c"rdma_leave_multicast", owner };
+        group.acknowledged.wait_for(left.events_reported, &waits);
         Ok(())
     })
 }
@@ -204,7 +208,7 @@ mod tests {
         let verbs = Verbs { ibv_attach_mcast: attach, ibv_detach_mcast: detach, ..Verbs::none() };
         let provider = Box::leak(Box::new(Provider::new(
             verbs,
-            FileCalls { open, write, close, explain: None },
+            FileCalls { open, write, close, explain: None, check: None },
         )));
         let channel = Channel::open(provider).unwrap();
         let new = New {

@@ -184,6 +184,21 @@ pub(crate) fn begins(address: u64, length: u64, access: Access) {
     }
 }
 
+/// A library of Transom's is about to read memory of the program. It need not be written as a whole.
+pub fn are_used(address: u64, length: u64) {
+    let Some(runtimes) = runtimes() else { return };
+    let _inside = inside();
+    if let Some(first) = runtimes.first_poisoned(address, length) {
+        report::tell(runtimes, report::What::Poisoned, None, Access::Read, address, length);
+        runtimes.report_poisoned(first, address, length, Access::Read);
+    }
+}
+
+/// Whether one of them is there that sees for itself what is freed.
+pub fn see_what_is_freed() -> bool {
+    runtimes().is_some_and(Runtimes::see_what_is_freed)
+}
+
 /// Transom has written memory of the program: what is there now has come from elsewhere.
 pub fn have_written(address: u64, length: u64) {
     if let Some(runtimes) = runtimes() {

@@ -12,6 +12,8 @@ pub enum Event {
     Completion,
     /// Of a queue pair or a queue, by `ibv_get_async_event`.
     Asynchronous,
+    /// Of an id, by `rdma_get_cm_event`.
+    Connection,
 }
 
 impl Event {
@@ -20,6 +22,7 @@ impl Event {
         match self {
             Self::Completion => ("a completion event", "completion events"),
             Self::Asynchronous => ("an asynchronous event", "asynchronous events"),
+            Self::Connection => ("a connection event", "connection events"),
         }
     }
 
@@ -28,6 +31,7 @@ impl Event {
         match self {
             Self::Completion => "ibv_ack_cq_events",
             Self::Asynchronous => "ibv_ack_async_event",
+            Self::Connection => "rdma_ack_cm_event",
         }
     }
 
@@ -111,7 +115,8 @@ impl Ledger {
             context.is_none() || made.map(|made| made.context) == context
         };
         let left: Vec<_> = self.events.keys().copied().filter(is_in).collect();
-        for owner in left {
+        // Events of a group are counted with those of its id.
+        for owner in left.into_iter().filter(|owner| owner.thing != Thing::Group) {
             let Some((mut calls, count)) = self.got(owner) else { continue };
             calls.extend(self.made_by(owner.thing, owner.address));
             let (of, events) = (self.called(owner), owner.event.called(count));

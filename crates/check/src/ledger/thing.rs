@@ -30,6 +30,10 @@ pub enum Thing {
     Channel,
     /// `ibv_buf`
     Buffer,
+    /// `rdma_cm_id`
+    Id,
+    /// A multicast group that an id has joined.
+    Group,
 }
 
 impl Thing {
@@ -48,6 +52,8 @@ impl Thing {
             Self::Domain => "protection domain",
             Self::Channel => "completion channel",
             Self::Buffer => "buffer",
+            Self::Id => "rdma_cm id",
+            Self::Group => "multicast group",
         }
     }
 
@@ -74,6 +80,8 @@ impl Thing {
             Self::Domain => "ibv_dealloc_pd",
             Self::Channel => "ibv_destroy_comp_channel",
             Self::Buffer => "ibv_free_buf",
+            Self::Id => "rdma_destroy_id",
+            Self::Group => "rdma_leave_multicast",
         }
     }
 
@@ -81,7 +89,8 @@ impl Thing {
     pub fn called(self, number: u32) -> String {
         let name = self.name();
         match (number, self) {
-            (0, _) => format!("a {name}").replace("a address", "an address"),
+            (0, Self::AddressHandle | Self::Id) => format!("an {name}"),
+            (0, _) => format!("a {name}"),
             (key, Self::Region | Self::Window) => format!("the {name} with key {key:#x}"),
             (number, _) => format!("{name} {number:#x}"),
         }
@@ -169,6 +178,11 @@ impl Ledger {
     pub(super) fn made_by(&self, thing: Thing, address: usize) -> Option<(String, Call)> {
         let made = self.objects.get(&(thing, address))?;
         Some(("made here".to_owned(), made.call))
+    }
+
+    /// Whether an object was there, and has ended.
+    pub(super) fn is_grave(&self, thing: Thing, address: usize) -> bool {
+        self.graves.iter().any(|it| (it.thing, it.address) == (thing, address))
     }
 
     /// A verb was given a pointer to no living object.

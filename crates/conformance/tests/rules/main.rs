@@ -201,6 +201,7 @@ mod processes {
 /// K. What `transom check` finds.
 mod checked {
     mod command;
+    mod connections;
     mod events;
     mod memory;
     mod sanitizers;

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::fs;
 
-use transom_check::ledger::{Owner, Thing, Unread};
+use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread};
 use transom_device::queue::Status;
 
 use super::{Checker, site};
@@ -25,6 +25,29 @@ impl Checker {
     pub(crate) fn acknowledged(&self, owner: Owner, count: u64) {
         let call = site::call();
         self.tell(|ledger| ledger.events_acknowledged(owner, count, &call));
+    }
+
+    /// The program gets an event of rdma_cm.
+    pub(crate) fn connection_event_got(&self, event: ConnectionEvent) {
+        let call = site::call();
+        self.tell(|ledger| ledger.connection_event_got(event, &call));
+    }
+
+    /// The program acknowledges such an event.
+    pub(crate) fn connection_event_acknowledged(&self, address: usize) {
+        let call = site::call();
+        self.tell(|ledger| ledger.connection_event_acknowledged(address, &call));
+    }
+
+    /// The memory of such an event may be anybody's from now on.
+    pub(crate) fn connection_event_freed(&self, address: usize) {
+        self.tell(|ledger| ledger.connection_event_freed(address));
+    }
+
+    /// A function of librdmacm is given something. Whether that was of something that has ended.
+    pub(crate) fn given_to_connections(&self, address: usize) -> bool {
+        let call = site::call();
+        self.tell(|ledger| ledger.given_to_connections(address, &call))
     }
 
     /// A verb waits for events to be acknowledged, and has done so for long or begins to. Whether it is said that it

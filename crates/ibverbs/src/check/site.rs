@@ -87,7 +87,7 @@ struct Walk {
     places: ArrayVec<(usize, usize), MOST>,
     /// Each was where the architecture has it.
     is_kept: bool,
-    own: Range<usize>,
+    own: [Range<usize>; 2],
 }
 
 /// Frames of this library, and those that are kept of the program.
@@ -95,7 +95,7 @@ const MOST: usize = DEPTH + 20;
 
 impl Walk {
     fn now(from: usize) -> Self {
-        let (call, own) = (thread_only(), own_code().clone());
+        let (call, own) = (thread_only(), own_code());
         let mut walk = Self { call, from, places: ArrayVec::new(), is_kept: true, own };
         // SAFETY: a function that takes what it is given, a `Walk`.
         unsafe { _Unwind_Backtrace(Self::each, (&raw mut walk).cast()) };
@@ -114,7 +114,7 @@ impl Walk {
         if above > walk.from {
             walk.keep(above.wrapping_sub(size_of::<usize>()), address);
         }
-        if walk.call.frames().is_empty() && walk.own.contains(&address) {
+        if walk.call.frames().is_empty() && walk.own.iter().any(|own| own.contains(&address)) {
             return GO_ON;
         }
         if walk.call.push(address) { GO_ON } else { ENOUGH }
@@ -166,13 +166,24 @@ fn stack_pointer() -> usize {
     here
 }
 
-/// Where this library's code is; nothing where it is part of the program.
-fn own_code() -> &'static Range<usize> {
+/// Where the code of this library is, and that of librdmacm.
+fn own_code() -> [Range<usize>; 2] {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
-    OWN.get_or_init(|| {
-        let module = module_of(own_code as *const () as usize);
-        module.filter(|module| !module.path.is_empty()).map_or(0..0, |module| module.code)
-    })
+    let own = OWN.get_or_init(|| library_of(own_code as *const () as usize));
+    [own.clone(), LIBRDMACM.get().cloned().unwrap_or(0..0)]
+}
+
+static LIBRDMACM: OnceLock<Range<usize>> = OnceLock::new();
+
+/// Whoever has this code is librdmacm.
+pub(crate) fn is_ours(code: *const c_void) {
+    LIBRDMACM.get_or_init(|| library_of(code.addr()));
+}
+
+/// Where the code of a library is; nothing where it is part of the program.
+fn library_of(address: usize) -> Range<usize> {
+    let module = module_of(address);
+    module.filter(|module| !module.path.is_empty()).map_or(0..0, |module| module.code)
 }
 
 /// A loaded file.

@@ -128,6 +128,11 @@ impl Runtimes {
         (any || *memcheck).then_some(found)
     }
 
+    /// Whether one of them knows which memory is freed, and by whom.
+    pub(super) const fn see_what_is_freed(&self) -> bool {
+        self.address.is_some() || self.tags.is_some() || self.memcheck
+    }
+
     /// The first byte of a range that is not the program's to use, if there is one.
     pub(super) fn first_poisoned(&self, address: u64, length: u64) -> Option<u64> {
         let (first, size) = (address as *const c_void, length as usize);

@@ -1,6 +1,6 @@
 //! The functions of librdmacm over the software device.
 
-use transom_rdmacm::{ExplainCalls, FileCalls, Provider, Source, Verbs};
+use transom_rdmacm::{CheckCalls, ExplainCalls, FileCalls, Provider, Source, Verbs};
 
 /// The linked verbs, and the connection manager of their device.
 pub(super) enum Linked {}
@@ -19,6 +19,16 @@ const CONNECTION_MANAGER: FileCalls = FileCalls {
     explain: Some(ExplainCalls {
         why: transom_ibverbs::transom_rdma_cm_why,
         refused: transom_ibverbs::transom_rdma_cm_refused,
+    }),
+    check: Some(CheckCalls {
+        watched: transom_ibverbs::transom_rdma_cm_watched,
+        id_made: transom_ibverbs::transom_rdma_cm_id_made,
+        id_ended: transom_ibverbs::transom_rdma_cm_id_ended,
+        event_got: transom_ibverbs::transom_rdma_cm_event_got,
+        event_acked: transom_ibverbs::transom_rdma_cm_event_acked,
+        event_freed: transom_ibverbs::transom_rdma_cm_event_freed,
+        used: transom_ibverbs::transom_rdma_cm_used,
+        waits: transom_ibverbs::transom_rdma_cm_waits,
     }),
 };
 

@@ -1,0 +1,97 @@
+//! Events of rdma_cm, and what the program does with them once it has acknowledged them.
+
+use std::collections::BTreeMap;
+
+use super::{Event, Ledger, Owner, Thing};
+use crate::{Call, Kind};
+
+/// An event of rdma_cm that the program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionEvent {
+    /// Where its `rdma_cm_event` is.
+    pub address: usize,
+    /// The bytes that are freed with it, private data among them.
+    pub length: usize,
+    /// The id whose events it is counted with.
+    pub id: usize,
+    /// What stands for the multicast group that it is of too, or 0.
+    pub group: usize,
+}
+
+impl ConnectionEvent {
+    fn owners(&self) -> impl Iterator<Item = Owner> {
+        let id = Owner { event: Event::Connection, thing: Thing::Id, address: self.id };
+        let group = Owner { thing: Thing::Group, address: self.group, ..id };
+        std::iter::once(id).chain((self.group != 0).then_some(group))
+    }
+}
+
+/// An event that the program has, or has acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    event: ConnectionEvent,
+    got: Call,
+    acknowledged: Option<Call>,
+}
+
+/// Events, by their addresses. The memory of all is theirs still.
+#[derive(Debug, Default)]
+pub(super) struct Connections(BTreeMap<usize, Known>);
+
+impl Connections {
+    /// The event whose memory this is.
+    fn around(&self, address: usize) -> Option<&Known> {
+        let (start, known) = self.0.range(..=address).next_back()?;
+        (address - start < known.event.length).then_some(known)
+    }
+}
+
+impl Ledger {
+    /// The program gets an event of rdma_cm.
+    pub fn connection_event_got(&mut self, event: ConnectionEvent, call: &Call) {
+        let known = Known { event, got: *call, acknowledged: None };
+        self.connections.0.insert(event.address, known);
+        event.owners().for_each(|owner| self.event_got(owner, call));
+    }
+
+    /// The program acknowledges it. Its memory stays as it is, until it is said to be freed.
+    pub fn connection_event_acknowledged(&mut self, address: usize, call: &Call) {
+        let Some(known) = self.connections.0.get_mut(&address) else { return };
+        known.acknowledged = Some(*call);
+        let (event, got) = (known.event, known.got);
+        for owner in event.owners() {
+            let left = self.events.get_mut(&owner);
+            left.and_then(|left| left.remove(left.iter().position(|it| *it == got)?));
+        }
+    }
+
+    /// Its memory may be anybody's from now on.
+    pub fn connection_event_freed(&mut self, address: usize) {
+        self.connections.0.remove(&address);
+    }
+
+    /// A function of librdmacm is given something at this address. Whether it was a part of an event that is
+    /// acknowledged, or of an id that is gone.
+    pub fn given_to_connections(&mut self, address: usize, call: &Call) -> bool {
+        let Some(Known { event, got, acknowledged: Some(acknowledged) }) =
+            self.connections.around(address).copied()
+        else {
+            let is_gone = self.is_grave(Thing::Id, address);
+            self.not_alive("A function of librdmacm", Thing::Id, address, call);
+            return is_gone;
+        };
+        let what = match address == event.address {
+            true => "an event that is",
+            false => "what was in an event that is",
+        };
+        let says = format!("A function of librdmacm is given {what} acknowledged.");
+        let calls = [
+            ("used here", *call),
+            ("acknowledged here", acknowledged),
+            ("the event was got here", got),
+        ];
+        let calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
+        self.found(Kind::UsedAfterAck, says, calls);
+        true
+    }
+}

@@ -1,0 +1,61 @@
+//! What `transom check` finds where programs use rdma_cm.
+
+use std::sync::LazyLock;
+
+use transom_check::Kind;
+use transom_conformance::c_programs::RDMACM;
+use transom_conformance::checked::Checked;
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("connections", env!("CARGO_TARGET_TMPDIR"), RDMACM));
+
+/// Rule: CHK-31
+#[test]
+fn a_thread_waits_for_itself_to_acknowledge_an_event_of_an_id() {
+    PROGRAM.shows(Kind::OwnAck, &["got", "waits"]);
+}
+
+/// Rule: CHK-31
+#[test]
+fn a_thread_waits_for_itself_to_acknowledge_an_event_of_a_group() {
+    let found = PROGRAM.run(&["group-left", "wrong"]);
+    assert_eq!(found[0].kind, Kind::OwnAck, "{found:#?}");
+    assert!(found[0].says.starts_with("rdma_leave_multicast waits"), "{found:#?}");
+    assert_eq!(PROGRAM.run(&["group-left", "right"]), []);
+}
+
+/// Rule: CHK-30
+#[test]
+fn the_end_of_an_id_waits_long_for_an_acknowledgement() {
+    PROGRAM.shows(Kind::WaitsForAck, &["got", "waits"]);
+}
+
+/// Rule: CHK-32
+#[test]
+fn an_event_of_an_id_is_never_acknowledged() {
+    PROGRAM.shows(Kind::NeverAcked, &["got"]);
+}
+
+/// Rule: CHK-33
+#[test]
+fn private_data_is_used_after_its_event_was_acknowledged() {
+    PROGRAM.shows(Kind::UsedAfterAck, &["got", "acknowledged", "used"]);
+}
+
+/// Rule: CHK-33
+#[test]
+fn parameters_and_events_are_used_after_the_acknowledgement() {
+    for name in ["parameters-after-ack", "acknowledged-twice"] {
+        let count = |form| {
+            let found = PROGRAM.run(&[name, form]);
+            found.iter().filter(|finding| finding.kind == Kind::UsedAfterAck).count()
+        };
+        assert_eq!((count("wrong"), count("right")), (1, 0), "{name}");
+    }
+}
+
+/// Rule: CHK-05
+#[test]
+fn an_id_is_used_after_its_end() {
+    PROGRAM.shows(Kind::UsedAfterDestroy, &["destroyed", "used"]);
+}

@@ -1,0 +1,112 @@
+//! What librdmacm tells `transom check` and sanitizers of ids and events, by functions that it finds at run time. It
+//! asks first whether there is anybody to be told ([`transom_rdma_cm_watched`]); in other processes it calls none of
+//! the others.
+//!
+//! Addresses are those that the program has; nothing here follows them.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use transom_check::ledger::{ConnectionEvent, Event, Owner, Thing};
+use transom_system::sanitizers;
+
+use crate::check::{self, on};
+use crate::entry::effect_always;
+
+/// Nobody is to be told.
+const BY_NOBODY: c_int = 0;
+/// Somebody is.
+const WATCHED: c_int = 1;
+/// And the memory of ids and events is to be kept when they have ended, so that they can be recognized. A sanitizer
+/// recognizes what is freed by itself, and names who freed it.
+const KEPT: c_int = 2;
+
+/// Who is to be told in this process. Whoever has this code is no part of the program.
+pub extern "C" fn transom_rdma_cm_watched(code: *const c_void) -> c_int {
+    let mut answer = BY_NOBODY;
+    effect_always(|| {
+        sanitizers::begin();
+        check::begin();
+        check::is_ours(code);
+        answer = match (on().is_some(), sanitizers::see_what_is_freed()) {
+            (false, false) => BY_NOBODY,
+            (_, true) => WATCHED,
+            (true, false) => KEPT,
+        };
+    });
+    answer
+}
+
+/// An id is made.
+pub extern "C" fn transom_rdma_cm_id_made(id: *const c_void) {
+    effect_always(|| {
+        on().into_iter().for_each(|checker| checker.made(Thing::Id, id.addr(), 0, 0));
+    });
+}
+
+/// An id has ended.
+pub extern "C" fn transom_rdma_cm_id_ended(id: *const c_void) {
+    effect_always(|| {
+        on().into_iter().for_each(|checker| checker.ended(Thing::Id, id.addr()));
+    });
+}
+
+/// The program gets an event of so many bytes, of an id, and perhaps of a group too.
+pub extern "C" fn transom_rdma_cm_event_got(
+    event: *const c_void,
+    length: usize,
+    id: *const c_void,
+    group: *const c_void,
+) {
+    let (address, id, group) = (event.addr(), id.addr(), group.addr());
+    let event = ConnectionEvent { address, length, id, group };
+    effect_always(|| {
+        on().into_iter().for_each(|checker| checker.connection_event_got(event));
+    });
+}
+
+/// The program acknowledges an event.
+pub extern "C" fn transom_rdma_cm_event_acked(event: *const c_void) {
+    effect_always(|| {
+        on().into_iter().for_each(|checker| checker.connection_event_acknowledged(event.addr()));
+    });
+}
+
+/// The memory of an event is about to be freed.
+pub extern "C" fn transom_rdma_cm_event_freed(event: *const c_void) {
+    effect_always(|| {
+        on().into_iter().for_each(|checker| checker.connection_event_freed(event.addr()));
+    });
+}
+
+/// The program has a function of librdmacm use so many bytes: 1 if they are of something that has ended.
+pub extern "C" fn transom_rdma_cm_used(address: *const c_void, length: usize) -> c_int {
+    let mut has_ended = false;
+    effect_always(|| {
+        sanitizers::are_used(address.addr() as u64, length as u64);
+        has_ended = on().is_some_and(|checker| checker.given_to_connections(address.addr()));
+    });
+    has_ended.into()
+}
+
+/// A function waits for events to be acknowledged, of an id or a group: it begins to, or has done so for long. 1 if it
+/// is said that it waits for ever.
+///
+/// # Safety
+/// The function's name is a string.
+pub unsafe extern "C" fn transom_rdma_cm_waits(
+    function: *const c_char,
+    owner: *const c_void,
+    is_group: c_int,
+    is_late: c_int,
+) -> c_int {
+    let thing = if is_group != 0 { Thing::Group } else { Thing::Id };
+    let owner = Owner { event: Event::Connection, thing, address: owner.addr() };
+    let mut is_told = false;
+    effect_always(|| {
+        let Some(checker) = on() else { return };
+        // SAFETY: by the contract of this function.
+        let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
+        is_told = checker.waits(&function, owner, is_late != 0);
+    });
+    is_told.into()
+}
