@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use transom_conformance::c_programs::{compile, compile_by};
+use transom_conformance::c_programs::{RDMACM, compile, compile_by};
 use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, installed, library, program};
@@ -32,16 +32,24 @@ struct Sanitized {
     under: Vec<String>,
     /// By which link the queue pairs of a process are connected.
     link: &'static str,
+    address_options: &'static str,
 }
+
+const SHORT: &str = "malloc_context_size=6";
 
 impl Sanitized {
     fn by_gcc(kind: &str) -> Self {
+        Self::of_source("sanitized", kind, &LIBRARIES)
+    }
+
+    fn of_source(name: &str, kind: &str, libraries: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let scratch = Scratch::new(&format!("sanitized-{kind}-{}", MADE.fetch_add(1, Relaxed)));
+        let scratch = Scratch::new(&format!("{name}-{kind}-{}", MADE.fetch_add(1, Relaxed)));
         let option = format!("-fsanitize={kind}");
-        let arguments = [&[option.as_str()], &LIBRARIES[..]].concat();
-        let binary = compile(&scratch, "sanitized.c", "sanitized", &arguments);
-        Self { _scratch: scratch, binary, under: Vec::new(), link: "" }
+        let arguments = [&[option.as_str()], libraries].concat();
+        let binary = compile(&scratch, &format!("{name}.c"), name, &arguments);
+        let under = Vec::new();
+        Self { _scratch: scratch, binary, under, link: "", address_options: SHORT }
     }
 
     /// The same with packets between all queue pairs.
@@ -56,7 +64,7 @@ impl Sanitized {
         command.args(&words[1..]).env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")));
         command.env("TRANSOM_LINK", self.link);
         // Stacks of what is freed and allocated are longer than a pipe is deep.
-        command.env("ASAN_OPTIONS", "malloc_context_size=6");
+        command.env("ASAN_OPTIONS", self.address_options);
         Running::start(&mut command).end(LIMIT).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
@@ -77,8 +85,12 @@ impl Sanitized {
 
     /// Those that are right have none.
     fn is_silent(&self) {
+        self.is_silent_in(&RIGHT);
+    }
+
+    fn is_silent_in(&self, cases: &[&str]) {
         thread::scope(|scope| {
-            for case in RIGHT {
+            for case in cases {
                 scope.spawn(move || {
                     let (status, printed) = self.run(case);
                     // Memcheck warns, and counts no error, where the device works as the process ends.
@@ -99,7 +111,8 @@ static MEMORY: LazyLock<Option<Sanitized>> = LazyLock::new(|| {
     let scratch = Scratch::new("sanitized-memory");
     let arguments = [&["-fsanitize=memory"], &LIBRARIES[..]].concat();
     let binary = compile_by(&clang.ok()?, &scratch, "sanitized.c", "sanitized", &arguments);
-    Some(Sanitized { _scratch: scratch, binary, under: Vec::new(), link: "" })
+    let under = Vec::new();
+    Some(Sanitized { _scratch: scratch, binary, under, link: "", address_options: SHORT })
 });
 
 /// What memcheck says of a thread that ends within the device.
@@ -139,6 +152,24 @@ fn the_address_sanitizer_sees_memory_that_is_not_the_programs() {
 #[test]
 fn the_address_sanitizer_is_silent_where_all_is_right() {
     ADDRESS.is_silent();
+}
+
+/// Rules: CHK-33, CHK-81
+#[test]
+fn the_address_sanitizer_sees_events_that_were_acknowledged_and_by_whom() {
+    let both = "fast_unwind_on_malloc=0:malloc_context_size=40";
+    let address = Sanitized::of_source("sanitized_cm", "address", RDMACM);
+    let address = Sanitized { address_options: both, ..address };
+    let by_whom = ["heap-use-after-free", " in acknowledge ", " in next "];
+    let reports =
+        |by: &'static str, and: &'static [&'static str]| [&by_whom, &[by][..], and].concat();
+    address.reports(&[
+        ("looks_after_it_acknowledged", &reports(" in look ", &[])),
+        ("rejects_after_it_acknowledged", &reports(" in reject ", &["reads 6 bytes", NOT_ITS_OWN])),
+        ("acknowledges_twice", &reports(" in main ", &[NOT_ITS_OWN])),
+        ("rejects_after_the_end", &["heap-use-after-free", " in end ", NOT_ITS_OWN]),
+    ]);
+    address.is_silent_in(&["right_all"]);
 }
 
 /// Rules: CHK-82, CHK-83
@@ -207,7 +238,7 @@ fn memcheck_sees_the_same() {
     let valgrind = program("valgrind", "valgrind");
     let valgrind = valgrind.to_str().expect("a plain path").to_owned();
     let under = vec![valgrind, "--quiet".to_owned(), "--error-exitcode=9".to_owned()];
-    let memcheck = Sanitized { _scratch: scratch, binary, under, link: "" };
+    let memcheck = Sanitized { _scratch: scratch, binary, under, link: "", address_options: SHORT };
     memcheck.reports(&[
         ("freed_before_it_came", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
         ("freed_before_a_write", &[NOT_ITS_OWN, "Unaddressable", "give_back"]),
