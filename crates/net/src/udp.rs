@@ -36,8 +36,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -50,7 +49,7 @@ use self::forward::Forward;
 #[cfg(debug_assertions)]
 pub(crate) use self::forward::{head, parse};
 pub use self::guest::{Announcement, listening_guest};
-use self::guest::{Door, Host};
+use self::guest::{Door, Host, Tenure};
 pub use self::holder::PortError;
 pub use self::others::Others;
 pub use self::sending::SendError;
@@ -73,18 +72,11 @@ const LEFT_BEHIND: usize = 64;
 pub struct Port {
     // Closed before the others are told that it is.
     socket: OwnedFd,
-    /// Of a process that has the port: guests notice when it has left.
-    host: OnceLock<Option<Host>>,
-    /// Of one that has not always had it.
-    door: Option<Door>,
-    /// Another user has the port.
-    is_guest: AtomicBool,
+    tenure: Tenure,
     steering: Steering,
     forward: Forward,
     sending: Sending,
     me: Announcer,
-    /// Packets handed on to this process that it has looked for.
-    handed: AtomicU32,
     /// When a sender was told last that nobody is there.
     told: AtomicU64,
     counters: &'static Counters,
@@ -104,31 +96,17 @@ pub fn hands_on(user: u32) -> bool {
 impl Port {
     /// Opens the port for the process that has a slot in the registry.
     pub fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
-        let forward = Forward::open(registry, me.slot).map_err(PortError::new)?;
         let steering = Steering::open(registry, me).map_err(PortError::new)?;
-        let handed = steering.handed().into();
+        let forward = Forward::open(registry, me.slot, &steering).map_err(PortError::new)?;
         let socket = socket::open_receiving().map_err(PortError::new)?;
         let sending = Sending::new().map_err(PortError::new)?;
-        let (told, counters) = (AtomicU64::new(0), registry.counters(me.slot));
-        let (host, door, is_guest) = (OnceLock::new(), None, AtomicBool::new(false));
-        let mut port = Self {
-            socket,
-            host,
-            door,
-            is_guest,
-            steering,
-            forward,
-            sending,
-            me,
-            handed,
-            told,
-            counters,
-        };
+        let (tenure, told) = (Tenure::default(), AtomicU64::new(0));
+        let counters = registry.counters(me.slot);
+        let port = Self { socket, tenure, steering, forward, sending, me, told, counters };
         match port.enter() {
             Ok(()) => {}
             Err(taken) if taken.user().and_then(Host::watch).is_some() => {
-                port.door = Some(Door::open(me.slot).map_err(|_| taken)?);
-                port.is_guest.store(true, SeqCst);
+                port.tenure.become_guest(me.slot).map_err(|_| taken)?;
             }
             Err(error) => return Err(error),
         }
@@ -149,9 +127,7 @@ impl Port {
         }
         self.steering.attach(&self.socket).map_err(PortError::new)?;
         self.steering.begin_round();
-        self.is_guest.store(false, SeqCst);
-        // Behind the socket, which a process that ends loses first.
-        self.host.get_or_init(|| Host::open(self.me.slot).ok().flatten());
+        self.tenure.become_host(self.me.slot);
         self.find_place();
         Ok(())
     }
@@ -163,14 +139,14 @@ impl Port {
 
     /// The other user who has the port, and hands on what is for this process.
     pub fn holder(&self) -> Option<u32> {
-        let is_guest = self.is_guest.load(SeqCst);
+        let is_guest = self.tenure.is_guest();
         is_guest.then(|| holder::taken_by_others(|inode| self.steering.is_known(inode))?.user())?
     }
 
     /// A process of the user who has the port has left it: if it was the last one, the port is this process's now.
     fn succeed(&self) {
         let deadline = Instant::now() + FIND_PLACE;
-        while self.is_guest.load(SeqCst) && Instant::now() < deadline {
+        while self.tenure.is_guest() && Instant::now() < deadline {
             match holder::taken_by_others(|inode| self.steering.is_known(inode)) {
                 None => return drop(self.enter()),
                 Some(taken) if taken.user().and_then(Host::watch).is_some() => return,
@@ -197,22 +173,15 @@ impl Port {
             }
             // It may be for queue pair 1, of this process or of others: this one takes it when its port is of use.
             let _ = self.receive(&mut arrivals, LEFT_BEHIND, |datagrams| {
-                if self.forward.send(self.me.slot, &datagrams).is_ok() {
-                    self.steering.note_handed(self.me.slot);
-                }
+                let _ = self.forward.send(self.me.slot, &datagrams, &self.steering);
             });
         }
     }
 
     /// Readable when there is something to receive: the port, and what other processes hand on.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        let port = self.guests_door().map_or(self.socket.as_fd(), Door::descriptor);
+        let port = self.tenure.door().map_or(self.socket.as_fd(), Door::descriptor);
         [port, self.forward.descriptor()]
-    }
-
-    /// Where this process gets packets while another user has the port.
-    fn guests_door(&self) -> Option<&Door> {
-        self.door.as_ref().filter(|_| self.is_guest.load(Relaxed))
     }
 
     /// Leaves the port to the other processes, for this one's device has failed.
@@ -250,10 +219,8 @@ impl Port {
     /// its parent's, whose port is free when that ends.
     pub fn make_private(&self) {
         let Ok(nobody) = UnixDatagram::unbound() else { return };
-        let door = self.door.as_ref().map(Door::descriptor);
-        let host = self.host.get().and_then(Option::as_ref).map(Host::descriptor);
         let always = [self.socket.as_fd(), self.forward.descriptor()];
-        for inherited in always.into_iter().chain(door).chain(host) {
+        for inherited in always.into_iter().chain(self.tenure.descriptors()) {
             // SAFETY: both are open, and `inherited` stays so, as another socket.
             unsafe { libc::dup3(nobody.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
         }
@@ -278,7 +245,7 @@ impl Port {
     /// Has requests for a service handed on to this process while another user has the port, until what this answers is
     /// dropped.
     pub fn announce(&self, service: ServiceId) -> Option<Announcement> {
-        let is_guest = self.is_guest.load(Relaxed);
+        let is_guest = self.tenure.is_guest();
         is_guest.then(|| Announcement::of(service, self.me.slot).ok())?
     }
 
@@ -353,8 +320,8 @@ impl Port {
         let datagrams = Datagrams { from, to, tos, ttl, first: 0, segment, bytes };
         for Announcer { slot, .. } in self.steering.others() {
             let apart = self.steering.registry().needs_packets(slot);
-            if apart && self.forward.send(slot, &datagrams).is_ok() {
-                self.steering.note_handed(slot);
+            if apart {
+                let _ = self.forward.send(slot, &datagrams, &self.steering);
             }
         }
     }

@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use transom_system::descriptor;
 use transom_system::registry::Registry;
 
 use super::Datagrams;
+use super::steering::Steering;
 
 /// The head of datagrams that are handed on: source address and port, destination, TOS, TTL, the number of the first
 /// datagram, the length of each.
@@ -22,11 +24,17 @@ const HEAD: usize = 16 + 2 + 16 + 1 + 1 + 2 + 4;
 pub(super) struct Forward {
     socket: OwnedFd,
     registry: &'static Registry,
+    /// How many messages were handed on to this process when it last found none, by the table that all share.
+    taken: AtomicU32,
 }
 
 impl Forward {
     /// Its name goes when the slot is left.
-    pub(super) fn open(registry: &'static Registry, slot: u8) -> io::Result<Self> {
+    pub(super) fn open(
+        registry: &'static Registry,
+        slot: u8,
+        steering: &Steering,
+    ) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         let socket = descriptor::high(socket);
@@ -36,7 +44,7 @@ impl Forward {
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
         // The file mode creation mask may have left nothing.
         rustix::fs::chmod(&path, Mode::RWXU)?;
-        Ok(Self { socket, registry })
+        Ok(Self { socket, registry, taken: steering.handed().into() })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -45,8 +53,15 @@ impl Forward {
 
     /// Hands datagrams on to the process in a slot. They are lost if it is slower than they come, as
     /// they would be at its socket.
-    pub(super) fn send(&self, slot: u8, datagrams: &Datagrams<'_>) -> io::Result<()> {
-        self.send_to(&SocketAddrUnix::new(self.registry.socket_path(slot))?, datagrams)
+    pub(super) fn send(
+        &self,
+        slot: u8,
+        datagrams: &Datagrams<'_>,
+        steering: &Steering,
+    ) -> io::Result<()> {
+        self.send_to(&SocketAddrUnix::new(self.registry.socket_path(slot))?, datagrams)?;
+        steering.note_handed(slot);
+        Ok(())
     }
 
     /// The same, to a socket of this name.
@@ -57,6 +72,23 @@ impl Forward {
         let mut nothing = SendAncillaryBuffer::default();
         rustix::net::sendmsg_addr(&self.socket, to, &parts, &mut nothing, flags)?;
         Ok(())
+    }
+
+    /// How many messages were handed on to this process, if it may not have taken all of them. Once
+    /// [`Forward::receive`] finds none, [`Forward::note_taken`] gets this number.
+    pub(super) fn count(&self, steering: &Steering) -> Option<u32> {
+        let handed = steering.handed();
+        (handed != self.taken.load(Relaxed)).then_some(handed)
+    }
+
+    /// So many were handed on, and none is left of them.
+    pub(super) fn note_taken(&self, handed: u32) {
+        self.taken.store(handed, Relaxed);
+    }
+
+    /// Something has been handed on that may not have been counted.
+    pub(super) fn expect_more(&self, steering: &Steering) {
+        self.note_taken(steering.handed().wrapping_sub(1));
     }
 
     /// The oldest message, put into `room`: what was handed on, if it is that.

@@ -11,6 +11,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -115,6 +117,50 @@ impl Door {
         let is_here = socket::is_of_this_host(address);
         *known = Some((address, is_here, Instant::now()));
         is_here
+    }
+}
+
+/// Whether a process has the port or is a guest, and what it keeps open as the one and the other. A guest may come to
+/// have the port, but nobody who has it becomes a guest.
+#[derive(Default)]
+pub(super) struct Tenure {
+    /// Of a process that has the port. Empty if another user has taken the name.
+    host: OnceLock<Option<Host>>,
+    /// Of one that has not always had it.
+    door: OnceLock<Door>,
+    is_guest: AtomicBool,
+}
+
+impl Tenure {
+    /// Another user has the port. Opens a door for what others hand on to the process in this slot.
+    pub(super) fn become_guest(&self, slot: u8) -> io::Result<()> {
+        let door = Door::open(slot)?;
+        self.door.get_or_init(|| door);
+        self.is_guest.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// The process in this slot has the port now. Its guests watch it from here on. Call this when the socket has
+    /// joined the port: a process that ends loses its socket first, then what its guests watch.
+    pub(super) fn become_host(&self, slot: u8) {
+        self.is_guest.store(false, SeqCst);
+        self.host.get_or_init(|| Host::open(slot).ok().flatten());
+    }
+
+    pub(super) fn is_guest(&self) -> bool {
+        self.is_guest.load(SeqCst)
+    }
+
+    /// Where a guest gets its packets. `None` for a process that has the port.
+    #[inline]
+    pub(super) fn door(&self) -> Option<&Door> {
+        self.door.get().filter(|_| self.is_guest.load(Relaxed))
+    }
+
+    /// Everything that is open.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let host = self.host.get().and_then(Option::as_ref).map(Host::descriptor);
+        self.door.get().map(Door::descriptor).into_iter().chain(host)
     }
 }
 

@@ -39,7 +39,7 @@ impl Port {
         // One burst is taken from the socket in any case, so a process that hands on a lot does not keep it waiting.
         let handed = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
         let limit = limit.saturating_sub(handed).max(1);
-        if let Some(door) = self.guests_door() {
+        if let Some(door) = self.tenure.door() {
             return Ok(handed + self.receive_as_guest(door, arrivals, limit, &mut handler));
         }
         let mut bursts = 0;
@@ -68,10 +68,7 @@ impl Port {
         limit: usize,
         handler: &mut impl FnMut(Datagrams<'_>),
     ) -> usize {
-        let handed = self.steering.handed();
-        if handed == self.handed.load(Relaxed) {
-            return 0;
-        }
+        let Some(handed) = self.forward.count(&self.steering) else { return 0 };
         for bursts in 0..limit {
             match self.forward.receive(arrivals.room()) {
                 Some(Some(datagrams))
@@ -85,7 +82,7 @@ impl Port {
                 // Not for this process, or nonsense.
                 Some(_) => {}
                 None => {
-                    self.handed.store(handed, Relaxed);
+                    self.forward.note_taken(handed);
                     return bursts;
                 }
             }
@@ -118,7 +115,7 @@ impl Port {
 
     /// Something has been handed on that may not have been counted.
     pub fn expect_handed(&self) {
-        self.handed.store(self.steering.handed().wrapping_sub(1), Relaxed);
+        self.forward.expect_more(&self.steering);
     }
 
     fn recipient(&self, to: IpAddr, datagram: &[u8]) -> Recipient {
@@ -174,11 +171,8 @@ impl Port {
             self.tell_sender(slot, &datagrams);
             return;
         }
-        match self.forward.send(slot, &datagrams) {
-            Ok(()) => {
-                self.steering.note_handed(slot);
-                Counters::add(&self.counters.handed_on, count);
-            }
+        match self.forward.send(slot, &datagrams, &self.steering) {
+            Ok(()) => Counters::add(&self.counters.handed_on, count),
             Err(_) => self.counters.drop(Dropped::NobodyThere, count),
         }
         self.steering.repair(&self.socket);
@@ -187,24 +181,20 @@ impl Port {
     /// Hands a datagram for queue pair 1 on to any other process that has the port and room for it.
     pub(super) fn leave_to_others(&self, datagram: &Datagrams<'_>) {
         let mut slots = self.steering.others().map(|other| other.slot);
-        let taken = slots.find(|slot| {
-            self.steering.has_port(*slot) && self.forward.send(*slot, datagram).is_ok()
+        let is_taken = slots.any(|slot| {
+            let has_port = self.steering.has_port(slot);
+            has_port && self.forward.send(slot, datagram, &self.steering).is_ok()
         });
-        match taken {
-            Some(slot) => {
-                self.steering.note_handed(slot);
-                Counters::add(&self.counters.handed_on, 1);
-            }
-            None => self.counters.drop(Dropped::NobodyThere, 1),
+        match is_taken {
+            true => Counters::add(&self.counters.handed_on, 1),
+            false => self.counters.drop(Dropped::NobodyThere, 1),
         }
     }
 
     /// Hands datagrams on to a process of another user, if no process of this user has the slot.
     pub fn hand_to_guest(&self, slot: u8, datagrams: &Datagrams<'_>) -> bool {
         let is_ours = || self.steering.registry().process(slot).is_some_and(|it| it.alive);
-        !self.is_guest.load(Relaxed)
-            && !is_ours()
-            && guest::send(&self.forward, slot, datagrams).is_ok()
+        !self.tenure.is_guest() && !is_ours() && guest::send(&self.forward, slot, datagrams).is_ok()
     }
 
     /// Tells the sender of a packet that its process has ended, as the kernel would if nobody had the port. It says
