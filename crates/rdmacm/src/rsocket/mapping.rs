@@ -46,13 +46,13 @@ pub unsafe extern "C" fn riomap(
             let (verbs, pd) = (&stream.id().provider.verbs, stream.id().seen().pd);
             // SAFETY: by the contract of this function.
             let registration = unsafe { Registration::new(verbs, pd, buf, len, writable) }?;
-            if let Some(index) = index {
+            let mapping = writable.then(|| {
                 let (address, key) = (buf.expose_provenance() as u64, registration.key());
-                let to = Buffer { address, key, length };
-                stream.map(index, Mapping { offset: offset as u64, buffer: to });
-            }
+                Mapping { offset: offset as u64, buffer: Buffer { address, key, length } }
+            });
             let _registration = registration;
-            stream.mapped.push(Mapped { address: buf.addr(), length: len, index, _registration });
+            let memory = Mapped { address: buf.addr(), length: len, index, _registration };
+            stream.map(memory, mapping);
             Ok(offset)
         })
     });
@@ -66,17 +66,7 @@ pub unsafe extern "C" fn riomap(
 pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
     zero_of(c"riounmap", || {
         let socket = SOCKETS.get(socket)?;
-        socket.with(|state| {
-            let stream = state.stream()?;
-            let is_it = |mapped: &Mapped| (mapped.address, mapped.length) == (buf.addr(), len);
-            let at = stream.mapped.iter().position(is_it);
-            let at = at.ok_or(Wrong::invalid("nothing is mapped at buf with this length"))?;
-            if let Some(index) = stream.mapped[at].index {
-                stream.map(index, Mapping::default());
-            }
-            stream.mapped.swap_remove(at);
-            Ok(())
-        })
+        socket.with(|state| state.stream()?.unmap(buf.addr(), len))
     })
 }
 

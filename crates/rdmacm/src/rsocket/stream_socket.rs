@@ -1,4 +1,14 @@
 //! A stream socket and its phases: bound, listening or connecting, connected, ended.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `accepted` | the sockets that a listener makes from requests |
+//! | `mapped` | the memory that the program has mapped for its peer |
+//! | `options` | the options that the id knows, and that accepted sockets inherit |
+
+mod accepted;
+mod mapped;
+mod options;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,18 +18,19 @@ use parking_lot::Mutex;
 use transom_abi::*;
 
 use super::listener::Listener;
-use super::memory::Registration;
 use super::own_id::{Happened, OwnId};
-use super::protocol::{Introduction, Mapping};
+use super::protocol::Introduction;
 use super::settings::{Options, Settings};
 use super::stream::Stream;
 use super::wait::Waiting;
-use crate::connect::{accept, connect, reject};
-use crate::entry::note;
+use crate::connect::connect;
 use crate::id::Id;
 use crate::provider::Provider;
 use crate::wrong::Wrong;
-use crate::{migrate, query, resolve};
+use crate::{migrate, resolve};
+pub(crate) use accepted::Accepted;
+use accepted::accepted;
+pub(crate) use mapped::Mapped;
 
 /// The timeout for addresses and routes, in milliseconds.
 const RESOLVE_TIMEOUT: c_int = 5000;
@@ -48,24 +59,7 @@ pub(crate) struct StreamSocket {
     /// The paths that the program has chosen.
     route: Vec<u8>,
     /// Memory of the program that the peer may write to.
-    pub(crate) mapped: Vec<Mapped>,
-}
-
-/// Memory that the program has mapped.
-#[derive(Debug)]
-pub(crate) struct Mapped {
-    pub(crate) address: usize,
-    pub(crate) length: usize,
-    /// Its index in the peer's list, if the peer may write to it.
-    pub(crate) index: Option<u16>,
-    pub(crate) _registration: Registration,
-}
-
-/// An accepted socket, with the descriptor that threads wait on.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) waiting: Waiting,
-    pub(crate) socket: StreamSocket,
+    mapped: Vec<Mapped>,
 }
 
 /// The values that an accepted socket takes from its listener, at that time.
@@ -156,9 +150,7 @@ impl StreamSocket {
     /// Gives it a new id, bound like the old one and with the same options.
     fn begin_anew(&mut self, waiting: &Waiting) -> Result<(), Wrong> {
         let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
-        for (option, value) in &self.options.kept {
-            tell(own.id(), *option, *value)?;
-        }
+        self.tell_options(own.id())?;
         waiting.watch(own.descriptor())?;
         self.end_stream();
         self.phase = Phase::Idle;
@@ -325,23 +317,6 @@ impl StreamSocket {
         self.mapped.clear();
     }
 
-    /// Tells the peer of a mapping.
-    pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
-        if let Some(stream) = &mut self.stream {
-            stream.map(index, mapping);
-        }
-    }
-
-    /// A free index in the peer's list of mappings.
-    pub(crate) fn free_mapping(&self) -> Result<u16, Wrong> {
-        let room = self.stream.as_ref().map_or(0, |stream| stream.room_for_mappings());
-        let is_free = |index: &u16| !self.mapped.iter().any(|mapped| mapped.index == Some(*index));
-        (0..room).find(is_free).ok_or(Wrong::new(
-            libc::ENOMEM,
-            "the peer has no room for more mappings: set RDMA_IOMAPSIZE at the peer",
-        ))
-    }
-
     /// The stream of a connected socket.
     pub(crate) fn connected(&mut self) -> Result<Option<&mut Stream>, Wrong> {
         if self.is_connected()? { Ok(self.stream.as_deref_mut()) } else { Ok(None) }
@@ -362,44 +337,6 @@ impl StreamSocket {
 
     pub(crate) fn is_listening(&self) -> bool {
         matches!(self.phase, Phase::Listening(..))
-    }
-
-    /// An option has changed. Sockets accepted from now on have it.
-    pub(crate) fn pass_on_options(&self) {
-        if let Phase::Listening(_, inherited) = &self.phase {
-            *inherited.lock() = (self.settings, self.options.clone());
-        }
-    }
-
-    /// Sets the program's paths.
-    pub(crate) fn set_route(&mut self, paths: &[u8]) -> Result<(), Wrong> {
-        if !matches!(self.phase, Phase::Idle) {
-            return Err(Wrong::invalid("set RDMA_ROUTE before the socket is connected"));
-        }
-        let mut route = Vec::new();
-        route.try_reserve_exact(paths.len()).map_err(|_| Wrong::no_memory())?;
-        route.extend_from_slice(paths);
-        self.route = route;
-        Ok(())
-    }
-
-    /// The MTU of its path in bytes, or the smallest MTU.
-    pub(crate) fn mtu(&self) -> c_int {
-        let path = query::first_path(self.id()).ok().flatten();
-        path.map_or(256, |path| 128 << (path.path.mtu & 0x3F).clamp(1, 5))
-    }
-
-    /// Keeps the value of an option, and sets it on the id too if the id has it.
-    pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
-        tell(self.id(), option, value)?;
-        self.options.kept.retain(|(kept, _)| *kept != option);
-        self.options.kept.push((option, value));
-        Ok(())
-    }
-
-    /// The kept value of an option.
-    pub(crate) fn kept(&self, option: (c_int, c_int)) -> Option<c_int> {
-        self.options.kept.iter().find(|(kept, _)| *kept == option).map(|(_, value)| *value)
     }
 
     /// The value of `SO_ERROR`. The error is reported only once.
@@ -477,20 +414,6 @@ impl Drop for StreamSocket {
     }
 }
 
-/// Sets an option on an id, if ids have it.
-fn tell(id: &Id, option: (c_int, c_int), value: c_int) -> Result<(), Wrong> {
-    let (name, length) = match option {
-        (libc::SOL_SOCKET, libc::SO_REUSEADDR) => (RDMA_OPTION_ID_REUSEADDR, 4),
-        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => (RDMA_OPTION_ID_AFONLY, 4),
-        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-            (RDMA_OPTION_ID_TOS, 1)
-        }
-        _ => return Ok(()),
-    };
-    let bytes = if length == 1 { [value as u8, 0, 0, 0] } else { value.to_ne_bytes() };
-    migrate::set_option(id, RDMA_OPTION_ID as c_int, name as c_int, bytes.as_ptr().cast(), length)
-}
-
 /// Parameters of a connection. No READs are used, so they ask for no READ resources.
 fn parameters(data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
@@ -500,63 +423,5 @@ fn parameters(data: &[u8]) -> rdma_conn_param {
         retry_count: RETRIES,
         rnr_retry_count: RETRIES,
         ..Default::default()
-    }
-}
-
-/// Makes a socket from a request, or refuses the request.
-fn accepted(
-    listener: &OwnId,
-    request: Happened,
-    settings: Settings,
-    options: Options,
-) -> Result<Accepted, Wrong> {
-    let provider = listener.id().provider;
-    // SAFETY: the request has just arrived, and nobody else has its id.
-    let own = unsafe { OwnId::of_request(provider, request.request) }?;
-    serve(own, &request.data, settings, options).map_err(|(own, wrong)| {
-        note(c"raccept", &wrong);
-        // SAFETY: the id is live, and no data is given.
-        let _ = unsafe { reject(own.id().pointer(), std::ptr::null(), 0, 0) };
-        wrong
-    })
-}
-
-fn serve(
-    own: OwnId,
-    data: &[u8],
-    settings: Settings,
-    options: Options,
-) -> Result<Accepted, (OwnId, Wrong)> {
-    let ready = || {
-        let peer = Introduction::read(data).ok_or(STRANGER)?;
-        let waiting = Waiting::new()?;
-        waiting.watch(own.descriptor())?;
-        let mut stream = Stream::create(&own, &settings)?;
-        let accept = |stream: &mut Stream| {
-            waiting.watch(stream.descriptor())?;
-            stream.met(&peer, false);
-            let data = stream.introduction(&settings).bytes();
-            // SAFETY: the data is as long as the parameters say.
-            unsafe { accept(own.id(), Some(&parameters(&data))) }
-        };
-        accept(&mut stream).inspect_err(|_| stream.end(&own))?;
-        Ok((waiting, stream))
-    };
-    match ready() {
-        Ok((waiting, stream)) => {
-            let socket = StreamSocket {
-                phase: Phase::Connected,
-                stream: Some(Box::new(stream)),
-                own: Arc::new(own),
-                settings,
-                options,
-                error: None,
-                bound: None,
-                route: Vec::new(),
-                mapped: Vec::new(),
-            };
-            Ok(Accepted { waiting, socket })
-        }
-        Err(wrong) => Err((own, wrong)),
     }
 }
