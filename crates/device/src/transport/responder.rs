@@ -9,16 +9,18 @@
 //! there is room enough (rule ORD-09). If not, later SENDs, WRITEs and atomics are carried out meanwhile (rule ORD-08),
 //! and their answers wait. A request that invalidates a key waits itself (rule ORD-19).
 
+mod acks;
 mod answer;
 mod carry_out;
 mod resources;
 mod segment;
 mod unreliable;
 
+use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::{DEFAULT_PKEY, Packet};
-use transom_wire::{Psn, RnrTimer};
 
+use self::acks::AckState;
 use self::resources::ResponderResources;
 use self::segment::Message;
 use crate::execution::{
@@ -46,15 +48,7 @@ pub struct PacketResponder {
     /// Messages completed (rule PSN-20).
     msn: u32,
     resources: ResponderResources,
-    /// The packet up to which an acknowledgement is due.
-    due: Option<u64>,
-    /// The last packet that was dropped because it came too early. It has to be sent again.
-    lost: Option<u64>,
-    /// The next packet was turned down because there was no receive. Its origin is told when the pending answers have
-    /// gone out.
-    not_ready: Option<RnrTimer>,
-    /// The origin has been told to go back: nothing more is said until it does (rule PSN-11).
-    silent: bool,
+    acks: AckState,
 }
 
 /// The extended PSN of the first packet: high enough that packets from before the beginning have numbers too.
@@ -73,10 +67,7 @@ impl PacketResponder {
             message: None,
             msn: 0,
             resources: ResponderResources::default(),
-            due: None,
-            lost: None,
-            not_ready: None,
-            silent: false,
+            acks: AckState::default(),
         }
     }
 
@@ -98,7 +89,7 @@ impl PacketResponder {
         self.message = None;
         self.msn = 0;
         self.resources.clear();
-        (self.due, self.lost, self.not_ready, self.silent) = (None, None, None, false);
+        self.acks = AckState::default();
     }
 
     /// Whether no answer waits for the link.
@@ -179,19 +170,18 @@ impl PacketResponder {
             if self.expected_psn == self.first {
                 self.note_other_psn(packet, cx);
             }
-            if !self.silent {
-                self.lost = self.lost.max(Some(extended_psn));
+            if self.acks.note_early(extended_psn) {
                 // The NAK says as much, but to rxe only an acknowledgement is progress: without
                 // one it takes no second NAK and counts its retries on. Of a READ or an atomic it
                 // would take one for the answer, and for the data whatever lies there.
                 let before = self.expected_psn - 1;
                 if before >= self.first && !self.resources.holds(before) {
-                    self.due = self.due.max(Some(before));
+                    self.acks.owe(before);
                 }
             }
             return 1;
         }
-        (self.not_ready, self.silent) = (None, false);
+        self.acks.resume();
         if segment::carries_data(&packet.operation) {
             return self.take_segment(responder, packets, cx);
         }
@@ -211,7 +201,7 @@ impl PacketResponder {
         if segment::carries_data(&packet.operation) {
             // Under the number of a READ or an atomic it cannot have come before.
             if !self.resources.holds(extended_psn) {
-                self.due = self.due.max(Some(extended_psn));
+                self.acks.owe(extended_psn);
             }
         } else {
             self.resources.answer_again(extended_psn, &packet.operation, self.mtu());

@@ -18,27 +18,24 @@ impl PacketResponder {
     /// Sends everything that is due after the answers of [`PacketResponder::next_answer`], if none of them waits: the
     /// acknowledgement of the last packet, or the NAK about a missing one.
     pub fn acknowledge<P>(&mut self, cx: &mut Context<'_, P>) {
-        if let Some(extended_psn) = self.due
-            && !self.resources.has_pending_before(extended_psn)
-        {
-            self.due = None;
+        let may_go = |extended_psn| !self.resources.has_pending_before(extended_psn);
+        if let Some(extended_psn) = self.acks.take_due(may_go) {
             // Up to the next answer of another kind (rule PSN-23).
             let end = self.resources.end_from(extended_psn, self.expected_psn);
             cx.effects.respond(self.acknowledgement(end, self.msn, cx));
         }
-        if let Some(lost) = self.lost
-            && !self.resources.has_pending()
-        {
-            self.lost = None;
-            let not_ready = self.not_ready.take();
-            if lost >= self.expected_psn && cx.summary.gate().receives() {
-                match not_ready {
-                    Some(timer) => self.answer_not_ready(timer, cx),
-                    None => {
-                        self.silent = true;
-                        self.answer_refused(self.expected_psn, NakCode::SequenceError, cx);
-                    }
-                }
+        if self.resources.has_pending() {
+            return;
+        }
+        let Some((lost, not_ready)) = self.acks.take_lost() else { return };
+        if lost < self.expected_psn || !cx.summary.gate().receives() {
+            return;
+        }
+        match not_ready {
+            Some(timer) => self.answer_not_ready(timer, cx),
+            None => {
+                self.acks.fall_silent();
+                self.answer_refused(self.expected_psn, NakCode::SequenceError, cx);
             }
         }
     }
@@ -50,7 +47,7 @@ impl PacketResponder {
         let oldest = self.resources.oldest_pending().copied();
         let Some(resource) = oldest.filter(|_| room > 0) else { return NextAnswer::Nothing };
         // It acknowledges what came before it (rule ACK-05).
-        self.due = self.due.filter(|due| *due > resource.at);
+        self.acks.answered(resource.at);
         let aeth = aeth(NO_CREDITS, resource.msn);
         let operation = match resource.answer {
             Answer::Data { from, .. } => {
@@ -155,8 +152,8 @@ impl PacketResponder {
 
     /// The receiver is not ready for the next packet (rule RN-01).
     pub(super) fn answer_not_ready<P>(&mut self, timer: RnrTimer, cx: &mut Context<'_, P>) {
-        self.silent = true;
-        self.due = None;
+        self.acks.fall_silent();
+        self.acks.acknowledged();
         let aeth = aeth(Syndrome::RnrNak(timer), self.msn);
         cx.effects.respond(self.packet(Operation::Acknowledge(aeth), self.expected_psn, cx));
     }

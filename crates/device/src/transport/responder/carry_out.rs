@@ -64,7 +64,10 @@ impl PacketResponder {
                 let acknowledgement = self.acknowledgement(last, self.msn, cx);
                 cx.effects.respond_before(effects, acknowledgement);
             }
-            self.due = if sent { None } else { Some(last) };
+            match sent {
+                true => self.acks.acknowledged(),
+                false => self.acks.owe(last),
+            }
         }
         count
     }
@@ -229,8 +232,7 @@ impl PacketResponder {
         match reply {
             // The origin would take it for the loss of an answer that it still waits for.
             Reply::NotReady(timer) if self.resources.has_pending() => {
-                self.not_ready = Some(timer);
-                self.hold_back();
+                self.acks.hold_back_for(self.expected_psn, timer);
             }
             Reply::NotReady(timer) => self.answer_not_ready(timer, cx),
             Reply::Nak { code, .. } => self.refuse(self.expected_psn, code, cx),
@@ -253,13 +255,13 @@ impl PacketResponder {
 
     /// The next packet has to come again, when the pending answers have gone out.
     fn hold_back(&mut self) {
-        self.lost = self.lost.max(Some(self.expected_psn));
+        self.acks.hold_back(self.expected_psn);
     }
 
     /// The packet of this number is refused, and the queue pair in error.
     pub(super) fn refuse<P>(&mut self, extended_psn: u64, code: NakCode, cx: &mut Context<'_, P>) {
         self.message = None;
-        (self.due, self.lost) = (None, None);
+        self.acks.give_up();
         self.resources.forget_pending();
         self.answer_refused(extended_psn, code, cx);
     }
