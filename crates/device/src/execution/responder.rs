@@ -1,8 +1,16 @@
-//! The responder: carries out arriving requests in order, and answers. Messages that take a receive are in [`receive`],
-//! tag matching is in [`tag_matching`], and the parts for links with packets are in [`packets`].
+//! The responder: carries out arriving requests in order, and answers.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`one_sided`] | WRITE, READ, atomics, FLUSH |
+//! | [`receive`], [`receives`] | messages that take a receive, and where it comes from |
+//! | [`tag_matching`] | messages to a shared receive queue that matches tags |
+//! | [`packets`] | what only links with packets ask for |
 
+mod one_sided;
 mod packets;
 mod receive;
+mod receives;
 mod tag_matching;
 
 use core::mem;
@@ -12,50 +20,22 @@ use tracing::debug;
 use transom_wire::{NakCode, Psn, RnrTimer};
 
 use self::receive::NoReceive;
-use self::tag_matching::TagMatching;
-use super::one_sided::{KeyDomain, Stop, Target};
+use self::receives::ReceiveSource;
+pub use self::receives::Receives;
 use super::rendezvous::MAX_RENDEZVOUS;
 use super::{
     Context, Counted, Effect, Effects, Injection, Process, QpEvent, QueueSide, Reply, Request,
     Sink, Source, Unheard,
 };
-use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
+use crate::protection::{Reason, Refusal, RemoteAddress};
 use crate::qp::{Look, QpState, QpSummary, Service};
-use crate::queue::{
-    Body, Flags, Opcode, Receive, ReceiveQueue, Remote, Returned, SizeError, Status,
-};
-
-/// The source of a queue pair's receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receives {
-    /// From a queue of its own.
-    Own {
-        /// Work requests.
-        size: usize,
-        /// Most scatter/gather entries of each.
-        max_sge: usize,
-    },
-    /// From the shared queue it was created with.
-    Shared {
-        /// The queue matches tags.
-        tagged: bool,
-    },
-    /// From the shared queue that each message names (XRC).
-    Named,
-    /// It takes no messages: the end of XRC that sends.
-    Nowhere,
-}
+use crate::queue::{Body, Receive, ReceiveQueue, Remote, Returned, SizeError};
 
 /// The receiving half of a queue pair, and the message that it is in the middle of.
 pub struct Responder {
     service: Service,
-    receives: Receives,
-    queue: Option<ReceiveQueue>,
+    receives: ReceiveSource,
     message: MessageUnderWay,
-    /// The state of tag matching.
-    matching: Option<Box<TagMatching>>,
-    /// The program knows that no more is taken from the shared queue.
-    told_last: bool,
     /// The injected answer to the next request, once that has been asked for.
     wanted: Option<Option<Injection>>,
     /// The number of the next message. For XRC the summary has it, because another process may have carried out the one
@@ -90,22 +70,14 @@ impl Responder {
     /// A responder whose receives have at most `max_sge` scatter/gather entries, wherever they come
     /// from.
     pub fn new(service: Service, receives: Receives, max_sge: usize) -> Result<Self, SizeError> {
-        let queue = match receives {
-            Receives::Own { size, max_sge } => Some(ReceiveQueue::new(size, max_sge)?),
-            _ => None,
-        };
-        let tagged = receives == Receives::Shared { tagged: true };
         Ok(Self {
             service,
-            receives,
-            queue,
+            receives: ReceiveSource::new(receives)?,
             message: MessageUnderWay {
                 taken: Receive::with_room(max_sge)?,
                 has_taken: false,
                 progress: 0,
             },
-            matching: tagged.then(|| Box::new(TagMatching::new())),
-            told_last: false,
             wanted: None,
             expected_psn: Psn::default(),
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
@@ -116,12 +88,12 @@ impl Responder {
 
     /// Polls give back the places of its own receive queue here.
     pub fn returned(&self) -> Option<&Arc<Returned>> {
-        self.queue.as_ref().map(ReceiveQueue::returned)
+        self.receives.own().map(ReceiveQueue::returned)
     }
 
     /// How many places its own queue has in all, and how many of them hold receives that wait; for explanations.
     pub fn occupancy(&self) -> (usize, usize) {
-        self.queue.as_ref().map_or((0, 0), |queue| (queue.size(), queue.len()))
+        self.receives.own().map_or((0, 0), |queue| (queue.size(), queue.len()))
     }
 
     /// How often, and for how long, senders were asked to wait for a receive.
@@ -138,8 +110,8 @@ impl Responder {
 
     /// A buffer for what any one call wants done.
     pub fn effects(&self) -> Result<Effects, SizeError> {
-        let own = self.queue.as_ref().map_or(0, ReceiveQueue::size);
-        let rendezvous = self.matching.as_ref().map_or(0, |_| MAX_RENDEZVOUS);
+        let own = self.receives.own().map_or(0, ReceiveQueue::size);
+        let rendezvous = self.receives.matching().map_or(0, |_| MAX_RENDEZVOUS);
         // One may be taken already.
         Effects::with_room_for(own + rendezvous + 1)
     }
@@ -159,17 +131,11 @@ impl Responder {
 
     /// Forgets everything posted, without completions (rule ST-10). Nothing of it waits to be polled.
     pub fn reset(&mut self, effects: &mut Effects) {
-        if let Some(queue) = &mut self.queue {
-            queue.clear();
-        }
-        if let Some(matching) = &mut self.matching {
-            matching.reset();
-        }
+        self.receives.reset();
         if mem::take(&mut self.message.has_taken) {
             self.forget_unexpected(effects);
             self.give_up_shared(effects);
         }
-        self.told_last = false;
         self.wanted = None;
         self.message.progress = 0;
     }
@@ -345,191 +311,6 @@ impl Responder {
             && summary.gate().state == QpState::Rtr
         {
             cx.effects.event(QpEvent::Established);
-        }
-    }
-
-    fn write<P: Process>(
-        &mut self,
-        request: &Request,
-        at: RemoteAddress,
-        immediate: Option<u32>,
-        source: &mut dyn Source,
-        cx: &mut Context<'_, P>,
-    ) -> Reply {
-        // The last packet alone has the immediate data, and takes the receive before its key is
-        // looked at (rule RA-01). A segment of several begins with one that has none, and is judged
-        // by that (rules RA-12, RA-46).
-        let receives = immediate.is_some() && request.is_last();
-        let one_packet = request.length <= cx.summary.peering().path_mtu();
-        let checked = if receives && !one_packet { self.check(request, at, cx) } else { Ok(()) };
-        if receives
-            && checked.is_ok()
-            && let Err(why) = self.take(request, None, 0, cx)
-        {
-            return self.without_receive(why, request, cx);
-        }
-        let written = checked.and_then(|()| {
-            let target = self.target(request, cx).map_err(Stop::Refused)?;
-            target.write(at, request.part(), source)
-        });
-        match written {
-            Ok(()) => {}
-            Err(Stop::Closed) => return Reply::Dropped,
-            Err(Stop::Near(_)) => return Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) if receives && one_packet => {
-                return self.spoil_receive(&refusal, cx);
-            }
-            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, cx),
-        }
-        self.message.progress += request.length;
-        if !request.is_last() {
-            return Reply::Silence;
-        }
-        cx.process.count(Counted::REMOTE_WRITE, Some(request.total));
-        let Some(immediate) = immediate else { return self.done(cx) };
-        let opcode = Opcode::ReceiveWriteImmediate;
-        let mut completion = self.completion(cx, Status::Success, opcode);
-        completion.byte_length = request.total as u32;
-        completion.immediate = immediate;
-        completion.flags = Flags::IMMEDIATE;
-        self.consume(completion, request.solicited, cx)
-    }
-
-    fn read<P: Process>(
-        &mut self,
-        request: &Request,
-        sink: &mut dyn Sink,
-        cx: &mut Context<'_, P>,
-    ) -> Reply {
-        let reply = self.fetch(request, sink, cx);
-        if let Reply::Data { length } = reply {
-            self.message.progress += length;
-            if request.is_last() {
-                cx.process.count(Counted::REMOTE_READ, Some(request.total));
-                self.done(cx);
-            }
-        }
-        reply
-    }
-
-    fn atomic<P: Process>(
-        &mut self,
-        request: &Request,
-        at: RemoteAddress,
-        cx: &mut Context<'_, P>,
-    ) -> Reply {
-        match self.change_word(request, at, |old| request.body.updated(old), cx) {
-            Ok(old) => {
-                self.done(cx);
-                Reply::Atomic(old)
-            }
-            Err(refusal) => self.refuse(&refusal, cx),
-        }
-    }
-
-    fn atomic_write<P: Process>(
-        &mut self,
-        request: &Request,
-        at: RemoteAddress,
-        source: &mut dyn Source,
-        cx: &mut Context<'_, P>,
-    ) -> Reply {
-        let new = match source.word() {
-            _ if request.total != 8 => 0,
-            Ok(new) => new,
-            Err(_) => return Reply::OriginFailed,
-        };
-        match self.change_word(request, at, |_| new, cx) {
-            Ok(_) => self.done(cx),
-            Err(refusal) => self.refuse(&refusal, cx),
-        }
-    }
-
-    /// Changes eight aligned bytes in one step; the old value.
-    fn change_word<P: Process>(
-        &self,
-        request: &Request,
-        at: RemoteAddress,
-        mut update: impl FnMut(u64) -> u64,
-        cx: &mut Context<'_, P>,
-    ) -> Result<u64, Refusal> {
-        let gate = cx.summary.gate();
-        let RemoteAddress { address, key } = at;
-        let operation = request.body.operation();
-        let (qp, pd) = (cx.number.bits(), self.key_domain(request, cx)?);
-        let attempt = Attempt { operation, key, address, length: 8, qp, pd };
-        admit(&gate, &attempt, request.total)
-            .map_err(|reason| Refusal::without_object(reason, attempt))?;
-        let keys = cx.process.keys();
-        let grant = keys.grant(attempt, cx.process.announcer(), cx.process.waiter())?;
-        if grant.is_null() {
-            // There is no word. A write is discarded, and nobody may ask for the old value (rule MR-45).
-            return Ok(0);
-        }
-        cx.process.atomic(&grant, &mut update).map_err(|super::MemoryGone| Refusal {
-            reason: Reason::MemoryGone,
-            attempt,
-            object: keys.look_up(key),
-        })
-    }
-
-    /// Whether a FLUSH of a range, or of the whole region, is allowed. The check is all there is to do: the kernel has
-    /// carried out every write before it, where all can see it.
-    fn check_flush<P: Process>(
-        &self,
-        request: &Request,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), Refusal> {
-        let Body::Flush { address, key, length, placement, whole } = request.body else {
-            return Ok(());
-        };
-        let gate = cx.summary.gate();
-        let keys = cx.process.keys();
-        let (address, length) = if whole {
-            let object = keys.look_up(key);
-            (object.base, object.length)
-        } else {
-            (address, u64::from(length))
-        };
-        let (qp, pd) = (cx.number.bits(), self.key_domain(request, cx)?);
-        placement.operations().try_for_each(|operation| {
-            let attempt = Attempt { operation, key, address, length, qp, pd };
-            admit(&gate, &attempt, request.total)
-                .map_err(|reason| Refusal::without_object(reason, attempt))?;
-            keys.grant(attempt, cx.process.announcer(), cx.process.waiter()).map(drop)
-        })
-    }
-
-    /// The queue pair as the target of one-sided operations.
-    fn target<'m, P: Process>(
-        &self,
-        request: &Request,
-        cx: &Context<'m, P>,
-    ) -> Result<Target<'m>, Refusal> {
-        Ok(Target {
-            keys: cx.process.keys(),
-            summary: cx.summary,
-            number: cx.number,
-            announcer: cx.process.announcer(),
-            waiter: cx.process.waiter(),
-            initiator: None,
-            domain: KeyDomain::Known(self.key_domain(request, cx)?),
-        })
-    }
-
-    /// The protection domain that a message's keys belong to: the queue pair's, or with XRC that of
-    /// the shared receive queue that the message names.
-    fn key_domain<P: Process>(
-        &self,
-        request: &Request,
-        cx: &Context<'_, P>,
-    ) -> Result<u32, Refusal> {
-        match request.remote {
-            Remote::Srq(number) => cx.process.shared_pd(number).ok_or_else(|| {
-                let attempt = self.attempt(Operation::Send, request.known(), cx);
-                Refusal::without_object(Reason::UnknownSrq, attempt)
-            }),
-            _ => Ok(cx.summary.gate().pd),
         }
     }
 

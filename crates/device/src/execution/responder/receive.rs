@@ -9,8 +9,8 @@ use super::super::{
     Bytes, Context, CopyError, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent,
     QueueSide, Reply, Request, Source, TakeShared, Unheard,
 };
+use super::Responder;
 use super::tag_matching::Extent;
-use super::{Receives, Responder};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
@@ -30,7 +30,7 @@ impl Responder {
             return Err(PostError::WrongState);
         }
         // With a shared queue, or on the end of XRC that only sends (rule PS-11).
-        let Some(queue) = &mut self.queue else { return Err(PostError::WrongService) };
+        let Some(queue) = self.receives.own_mut() else { return Err(PostError::WrongService) };
         queue.post(request)?;
         if state == QpState::Error {
             self.flush(cx);
@@ -42,13 +42,13 @@ impl Responder {
     /// there (rules ST-19, ST-22).
     pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.flush_rendezvous(cx);
-        let posted = self.queue.as_ref().map_or(0, ReceiveQueue::len) as u64;
+        let posted = self.receives.own().map_or(0, ReceiveQueue::len) as u64;
         let flushed = posted + u64::from(self.message.has_taken);
         if flushed > 0 {
             cx.process.note_flushed(QueueSide::Receive, flushed);
         }
         loop {
-            let queue = self.queue.as_mut().filter(|_| !self.message.has_taken);
+            let queue = self.receives.own_mut().filter(|_| !self.message.has_taken);
             let next = queue.map(|queue| queue.take(0, &mut self.message.taken));
             if !self.message.has_taken && next != Some(Take::Taken) {
                 break;
@@ -56,8 +56,7 @@ impl Responder {
             self.flush_taken(cx);
         }
         self.message.progress = 0;
-        let shared = matches!(self.receives, Receives::Shared { .. });
-        if shared && !core::mem::replace(&mut self.told_last, true) {
+        if self.receives.ends() {
             cx.effects.event(QpEvent::LastWqeReached);
         }
     }
@@ -74,7 +73,7 @@ impl Responder {
     /// back.
     pub(super) fn give_up_shared(&self, effects: &mut Effects) {
         let Receive { part, srq, .. } = self.message.taken;
-        if self.queue.is_none() && part != TagPart::Matched {
+        if self.receives.own().is_none() && part != TagPart::Matched {
             effects.push(Effect::GiveUpShared { srq });
         }
     }
@@ -109,7 +108,7 @@ impl Responder {
             let room = self.message.taken.length;
             return if fits { Ok(()) } else { Err(NoReceive::TooSmall { room }) };
         }
-        let found = match &mut self.queue {
+        let found = match self.receives.own_mut() {
             Some(queue) => {
                 self.message.taken.pd = cx.summary.gate().pd;
                 TakeShared::Found(queue.take(least, &mut self.message.taken))
@@ -184,7 +183,7 @@ impl Responder {
         if !next || !for_here {
             return None;
         }
-        let queue = self.queue.as_mut()?;
+        let queue = self.receives.own_mut()?;
         let (wr_id, buffer) = queue.oldest_of_one()?;
         if send.length > u64::from(buffer.length) {
             return None;
@@ -414,7 +413,7 @@ impl Responder {
         request: &Request,
         cx: &mut Context<'_, P>,
     ) -> bool {
-        if self.matching.is_some() {
+        if self.receives.matching().is_some() {
             return false;
         }
         match self.take(request, None, 0, cx) {

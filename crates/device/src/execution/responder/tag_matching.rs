@@ -90,7 +90,8 @@ impl Responder {
         request: &Request,
         source: &mut dyn Source,
     ) -> Result<Option<u64>, CopyError> {
-        let Some(matching) = self.matching.as_mut().filter(|_| !self.message.has_taken) else {
+        let Some(matching) = self.receives.matching_mut().filter(|_| !self.message.has_taken)
+        else {
             return Ok(None);
         };
         matching.look(request, source)?;
@@ -99,7 +100,7 @@ impl Responder {
 
     /// Whether the message asks for a rendezvous and as many as can wait do: it is to come again.
     pub(super) fn is_crowded(&self) -> bool {
-        self.matching.as_ref().is_some_and(|matching| {
+        self.receives.matching().is_some_and(|matching| {
             !self.message.has_taken
                 && matching.waiting.len() == MAX_RENDEZVOUS
                 && matches!(matching.message, Message::Rendezvous(..))
@@ -109,7 +110,7 @@ impl Responder {
     /// The request of a message that has taken a receive to a tagged buffer.
     fn matched(&self) -> Option<Message> {
         let matching =
-            self.matching.as_ref().filter(|_| self.message.taken.part == TagPart::Matched);
+            self.receives.matching().filter(|_| self.message.taken.part == TagPart::Matched);
         matching.map(|matching| matching.message)
     }
 
@@ -159,7 +160,7 @@ impl Responder {
     /// the send queue for that.
     pub(super) fn prepare_rendezvous<P>(&mut self, solicited: bool, cx: &mut Context<'_, P>) {
         let Some(Message::Rendezvous(header, remote)) = self.matched() else { return };
-        let Some(matching) = &mut self.matching else { return };
+        let Some(matching) = self.receives.matching_mut() else { return };
         let mut rendezvous = Rendezvous {
             wr_id: self.message.taken.wr_id,
             header,
@@ -185,7 +186,7 @@ impl Responder {
 
     /// The next rendezvous to be started.
     pub fn next_rendezvous(&mut self) -> Option<Rendezvous> {
-        self.matching.as_mut()?.waiting.pop_front()
+        self.receives.matching_mut()?.waiting.pop_front()
     }
 
     /// Completes as flushed the rendezvous that were not started.
