@@ -29,7 +29,7 @@ impl Requester {
         let xrc = self.service == Service::XrcInitiator;
         if xrc
             && !first
-            && self.remote_at(self.under_way.next).process() != Some(self.under_way.route)
+            && self.remotes.at(self.under_way.next).process() != Some(self.under_way.route)
         {
             return false;
         }
@@ -98,7 +98,7 @@ impl Requester {
                 return Step::Waits;
             }
             if self.under_way.next == self.ring.head() && body.remote().is_some() {
-                let remote = self.remote_at(self.under_way.next);
+                let remote = self.remotes.at(self.under_way.next);
                 match self.try_direct(cx, &body, &remote, self.payload(), wqe.length) {
                     Direct::Done => {
                         self.retry.reload();
@@ -123,7 +123,7 @@ impl Requester {
             let numbers = self.connection.link.mtu.map_or(1, |mtu| packets(wqe.length, mtu));
             self.under_way.next_psn = message.plus(numbers);
             self.under_way.route =
-                self.remote_at(self.under_way.next).process().unwrap_or(self.under_way.route);
+                self.remotes.at(self.under_way.next).process().unwrap_or(self.under_way.route);
             let started = self.ring.at_mut(self.under_way.next);
             started.message = message;
             started.progress = Progress::Started { sent: 0, answered: 0 };
@@ -139,7 +139,7 @@ impl Requester {
         body: Body,
     ) -> Option<(Status, Why)> {
         let (long, operation) = (Status::LocalLength, Status::LocalQpOperation);
-        if let Remote::Datagram(datagram) = self.remote_at(self.under_way.next) {
+        if let Remote::Datagram(datagram) = self.remotes.at(self.under_way.next) {
             let pd = cx.summary.gate().pd;
             if datagram.pd != pd {
                 let why = Why::Unfit(Reason::OtherPd, datagram.pd.into(), pd.into());
@@ -223,7 +223,7 @@ impl Requester {
         let wqe = self.ring.at(self.under_way.next);
         let Progress::Started { sent, .. } = wqe.progress else { return None };
         let length = self.segment_length(wqe, body, sent)?;
-        let (to, remote) = match self.remote_at(self.under_way.next) {
+        let (to, remote) = match self.remotes.at(self.under_way.next) {
             Remote::Datagram(datagram) => {
                 let qkey =
                     if datagram.qkey >> 31 == 1 { self.connection.qkey } else { datagram.qkey };
