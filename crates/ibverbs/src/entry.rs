@@ -2,8 +2,8 @@
 //!
 //! A verb is a closure that returns a value or an errno, and has a name. Here, a panic becomes a failure of the device
 //! and `EIO` (`transom_system::failure`). Once the device has failed, verbs do not begin. An errno is noted for
-//! `transom explain`, unless the verb has noted more itself ([`told`](crate::told)). It is also written to `errno`,
-//! whatever the verb returns by its convention.
+//! `transom explain`, unless the verb has noted more itself ([`told`]). It is also written to `errno`, whatever the
+//! verb returns by its convention.
 //!
 //! | convention | function | also after the device has failed |
 //! |---|---|---|

@@ -25,7 +25,7 @@ fn what_finds_the_backlog_full_finds_room_later() {
     network.run();
     assert_eq!(network.ends[1].engine.waiting(listener), Some(2));
     assert_eq!(network.ends[0].engine.connection_state(ids[2]), Some(ConnectionState::RequestSent));
-    // Those that wait are refused when the listener goes.
+    // Waiting requests are refused when the listener goes.
     network.ends[1].events.clear();
     network.destroy(1, listener);
     for id in &ids[1..] {
@@ -49,7 +49,7 @@ fn of_a_flood_nothing_is_kept_beyond_the_backlog() {
         }
         let handled = network.deliver(&req);
         assert_eq!(number >= 8, handled == Handled::BacklogFull(listener));
-        // One in a thousand is fetched and refused.
+        // One request in a thousand is fetched and refused.
         if number % 1_000 == 999 {
             let event = network.ends[1].engine.poll_event().unwrap();
             let (End { engine, host, .. }, now) = (&mut network.ends[1], network.now);
@@ -60,7 +60,7 @@ fn of_a_flood_nothing_is_kept_beyond_the_backlog() {
         }
     }
     assert!(network.ends[1].engine.ids().count() <= 9);
-    // Nobody listens there: answers are not kept either.
+    // If nobody listens, answers do not pile up either.
     for number in 0..20_000_u64 {
         let mut req = flood.clone();
         if let Message::Req(req) = &mut req.mad.message {
@@ -70,7 +70,7 @@ fn of_a_flood_nothing_is_kept_beyond_the_backlog() {
         network.deliver(&req);
     }
     assert!(network.outgoing(1).len() < 300);
-    // The honest one, whose REQ was lost, finds room.
+    // The honest peer's REQ was lost. Its repeat finds room.
     network.skip();
     network.run();
     assert_eq!(network.ends[0].engine.connection_state(honest), Some(ConnectionState::RequestSent));
@@ -78,7 +78,7 @@ fn of_a_flood_nothing_is_kept_beyond_the_backlog() {
     network.finish();
 }
 
-/// Whoever sends many requests leaves others their share of the backlog, and no more than that.
+/// A peer that sends many requests leaves others their share of the backlog, and no more than that.
 ///
 /// Rules: CM-66
 #[test]
@@ -102,7 +102,7 @@ fn a_peer_that_floods_a_listener_does_not_keep_others_out() {
         }
     };
     fill(&mut network, 0);
-    // The first four of another find room, one of the flood's each making way, and keep it.
+    // The first four requests of another peer each displace one of the flood's, and keep their place.
     for number in 1..=6 {
         network.connect(0, 1, Service::TCP, number);
         let request = network.outgoing(0).remove(0);
@@ -120,7 +120,7 @@ fn a_peer_that_floods_a_listener_does_not_keep_others_out() {
         assert_eq!(network.ends[1].engine.waiting(listener), Some(8));
         assert_eq!(network.ends[1].engine.ids().count(), 9);
     }
-    // Nobody hears of those that made way: not their program, and not their peer, who asks again.
+    // Nobody is told of the displaced requests: not the program, and not the peer, which repeats them.
     assert_eq!(network.outgoing(1), []);
     for _ in 0..8 {
         network.run();
@@ -132,7 +132,7 @@ fn a_peer_that_floods_a_listener_does_not_keep_others_out() {
     network.finish();
 }
 
-/// Where each of those that wait is somebody else's, nobody makes way.
+/// If every waiting request has another source, none is displaced.
 ///
 /// Rules: CM-66
 #[test]
@@ -148,7 +148,7 @@ fn among_equals_nobody_makes_way() {
     network.finish();
 }
 
-/// A host that answers all of 127.0.0.0/8 at 127.0.0.1, as its kernel routes that.
+/// A host that answers all of 127.0.0.0/8 from 127.0.0.1, as its kernel routes it.
 #[derive(Debug)]
 struct Loopback(Ports);
 
@@ -178,7 +178,7 @@ impl Host for Loopback {
     }
 }
 
-/// The share of a source is that of where its requests come from, which need not be where their answers go.
+/// Shares go by the source of requests. The address for the answers may be another one.
 ///
 /// Rules: CM-22, CM-66
 #[test]
@@ -206,12 +206,12 @@ fn a_backlog_stays_full_where_many_sources_are_answered_at_one_address() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // Each of those that wait is somebody else's.
+    // Every waiting request has another source.
     for number in 4..100 {
         assert_eq!(ask(&mut network, number), Handled::BacklogFull(listener));
         assert_eq!(network.ends[1].engine.waiting(listener), Some(4));
     }
-    // Each that is fetched leaves its place, and no more than that.
+    // Each fetched request frees one place, and no more.
     for (number, id) in (100..).zip(taken) {
         network.ends[1].engine.fetched(id).unwrap();
         assert_eq!(network.ends[1].engine.waiting(listener), Some(3));

@@ -1,4 +1,4 @@
-//! What a program may call, and when.
+//! The calls that a program may make, and the states for them.
 
 use super::network::*;
 use transom_cm::{Connect, Refused, Service};

@@ -47,7 +47,7 @@ fn a_port_leads_to_a_queue_pair() {
             (address.route.destination, private_data.len()),
             (super::network::address(1), 136)
         );
-        // The passive end hears nothing more.
+        // The passive end gets no more events.
         network.no_events();
         assert_eq!(network.said(), ["SIDR_REQ", "SIDR_REP"]);
         assert_eq!(network.ends[0].engine.poll_timeout(), None);
@@ -118,7 +118,7 @@ fn a_program_is_asked_once_however_often_the_answer_is_lost() {
     assert_eq!(network.skip(), 4096 * MILLISECOND);
     network.run_but(is("SIDR_REP"));
     assert_eq!(network.sent.last().unwrap().1, answer[0]);
-    // Another request by the same name is another request.
+    // Another request with the same id is a new request.
     let mut other = request.clone();
     let Message::SidrReq(asks) = &mut other.mad.message else { panic!() };
     asks.private_data[40] ^= 1;
@@ -186,7 +186,7 @@ fn a_group_is_joined_by_ids_of_datagrams_that_have_an_address() {
     let errno = transom_cm::refused::Errno::EADDRNOTAVAIL;
     engine.join(udp, "239.9.9.9".parse().unwrap(), false, Err(errno)).unwrap();
     assert_eq!(engine.poll_event().unwrap().happened.status(), -99);
-    // What a program has left it does not hear of.
+    // A program gets no events of a group that it has left.
     let other = "239.7.7.7".parse().unwrap();
     engine.join(udp, other, false, Ok(())).unwrap();
     engine.leave(udp, other).unwrap();

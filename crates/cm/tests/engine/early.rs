@@ -1,10 +1,10 @@
-//! Requests that come before somebody listens.
+//! Requests that come before their listener listens.
 
 use super::network::*;
 use transom_cm::{ConnectionState, Engine, Event, Handled, Happened, Service};
 use transom_wire::cm::{Bits, CommId, Message, RejectReason, SidrStatus};
 
-/// So long a request waits.
+/// How long a request waits.
 const WAIT: u64 = 100 * MILLISECOND;
 
 fn listens(network: &mut Network, id: CommId) {
@@ -12,7 +12,7 @@ fn listens(network: &mut Network, id: CommId) {
     engine.listen(id, 10, now, host).unwrap();
 }
 
-/// A server that tells its port before it listens there.
+/// A server may tell its port before it listens there.
 ///
 /// Rules: CM-56
 #[test]
@@ -76,7 +76,7 @@ fn a_request_is_refused_when_it_has_waited_and_nobody_listens() {
     network.finish();
 }
 
-/// A server that makes a listener for each connection, or has agreed on datagrams by one.
+/// A server may make a listener for each connection, or may have agreed on datagrams over a connection.
 ///
 /// Rules: CM-56
 #[test]
@@ -93,7 +93,7 @@ fn where_a_connection_came_a_request_waits_for_the_next_listener() {
         listens(&mut network, listener);
         let second = network.requested(1);
         assert_eq!(network.answered(1), [Handled::Taken(second)]);
-        // Where the last connection has gone too nobody is waited for.
+        // When the last connection is gone too, requests do not wait.
         for id in [listener, second, first] {
             network.destroy(1, id);
         }
@@ -105,7 +105,7 @@ fn where_a_connection_came_a_request_waits_for_the_next_listener() {
     }
 }
 
-/// Only an id that may come to listen is waited for.
+/// A request waits only for an id that may listen.
 ///
 /// Rules: CM-21, CM-56
 #[test]
@@ -134,7 +134,7 @@ fn a_request_whose_sender_has_given_up_waits_no_longer() {
     network.finish();
 }
 
-/// A request that comes again waits once, and of a flood no more than so many do.
+/// A repeated request waits only once, and only a few requests of a flood wait.
 ///
 /// Rules: CM-56
 #[test]
@@ -160,7 +160,7 @@ fn of_a_flood_few_requests_wait() {
     assert_eq!(ids(&network.ends[1].engine), 1);
     listens(&mut network, listener);
     assert_eq!(ids(&network.ends[1].engine), 11);
-    // It was there first, and is not among those that the backlog has no room for.
+    // The first request gets a place in the backlog before the flood.
     let passive = network.requested(1);
     network.accept(1, passive, 2);
     assert!(matches!(network.event(0).happened, Happened::ConnectResponse { .. }));

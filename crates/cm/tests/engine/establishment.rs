@@ -1,4 +1,4 @@
-//! Connections that are made, and what the exchange of messages says of their queue pairs.
+//! New connections, and the attributes that the exchange of messages gives their queue pairs.
 
 use super::network::*;
 use transom_cm::attributes::{Access, Attributes};
@@ -38,7 +38,7 @@ fn a_connection_is_made_and_ended_in_the_order_that_programs_rely_on() {
 
     network.ends[0].engine.disconnect(active, network.now).unwrap();
     assert_eq!(network.event(1), disconnected(passive, false));
-    // The program confirms it, not the engine.
+    // The program confirms the end, not the engine.
     network.no_events();
     assert_eq!(network.said(), ["DREQ"]);
     network.ends[1].engine.disconnect(passive, network.now).unwrap();
@@ -53,7 +53,7 @@ fn a_connection_is_made_and_ended_in_the_order_that_programs_rely_on() {
     network.finish();
 }
 
-/// The REQ of rping on Linux, with the same numbers, but for what is random.
+/// The REQ of rping on Linux, with the same numbers except the random ones.
 ///
 /// Rules: CM-04, CM-05, CM-06, CM-07, CM-14, CM-38, CM-48
 #[test]
@@ -61,7 +61,7 @@ fn a_req_says_what_linux_says() {
     let mut network = Network::new(2);
     let engine = &mut network.ends[0].engine;
     let id = engine.create(Service::TCP).unwrap();
-    // The capture is of a kernel with packet life time 18.
+    // The captured kernel used packet life time 18.
     engine.set_ack_timeout(id, TimeCode::new(19).unwrap()).unwrap();
     let to = "10.0.0.2:7174".parse().unwrap();
     let End { engine, host, .. } = &mut network.ends[0];
@@ -90,7 +90,7 @@ fn a_req_says_what_linux_says() {
     let mut expected: Vec<_> =
         digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect();
     assert_eq!(expected.len(), 24 + 96);
-    // The transaction, the id, the GUID, the PSN and the hosts' addresses are others.
+    // The transaction, the id, the GUID, the PSN and the hosts' addresses differ.
     for range in [8..16, 24..28, 40..48, 68..71, 92..96, 108..112] {
         expected[range.clone()].copy_from_slice(&written[range]);
     }
@@ -124,7 +124,7 @@ fn the_attributes_of_a_queue_pair_follow_from_the_exchange() {
         Err(Refused::State { .. })
     ));
     let passive = network.requested(1);
-    // Before the REP: rdma_accept brings its queue pair up first.
+    // These are known before the REP, because rdma_accept makes its queue pair ready first.
     let Ok(Attributes::ReadyToReceive { destination, responder_resources, .. }) =
         get(&network, 1, passive, QpState::ReadyToReceive)
     else {

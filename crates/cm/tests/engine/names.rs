@@ -1,4 +1,4 @@
-//! What peers are known by: a node GUID that any may name, addresses, queue pairs and communication ids.
+//! The names of peers: addresses, queue pairs, communication ids, and a node GUID that anybody may claim.
 
 use std::net::IpAddr;
 
@@ -11,14 +11,14 @@ use transom_wire::cm::{Bits, Ignored, IpHeader, Message, RejectReason};
 #[test]
 fn a_queue_pair_that_is_connected_anew_ends_the_connection_before() {
     let (mut network, _, passive) = Network::with_connection();
-    // The client's process dies, and another gets the same queue pair.
+    // The client's process dies, and another one gets the same queue pair.
     network.ends[0].engine = Engine::new(transom_cm::Config { seed: 99, ..config(0) });
     let active = network.connect(0, 1, Service::TCP, 1);
     network.run_but(|_| false);
     assert_eq!(network.said(), ["REQ", "REJ", "DREQ", "DREP"]);
     assert_eq!(reason(&network.event(0), active), RejectReason::StaleConnection);
     assert_eq!(network.event(1), disconnected(passive, false));
-    // Nobody is told of a time wait that no connection was before.
+    // A time wait without an earlier connection gives no event.
     network.pass(SECOND, |_| false);
     assert_eq!(network.event(1).happened, Happened::TimewaitExit);
     network.no_events();
@@ -34,7 +34,7 @@ fn a_queue_pair_that_is_connected_anew_ends_the_connection_before() {
 #[test]
 fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
     let (mut network, first, _) = Network::with_connection();
-    // The server's process dies, and another gets the same queue pair.
+    // The server's process dies, and another one gets the same queue pair.
     network.ends[1].host = transom_cm::Ports::new([address(1)]);
     network.ends[1].engine = Engine::new(transom_cm::Config { seed: 99, ..config(1) });
     network.listen(1, Service::TCP, 10);
@@ -48,7 +48,7 @@ fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
     assert_eq!(network.event(0), disconnected(first, false));
     assert_eq!(network.ends[0].engine.connection_state(active), Some(ConnectionState::RequestSent));
     assert_eq!(network.ends[1].engine.connection_state(passive), Some(ConnectionState::TimeWait));
-    // A copy of that REP that has been under way for long finds the old connection gone.
+    // A delayed copy of that REP arrives when the old connection is gone.
     let sent = network.sent.iter().map(|(_, transmit)| transmit);
     let rep = sent.clone().find(|transmit| is("REP")(transmit)).cloned().unwrap();
     let stale = Handled::Refused(RejectReason::StaleConnection);
@@ -57,8 +57,7 @@ fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
     network.finish();
 }
 
-/// A REQ from another address in a peer's name, as one says the same who has the same GUID, queue pair and id by
-/// chance.
+/// The same REQ from another address, as from a host that has the peer's GUID, queue pair and id by chance.
 fn in_the_name_of(peer: &Transmit, elsewhere: usize) -> Transmit {
     let mut transmit = Transmit { source: address(elsewhere), ..peer.clone() };
     let Message::Req(req) = &mut transmit.mad.message else { panic!() };
@@ -81,7 +80,7 @@ fn who_names_the_guid_of_another_keeps_nobody_out_and_ends_nothing() {
         let req = network.outgoing(0).remove(0);
         let forged = in_the_name_of(&req, 2);
         let (first, second) = if stranger_comes_first { (&forged, &req) } else { (&req, &forged) };
-        // Each is one of its own, and one of its own again.
+        // Each REQ is a connection of its own, and a repeat belongs to its own connection.
         let [one, other] = [first, second].map(|req| {
             let Handled::Taken(id) = network.deliver(req) else { panic!("{:?}", network.handled) };
             assert_eq!(network.deliver(req), Handled::Duplicate(id));
@@ -94,7 +93,7 @@ fn who_names_the_guid_of_another_keeps_nobody_out_and_ends_nothing() {
         assert_eq!(network.event(0).id, active);
         network.ends[0].engine.establish(active).unwrap();
         assert_eq!(network.event(1), Event { id: honest, happened: Happened::Established });
-        // Nor does it end what stands, or have what waits forgotten, by saying that it waits no longer.
+        // The stranger's REQ has not ended the established connection.
         let state = network.ends[1].engine.connection_state(honest);
         assert_eq!(state, Some(ConnectionState::Established));
         network.finish();
@@ -120,8 +119,7 @@ fn a_request_that_waits_is_forgotten_for_its_own_sender_alone() {
     network.finish();
 }
 
-/// Nobody is told nothing: a peer whose process has died, and in whose place another says the same id, would wait
-/// for as long as a REQ is sent again.
+/// The new process gets an answer. Without one, it would wait for as long as a REQ is repeated.
 ///
 /// Rules: CM-17, CM-19
 #[test]
@@ -151,7 +149,7 @@ fn what_is_not_from_the_peer_changes_nothing() {
         change(dreq);
         other
     };
-    // Another address; other ids, which are answered as nobody's; another queue pair.
+    // Another address, other ids (which get the answer for an unknown connection), another queue pair.
     let elsewhere = Transmit { source: address(2), ..dreq.clone() };
     assert_eq!(network.deliver(&elsewhere), Handled::Unknown);
     assert_eq!(network.deliver(&dreq_but(&|dreq| dreq.local_id.0 ^= 1)), Handled::Unknown);
@@ -167,7 +165,7 @@ fn what_is_not_from_the_peer_changes_nothing() {
         network.ends[1].engine.connection_state(passive),
         Some(ConnectionState::Established)
     );
-    // A transaction of another's making is none of its concern.
+    // The transaction may have any number.
     let mut other = dreq.clone();
     other.mad.transaction ^= 0xff;
     assert_eq!(network.deliver(&other), Handled::Taken(passive));

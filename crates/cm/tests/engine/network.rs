@@ -1,4 +1,4 @@
-//! Engines that deliver their messages to each other at once, unless a test takes them out.
+//! Engines that deliver their messages to each other at once, unless a test intercepts them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -25,9 +25,9 @@ pub(crate) struct End {
 pub(crate) struct Network {
     pub(crate) now: u64,
     pub(crate) ends: Vec<End>,
-    /// All that was sent, and by whom.
+    /// All sent messages, with their senders.
     pub(crate) sent: Vec<(usize, Transmit)>,
-    /// What became of what arrived.
+    /// The outcomes of all arrived messages.
     pub(crate) handled: Vec<Handled>,
 }
 
@@ -60,14 +60,14 @@ impl Network {
         Self { now: 5 * SECOND, ends, sent: Vec::new(), handled: Vec::new() }
     }
 
-    /// Two ends, of which end 1 listens.
+    /// Two ends. End 1 listens.
     pub(crate) fn with_listener() -> Self {
         let mut network = Self::new(2);
         network.listen(1, Service::TCP, 10);
         network
     }
 
-    /// The same with a connection that end 0 asks for, at the step where end 1 has the REQ; its ids.
+    /// The same, with a connection that end 0 asks for, when end 1 has the REQ. Returns the connection's ids.
     pub(crate) fn with_request() -> (Self, CommId, CommId) {
         let mut network = Self::with_listener();
         let active = network.connect(0, 1, Service::TCP, 1);
@@ -75,7 +75,7 @@ impl Network {
         (network, active, passive)
     }
 
-    /// The same where end 0 has the REP.
+    /// The same, when end 0 has the REP.
     pub(crate) fn with_reply() -> (Self, CommId, CommId) {
         let (mut network, active, passive) = Self::with_request();
         network.accept(1, passive, 2);
@@ -83,14 +83,14 @@ impl Network {
         (network, active, passive)
     }
 
-    /// The same where both ends are connected, and nothing has been said since.
+    /// The same, when both ends are connected, and no message has been sent since.
     pub(crate) fn with_connection() -> (Self, CommId, CommId) {
         let mut network = Self::with_listener();
         let (active, passive) = network.connected(1);
         (network, active, passive)
     }
 
-    /// Takes what an end has to send, without delivering it.
+    /// Takes the outgoing messages of an end, without delivering them.
     pub(crate) fn outgoing(&mut self, end: usize) -> Vec<Transmit> {
         let taken: Vec<_> = std::iter::from_fn(|| self.ends[end].engine.poll_transmit()).collect();
         self.sent.extend(taken.iter().map(|transmit| (end, transmit.clone())));
@@ -116,12 +116,12 @@ impl Network {
         handled
     }
 
-    /// Delivers everything until nobody sends any more.
+    /// Delivers all messages, until nobody sends any more.
     pub(crate) fn run(&mut self) {
         self.run_but(|_| false);
     }
 
-    /// Delivers everything but what is lost.
+    /// Delivers all messages except the lost ones.
     pub(crate) fn run_but(&mut self, mut lost: impl FnMut(&Transmit) -> bool) {
         loop {
             let mut idle = true;
@@ -141,13 +141,13 @@ impl Network {
         }
     }
 
-    /// What became of requests at an end that had to wait.
+    /// The outcomes of requests that had to wait at an end.
     pub(crate) fn answered(&mut self, end: usize) -> Vec<Handled> {
         let engine = &mut self.ends[end].engine;
         std::iter::from_fn(|| engine.poll_answered()).map(|it| it.handled).collect()
     }
 
-    /// Goes to the next deadline, and returns how long that took.
+    /// Goes to the next deadline. Returns how long that took.
     pub(crate) fn skip(&mut self) -> u64 {
         let next = self.ends.iter().filter_map(|end| end.engine.poll_timeout()).min();
         let next = next.expect("a deadline");
@@ -159,7 +159,7 @@ impl Network {
         passed
     }
 
-    /// Lets so much time pass, and delivers what is sent meanwhile.
+    /// Lets this time pass, and delivers messages that are sent meanwhile.
     pub(crate) fn pass(&mut self, time: u64, mut lost: impl FnMut(&Transmit) -> bool) {
         let end = self.now + time;
         self.run_but(&mut lost);
@@ -183,12 +183,12 @@ impl Network {
         }
     }
 
-    /// The names of what was sent since the last look.
+    /// The names of the messages sent since the last look.
     pub(crate) fn said(&mut self) -> Vec<&'static str> {
         self.sent.drain(..).map(|(_, transmit)| transmit.mad.message.name()).collect()
     }
 
-    // What programs do.
+    // Calls of programs.
 
     pub(crate) fn listen(&mut self, end: usize, service: Service, backlog: i32) -> CommId {
         let id = self.bound(end, service);
@@ -197,7 +197,7 @@ impl Network {
         id
     }
 
-    /// An id that has the port and does not listen yet.
+    /// An id that has the port, but does not listen yet.
     pub(crate) fn bound(&mut self, end: usize, service: Service) -> CommId {
         let End { engine, host, .. } = &mut self.ends[end];
         let id = engine.create(service).unwrap();
@@ -205,7 +205,7 @@ impl Network {
         id
     }
 
-    /// An id at one end that knows its way to the other.
+    /// An id at one end with a route to the other.
     pub(crate) fn resolved(&mut self, from: usize, to: usize, service: Service) -> CommId {
         self.resolved_to(from, SocketAddr::new(address(to), PORT), service)
     }
@@ -236,7 +236,7 @@ impl Network {
         id
     }
 
-    /// Takes the request that waits at an end.
+    /// Fetches the request that waits at an end.
     #[track_caller]
     pub(crate) fn requested(&mut self, end: usize) -> CommId {
         let event = self.event(end);
@@ -249,7 +249,7 @@ impl Network {
         self.ends[end].engine.accept(id, &acceptance(number), self.now).unwrap();
     }
 
-    /// A connection between ends 0 and 1, by a listener there; its ids.
+    /// Makes a connection between ends 0 and 1, by the listener at end 1. Returns its ids.
     pub(crate) fn connected(&mut self, number: u32) -> (CommId, CommId) {
         let active = self.connect(0, 1, Service::TCP, number);
         let passive = self.requested(1);
@@ -272,7 +272,7 @@ impl Network {
         engine.device_removed(self.now, host);
     }
 
-    /// Destroys all ids, after which nothing is left.
+    /// Destroys all ids, and checks that nothing is left.
     #[track_caller]
     pub(crate) fn finish(mut self) {
         for end in 0..self.ends.len() {
@@ -321,7 +321,7 @@ pub(crate) fn disconnected(id: CommId, timed_out: bool) -> Event {
     Event { id, happened: Happened::Disconnected { timed_out } }
 }
 
-/// Whether a message is of this name.
+/// A test whether a message has this name.
 pub(crate) fn is(name: &'static str) -> impl Fn(&Transmit) -> bool {
     move |transmit| transmit.mad.message.name() == name
 }

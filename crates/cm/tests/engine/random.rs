@@ -4,7 +4,7 @@ use super::network::*;
 use transom_cm::{Arrival, Service};
 use transom_wire::cm::RejectReason;
 
-/// Whatever comes: messages of any connection with any bytes changed, in any order and at any time.
+/// Messages of any connection with any bytes changed, in any order and at any time.
 ///
 /// Rules: CM-02, CM-13, CM-20
 #[test]
@@ -31,7 +31,7 @@ fn no_message_whatever_it_says_does_more_than_a_message_may() {
             let End { engine, host, events, .. } = &mut network.ends[end];
             events.extend(std::iter::from_fn(|| engine.poll_event()));
             for event in std::mem::take(events) {
-                // Programs do anything, and are refused what they may not.
+                // Programs make any calls. Calls that are not allowed are refused.
                 _ = engine.fetched(event.id);
                 _ = match random.random_range(0..6) {
                     0 => engine.reject(event.id, RejectReason::Consumer, b"no", now),
@@ -50,7 +50,7 @@ fn no_message_whatever_it_says_does_more_than_a_message_may() {
                 let at = random.random_range(0..bytes.len());
                 bytes[at] ^= 1 << random.random_range(0..8);
             }
-            // The attribute of another message.
+            // The message type of another message.
             if random.random_range(0..10) == 0 {
                 bytes[17] = random.random_range(0x10..0x1b);
             }

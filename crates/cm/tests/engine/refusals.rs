@@ -1,4 +1,4 @@
-//! Requests that are refused, and why.
+//! Refused requests, and the reasons.
 
 use super::network::*;
 use transom_cm::{Arrival, Handled, Refused, Service};
@@ -38,7 +38,7 @@ fn a_listener_takes_what_is_for_its_address_and_kind_of_queue_pair_only() {
             _ => unreachable!(),
         }
     }
-    // Datagrams are another service; a listener for one address takes no other.
+    // Datagrams are another service. A listener for one address takes no other address.
     let udp = network.listen(1, Service::UDP, 10);
     assert_eq!(refusal(&mut network, &|_| ()), RejectReason::InvalidServiceId);
     network.destroy(1, udp);

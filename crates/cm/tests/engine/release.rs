@@ -1,4 +1,4 @@
-//! Connections that end, and ids that go.
+//! The ends of connections and of ids.
 
 use super::network::*;
 use transom_cm::{ConnectionState, Engine, Event, Handled, Happened, QpState, Refused, Service};
@@ -16,7 +16,7 @@ fn dreqs_that_cross_each_other_end_the_connection_once() {
     assert_eq!(network.event(0), disconnected(active, false));
     assert_eq!(network.event(1), disconnected(passive, false));
     network.said();
-    // Each program answers for itself.
+    // Each program confirms the end itself.
     network.ends[0].engine.disconnect(active, network.now).unwrap();
     network.run();
     network.ends[1].engine.disconnect(passive, network.now).unwrap();
@@ -66,7 +66,7 @@ fn a_peer_that_does_not_confirm_the_end_is_given_up() {
             sent += network.outgoing(end).len();
             network.skip();
         }
-        // An active end waits as for its REQ, a passive one as for its REP.
+        // An active end waits as long as for its REQ, a passive one as long as for its REP.
         assert_eq!((sent, network.now - begin), (16, 16 * [4608, 4096][end] * MILLISECOND));
         let event = network.event(end);
         assert_eq!((&event, event.happened.status()), (&disconnected(id, true), -110));
@@ -87,7 +87,7 @@ fn a_queue_pair_may_be_connected_again_in_time_wait() {
         end.events.clear();
     }
     network.connected(1);
-    // An id that goes has no more events.
+    // A destroyed id gets no more events.
     network.destroy(1, passive);
     network.pass(SECOND, |_| false);
     assert_eq!(network.event(0), Event { id: active, happened: Happened::TimewaitExit });
@@ -99,7 +99,7 @@ fn a_queue_pair_may_be_connected_again_in_time_wait() {
 #[test]
 fn a_connection_that_nobody_knows_is_confirmed_to_have_ended() {
     let (mut network, active, _) = Network::with_connection();
-    // The server's process dies, and nobody says so.
+    // The server's process dies, and nobody tells the peer.
     network.ends[1].engine = Engine::new(config(1));
     network.ends[1].host.release_slot(config(1).slot);
     network.ends[0].engine.disconnect(active, network.now).unwrap();
@@ -109,7 +109,7 @@ fn a_connection_that_nobody_knows_is_confirmed_to_have_ended() {
     network.finish();
 }
 
-/// Whoever notices that a process has died ends its connections for it.
+/// A process that notices the death of another one ends the dead process's connections.
 ///
 /// Rules: CM-25, CM-28
 #[test]
@@ -123,13 +123,13 @@ fn another_process_tells_the_peers_of_a_process_that_has_died() {
     }
     network.finish();
 
-    // Before that it refuses.
+    // Before the connection is established, the message is a REJ.
     let (mut network, active, passive) = Network::with_request();
     let received = network.ends[1].engine.record(passive).unwrap();
     network.accept(1, passive, 2);
     let replied = network.ends[1].engine.record(passive).unwrap();
     assert_eq!((received.rejected, replied.rejected), (Some(Rejected::Req), Some(Rejected::Other)));
-    // It has overtaken the REP.
+    // The REJ has overtaken the REP.
     let rep = network.outgoing(1).remove(0);
     assert_eq!(network.deliver(&replied.final_message()), Handled::Taken(active));
     assert_eq!(reason(&network.event(0), active), RejectReason::Consumer);
@@ -138,7 +138,7 @@ fn another_process_tells_the_peers_of_a_process_that_has_died() {
     network.finish();
 }
 
-/// What an id says when it goes, in each state, and what comes of it at the other end.
+/// The message of a destroyed id in each state, and its effect at the other end.
 ///
 /// Rules: CM-27, CM-28
 #[test]
@@ -188,7 +188,7 @@ fn an_id_that_is_destroyed_says_so_to_its_peer() {
     network.ends[0].engine.disconnect(active, network.now).unwrap();
     network.outgoing(0);
     assert_eq!(last(&mut network, 0, active), None);
-    // The DREQ that was lost is sent again, though the id is gone.
+    // The lost DREQ is repeated, even though the id is gone.
     assert_eq!(network.skip(), 4608 * MILLISECOND);
     network.run();
     assert_eq!(network.said(), ["DREQ"]);
@@ -217,14 +217,14 @@ fn a_dreq_of_an_id_that_is_gone_is_sent_again_until_it_is_confirmed() {
     network.pass(20 * SECOND, |_| true);
     assert_eq!(network.said(), ["DREQ"; 5]);
     assert_eq!(network.ends[1].engine.lingering().collect::<Vec<_>>(), [passive]);
-    // Its queue pair may be connected anew meanwhile.
+    // Meanwhile its queue pair may be connected again.
     network.skip();
     assert_eq!(network.event(0), disconnected(active, false));
     network.ends[0].engine.disconnect(active, network.now).unwrap();
     network.no_events();
     assert_eq!(network.ends[1].engine.lingering().count(), 0);
     assert_eq!(network.ends[1].engine.poll_timeout(), None);
-    // A peer that is not there any more is given up.
+    // A peer that does not exist any more is given up.
     let (_, passive) = {
         network.pass(SECOND, |_| false);
         network.ends[0].events.clear();

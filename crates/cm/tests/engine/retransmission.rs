@@ -1,4 +1,4 @@
-//! Messages that are lost or come twice, and programs that take their time.
+//! Lost and repeated messages, and slow programs.
 
 use super::network::*;
 use transom_cm::{ConnectionState, Handled, Happened, Refused, Service, Timing};
@@ -39,7 +39,7 @@ fn who_wants_to_wait_for_two_seconds_waits_for_two_seconds() {
     assert_eq!(network.sent.len(), 16);
     network.pass(MILLISECOND, |_| true);
     assert_eq!(network.event(0), unreachable(active));
-    // A program that takes its time, however much more an MRA asks for.
+    // The same for a slow program, however much time an MRA asks for.
     network.said();
     let active = network.connect(0, 1, Service::TCP, 1);
     let begin = (begin, network.now);
@@ -59,21 +59,21 @@ fn who_wants_to_wait_for_two_seconds_waits_for_two_seconds() {
 fn a_program_that_takes_its_time_is_waited_for() {
     let (mut network, active, passive) = Network::with_request();
     network.said();
-    // The REQ comes again, is no new request, and an MRA asks for 65.5 s.
+    // A repeated REQ is no new request, and an MRA asks for 65.5 s.
     assert_eq!(network.skip(), 4608 * MILLISECOND);
     network.no_events();
     assert_eq!(network.said(), ["REQ", "MRA"]);
     assert_eq!(network.skip(), (65_536 + 512) * MILLISECOND);
     network.no_events();
     assert_eq!(network.said(), ["REQ", "MRA"]);
-    // The second MRA has changed nothing.
+    // The second MRA changes nothing.
     assert_eq!(network.skip(), (65_536 + 512) * MILLISECOND);
     network.run();
     network.accept(1, passive, 2);
     let event = network.event(0);
     assert!(matches!(event.happened, Happened::ConnectResponse { .. }));
     network.said();
-    // The same at the other end: the REP comes again while the program brings its queue pair up.
+    // The same at the other end: the REP is repeated while the program makes its queue pair ready.
     assert_eq!(network.skip(), 4096 * MILLISECOND);
     network.no_events();
     assert_eq!(network.said(), ["REP", "MRA"]);
@@ -109,7 +109,7 @@ fn a_req_that_comes_again_does_not_bring_the_rep_again() {
     let rep = network.outgoing(1);
     assert_eq!(network.deliver(&req), Handled::Duplicate(passive));
     assert_eq!(network.outgoing(1), []);
-    // Its own timer does, with the same bytes.
+    // The REP's own timer repeats it, with the same bytes.
     assert_eq!(network.skip(), 4096 * MILLISECOND);
     assert_eq!(network.outgoing(1), rep);
     network.finish();

@@ -1,25 +1,25 @@
-//! Messages that come to nobody, as the network tells.
+//! Messages that reach nobody, as the network reports.
 
 use super::network::*;
 use transom_cm::{Event, Handled, Happened, Nobody, Service, Transmit};
 use transom_wire::cm::{CommId, Message};
 
-/// How long after a try in vain the next one goes.
+/// The times from a try that reaches nobody to the next, in milliseconds.
 const PAUSES: [u64; 4] = [100, 200, 400, 800];
 
-/// The network tells end 0 that this has come to nobody.
+/// The network reports to end 0 that this message has reached nobody.
 fn undelivered(network: &mut Network, transmit: &Transmit, why: Nobody) -> Handled {
     let (now, bytes) = (network.now, transmit.mad.write());
     network.ends[0].engine.undelivered(now, transmit.destination, &bytes, why)
 }
 
-/// What end 0 has sent; there is one.
+/// The only message that end 0 has sent.
 fn only(network: &mut Network) -> Transmit {
     let [transmit] = &network.outgoing(0)[..] else { panic!("one message") };
     transmit.clone()
 }
 
-/// A host where no process is yet, or none any more: a program that starts meanwhile gets one of the tries.
+/// A host may have no process yet, or none any more. A program that starts meanwhile gets one of the tries.
 ///
 /// Rules: CM-70
 #[test]
@@ -77,7 +77,7 @@ fn a_program_that_starts_between_two_tries_is_connected_to() {
     network.finish();
 }
 
-/// Of each message little is told, for hosts say seldom that nobody is there.
+/// Hosts limit the rate of reports, so one report counts for all requests to that host.
 ///
 /// Rules: CM-70
 #[test]
@@ -101,7 +101,7 @@ fn all_requests_to_a_host_learn_that_nobody_is_there() {
     network.finish();
 }
 
-/// Whoever says so must know all of the message: what was sent, and not answered yet, by whom and to whom.
+/// A report must contain the whole message, which must be unanswered, with its sender and its destination.
 ///
 /// Rules: CM-70
 #[test]
@@ -129,7 +129,7 @@ fn what_a_stranger_says_of_a_message_is_not_believed() {
     let passive = network.requested(1);
     network.accept(1, passive, 2);
     network.event(0);
-    // What was true once.
+    // A report for an answered message.
     for _ in 0..5 {
         let handled = undelivered(&mut network, &request, Nobody::NoProcess);
         assert_eq!(handled, Handled::Unknown);
@@ -139,7 +139,7 @@ fn what_a_stranger_says_of_a_message_is_not_believed() {
     network.finish();
 }
 
-/// Whoever was there before and is not has ended, and so has the connection.
+/// If a process was there before and is not any more, it has ended, and the connection too.
 ///
 /// Rules: CM-70
 #[test]
@@ -149,7 +149,7 @@ fn an_end_or_an_answer_that_comes_to_nobody_ends_the_connection_at_once() {
     let (active, passive) = network.connected(1);
     network.ends[0].engine.disconnect(active, network.now).unwrap();
     let end = only(&mut network);
-    // There may be a way again.
+    // There may be a route again later.
     undelivered(&mut network, &end, Nobody::NoWay);
     assert_eq!(network.ends[0].engine.poll_event(), None);
     undelivered(&mut network, &end, Nobody::NoProcess);
@@ -160,7 +160,7 @@ fn an_end_or_an_answer_that_comes_to_nobody_ends_the_connection_at_once() {
     network.destroy(1, passive);
     network.outgoing(1);
 
-    // One whose id is gone: nothing is left of it.
+    // If the id is gone, nothing is left of the connection.
     let (active, passive) = network.connected(3);
     network.destroy(0, active);
     let end = only(&mut network);
@@ -170,7 +170,7 @@ fn an_end_or_an_answer_that_comes_to_nobody_ends_the_connection_at_once() {
     network.outgoing(1);
     network.destroy(1, listener);
 
-    // An answer to who has asked and ended.
+    // An answer to a process that has asked and then ended.
     network.listen(0, Service::TCP, 10);
     network.connect(1, 0, Service::TCP, 5);
     let passive = network.requested(0);

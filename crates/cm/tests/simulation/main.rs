@@ -1,10 +1,10 @@
 //! Connection managers on a bad network, seed after seed.
 //!
-//! Three hosts with two processes each connect to each other, accept, refuse, think, disconnect, forget and
-//! die, while the network loses, repeats, delays and reorders what they say, and says again what they said
-//! long before. The [`model`] is told what programs do and what they hear, and nothing else: it says
-//! what they may hear next. When nothing is under way any more, whoever is connected is so with somebody
-//! who is connected with it; when all ids are gone, no table and no timer holds anything.
+//! There are three hosts with two processes each. The processes connect to each other, accept, refuse, delay,
+//! disconnect, forget and die. Meanwhile the network loses, duplicates, delays and reorders messages, and replays old
+//! ones. The [`model`] is told only of the programs' calls and events. It decides which events a program may get next.
+//! When no message is under way any more, every connected end has a peer that is connected with it. When all ids are
+//! gone, no table and no timer holds anything.
 //!
 //! ```sh
 //! cargo test -p transom-cm --test simulation                          # 150 seeds
@@ -24,7 +24,7 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}: a number")))
 }
 
-/// Runs a seed; what was wrong, with the seed.
+/// Runs a seed. A failure names the seed.
 fn run(seed: u64, trace: bool) -> Counts {
     let outcome = catch_unwind(AssertUnwindSafe(|| Simulation::new(seed, trace).run()));
     outcome.unwrap_or_else(|_| {
@@ -49,7 +49,7 @@ fn every_pair_ends_connected_at_both_ends_or_at_none_and_nothing_is_left() {
         counts.add(&run(seed, false));
     }
     println!("{counts:#?}");
-    // They have not passed because nothing happened.
+    // Check that enough has happened.
     let enough = |count: u64, each: u64| assert!(count >= each * seeds / 10, "{counts:#?}");
     enough(counts.established, 100);
     enough(counts.resolved, 20);
@@ -64,7 +64,7 @@ fn every_pair_ends_connected_at_both_ends_or_at_none_and_nothing_is_left() {
     enough(counts.deaths, 5);
 }
 
-/// A seed that is run again does the same again.
+/// Every run of a seed is the same.
 #[test]
 fn a_seed_is_the_same_run_each_time() {
     for seed in 0..5 {

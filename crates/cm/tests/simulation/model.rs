@@ -1,4 +1,4 @@
-//! What programs may hear, as they were promised it, without the engine's code.
+//! The events that programs may get, from the rules and without the engine's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,17 @@ use transom_cm::Happened;
 use transom_cm::event::Offer;
 use transom_wire::cm::{CommId, Qpn};
 
-/// An id of a process that has lived or lives: the process, which of its lives, and the id.
+/// The name of an id: its process, the process's life, and the id.
 pub(crate) type Name = (usize, u32, CommId);
 
-/// How far an id has come, as its program knows.
+/// The progress of an id, as its program sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// connect, of a connection or a datagram service.
+    /// connect, for a connection or a datagram service.
     Asking,
     /// CONNECT_RESPONSE.
     Answered,
-    /// The program has said that its queue pair is up.
+    /// The program has confirmed that its queue pair is ready.
     Up,
     /// CONNECT_REQUEST.
     Asked,
@@ -25,7 +25,7 @@ pub(crate) enum Step {
     /// ESTABLISHED, or a datagram's queue pair is known.
     Established,
     Disconnected,
-    /// Nothing is to be heard any more.
+    /// No event may come any more.
     Over,
 }
 
@@ -33,16 +33,16 @@ pub(crate) enum Step {
 struct Known {
     step: Step,
     datagram: bool,
-    /// The program has fetched the event that brought it.
+    /// Whether the program has fetched the event with this id.
     fetched: bool,
     qpn: Qpn,
-    /// Who has asked, of an id that came with a request.
+    /// For an id that came with a request: the id that asked.
     asker: Option<Name>,
-    /// READs and atomics, as said with connect or accept: to be answered, to be had under way.
+    /// READs and atomics from connect or accept: responder resources and initiator depth.
     reads: (u8, u8),
 }
 
-/// All ids that there were.
+/// All ids so far.
 #[derive(Default)]
 pub(crate) struct Model {
     ids: BTreeMap<Name, Known>,
@@ -84,12 +84,12 @@ impl Model {
         self.ids.get(&name).map(|known| known.step)
     }
 
-    /// Whose request has brought an id.
+    /// The id whose request has brought an id.
     pub(crate) fn asker(&self, name: Name) -> Option<Name> {
         self.ids.get(&name)?.asker
     }
 
-    /// A program hears of a new id. `asker`: whose request it is, as its private data says.
+    /// A program gets a new id. `asker` is the id that asked, from the request's private data.
     pub(crate) fn hears_of_request(&mut self, name: Name, asker: Name, offer: Option<&Offer>) {
         let asking = self.ids.get(&asker).expect("a request that somebody has made");
         assert_eq!(asking.datagram, offer.is_none());
@@ -98,7 +98,7 @@ impl Model {
             assert_eq!((offer.initiator_depth, offer.responder_resources), asking.reads);
         }
         let datagram = asking.datagram;
-        // A request that comes again may be a new one where its id is gone, never beside it.
+        // A repeated request may be a new one if its earlier id is gone, but never beside it.
         let beside = self.ids.iter().find(|(other, known)| {
             known.asker == Some(asker)
                 && other.0 == name.0
@@ -114,7 +114,7 @@ impl Model {
         assert!(self.ids.insert(name, known).is_none(), "{name:?} is given twice");
     }
 
-    /// The requests that a process has not fetched, of either kind.
+    /// The unfetched requests of a process: for datagrams or for connections.
     pub(crate) fn unfetched(
         &self,
         (process, life): (usize, u32),
@@ -128,7 +128,7 @@ impl Model {
         waits.map(|(name, _)| name.2)
     }
 
-    /// A program hears something else. The peer of a response is in its private data.
+    /// A program gets another event. The peer of a response is in its private data.
     pub(crate) fn hears(&mut self, name: Name, happened: &Happened, peer: Option<Name>) {
         assert!(!self.destroyed.contains(&name), "{name:?} is gone and hears {happened:?}");
         let known = self.ids.get(&name).unwrap_or_else(|| panic!("{name:?} hears {happened:?}"));

@@ -22,20 +22,20 @@ const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 const HOSTS: usize = 3;
 const PROCESSES: usize = 2 * HOSTS;
-/// How long programs begin connections.
+/// For how long programs begin connections.
 const BUSY: u64 = 300 * SECOND;
-/// How many requests wait for a program that has not fetched them.
+/// The most requests that wait for a program.
 const BACKLOG: usize = 2;
-/// More than any run takes.
+/// More events than any run has.
 const MOST_EVENTS: u64 = 500_000;
 
-/// What happened how often.
+/// Counts of what happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) messages: u64,
     pub(crate) lost: u64,
     pub(crate) mras: u64,
-    /// Requests that found no room at their listener, and those that others made room for.
+    /// Requests that found no room at their listener, and requests that were displaced.
     pub(crate) full: u64,
     pub(crate) displaced: u64,
     pub(crate) duplicates: u64,
@@ -49,9 +49,9 @@ pub(crate) struct Counts {
     pub(crate) disconnected: u64,
     pub(crate) timed_out: u64,
     pub(crate) deaths: u64,
-    /// Connections that stood at the end.
+    /// Connections that were established at the end.
     pub(crate) pairs: u64,
-    /// Those of which one end had gone and could not say so: its process had died, or its REJ was lost.
+    /// Half connections: the other end was gone and could not tell, because its process had died or its REJ was lost.
     pub(crate) half: u64,
 }
 
@@ -86,7 +86,7 @@ impl Counts {
 enum Due {
     /// The network's next message arrives at a host.
     Arrive(usize),
-    /// Of a process in one of its lives.
+    /// An action of a process in one of its lives.
     Act(usize, u32, Action),
 }
 
@@ -105,18 +105,17 @@ pub(crate) struct Simulation {
     scheduled: u64,
     network: Network,
     faults: FaultInjector,
-    /// So little is lost that sixteen losses one after the other do not happen.
+    /// Whether so little is lost that 16 losses in a row do not happen.
     is_fair: bool,
     hosts: Vec<Ports>,
     processes: Vec<Process>,
     timing: Timing,
     model: Model,
-    /// By host and what the receiver was called: connections whose peer's REJ was lost. With the peer's
-    /// id.
+    /// Connections whose peer's REJ was lost: the host, the receiver's id, and the peer's id.
     orphans: BTreeSet<(usize, CommId, CommId)>,
-    /// By host and id: ends whose process has died.
+    /// Ends whose process has died, by host and id.
     abandoned: BTreeSet<(usize, CommId)>,
-    /// By host and id: what an end has said that is said until it is answered.
+    /// Messages that are repeated until they are answered, by host, id and name.
     said: BTreeMap<(usize, CommId, &'static str), Vec<u8>>,
     counts: Counts,
 }
@@ -193,7 +192,7 @@ impl Simulation {
             let any = SocketAddr::new([0, 0, 0, 0].into(), port(process));
             engine.bind(id, any, host).unwrap();
             if late {
-                // It has told its port, and a peer comes at once.
+                // The program has told its port, and a peer connects at once.
                 let after = self.random.below(150) * MILLISECOND;
                 self.act_at(self.now + after, process, Action::Listen(id));
                 let peer = self.random.below(self.processes.len() as u64) as usize;
@@ -220,7 +219,7 @@ impl Simulation {
         self.schedule(at, Due::Act(process, life, action));
     }
 
-    /// Soon, mostly.
+    /// Schedules an action, mostly soon.
     fn act(&mut self, process: usize, action: Action) {
         let longest = self.random.one_of(&[1, 10, 10, 100, 8_000, 100_000]);
         let at = self.now + self.random.below(longest * MILLISECOND) + 1;
@@ -231,8 +230,8 @@ impl Simulation {
         (process, self.processes[process].life, id)
     }
 
-    /// Runs until nothing is under way, looks at who is connected, ends everything, and looks at what
-    /// is left.
+    /// Runs until nothing is under way, and checks the connections. Then ends everything, and checks that nothing is
+    /// left.
     pub(crate) fn run(mut self) -> Counts {
         self.settle();
         self.check_pairs();
@@ -274,12 +273,12 @@ impl Simulation {
         panic!("it goes on for ever");
     }
 
-    /// Takes what a process has to send, and tells its programs what has happened.
+    /// Takes the outgoing messages of a process, and gives its programs their events.
     fn drain(&mut self, process: usize) {
         while let Some(transmit) = self.processes[process].engine.poll_transmit() {
             self.send(&transmit);
         }
-        // What has made room for another is as if its program had destroyed it.
+        // For the model, a displaced request is like one that its program has destroyed.
         while let Some(id) = self.processes[process].engine.poll_displaced() {
             self.counts.displaced += 1;
             self.model.destroys(self.name(process, id));
@@ -289,7 +288,7 @@ impl Simulation {
         }
     }
 
-    /// Sends a message; whether it arrives.
+    /// Sends a message. Returns whether it arrives.
     fn send(&mut self, transmit: &Transmit) -> bool {
         self.counts.messages += 1;
         self.counts.mras += u64::from(matches!(transmit.mad.message, Message::Mra(_)));
@@ -307,7 +306,7 @@ impl Simulation {
         if !arrives {
             self.counts.lost += 1;
             self.say(|| "    lost".into());
-            // A REJ is said once; a DREQ until it is confirmed.
+            // A REJ is sent once. A DREQ is repeated until it is confirmed.
             if let Message::Rej(rej) = &transmit.mad.message {
                 self.orphans.insert((to, rej.remote_id, rej.local_id));
             }
@@ -322,8 +321,8 @@ impl Simulation {
         (0..HOSTS).find(|host| crate::simulation::address(*host) == address).expect("a host")
     }
 
-    /// A host gives a message to the process that it is for (rule CM-20): by port, or by the upper byte of
-    /// the id. What is for none, any may answer.
+    /// A host gives a message to its process (rule CM-20): by port, or by the upper byte of the id. If it has no such
+    /// process, any process may answer.
     fn arrive(&mut self, host: usize) {
         let packet = self.network.arrive(host).expect("each message on its way has an event");
         let mad = Mad::parse(&packet.bytes).expect("nothing changes it");
@@ -345,7 +344,7 @@ impl Simulation {
             let (engine, host) = (&mut self.processes[process].engine, &mut self.hosts[host]);
             let handled = engine.handle(self.now, arrival, &packet.bytes, host);
             self.say(|| format!("    {process} {:?}: {handled:?}", brief(&mad)));
-            // Whether its sender is to be told that a program takes its time (rule CM-16).
+            // Whether its sender must get an MRA because the program is slow (rule CM-16).
             let (mut waits, mras) = (false, self.counts.mras);
             match handled {
                 Handled::Duplicate(id) => {
@@ -373,9 +372,9 @@ impl Simulation {
         [2 * host, 2 * host + 1].into_iter().find(|process| self.processes[*process].slot == slot)
     }
 
-    // What must hold.
+    // Checks.
 
-    /// No more requests wait for a program than its listener has room for (rule CM-22): each process has one
+    /// No more requests wait for a program than its listener has room for (rule CM-22). Each process has one listener
     /// for connections and one for datagrams.
     fn check_backlog(&self, process: usize, datagram: bool) {
         let Process { engine, life, .. } = &self.processes[process];
@@ -384,7 +383,7 @@ impl Simulation {
         assert!(waits <= BACKLOG, "{waits} requests wait for {process}");
     }
 
-    /// Each end of a connection expects the number with which the other begins (rule CM-44).
+    /// Each end of a connection expects the PSN with which the other begins (rule CM-44).
     fn check_numbers(&self, process: usize, id: CommId) {
         let engine = &self.processes[process].engine;
         let record = engine.record(id).expect("a connection");
@@ -402,7 +401,7 @@ impl Simulation {
         assert_eq!(expected, begun, "{process} {id:x?} and {:x?} count otherwise", record.peer_id);
     }
 
-    /// What is sent again is the identical datagram (rule CM-15).
+    /// A repeated message is the identical datagram (rule CM-15).
     fn check_said(&mut self, host: usize, mad: &Mad, bytes: &[u8]) {
         let id = match &mad.message {
             Message::Req(req) => req.local_id,
@@ -416,8 +415,8 @@ impl Simulation {
         assert!(said == bytes, "{name} of {id:x?} is not what was said before");
     }
 
-    /// A passive end gives up. Its peer cannot be up and connected with it then, for sixteen tries do not
-    /// get lost where one in ten does.
+    /// A passive end gives up. Then its peer must not be connected with it, because 16 tries in a row do not get lost
+    /// where one in ten does.
     fn check_timeout(&self, name: Name) {
         let Some(asker) = self.model.asker(name) else { return };
         let process = &self.processes[asker.0];
@@ -431,7 +430,7 @@ impl Simulation {
         );
     }
 
-    /// When nothing is under way.
+    /// Checks all connections when nothing is under way.
     fn check_pairs(&mut self) {
         for process in 0..PROCESSES {
             let engine = &self.processes[process].engine;
@@ -445,7 +444,8 @@ impl Simulation {
                         | ConnectionState::TimeWait
                 );
                 assert!(!waits, "{process} {id:x?} waits in {phase:?} for what does not come");
-                // What is over has told so, if it told of the end (rule CM-29).
+                // If an end is over and has reported the disconnect, it has reported the end of the time wait too (rule
+                // CM-29).
                 let told = self.model.step(self.name(process, id)) != Some(Step::Disconnected);
                 let is_over = phase == ConnectionState::Over;
                 assert!(told || !is_over, "{process} {id:x?} has not heard that its time is over");
@@ -480,7 +480,7 @@ impl Simulation {
     }
 }
 
-/// A network that is bad in some ways, or in none.
+/// Draws the faults of a network: some, or none.
 fn draw_faults(random: &mut Random) -> Faults {
     let mut drawn = |rates: &[u32]| random.one_of(rates);
     let loss = drawn(&[0, 10, 100, 350]);

@@ -1,4 +1,4 @@
-//! What the programs of a process do, and hear.
+//! The calls and events of the programs of a process.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use transom_wire::cm::{Bits, CommId, Qpn, RejectReason};
 use super::{PROCESSES, Process, Simulation, address, host_of, port};
 use crate::model::{Name, Step};
 
-/// What a program does after a while.
+/// A scheduled action of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     Connect,
@@ -22,7 +22,7 @@ pub(super) enum Action {
     Die,
 }
 
-/// An id's name as private data says it.
+/// An id's name in private data.
 fn tag((process, life, id): Name) -> Vec<u8> {
     [&[process as u8][..], &life.to_be_bytes(), &id.0.to_be_bytes()].concat()
 }
@@ -32,7 +32,7 @@ fn name_of(private_data: &[u8]) -> Name {
     (private_data[0].into(), word(1), CommId(word(5)))
 }
 
-/// How long the private data of an event is (rule CM-33).
+/// The length of an event's private data (rule CM-33).
 fn room_of(happened: &Happened) -> Option<usize> {
     match happened {
         Happened::ConnectRequest { offer: Some(_), .. } => Some(56),
@@ -88,7 +88,7 @@ impl Simulation {
         }
     }
 
-    /// Disconnects or destroys in so many of a thousand cases.
+    /// Disconnects or destroys, with these chances in 1000.
     fn after(&mut self, process: usize, id: CommId, [disconnect, destroy]: [u32; 2]) {
         if self.random.chance(disconnect) {
             self.act(process, Action::Disconnect(id));
@@ -130,7 +130,7 @@ impl Simulation {
                 }
             }
             Action::Notify(id) => {
-                // Data has come, so the peer is up.
+                // Data has come, so the peer is ready.
                 if self.peer_is_up(process, id) {
                     _ = self.processes[process].engine.notify(id);
                 }
@@ -142,7 +142,7 @@ impl Simulation {
         self.drain(process);
     }
 
-    /// Whether the peer's queue pair is up and sends to this end's.
+    /// Whether the peer's queue pair is ready and sends to this end's.
     fn peer_is_up(&self, process: usize, id: CommId) -> bool {
         let Some(record) = self.processes[process].engine.record(id) else { return false };
         let host = self.host_at(record.destination);
@@ -196,7 +196,7 @@ impl Simulation {
         }
         self.processes[process].engine.fetched(id).unwrap();
         self.model.fetches(name);
-        // It may be void already.
+        // The request may be void already.
         if self.model.step(name) != Some(Step::Asked) {
             self.after(process, id, [0, 800]);
             return;
@@ -244,13 +244,13 @@ impl Simulation {
         self.drain(process);
     }
 
-    /// A process dies. Another of its host may notice, and says for it what it would have said.
+    /// A process dies. Another process of its host may notice, and sends its final messages.
     fn die(&mut self, process: usize) {
         self.counts.deaths += 1;
         let noticed = self.random.chance(600);
         let engine = &self.processes[process].engine;
         let records: Vec<Record> = engine.ids().filter_map(|id| engine.record(id)).collect();
-        // Nobody knows of these but the process.
+        // Only the process knew of these.
         self.abandoned.extend(engine.lingering().map(|id| (host_of(process), id)));
         let waiting = engine
             .ids()
@@ -267,7 +267,7 @@ impl Simulation {
         self.hosts[host_of(process)].release_slot(slot);
         self.listen(process);
         for record in records {
-            // It is said once.
+            // The message is sent only once.
             if !noticed || !self.send(&record.final_message()) {
                 self.abandoned.insert((host_of(process), record.id));
             }
