@@ -1,12 +1,11 @@
 //! Copies to and from program memory that end in an error, not a crash, when memory is gone.
 //!
-//! A registered page may be unmapped by the program at any time (rule MR-40), so no program memory
-//! is touched by this process's own instructions: the kernel copies, and answers `EFAULT`. It costs
-//! a system call of 0.3 to 1.5 µs, and no signal handler that a program could replace. What lies in
-//! Transom's own memory, rings and buffers, is copied by instructions, and so is shared memory ([`SharedMemory`]), of
-//! which this process has a mapping of its own that cannot go away.
+//! The program may unmap a registered page at any time (rule MR-40). So our own instructions never touch private memory
+//! of the program: the kernel copies, and answers `EFAULT`. This costs a system call of 0.3 to 1.5 µs, and needs no
+//! signal handler, which a program could replace. Instructions copy Transom's own memory (rings and buffers) and shared
+//! memory ([`SharedMemory`]): of that, this process has a mapping of its own, which cannot go away.
 //!
-//! Granted memory is named by its **place**: an address of the program, or with the bit [`SHARED`] a place in the file
+//! A **place** names granted memory. It is an address of the program or, with the bit [`SHARED`], an offset in the file
 //! of its process's shared memory.
 
 mod allocation;
@@ -34,12 +33,12 @@ use transom_device::protection::{Place, SHARED};
 
 use crate::this_process::this_process;
 
-/// Bytes of a page, which the kernel says: 4,096 on x86-64, up to 65,536 on aarch64.
+/// Bytes of a page, by the kernel: 4,096 on x86-64, up to 65,536 on aarch64.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// As the fuzz targets reach it.
+/// For the fuzz targets.
 #[cfg(debug_assertions)]
 pub(crate) fn parse_maps_line(line: &[u8]) {
     maps::Line::parse(line);
@@ -76,11 +75,11 @@ pub type Destination<'a> = Side<'a, Writable<'a>>;
 /// The memory of another process, as far as it can be reached from here.
 #[derive(Debug)]
 pub struct PeerMemory {
-    /// Its PID, by which the kernel copies.
+    /// Its PID, which names it to the kernel for copies.
     pub pid: u32,
     /// Its shared memory, which this process maps too.
     pub shared: Option<Arc<SharedMemory>>,
-    /// By which its background thread is woken.
+    /// The pipe that wakes its background thread.
     pub wake: OwnedFd,
 }
 
@@ -89,7 +88,7 @@ pub struct PeerMemory {
 ///
 /// # Errors
 ///
-/// What the system says, or that it is no such file.
+/// The system's error, or that it is no such file.
 pub fn attach_shared(pid: u32, descriptor: u32) -> io::Result<Arc<SharedMemory>> {
     match room::own_memory() {
         Some(own) if pid == this_process() && own.is_behind(descriptor) => Ok(own.clone()),
@@ -128,8 +127,7 @@ pub fn shared_word(place: u64) -> Option<&'static AtomicU64> {
     Some(unsafe { found.cast().as_ref() })
 }
 
-/// Replaces a word by what `update` makes of it, in one step also among the instructions of its program;
-/// the old value.
+/// Replaces a word by `update` of it, atomically also to the instructions of its program. Returns the old value.
 #[inline]
 pub fn change_word(word: &AtomicU64, mut update: impl FnMut(u64) -> u64) -> u64 {
     word.fetch_update(SeqCst, SeqCst, |old| Some(update(old))).unwrap_or_else(|found| found)
@@ -151,7 +149,7 @@ impl PeerMemory {
 }
 
 impl<Own: Bytes> Side<'_, Own> {
-    /// As memory that this process has, if it has all of it.
+    /// The side as memory that this process has mapped, if it has all of it.
     #[inline(always)]
     #[must_use]
     pub fn resolved(self, length: u64) -> Self {
@@ -165,7 +163,7 @@ impl<Own: Bytes> Side<'_, Own> {
         found.map_or(self, |first| Self::Own(unsafe { Own::mapped(first, length) }))
     }
 
-    /// The address for the kernel, of so many bytes.
+    /// The address of `length` bytes, for the kernel.
     #[inline]
     fn address(self, length: u64) -> Result<u64, Fault> {
         match self {

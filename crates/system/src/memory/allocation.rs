@@ -1,4 +1,4 @@
-//! Memory that a program has asked for by it: device memory, and buffers.
+//! Memory that a program asks the device for: device memory, and buffers.
 
 use std::io;
 use std::ptr::{NonNull, null_mut};
@@ -15,13 +15,13 @@ pub struct Allocation {
     is_shared: bool,
 }
 
-// SAFETY: the memory is this value's as that of a box would be.
+// SAFETY: this value owns the memory, as a box would.
 unsafe impl Send for Allocation {}
 // SAFETY: as above; nothing here reads or writes it.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Takes memory for `length` bytes, from a page on.
+    /// Takes memory for `length` bytes, from the beginning of a page on.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if self.is_shared {
-            // A forked child has it as private memory, and gives that back.
+            // A forked child has it as private memory, and gives that back here.
             room::give(self.first.as_ptr() as u64);
             return;
         }

@@ -1,4 +1,4 @@
-//! The copier: bytes are moved by instructions where this process has them, and else by the kernel.
+//! The copier moves bytes by instructions if this process has them mapped, and otherwise by the kernel.
 
 use std::io;
 use std::ops::Range;
@@ -21,9 +21,9 @@ use crate::this_process::this_process;
 pub enum Copier {
     /// `process_vm_readv` and `process_vm_writev`, also from and to other processes.
     Kernel,
-    /// Through pipes, in this process only, where the kernel forbids the above.
+    /// Through pipes, in this process only, if the kernel forbids the above.
     Pipes(Mutex<Vec<Pipe>>),
-    /// Likewise in this process only, for a sanitizer is told of each copy.
+    /// By the copier inside, in this process only: a sanitizer is told of each copy.
     Watched(Box<Self>),
 }
 
@@ -38,7 +38,7 @@ pub struct Pipe {
 const PIPE_ROOM: u64 = 64 << 10;
 
 impl Copier {
-    /// The kernel's way if it works on this process, else pipes.
+    /// The kernel's way if it works on this process, otherwise pipes.
     pub fn best() -> io::Result<Self> {
         let probe = 0x7472_616e_736f_6d21_u64;
         let mut copy = 0_u64;
@@ -55,12 +55,12 @@ impl Copier {
         Ok(Self::Pipes(Mutex::new(vec![Pipe::new()?])))
     }
 
-    /// The same, and where a sanitizer watches this process's memory it is told.
+    /// The same copier. If a sanitizer watches this process's memory, it is told of each copy.
     pub fn watched(self) -> Self {
         if sanitizers::are_told() { Self::Watched(Box::new(self)) } else { self }
     }
 
-    /// Copies `length` bytes. What is Transom's own, or shared, on both sides takes no system call.
+    /// Copies `length` bytes. If both sides are Transom's own or shared, this takes no system call.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Copier {
         }
     }
 
-    /// Copies what this process does not have on both sides.
+    /// Copies bytes that this process does not have mapped on both sides.
     #[inline(never)]
     fn copy_by_kernel(
         &self,
@@ -98,7 +98,7 @@ impl Copier {
         }
     }
 
-    /// The same, and a sanitizer is told.
+    /// The same, and tells a sanitizer.
     fn copy_watched(
         &self,
         to: Destination<'_>,
@@ -123,7 +123,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Has the kernel copy within this process.
+    /// Lets the kernel copy within this process.
     fn copy_here(&self, to: u64, from: u64, length: u64) -> Result<(), Fault> {
         match self {
             Self::Kernel => {
@@ -131,8 +131,8 @@ impl Copier {
                 if done.is_ok_and(|done| done == length) {
                     return Ok(());
                 }
-                // Memory of devices (dma-bufs, say) can be reached by a program's own system calls
-                // only; and a pipe tells which side is missing.
+                // Only a program's own system calls reach memory of devices, such as dma-bufs. And a pipe tells which
+                // side is missing.
                 match Pipe::new() {
                     Ok(pipe) => pipe.copy(to, from, length),
                     Err(_) if is_readable(from, length) => Err(Fault::Destination),
@@ -237,8 +237,8 @@ impl Copier {
     }
 }
 
-/// Whether other processes of this user may copy from and to this one only if it says so: Yama in its
-/// restricted mode. In the modes above that no consent helps, and without Yama none is needed.
+/// Whether other processes of this user may copy from and to this one only if it consents. This is so in Yama's scope
+/// 1. In higher scopes no consent helps. In scope 0, and without Yama, none is needed.
 pub fn needs_consent() -> bool {
     let scope = std::fs::read("/proc/sys/kernel/yama/ptrace_scope");
     scope.is_ok_and(|scope| scope.trim_ascii() == b"1")
@@ -258,9 +258,8 @@ pub fn say_slow(why: &str) {
     });
 }
 
-/// Lets the other processes of this user copy from and to this one. Yama asks for it where
-/// `kernel.yama.ptrace_scope` is 1, and it lets them trace this process as well, as they may everywhere
-/// else.
+/// Lets the other processes of this user copy from and to this one. Yama asks for it if `kernel.yama.ptrace_scope` is
+/// 1. It also lets them trace this process, as they may in scope 0 and without Yama.
 pub fn consent() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
@@ -278,15 +277,15 @@ enum Direction {
     Write,
 }
 
-/// One call of `process_vm_readv` or `process_vm_writev`; the number of bytes moved.
+/// Makes one call of `process_vm_readv` or `process_vm_writev`, and returns the number of bytes moved.
 #[inline]
 fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) -> Result<u64, ()> {
     let near = libc::iovec { iov_base: near as *mut _, iov_len: length as usize };
     let far = libc::iovec { iov_base: far as *mut _, iov_len: length as usize };
-    // SAFETY: the kernel checks every address of both lists and answers EFAULT for what is not
-    // mapped or not allowed. The destination is program memory that a work request or a grant names,
-    // or memory owned by the caller; the program has given it up for such writes, and this process
-    // holds no Rust reference into it. Sanitizers would take a call by its name for one of the program's.
+    // SAFETY: the kernel checks every address of both lists, and answers EFAULT if one is not mapped or not allowed.
+    // The destination is program memory that a work request or a grant names, or memory owned by the caller; the
+    // program has given it up for such writes, and this process holds no Rust reference into it. The call is made by
+    // number, because sanitizers would take one by name for the program's own.
     let done = unsafe {
         let call = match direction {
             Direction::Read => libc::SYS_process_vm_readv,
@@ -297,8 +296,8 @@ fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) ->
     u64::try_from(done).map_err(|_| ())
 }
 
-/// Reads a word of a process by its PID, and stores it at an address of this one as well, if there is one: the word, and
-/// whether that is done. `None` if the word cannot be read.
+/// Reads a word of a process by its PID, and also stores it at `landing` in this process, if that is given. Returns the
+/// word, and whether it was stored. `None` if the word cannot be read.
 pub(crate) fn read_word(pid: u32, address: u64, landing: Option<u64>) -> Option<(u64, bool)> {
     let mut word = 0_u64;
     let vector = |first: u64| libc::iovec { iov_base: first as *mut _, iov_len: 8 };
@@ -325,7 +324,7 @@ pub(crate) fn write_word(pid: u32, address: u64, write: &Write) -> Option<Writte
 /// Most slices that one call writes.
 const MAX_SLICES: usize = 64;
 
-/// Writes at most [`MAX_SLICES`] slices in one call of `process_vm_writev`; the number of bytes moved.
+/// Writes at most [`MAX_SLICES`] slices in one call of `process_vm_writev`, and returns the number of bytes moved.
 fn transfer_slices(to: u64, slices: &[&[u8]]) -> Result<u64, ()> {
     let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SLICES];
     let mut length = 0;
@@ -342,7 +341,7 @@ fn transfer_slices(to: u64, slices: &[&[u8]]) -> Result<u64, ()> {
     u64::try_from(done).map_err(|_| ())
 }
 
-/// Reads into at most [`MAX_SLICES`] ranges of `bytes` in one call of `process_vm_readv`; the number of
+/// Reads into at most [`MAX_SLICES`] ranges of `bytes` in one call of `process_vm_readv`, and returns the number of
 /// bytes moved.
 fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Result<u64, ()> {
     let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SLICES];
@@ -380,7 +379,7 @@ impl Pipe {
         Ok(Self { read: descriptor::high(read), write: descriptor::high(write) })
     }
 
-    /// Copies through the pipe; on an error the pipe may hold bytes and is to be dropped.
+    /// Copies through the pipe. After an error the pipe may hold bytes, so drop it.
     fn copy(&self, mut to: u64, mut from: u64, mut length: u64) -> Result<(), Fault> {
         while length > 0 {
             let step = length.min(PIPE_ROOM);

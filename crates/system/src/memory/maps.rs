@@ -24,7 +24,7 @@ pub enum Mapping {
     Writable,
 }
 
-/// A file, as the list names it: numbers of inodes repeat on other devices.
+/// A file, as the list names it. Inode numbers repeat on other devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     device: (u32, u32),
@@ -49,12 +49,12 @@ pub(super) struct Line {
     executable: bool,
     shared: bool,
     pub(super) offset: u64,
-    /// What is mapped; none for memory that is no file's.
+    /// The mapped file. `None` for memory without a file.
     file: Option<FileId>,
 }
 
 impl Line {
-    /// What the program may do there.
+    /// The program's rights there.
     pub(super) fn rights(&self) -> ProtFlags {
         let rights = [
             (self.readable, ProtFlags::READ),
@@ -64,13 +64,13 @@ impl Line {
         rights.into_iter().filter(|(has, _)| *has).map(|(_, right)| right).collect()
     }
 
-    /// Whether it is a mapping of a file that is shared with others who map it.
+    /// Whether it is a shared mapping of this file.
     pub(super) fn shares(&self, file: FileId) -> bool {
         self.shared && self.file == Some(file)
     }
 
-    /// What of it is from an address on: other threads may change the mappings while the list is read, and what has
-    /// been seen already may be of a longer mapping since.
+    /// The part of it from an address on. Other threads may change mappings while the list is read, so a mapping may
+    /// have grown over addresses that were seen already.
     fn from(self, address: u64) -> Self {
         let start = self.start.max(address);
         Self { start, offset: self.offset + (start - self.start), ..self }
@@ -90,7 +90,7 @@ impl Line {
         }
     }
 
-    /// `start-end rwxp offset device inode  name`, where the name of a file is any bytes. It takes no memory.
+    /// Reads `start-end rwxp offset device inode name`. The name of a file may be any bytes. It takes no memory.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let mut parts = line.splitn(6, |byte| *byte == b' ');
         let mut word = || std::str::from_utf8(parts.next()?).ok();
@@ -148,10 +148,10 @@ const SHARED: u64 = 8;
 /// `PROCMAP_QUERY_COVERING_OR_NEXT_VMA`.
 const OR_NEXT: u64 = 0x10;
 
-/// This process's list, to be asked for single mappings: that of a large program is long.
+/// This process's list. It is asked for single mappings, because the list of a large program is long.
 #[derive(Debug, Default)]
 pub struct Maps {
-    /// Kept, for opening it takes six times as long as asking.
+    /// Kept, because opening it takes six times as long as asking.
     kept: OnceLock<(Owner, List)>,
 }
 
@@ -176,21 +176,21 @@ impl Maps {
         Ok(if covered < end { Mapping::Missing } else { result })
     }
 
-    /// Calls `see` for each line that has part of a range, in the order of their addresses, and for no address twice,
-    /// until it answers false. It takes no memory.
+    /// Calls `see` for each line that has part of a range, until `see` returns false: in the order of addresses, and
+    /// for no address twice. It takes no memory.
     pub(super) fn each(
         &self,
         range: Range<u64>,
         see: impl FnMut(&Line) -> bool,
     ) -> Result<(), Errno> {
         self.ask(|list| match list.at(range.start, OR_NEXT) {
-            // Before Linux 6.11, or where that is forbidden.
+            // Before Linux 6.11, or if the question is forbidden.
             Err(_) => list.read(&range, see),
             Ok(first) => list.go_on(first, &range, see),
         })
     }
 
-    /// Whether all of a range is mapped, by mappings of which something holds. It takes no memory.
+    /// Whether all of a range is mapped, and `holds` is true of each mapping. It takes no memory.
     pub(super) fn all(&self, range: Range<u64>, holds: impl Fn(&Line) -> bool) -> bool {
         let (mut from, end) = (range.start, range.end);
         let seen = self.each(range, |line| {
@@ -201,7 +201,7 @@ impl Maps {
         seen.is_ok() && from >= end
     }
 
-    /// Opens the list now, if that can be: a program that counts its descriptors is not to find one more later.
+    /// Opens the list now, if possible. Otherwise a program that counts its descriptors could find one more later.
     pub(super) fn open(&self) {
         let _ = self.ask(|_| Ok(()));
     }
@@ -212,7 +212,7 @@ impl Maps {
         }
         match self.kept.get() {
             Some((owner, list)) if !owner.is_another() => ask(list),
-            // A forked child has its parent's, which answers for the parent.
+            // A forked child has its parent's list, which answers for the parent.
             _ => ask(&List::open()?),
         }
     }
@@ -228,7 +228,7 @@ impl List {
         rustix::fs::open("/proc/self/maps", flags, Mode::empty()).map(descriptor::high).map(Self)
     }
 
-    /// The mapping at an address, or the next one if `flags` say so; none if there is none.
+    /// The mapping at an address, or the next one if `flags` say so. `None` if there is none.
     fn at(&self, address: u64, flags: u64) -> Result<Option<Query>, Errno> {
         let size = size_of::<Query>() as u64;
         let mut query = Query { size, address, flags, ..Query::default() };
@@ -240,7 +240,7 @@ impl List {
         }
     }
 
-    /// Asks for the mappings of a range behind the first one.
+    /// Shows the first mapping of a range, and asks for the ones behind it.
     fn go_on(
         &self,
         mut found: Option<Query>,
@@ -258,7 +258,7 @@ impl List {
         Ok(())
     }
 
-    /// Reads the list, where the kernel cannot be asked.
+    /// Reads the list, if the kernel cannot be asked.
     fn read(&self, range: &Range<u64>, mut see: impl FnMut(&Line) -> bool) -> Result<(), Errno> {
         // Longer than any line that counts: those of files may be cut off, for they end with the path.
         let mut text = [0_u8; 8 << 10];
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(mapping(4096, 10), Mapping::Missing);
     }
 
-    /// Where the kernel cannot be asked, too.
+    /// Also if the kernel cannot be asked.
     #[test]
     #[cfg_attr(miri, ignore = "there is no such list")]
     fn memory_of_a_file_is_seen_whatever_its_name() {
@@ -369,7 +369,7 @@ mod tests {
         };
         let mut all = read(&(0..1 << 48));
         all.retain(|line| (line.end - 1) >> 48 == 0);
-        // Those at the ends grow and shrink; and others may be made meanwhile, by another test.
+        // Mappings at the ends grow and shrink, and another test may make others meanwhile.
         let agree = |from: u64, to: u64| (0..100).any(|_| asked(&(from..to)) == read(&(from..to)));
         for three in all.windows(3) {
             let [first, _, last] = three else { unreachable!() };
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Another thread makes many mappings of one, and one of them again.
+    /// Another thread splits one mapping into many, and joins them again.
     #[test]
     #[cfg_attr(miri, ignore = "there is no such list")]
     fn no_address_is_seen_twice_while_mappings_change() {

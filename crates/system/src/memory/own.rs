@@ -1,5 +1,5 @@
-//! Memory of Transom's own: buffers on the stack or the heap, and rings, which another process may write
-//! to at the same time. It stays where it is, so it is copied by instructions.
+//! Memory of Transom's own: buffers on the stack or the heap, and rings, which another process may write to at the same
+//! time. It stays where it is, so instructions copy it.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -39,10 +39,10 @@ impl<'a> From<&'a mut [u8]> for Writable<'a> {
 
 /// Bytes on one side of a copy.
 pub trait Bytes: Copy {
-    /// What it is if they cannot be reached.
+    /// The fault if they cannot be reached.
     const FAULT: Fault;
 
-    /// Shared memory, of which no reference can be had.
+    /// Shared memory. Nobody can have a reference to it.
     ///
     /// # Safety
     ///
@@ -50,7 +50,7 @@ pub trait Bytes: Copy {
     /// reference to them.
     unsafe fn mapped(first: NonNull<u8>, length: u64) -> Self;
 
-    /// Where they begin, if there are so many.
+    /// The address of the first one, if there are `length` of them.
     fn address(self, length: u64) -> Option<u64>;
 }
 
@@ -85,7 +85,7 @@ impl Bytes for Writable<'_> {
 }
 
 impl Readable<'_> {
-    /// Shared memory, of which no reference can be had.
+    /// Shared memory. Nobody can have a reference to it.
     ///
     /// # Safety
     ///
@@ -116,8 +116,8 @@ impl Writable<'_> {
     }
 }
 
-/// Copies `length` bytes, the last one last. One, two, four or eight that are aligned are one store, for
-/// programs look at memory until it changes.
+/// Copies `length` bytes, the last one last. One, two, four or eight aligned bytes are one store, because programs look
+/// at memory until it changes.
 #[inline]
 pub(super) fn copy(to: Writable<'_>, from: Readable<'_>, length: u64) -> Result<(), Fault> {
     if length > from.length {
@@ -128,9 +128,9 @@ pub(super) fn copy(to: Writable<'_>, from: Readable<'_>, length: u64) -> Result<
     }
     let (to, from, length) = (to.first, from.first, length as usize);
     let aligned = |size: usize| (to.addr() | from.addr()).is_multiple_of(size);
-    // SAFETY: both are as long, mapped, and stay so (`shared`, or a reference that is held). Who writes
-    // there at the same time is another process or a program's own thread, through other addresses or
-    // against the protocol; then the bytes are any bytes, and nothing here depends on them.
+    // SAFETY: both are as long, mapped, and stay so (`shared`, or a reference that is held). Another process, or a
+    // thread of the program, may write there at the same time, through other addresses or against the protocol. Then
+    // the bytes are any bytes, and nothing here depends on them.
     unsafe {
         match length {
             8 if aligned(8) => move_one::<AtomicU64>(to, from),

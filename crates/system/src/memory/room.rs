@@ -1,16 +1,16 @@
-//! What of this process's shared memory is given out: device memory, buffers, and what the program allocates
-//! aligned to a page where `transom run` has its allocations come here first (`libtransom_malloc.so`).
+//! Gives out this process's shared memory: device memory, buffers and, under `transom run`, the program's allocations
+//! that are aligned to a page. `libtransom_malloc.so` asks for these here first.
 //!
 //! * A **block** is an allocation: whole pages of the file, which the program sees through a mapping of its own. The
 //!   page before each block is not used. So code that takes a block for one of the C library's finds no sizes there,
 //!   and says so.
 //! * A region **pins** its block. A pinned block that the program frees is neither given out again nor emptied before
 //!   the region ends, as an adapter keeps the pages that it has pinned.
-//! * Pages that are freed are kept for the next taker, up to a bound; beyond that they go back to the system.
-//! * Around a fork the child gets a copy ([`copy`]), and keeps it as private memory: what it has is freed here all
-//!   the same, and nothing is given out any more.
+//! * Freed pages are kept for the next allocation, up to a bound. The rest goes back to the system.
+//! * A forked child gets a copy ([`copy`]), and keeps it as private memory. It frees these blocks here all the same,
+//!   but this room gives out nothing more.
 //!
-//! Nothing here takes memory of the C library's but the first block, for `free` may be called when there is none.
+//! Only the first block takes memory of the C library, because `free` may be called when there is none.
 
 mod copy;
 mod given;
@@ -32,37 +32,37 @@ use super::shared::{ALIGNMENT, FILE_BYTES, Mapping, SharedMemory};
 use crate::say;
 use crate::valgrind::is_under_valgrind;
 
-/// So many bytes are given out at most; then allocations are private.
+/// Bytes that are given out at most. Further allocations are private.
 const MOST: u64 = 1 << 30;
-/// So many bytes of pages that nobody has are kept.
+/// Bytes of freed pages that are kept at most.
 const KEPT: u64 = 32 << 20;
 
-/// The room of this process; none before a device is open, and where there is no shared memory.
+/// The room of this process. Null before a device is open, and if there is no shared memory.
 static OWN: AtomicPtr<Room> = AtomicPtr::new(std::ptr::null_mut());
-/// Rooms of the processes that this one was forked from, the nearest one first. Their blocks are this process's as
+/// Rooms of the processes that this one was forked from, the nearest one first. This process has their blocks as
 /// private memory.
 static INHERITED: AtomicPtr<Room> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The shared memory of a process, and who has what of it.
+/// The shared memory of a process, and its blocks.
 pub(super) struct Room {
     memory: Arc<SharedMemory>,
-    /// What the program sees. A forked child has private memory in its place.
+    /// The program's mapping. A forked child has private memory in its place.
     mapping: Mapping,
     id: FileId,
-    /// Kept open, for a fork may find no descriptor left.
+    /// Kept open, because a fork may find no descriptor left.
     maps: Maps,
-    /// Of the standard library, for its locks keep nothing elsewhere that a forked child could find locked.
+    /// A lock of the standard library: these keep nothing elsewhere that a forked child could find locked.
     state: Mutex<State>,
     held: copy::Held,
-    /// In [`INHERITED`].
+    /// The next room in [`INHERITED`].
     next: AtomicPtr<Room>,
 }
 
 #[derive(Default)]
 struct State {
-    /// None before the first block.
+    /// `None` before the first block.
     given: Option<Given>,
-    /// A forked child has this: nothing is given out, and `open` bytes of it are private memory.
+    /// Only in a forked child: this many bytes are private memory, and nothing is given out.
     private: Option<u64>,
 }
 
@@ -73,24 +73,24 @@ pub(super) fn own() -> Option<&'static Room> {
     unsafe { OWN.load(Acquire).as_ref() }
 }
 
-/// The mapping of its own shared memory that this process's device has.
+/// This process's shared memory, with the device's own mapping of it.
 #[inline]
 pub(super) fn own_memory() -> Option<&'static Arc<SharedMemory>> {
     own().map(|room| &room.memory)
 }
 
-/// Has this process have shared memory; the descriptor by which its peers find it.
+/// Gives this process shared memory. Returns the descriptor by which its peers find it.
 ///
 /// # Errors
 ///
-/// Why that cannot be: what the system says, or that valgrind runs the process.
+/// The system's error, or that valgrind runs the process.
 pub fn begin_sharing() -> io::Result<u32> {
     static BEGINNING: Mutex<()> = Mutex::new(());
     let _one = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(room) = own() {
         return Ok(room.memory.descriptor());
     }
-    // Before there is a room: the offer is not made from within an allocation.
+    // Before there is a room, so that the offer is not made from within an allocation.
     served::offered();
     if is_under_valgrind() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "valgrind runs this process"));
@@ -125,7 +125,7 @@ fn rooms() -> impl Iterator<Item = &'static Room> {
     std::iter::successors(of(first), after)
 }
 
-/// Gives out a block of whole pages; none if that is to be private memory.
+/// Gives out a block of whole pages. `None` if the allocation must be private memory.
 pub(super) fn take(align: u64, size: u64) -> Option<NonNull<u8>> {
     own()?.take(align, size, false)
 }
@@ -135,18 +135,18 @@ pub(super) fn take_zeros(size: u64) -> Option<NonNull<u8>> {
     own()?.take(1, size, true)
 }
 
-/// Takes a block back: how many bytes of it regions still hold; none if it is none of these.
+/// Takes a block back. Returns how many bytes of it regions still hold; `None` if the address is in no room.
 pub(super) fn give(address: u64) -> Option<u64> {
     rooms().find_map(|room| room.give(address))
 }
 
-/// How many bytes a block has, by its first.
+/// The bytes of the block that begins at `address`.
 pub(super) fn bytes_of(address: u64) -> Option<u64> {
     rooms().find_map(|room| room.bytes_of(address))
 }
 
-/// Where memory lies in the file, if it is of one block and the program still has it there. It is kept there until
-/// [`unpin`].
+/// The offset of memory in the file, if it lies in one block and the program's mapping there is still the file's. The
+/// block stays until [`unpin`].
 pub(super) fn pin(address: u64, length: u64, maps: &Maps) -> Option<u64> {
     own()?.pin(address, length, maps)
 }
@@ -173,7 +173,8 @@ pub(super) fn note_protected(address: u64, length: u64) {
     }
 }
 
-/// Lets go of what the program sees of its shared memory in some pages: they are zero when they are touched again.
+/// Empties those of some pages where the program still sees its shared memory. They are zero when they are touched
+/// again.
 pub(super) fn empty(address: u64, length: u64) -> Result<(), Errno> {
     own().map_or(Ok(()), |room| room.empty(address, length))
 }
@@ -184,11 +185,11 @@ pub(super) fn empty(address: u64, length: u64) -> Result<(), Errno> {
 pub enum Sharing {
     /// Device memory and buffers alone: the program was not started by `transom run`.
     Buffers,
-    /// What it allocates aligned to a page too.
+    /// Allocations that are aligned to a page too.
     Allocations,
     /// Device memory and buffers alone: the program has another allocator than the C library's.
     OtherAllocator,
-    /// Device memory and buffers alone: a sanitizer watches what the program allocates.
+    /// Device memory and buffers alone: a sanitizer watches the program's allocations.
     Sanitizer,
 }
 
@@ -201,7 +202,7 @@ impl Sharing {
     }
 }
 
-/// Which memory of this process is shared; none if it has no shared memory.
+/// Which memory of this process is shared. `None` if it has no shared memory.
 pub fn sharing() -> Option<Sharing> {
     own()?;
     Some(match served::offered() {
@@ -212,7 +213,7 @@ pub fn sharing() -> Option<Sharing> {
     })
 }
 
-/// Where the program sees what lies there in the file.
+/// The program's address of an offset in the file.
 pub(super) fn address_of(offset: u64) -> Option<u64> {
     own().map(|room| room.base() + offset)
 }
@@ -222,12 +223,12 @@ impl Room {
         self.mapping.first().addr().get() as u64
     }
 
-    /// Where an address lies in the file, if it does.
+    /// The offset of an address in the file, if it is within the mapping.
     fn offset_of(&self, address: u64) -> Option<u64> {
         address.checked_sub(self.base()).filter(|offset| *offset < FILE_BYTES)
     }
 
-    /// None for the thread that forks, which has it already.
+    /// `None` for the thread that forks, which has the lock already.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -310,14 +311,14 @@ impl Room {
         }
     }
 
-    /// Nobody has a block any more.
+    /// Nobody has this block any more.
     fn release(&self, given: &mut Given, first: u32, is_private: bool) {
         let page = page_size();
         let block = given.blocks.get(first);
         if block.protected && !is_private {
             let (offset, length) = (u64::from(first) * page, u64::from(block.pages) * page);
             if self.memory.map_over(&self.mapping, offset, length).is_err() {
-                // Whoever had it next could not use it.
+                // The next owner could not use it.
                 block.freed = true;
                 return;
             }
@@ -362,7 +363,7 @@ impl Room {
         Some(offset)
     }
 
-    /// Whether a mapping of the program is of this memory, where it was given out.
+    /// Whether a mapping of the program shows this memory at the address where it was given out.
     fn shows(&self, line: &Line) -> bool {
         line.shares(self.id) && line.start.wrapping_sub(line.offset) == self.base()
     }

@@ -7,8 +7,8 @@
 //!
 //! The file cannot become shorter (`F_SEAL_SHRINK`), so touching a mapping of it never fails.
 //!
-//! All of the file has addresses from the start, and so much of it can be touched as somebody was granted: what a
-//! program locks in memory (`mlockall(2)`) is not the whole file.
+//! A mapping has addresses for all of the file from the start, but is accessible only as far as it was needed. So
+//! `mlockall(2)` does not lock the whole file in memory.
 
 use std::fmt;
 use std::io;
@@ -25,17 +25,17 @@ use crate::descriptor;
 use crate::file_limit;
 use crate::fork::Owner;
 
-/// Bytes of the file: mostly holes. Four times as long as what is given out at most, for between what is given out
-/// stay pages that nobody has, and holes that nothing fits in.
+/// Bytes of the file, mostly holes. This is four times as much as the room gives out at most, because unused pages, and
+/// holes in which nothing fits, stay between the blocks.
 pub const FILE_BYTES: u64 = 4 << 30;
-/// So much more can be touched at a time.
+/// The accessible part grows in steps of this many bytes.
 const STEP: u64 = 1 << 20;
 
 /// The shared memory of a process, as this process maps it for its device.
 pub struct SharedMemory {
     file: OwnedFd,
     mapping: Mapping,
-    /// Whose mapping this is: a forked child does not have it.
+    /// The process that has this mapping. A forked child does not have it.
     owner: Owner,
 }
 
@@ -50,7 +50,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// What the system says: a limit of file sizes or of address space is in the way, or no descriptor is left.
+    /// The system's error: a limit of file sizes or of address space is in the way, or no descriptor is left.
     pub(super) fn create() -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let low = rustix::fs::memfd_create("transom-shared", flags)?;
@@ -60,11 +60,11 @@ impl SharedMemory {
         Self::of(file)
     }
 
-    /// Maps that of another process, by its PID and the descriptor it has there.
+    /// Maps the shared memory of another process, by its PID and the descriptor it has there.
     ///
     /// # Errors
     ///
-    /// What the system says, or that it is no such file.
+    /// The system's error, or that it is no such file.
     pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -89,7 +89,7 @@ impl SharedMemory {
         self.file.as_fd().as_raw_fd().unsigned_abs()
     }
 
-    /// Whether that is the descriptor of it.
+    /// Whether this is its descriptor.
     pub(super) fn is_behind(&self, descriptor: u32) -> bool {
         self.descriptor() == descriptor
     }
@@ -103,7 +103,7 @@ impl SharedMemory {
         Mapping::new(&self.file, Dumped::Yes)
     }
 
-    /// Has a mapping of it be as it was made, in pages that nobody has, whatever was done to them.
+    /// Makes some pages of a mapping anew, whatever the program has done to them. Nobody has these pages.
     pub(super) fn map_over(
         &self,
         mapping: &Mapping,
@@ -120,20 +120,20 @@ impl SharedMemory {
         }
     }
 
-    /// Where this process finds `length` bytes from `offset` on; `None` if the file does not reach so far, or the
-    /// system lets nothing more be touched.
+    /// This process's address of `length` bytes from `offset` on. `None` if the file does not reach so far, or the
+    /// system makes no more of it accessible.
     #[inline]
     pub fn find(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
         self.mapping.find(offset, length)
     }
 
-    /// Lets the memory of pages go: they are zero when they are touched again.
+    /// Gives the memory of pages back to the system. They are zero when they are touched again.
     pub(super) fn discard(&self, offset: u64, length: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.file, flags, offset, length)
     }
 
-    /// The first pages of the file from `offset` on that exist: where they begin and end. `None` if there are none.
+    /// The beginning and end of the first pages from `offset` on that exist in the file. `None` if there are none.
     pub(super) fn next_pages(&self, offset: u64) -> Result<Option<(u64, u64)>, Errno> {
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Err(Errno::NXIO) => return Ok(None),
@@ -151,18 +151,18 @@ impl Drop for SharedMemory {
     }
 }
 
-/// Whether the pages of a mapping that can be touched are in a core file. Others never are: for a core the kernel would
-/// give memory to all of the 4 GiB, and write them.
+/// Whether the accessible pages of a mapping are in a core file. The others never are: the kernel would give memory to
+/// all of the 4 GiB, and write them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dumped {
     Yes,
     No,
 }
 
-/// A mapping of such a file, which a forked child does not get. What is mapped stays so until [`Mapping::unmap`].
+/// A mapping of such a file, which stays until [`Mapping::unmap`]. A forked child does not get it.
 pub(super) struct Mapping {
     first: NonNull<u8>,
-    /// So many bytes of it can be touched.
+    /// This many bytes of it are accessible.
     open: AtomicU64,
     dumped: Dumped,
 }
@@ -173,8 +173,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// A program may have the kernel lock all that it maps from now on, which then is refused for its length; so only
-    /// a page is mapped so, which then is not locked any more, and grows to all of it as it is.
+    /// A program may have told the kernel to lock all its later mappings (`mlockall(2)`). The kernel refuses one of
+    /// this length then. So this maps one page, unlocks it, and lets it grow to the whole length, unlocked.
     fn new(file: &OwnedFd, dumped: Dumped) -> io::Result<Self> {
         let (page, length) = (rustix::param::page_size(), FILE_BYTES as usize);
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
@@ -204,7 +204,7 @@ impl Mapping {
         self.first
     }
 
-    /// So many bytes of it can be touched.
+    /// This many bytes of it are accessible.
     pub(super) fn open(&self) -> u64 {
         self.open.load(Acquire)
     }
@@ -219,7 +219,7 @@ impl Mapping {
         Some(unsafe { self.first.add(offset as usize) })
     }
 
-    /// Has everything up to `end` be there to be touched.
+    /// Makes everything up to `end` accessible.
     #[cold]
     #[inline(never)]
     pub(super) fn reach(&self, end: u64) -> Result<(), Errno> {
@@ -229,10 +229,10 @@ impl Mapping {
         }
         let end =
             if end <= FILE_BYTES { end.next_multiple_of(STEP) } else { return Err(Errno::FAULT) };
-        // What another thread has opened meanwhile it opens once more.
+        // If another thread has opened some of it meanwhile, it is opened once more.
         let (length, rights) =
             ((end - before) as usize, MprotectFlags::READ | MprotectFlags::WRITE);
-        // SAFETY: within the mapping, and nobody uses what could not be touched so far.
+        // SAFETY: within the mapping, and nobody uses pages that were not accessible so far.
         unsafe {
             let at = self.first.add(before as usize);
             rustix::mm::mprotect(at.as_ptr().cast(), length, rights)?;
@@ -252,11 +252,11 @@ impl Mapping {
     }
 }
 
-/// Addresses for a mapping, which begin where a large page does: alignments count from there.
+/// Addresses for a mapping, which begin where a huge page does, because alignments count from there.
 ///
 /// # Safety
 ///
-/// They are this function's until something else is mapped there.
+/// Nothing uses them until the caller maps something else there.
 unsafe fn aligned_room(length: usize) -> Result<NonNull<u8>, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a fresh mapping, of which both ends are unmapped again.

@@ -1,19 +1,19 @@
-//! A fork, and the shared memory that the program has.
+//! Copies the program's shared memory when it forks.
 //!
-//! The mapping that the program sees is not inherited, so nothing is ever shared with a child in silence: one that is
-//! made without the C library (`clone(2)`, `_Fork(3)`) faults where it touches such memory. Every other child has a
-//! copy before any code of the program runs in it:
+//! A child does not inherit the program's mapping, so nothing is ever shared with it in silence. A child that is made
+//! without the C library (`clone(2)`, `_Fork(3)`) faults where it touches such memory. Every other child has a copy
+//! before any code of the program runs in it:
 //!
-//! * before the fork the blocks are copied to private memory elsewhere, which the child inherits as it inherits all
-//!   else. What other threads write from then on is not in it, and nobody waits for anybody: the child may be killed at
-//!   any moment, and the parent goes on at once;
-//! * in the child that memory is moved to where the blocks were, with the rights that the program had there;
+//! * before the fork the parent copies the blocks to private memory elsewhere, which the child inherits. Later writes
+//!   of other threads are not in the copy. Neither process waits for the other: the child may be killed at any moment,
+//!   and the parent goes on at once;
+//! * the child moves that memory to where the blocks were, with the rights that the program had there;
 //! * the parent unmaps it.
 //!
-//! Signals wait meanwhile. Where there is no memory for the copy, the child says so and ends.
+//! Signals are blocked meanwhile. If there is no memory for the copy, the child says so and ends.
 //!
-//! These handlers are the last before the fork and the first behind it, if `libtransom_malloc.so` has them called.
-//! Another allocator may have its locks held around them, so they take no memory.
+//! If `libtransom_malloc.so` calls these handlers, they are the last before the fork and the first after it. Another
+//! allocator may hold its locks around them, so they take no memory.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -33,13 +33,13 @@ use super::{Given, INHERITED, OWN, Room, State, own, rooms, this_thread};
 use crate::fork::{self, ForkHandler};
 use crate::say::write_line;
 
-/// What a forked child that has no copy of its parent's memory ends with.
+/// The exit status of a forked child that has no copy of its parent's memory.
 const NO_COPY: i32 = 125;
-/// Parts of a room with rights of their own, or moved apart: so many at least there is a place for.
+/// Parts of a room with rights of their own, or moved apart. There is space for at least this many.
 const USUAL_PARTS: usize = 4096;
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// What a room has from before a fork until after it, for the thread that has its lock.
+/// The state of a room from before a fork until after it, for the thread that has its lock.
 #[derive(Default)]
 pub(super) struct Held(UnsafeCell<Option<Forking>>);
 
@@ -55,22 +55,22 @@ struct Forking {
     next: *mut Room,
 }
 
-/// The thread that forks and has the locks of all rooms, as it knows itself: its copy in the child has that name too.
+/// The thread that forks and has the locks of all rooms, by its number, which its copy in the child has too.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
-/// The room that it has held last.
+/// The room that it has locked last.
 static HELD: AtomicPtr<Room> = AtomicPtr::new(null_mut());
 
-/// The signals that the forking thread held before; it has the lock of the first room.
+/// The signals that the forking thread had blocked before. That thread has the lock of the first room.
 struct Signals(UnsafeCell<MaybeUninit<libc::sigset_t>>);
 // SAFETY: only the thread that has the lock reaches it.
 unsafe impl Sync for Signals {}
 static SIGNALS: Signals = Signals(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// The room that a forked child still has its parent's file of.
+/// The inherited room whose file a forked child still has.
 static LEFT: AtomicPtr<Room> = AtomicPtr::new(null_mut());
 
-/// Has the handlers called, which is before those of the device. Those around the fork itself may be called by
-/// somebody else already.
+/// Registers the handlers, before the device registers its own. `called_already`: `libtransom_malloc.so` calls those
+/// around the fork itself.
 pub(super) fn watch_forks(called_already: bool) -> io::Result<()> {
     unsafe extern "C" fn before() {
         before_fork();
@@ -125,7 +125,7 @@ impl ForkHandler for File {
     }
 }
 
-/// Locks all rooms, and copies what the program has in this process's own.
+/// Locks all rooms, and copies the program's blocks in this process's own.
 pub(super) fn before_fork() {
     uncancelled(|| {
         for (at, room) in rooms().enumerate() {
@@ -170,13 +170,13 @@ pub(super) fn in_child() {
             INHERITED.store(room.cast_mut(), Release);
             LEFT.store(room.cast_mut(), Release);
         });
-        // This process has none, not even one that another thread made when this one was forking already.
+        // The child has no room of its own, not even one that another thread has made during the fork.
         OWN.store(null_mut(), Release);
     });
 }
 
-/// Does something with what each room has been held with, and lets go of it, if this thread is the one that forks, or
-/// the copy of that.
+/// If this thread is the one that forks, or its copy in the child: calls `act` for each locked room, and unlocks the
+/// room.
 fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
     if FORKER.load(Acquire) != this_thread() {
         return;
@@ -198,7 +198,7 @@ fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut()) };
 }
 
-/// Whether it is this thread that forks, which has all locks.
+/// Whether this is the thread that forks, which has all locks.
 pub(super) fn is_forking(thread: usize) -> bool {
     FORKER.load(Acquire) == thread
 }
@@ -223,19 +223,19 @@ fn no_copy(error: Errno) -> ! {
     unsafe { libc::_exit(NO_COPY) }
 }
 
-/// Private memory with what the blocks of a room had, at the same distance from each other, and behind it what
-/// parts it consists of.
+/// A copy of a room's blocks in private memory, at the same distances from each other. Behind it is the list of its
+/// parts.
 struct Copy {
-    /// Of the mapping, and how long it is.
+    /// The beginning and the length of the mapping.
     mapped: (NonNull<u8>, usize),
-    /// Where the room begins in it.
+    /// The place of the room's first byte in it.
     first: NonNull<u8>,
     /// Bytes of the room.
     open: u64,
     parts: usize,
 }
 
-/// Pages that the program has where they were given out.
+/// Pages that the program still has at the address where they were given out.
 #[derive(Clone, Copy)]
 struct Part {
     offset: u64,
@@ -244,7 +244,7 @@ struct Part {
 }
 
 impl Copy {
-    /// Of a room, with its lock held.
+    /// Copies a room. The caller has its lock.
     fn of(room: &Room, state: &State) -> Result<Self, Errno> {
         let nothing = || Self {
             mapped: (NonNull::dangling(), 0),
@@ -259,7 +259,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// With all parts noted, however many the program has made, and nothing else.
+    /// An empty copy with the list of all parts, however many the program has made.
     fn of_parts(room: &Room) -> Result<Self, Errno> {
         let mut most = USUAL_PARTS;
         loop {
@@ -287,7 +287,7 @@ impl Copy {
         Ok(Self { mapped: (place, length), first, open, parts: 0 })
     }
 
-    /// Copies what of the blocks exists.
+    /// Copies the pages of the blocks that exist.
     fn fill(&self, room: &Room, given: &Given) -> Result<(), Errno> {
         let page = page_size();
         let mut from = 0;
@@ -307,8 +307,8 @@ impl Copy {
 
     fn copy_pages(&self, room: &Room, offset: u64, length: u64) -> Result<(), Errno> {
         let from = room.memory.find(offset, length).ok_or(Errno::NOMEM)?;
-        // SAFETY: within the copy, which is as long as what of the room can be touched. What other threads write to
-        // the source at the same time is of any bytes.
+        // SAFETY: within the copy, which is as long as the accessible part of the room. Other threads may write to the
+        // source at the same time; any bytes are valid.
         unsafe {
             let to = self.first.add(offset as usize);
             let huge = to.addr().get().next_multiple_of(ALIGNMENT);
@@ -322,8 +322,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Notes what parts of the room the program sees where they were given out, and with which rights, as far as
-    /// there is a place for them; how many there are.
+    /// Lists the parts of the room that the program still sees at the addresses where they were given out, with their
+    /// rights, up to `most`. Returns how many there are.
     fn note_parts(&self, room: &Room, most: usize) -> Result<usize, Errno> {
         let (base, mut count) = (room.base(), 0);
         room.maps.each(base..base + self.open, |line| {
@@ -342,21 +342,22 @@ impl Copy {
         Ok(count)
     }
 
-    /// Where a part is noted.
+    /// The place of a part in the list.
     fn part(&self, at: usize) -> *mut Part {
         // SAFETY: within the mapping.
         unsafe { self.first.as_ptr().add(self.open as usize).cast::<Part>().add(at) }
     }
 
-    /// In the child, puts it where the room is, which the child does not have; how many bytes of that it has now.
+    /// In the child, moves the copy to the addresses of the room, where the child has nothing yet. Returns how many
+    /// bytes of the room it has now.
     fn move_to(&self, base: u64) -> Result<u64, Errno> {
         for at in 0..self.parts {
             // SAFETY: noted before the fork.
             let Part { offset, length, rights } = unsafe { self.part(at).read() };
             let end = offset + length;
             let mut at = offset;
-            // Where large pages were asked for, another mapping begins, and before Linux 6.17 one call moves none but
-            // what is of one mapping.
+            // A new mapping begins where huge pages were asked for. Before Linux 6.17, one call moves pages of one
+            // mapping only.
             while at < end {
                 let next = (at + 1).next_multiple_of(ALIGNMENT as u64).min(end);
                 let length = (next - at) as usize;
@@ -371,7 +372,7 @@ impl Copy {
             if rights != READ_WRITE {
                 let rights = MprotectFlags::from_bits_retain(rights.bits());
                 let first = std::ptr::with_exposed_provenance_mut((base + offset) as usize);
-                // SAFETY: what has just been moved there.
+                // SAFETY: the part that has just been moved there.
                 unsafe { rustix::mm::mprotect(first, length as usize, rights)? };
             }
         }
@@ -383,14 +384,14 @@ impl Copy {
     fn unmap(&self) {
         let (place, length) = self.mapped;
         if length > 0 {
-            // SAFETY: made by `empty` with this length; what has been moved away is not there any more, and nothing
-            // else is, for there is one thread or it is whole.
+            // SAFETY: made by `empty` with this length. Parts that were moved away are gone, and nothing else is in
+            // their place: the child has only one thread, and in the parent nothing was moved.
             let _ = unsafe { rustix::mm::munmap(place.as_ptr().cast(), length) };
         }
     }
 }
 
-/// Private memory of a forked child that nobody has any more.
+/// Gives back private memory of a forked child that nobody has any more.
 pub(super) fn discard(address: u64, length: u64) -> Result<(), Errno> {
     let at = std::ptr::with_exposed_provenance_mut(address as usize);
     // SAFETY: it was a block's, and nobody has it.

@@ -1,4 +1,4 @@
-//! The pages of a room: given out in blocks, taken back, kept for the next taker.
+//! The pages of a room: given out in blocks, taken back, kept for the next block.
 
 use offset_allocator::Allocator;
 
@@ -7,27 +7,27 @@ use super::super::shared::FILE_BYTES;
 use super::MOST;
 use super::table::{Bits, Block, Blocks};
 
-/// Blocks, and holes between them.
+/// The most blocks, and holes between them.
 const MOST_BLOCKS: u32 = 1 << 16;
 
-/// What is given out, in pages.
+/// The blocks that are given out, in pages.
 pub(super) struct Given {
     pub(super) allocator: Allocator<u32>,
     pub(super) blocks: Blocks,
-    /// Those that somebody has.
+    /// Pages that somebody has.
     pub(super) taken: Bits,
-    /// Those that may have been written to.
+    /// Pages that may have been written to.
     pub(super) touched: Bits,
     pub(super) pages: u64,
-    /// Of [`Given::touched`], how many nobody has.
+    /// How many pages of [`Given::touched`] nobody has.
     pub(super) kept: u64,
 }
 
 impl Given {
-    /// None if there is no memory for it.
+    /// `None` if there is no memory for it.
     pub(super) fn new() -> Option<Self> {
         let pages = FILE_BYTES / page_size();
-        // The allocator's own takes memory without asking whether there is any.
+        // The allocator itself does not ask whether there is memory for its tables.
         Vec::<u8>::new().try_reserve_exact(MOST_BLOCKS as usize * ALLOCATOR_BYTES).ok()?;
         Some(Self {
             allocator: Allocator::with_max_allocs(pages as u32, MOST_BLOCKS),
@@ -39,7 +39,7 @@ impl Given {
         })
     }
 
-    /// A new block, whose end `reach` lets be touched: its first page, and whether all of it is zero.
+    /// Makes a block. `reach` makes it accessible up to its end. Returns its first page, and whether all of it is zero.
     pub(super) fn take(
         &mut self,
         pages: u32,
@@ -49,7 +49,7 @@ impl Given {
         if (self.pages + u64::from(pages)) * page_size() > MOST {
             return None;
         }
-        // And the page before it, which is nobody's.
+        // One page more than that: the one before the block, which is nobody's.
         let allocation = self.allocator.allocate(found_again(pages + align))?;
         let first = (allocation.offset + 1).next_multiple_of(align);
         if !reach(first + pages) {
@@ -64,7 +64,7 @@ impl Given {
         Some((first, touched == 0))
     }
 
-    /// A block is nobody's: how many pages it had.
+    /// Nobody has this block any more. Returns how many pages it had.
     pub(super) fn give(&mut self, first: u32) -> u32 {
         let (pages, allocation) = self.blocks.get(first).take();
         self.allocator.free(allocation);
@@ -74,12 +74,12 @@ impl Given {
         pages
     }
 
-    /// Pages that nobody has are zero.
+    /// These pages, which nobody has, are zero now.
     pub(super) fn forget(&mut self, first: u32, pages: u32) {
         self.kept -= u64::from(self.touched.clear(first, pages));
     }
 
-    /// The first page of the block that a page is of: behind the nearest one that nobody has.
+    /// The first page of the block that has a page. It follows the nearest page that nobody has.
     pub(super) fn first_of(&self, page: u32) -> Option<u32> {
         self.taken.has(page).then(|| self.taken.start_of(page))
     }
@@ -88,8 +88,8 @@ impl Given {
 /// Bytes of the allocator for each block, at most.
 const ALLOCATOR_BYTES: usize = 40;
 
-/// As many pages or a few more: a number for which the allocator finds a hole of just so many, for it sorts them by
-/// the first four binary digits of their lengths.
+/// As many pages, or a few more: a number for which the allocator finds a hole of just that length again. It sorts
+/// holes by the first four binary digits of their lengths.
 fn found_again(pages: u32) -> u32 {
     let digits = u32::BITS - pages.leading_zeros();
     pages.next_multiple_of(1 << digits.saturating_sub(4))

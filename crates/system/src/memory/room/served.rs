@@ -57,7 +57,7 @@ static SERVER: Server = {
     }
 };
 
-/// What came of the offer; none if nobody is there for it. It is made once.
+/// The answer to the offer, which is made once. `None` if that library is not there.
 pub(super) fn offered() -> Option<Served> {
     static OFFERED: OnceLock<Option<Served>> = OnceLock::new();
     *OFFERED.get_or_init(|| {
@@ -73,16 +73,16 @@ pub(super) fn offered() -> Option<Served> {
     })
 }
 
-/// Whether the handlers around forks are called from there.
+/// Whether that library calls the handlers around forks.
 pub(super) fn watches_forks() -> bool {
     offered().is_some_and(|offered| offered != Served::Nothing)
 }
 
-/// Has the loader keep this library until the process ends: the program has memory of it.
+/// Makes the loader keep this library until the process ends, because the program has memory of it.
 fn stay_loaded() {
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: an address of this library's, and a place for what is said of it; then the library's own name, which
-    // is not loaded again.
+    // SAFETY: an address in this library, and a place for the answer; then the library's own name, which is not loaded
+    // again.
     unsafe {
         if libc::dladdr((&raw const SERVER).cast(), found.as_mut_ptr()) != 0 {
             let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;

@@ -1,5 +1,4 @@
-//! What is known of the pages of a room, by their numbers. It takes memory as far as pages are used, and none of the
-//! C library's.
+//! Tables of the pages of a room. They take memory only for pages that are used, and none of the C library's.
 
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
@@ -12,13 +11,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 pub(super) struct Block {
     /// Zero if no block begins here.
     pub(super) pages: u32,
-    /// Regions of it.
+    /// Regions that have some of it.
     pub(super) pins: u32,
     /// The program has freed it, and a region still has it.
     pub(super) freed: bool,
     /// The program has changed the rights to some of it.
     pub(super) protected: bool,
-    /// Of blocks alone.
+    /// Initialised if a block begins here.
     allocation: MaybeUninit<Allocation<u32>>,
 }
 
@@ -33,10 +32,10 @@ impl Block {
         }
     }
 
-    /// There is no block here any more: how long it was, and what the allocator knows it by.
+    /// Takes the block out of the table. Returns its pages, and its entry with the allocator.
     pub(super) fn take(&mut self) -> (u32, Allocation<u32>) {
         assert!(self.pages > 0, "no block begins here");
-        // SAFETY: a block has it.
+        // SAFETY: a block begins here, so it is initialised.
         (std::mem::take(&mut self.pages), unsafe { self.allocation.assume_init() })
     }
 }
@@ -54,7 +53,7 @@ impl Blocks {
         self.0.all().get(page as usize).filter(|block| block.pages > 0)
     }
 
-    /// What is noted at a page.
+    /// The entry of a page.
     pub(super) fn get(&mut self, page: u32) -> &mut Block {
         &mut self.0.all_mut()[page as usize]
     }
@@ -72,7 +71,7 @@ impl Bits {
         self.0.all().get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// Sets the bits of some pages; how many of them were set.
+    /// Sets the bits of some pages. Returns how many of them were set before.
     pub(super) fn set(&mut self, first: u32, pages: u32) -> u32 {
         let mut were = 0;
         for (word, bits) in words(first, pages) {
@@ -83,7 +82,7 @@ impl Bits {
         were
     }
 
-    /// Clears them; how many of them were set.
+    /// Clears them. Returns how many of them were set before.
     pub(super) fn clear(&mut self, first: u32, pages: u32) -> u32 {
         let mut were = 0;
         for (word, bits) in words(first, pages) {
@@ -94,7 +93,7 @@ impl Bits {
         were
     }
 
-    /// The first page of those one after the other that are set, up to one that is.
+    /// The first page of the run of set bits that ends at `page` or goes on behind it. The bit of `page` is set.
     pub(super) fn start_of(&self, page: u32) -> u32 {
         let (mut word, mut below) = (page as usize / 64, u64::MAX >> (63 - page % 64));
         loop {
@@ -109,7 +108,7 @@ impl Bits {
         }
     }
 
-    /// The first pages one after the other that are set, from one on: where they begin and end.
+    /// The beginning and end of the first run of set bits from a page on.
     pub(super) fn next_run(&self, from: u32) -> Option<(u32, u32)> {
         let start = self.next(from, |word| word)?;
         Some((start, self.next(start, |word| !word).unwrap_or(self.0.all().len() as u32 * 64)))
@@ -137,13 +136,13 @@ fn words(first: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// Many of something that may be all zeros, in memory of their own.
+/// An array of values, for which all zeros are valid, in a mapping of its own.
 struct Zeros<T> {
     first: NonNull<T>,
     count: usize,
 }
 
-// SAFETY: the memory is this value's as that of a box would be.
+// SAFETY: this value owns the memory, as a box would.
 unsafe impl<T: Send> Send for Zeros<T> {}
 
 impl<T> Zeros<T> {
@@ -157,7 +156,7 @@ impl<T> Zeros<T> {
     }
 
     fn all(&self) -> &[T] {
-        // SAFETY: mapped until drop, aligned to a page, and of zeros, which are a `T` here.
+        // SAFETY: mapped until drop, aligned to a page, and zeros at first, which are a valid `T` here.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 
