@@ -18,6 +18,11 @@ pub enum Record {
     },
     /// The process has opened a device.
     Opened,
+    /// The process is not checked any more, because of a mistake in the check itself.
+    Stopped {
+        /// What the check says of it.
+        says: String,
+    },
     /// A mistake, the first time.
     Finding(Finding),
     /// The present count of a mistake.
@@ -76,6 +81,7 @@ impl Display for Record {
         match self {
             Self::Process { pid, program } => writeln!(f, "process {pid} {}", InLine(program)),
             Self::Opened => writeln!(f, "opened"),
+            Self::Stopped { says } => writeln!(f, "stopped {}", InLine(says)),
             Self::Again { number, count } => writeln!(f, "again {number} {count}"),
             Self::Finding(finding) => {
                 let Finding { number, kind, says, sites } = finding;
@@ -104,6 +110,7 @@ pub fn read(text: &str) -> Vec<Record> {
                 number.parse().ok().map(|pid| Record::Process { pid, program: rest_of.to_owned() }),
             ),
             "opened" => records.push(Record::Opened),
+            "stopped" => records.push(Record::Stopped { says: rest.to_owned() }),
             "again" => records.extend(again(number, rest_of)),
             "finding" => open = begun(number, rest_of),
             "site" => {
@@ -160,6 +167,7 @@ mod tests {
             Record::Opened,
             finding("queue pair 0x12 had work."),
             Record::Again { number: 3, count: 8 },
+            Record::Stopped { says: "there is no such object".into() },
         ];
         let text: String = all.iter().map(Record::to_string).collect();
         assert_eq!(read(&text), all);

@@ -111,6 +111,7 @@ The last line has these fields:
   findings       how many findings there are
   notes          how many notes there are
   suppressed     how many findings and notes were suppressed
+  stopped        how many processes were not checked to their end, because of a mistake in Transom
 
 ";
 
@@ -299,6 +300,9 @@ impl<'a> Reports<'a> {
         if self.is_for_people() {
             let mut out = layout::stderr();
             let _ = self.people.notes(&mut out, &findings);
+            for (process, says) in &findings.stopped {
+                let _ = out.text(format_args!("transom check: {}", people::stopped(process, says)));
+            }
             let summary = people::summary(&findings);
             let _ = out.text(format_args!("transom check: {summary}"));
         }
@@ -436,6 +440,18 @@ mod tests {
         assert_eq!(findings.all.len(), 4);
         assert!(findings.all.is_sorted_by_key(|found| found.kind));
         assert_eq!(people::summary(&findings), "4 findings of 2 kinds in 4 processes.");
+    }
+
+    /// Rule: CHK-95
+    #[test]
+    fn a_process_that_is_not_checked_to_its_end_is_named() {
+        let mut files = files(2);
+        files[1].push(Record::Stopped { says: "there is no such object".into() });
+        let findings = findings(files);
+        let [(process, says)] = &findings.stopped[..] else { panic!("{findings:?}") };
+        let told = people::stopped(process, says);
+        assert!(told.starts_with("server (process 2) was not checked to its end"), "{told}");
+        assert!(told.contains("there is no such object"), "{told}");
     }
 
     #[test]

@@ -23,8 +23,9 @@ mod waits;
 mod work;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Arc, Once, Weak};
 
 use parking_lot::Mutex;
@@ -34,7 +35,9 @@ use transom_check::{Call, Ledger};
 use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
+use transom_system::failure::caught_aside;
 use transom_system::memory::Copier;
+use transom_thread::uncancelled;
 
 use self::sink::Sink;
 pub(crate) use self::site::is_ours;
@@ -58,6 +61,9 @@ pub(crate) struct Checker {
 /// None in a process that is not checked, or has opened no device. It is never freed.
 static CHECKER: AtomicPtr<Checker> = AtomicPtr::new(null_mut());
 
+/// A mistake in the check itself has ended it.
+static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
+
 /// The checker, in a process that is checked.
 #[inline]
 pub(crate) fn on() -> Option<&'static Checker> {
@@ -68,12 +74,11 @@ pub(crate) fn on() -> Option<&'static Checker> {
 /// Begins to check this process, if that is asked for. It opens a device now.
 pub(crate) fn begin() {
     static FORKS: Once = Once::new();
+    if HAS_STOPPED.load(Acquire) {
+        return;
+    }
     let Some(directory) = CHECK.text().filter(|_| on().is_none()) else { return };
-    let Some(sink) = Sink::open(directory.as_ref()) else { return };
-    let Ok(copier) = Copier::best() else { return };
-    let (ledger, pairs, polling) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let (sink, sleepers) = (Mutex::new(sink), Sleepers::new());
-    let checker = Checker { ledger, sink, sleepers, pairs, polling, copier };
+    let Some(checker) = Checker::of(directory.as_ref()) else { return };
     let checker = Box::into_raw(Box::new(checker));
     if CHECKER.compare_exchange(null_mut(), checker, AcqRel, Acquire).is_err() {
         // Another thread was first.
@@ -112,17 +117,44 @@ pub(crate) fn call() -> Call {
 }
 
 impl Checker {
+    /// One whose findings go into a directory; none if that is not to be had.
+    fn of(directory: &Path) -> Option<Self> {
+        let (sink, copier) = (Mutex::new(Sink::open(directory)?), Copier::best().ok()?);
+        let (ledger, pairs, polling) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Some(Self { ledger, sink, sleepers: Sleepers::new(), pairs, polling, copier })
+    }
+
     /// Tells the ledger something, and writes down what it has found.
-    pub(crate) fn tell<T>(&self, what: impl FnOnce(&mut Ledger) -> T) -> T {
-        let mut ledger = self.ledger.lock();
-        let answer = what(&mut ledger);
-        let found = ledger.take();
-        drop(ledger);
-        if !found.is_empty() {
-            let mut sink = self.sink.lock();
-            found.into_iter().for_each(|mistake| sink.write(mistake));
+    pub(crate) fn tell<T: Default>(&self, what: impl FnOnce(&mut Ledger) -> T) -> T {
+        self.attempt(|| {
+            let mut ledger = self.ledger.lock();
+            let answer = what(&mut ledger);
+            let found = ledger.take();
+            drop(ledger);
+            if !found.is_empty() {
+                // A thread may be cancelled where it writes.
+                uncancelled(|| {
+                    let mut sink = self.sink.lock();
+                    found.into_iter().for_each(|mistake| sink.write(mistake));
+                });
+            }
+            answer
+        })
+    }
+
+    /// Does something for the check. If that panics, by a mistake in the check itself, the check of this process ends,
+    /// and the program goes on.
+    fn attempt<T: Default>(&self, what: impl FnOnce() -> T) -> T {
+        // Another thread may have the checker still.
+        if HAS_STOPPED.load(Acquire) {
+            return T::default();
         }
-        answer
+        caught_aside(what).unwrap_or_else(|says| {
+            HAS_STOPPED.store(true, Release);
+            CHECKER.store(null_mut(), Release);
+            uncancelled(|| self.sink.lock().stop(says));
+            T::default()
+        })
     }
 
     /// An object is made.
@@ -205,5 +237,33 @@ impl Checker {
         let dry = pair.ran_dry();
         let dry = RanDry { times: dry.times, waits: dry.waits };
         self.tell(|ledger| ledger.pair_ended(address, under_way, dry, &call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use transom_check::record::{Record, read};
+
+    use super::*;
+
+    /// Rule: CHK-95
+    #[test]
+    fn a_panic_ends_the_check_and_nothing_else() {
+        let directory =
+            std::env::temp_dir().join(format!("transom-stopped-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let checker = Checker::of(&directory).unwrap();
+        assert_eq!(checker.tell(|_| 7), 7);
+        let polled: Vec<u32> = checker.tell(|_| panic!("there is no\nobject {}", 3));
+        assert_eq!((polled, checker.tell(|_| 7)), (vec![], 0));
+        assert!(on().is_none());
+        let file = fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
+        let records = read(&fs::read_to_string(file).unwrap());
+        fs::remove_dir_all(&directory).unwrap();
+        let stopped = Record::Stopped { says: "there is no?object 3".into() };
+        assert_eq!(records.last(), Some(&stopped));
+        assert!(!transom_system::failure::has_failed());
     }
 }

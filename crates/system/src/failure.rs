@@ -6,6 +6,8 @@
 //! pairs are in error, each context gets an `IBV_EVENT_DEVICE_FATAL`, and verbs return `EIO` except those that end
 //! something. When the last of these devices is closed, a new one can be opened.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -25,16 +27,42 @@ pub struct Failed;
 pub fn say_panics() {
     std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
         let message = panic.payload_as_str().unwrap_or("no message");
-        match panic.location() {
-            Some(at) => write_line(format_args!("transom: {MISTAKE}: {message} ({at})")),
-            None => write_line(format_args!("transom: {MISTAKE}: {message}")),
-        }
+        let ended =
+            if IS_ASIDE.get() { "this process is not checked" } else { "the device has failed" };
+        let at = panic.location().map(|at| format!(" ({at})")).unwrap_or_default();
+        write_line(format_args!("transom: {MISTAKE}; {ended}: {message}{at}"));
     }));
 }
 
 /// The advice to the user.
-const MISTAKE: &str = "a mistake in Transom, which whoever maintains it wants to hear of; the device \
-                       has failed";
+const MISTAKE: &str = "a mistake in Transom, which whoever maintains it wants to hear of";
+
+thread_local! {
+    /// This thread makes a call of [`caught_aside`].
+    static IS_ASIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes a call that only watches what the devices do. If it panics, they go on.
+///
+/// # Errors
+///
+/// The message of the panic.
+pub fn caught_aside<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    let was_aside = IS_ASIDE.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(call));
+    IS_ASIDE.set(was_aside);
+    result.map_err(|panic| {
+        let message = message_of(&*panic);
+        // Dropping the payload of a panic may panic again.
+        std::mem::forget(panic);
+        message
+    })
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or(panic.downcast_ref().map(String::as_str)).unwrap_or("no message").to_owned()
+}
 
 /// Whether the devices of this process have failed, and are not closed yet.
 #[inline]

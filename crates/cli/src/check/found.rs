@@ -69,6 +69,8 @@ pub(super) struct Findings {
     pub(super) suppressed: usize,
     /// The processes that opened a device.
     pub(super) opened: usize,
+    /// The processes whose check ended early because of a mistake in it, and what it says.
+    pub(super) stopped: Vec<(Process, String)>,
 }
 
 impl Findings {
@@ -76,6 +78,7 @@ impl Findings {
     pub(super) fn of(files: Vec<Vec<Record>>, choice: &Choice, symbols: &mut Symbols) -> Self {
         let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
         let mut all: Vec<Found> = Vec::new();
+        let stopped = files.iter().filter_map(|records| stopped(records)).collect();
         for records in files {
             for (process, finding, count) in findings_of(records) {
                 if choice.wants(finding.kind) {
@@ -88,12 +91,25 @@ impl Findings {
         let suppressed = before - all.len();
         // Within one kind, the first to come stays first.
         all.sort_by_key(|found| (found.gravity, found.kind));
-        Self { all, suppressed, opened }
+        Self { all, suppressed, opened, stopped }
     }
 
     pub(super) fn with(&self, gravity: Gravity) -> impl Iterator<Item = &Found> {
         self.all.iter().filter(move |found| found.gravity == gravity)
     }
+}
+
+/// A process whose check ended early, and what that says.
+fn stopped(records: &[Record]) -> Option<(Process, String)> {
+    let process = records.iter().find_map(|record| match record {
+        Record::Process { pid, program } => Some(Process { pid: *pid, program: program.clone() }),
+        _ => None,
+    });
+    let says = records.iter().find_map(|record| match record {
+        Record::Stopped { says } => Some(says.clone()),
+        _ => None,
+    });
+    process.zip(says)
 }
 
 /// The findings in a process's file, each with its count.
@@ -103,7 +119,7 @@ fn findings_of(records: Vec<Record>) -> Vec<(Process, Finding, u64)> {
     for record in records {
         match record {
             Record::Process { pid, program } => process = Process { pid, program },
-            Record::Opened => {}
+            Record::Opened | Record::Stopped { .. } => {}
             Record::Finding(finding) => findings.push((process.clone(), finding, 1)),
             Record::Again { number, count } => {
                 let newest = findings.iter_mut().rev().find(|(_, it, _)| it.number == number);

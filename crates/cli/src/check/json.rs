@@ -14,7 +14,7 @@ use super::symbols::{Place, Source};
 enum Line<'a> {
     Finding(About<'a>),
     Note(About<'a>),
-    Summary { opened: usize, findings: usize, notes: usize, suppressed: usize },
+    Summary { opened: usize, findings: usize, notes: usize, suppressed: usize, stopped: usize },
 }
 
 #[derive(Serialize)]
@@ -81,6 +81,7 @@ pub(super) fn print_summary(out: &mut dyn Write, findings: &Findings) -> io::Res
         findings: findings.with(Gravity::Finding).count(),
         notes: findings.with(Gravity::Note).count(),
         suppressed: findings.suppressed,
+        stopped: findings.stopped.len(),
     };
     write(out, &summary)
 }
@@ -146,12 +147,13 @@ mod tests {
 
     #[test]
     fn the_last_line_counts() {
-        let findings = Findings { all: vec![found()], suppressed: 2, opened: 1 };
+        let findings =
+            Findings { all: vec![found()], suppressed: 2, opened: 1, stopped: Vec::new() };
         let mut out = Vec::new();
         print_summary(&mut out, &findings).unwrap();
         let line: Value = serde_json::from_slice(&out).unwrap();
-        let expected =
-            json!({ "type": "summary", "opened": 1, "findings": 1, "notes": 0, "suppressed": 2 });
+        let expected = json!({ "type": "summary", "opened": 1, "findings": 1, "notes": 0, "suppressed": 2,
+                    "stopped": 0 });
         assert_eq!(line, expected);
     }
 
@@ -168,7 +170,8 @@ mod tests {
                 _ => {}
             }
         }
-        let mut fields = ["opened", "findings", "notes", "suppressed"].map(String::from).to_vec();
+        let mut fields =
+            ["opened", "findings", "notes", "suppressed", "stopped"].map(String::from).to_vec();
         names(&printed(&found()), &mut fields);
         assert!(fields.len() > 20);
         for field in fields {

@@ -221,6 +221,16 @@ fn who(found: &Found) -> String {
     }
 }
 
+/// That a process was not checked to its end.
+pub(super) fn stopped(process: &Process, says: &str) -> String {
+    let Process { pid, .. } = process;
+    format!(
+        "{} (process {pid}) was not checked to its end, because of a mistake in Transom, which whoever maintains it \
+         wants to hear of: {says}.",
+        process.name()
+    )
+}
+
 /// A sentence about all findings.
 pub(super) fn summary(findings: &Findings) -> String {
     let Findings { opened, suppressed, .. } = findings;

@@ -49,6 +49,11 @@ impl Sink {
         let _ = self.append(&record.to_string(), false);
     }
 
+    /// Writes that the process is not checked any more.
+    pub(super) fn stop(&self, says: String) {
+        let _ = self.append(&Record::Stopped { says }.to_string(), false);
+    }
+
     /// Writes how often each came.
     pub(super) fn end(&self) {
         let several = self.known.values().filter(|(_, count)| *count > 1);

@@ -59,7 +59,7 @@ impl Checker {
             ledger.queue_polled(queue, completed.len(), is_empty, &call);
             ledger.polled(&completed, &call)
         });
-        self.compare(&watched);
+        self.attempt(|| self.compare(&watched));
     }
 
     /// Polls, while no other thread does.
