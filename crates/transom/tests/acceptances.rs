@@ -1,4 +1,4 @@
-//! What comes between a request for a connection and its acceptance.
+//! The time between a request for a connection and its acceptance.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn a_peer_that_gave_up_is_not_accepted() {
     let (client, request) = ends.request(b"");
     let accepting = request.prepare(ends.queue_pair()).unwrap();
     drop(client);
-    // Whether that is known already or is only told to who waits.
+    // The end may be known already, or only when somebody waits for it.
     let outcome = accepting.accept(b"").and_then(|mut connection| connection.wait_timeout(TIMEOUT));
     let problem = problem(outcome);
     let gave_up = matches!(problem, ConnectionProblem::GaveUp | ConnectionProblem::Rejected(_));

@@ -112,7 +112,7 @@ fn a_batch_that_cannot_be_posted_leaves_nothing_behind() {
         a.qp.batch().push(good()).push(Request::write(b"nine byte", remote.grant())),
     ];
     if a.context.attributes().unwrap().atomic_writes {
-        // Not asked for when the queue pair was built.
+        // Not requested when the queue pair was built.
         let batch = a.qp.batch().push(good());
         refused.push(batch.push(Request::atomic_write(b"8 bytes!", remote.grant())));
     }
@@ -126,7 +126,7 @@ fn a_batch_that_cannot_be_posted_leaves_nothing_behind() {
     assert!(a.qp.batch().is_empty());
     assert!(a.qp.batch().post().unwrap().is_empty());
     assert_eq!(bytes_of(&remote), [0; 8]);
-    // There is all the room there was.
+    // All room is free again.
     let full = (0..room).fold(a.qp.batch(), |batch, _| batch.push(good()));
     for request in full.post().unwrap() {
         request.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Waiting for completions, in every way there is.
+//! All ways to wait for completions.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn waiting_ends_when_the_time_is_up_and_can_go_on() {
     assert_eq!(owner.cq.wait(Duration::from_millis(1)).unwrap(), 0);
     peer.qp.send(b"").unwrap().wait().unwrap();
     let completion = received.wait_timeout(TIMEOUT).unwrap().unwrap();
-    // It answers the same ever after.
+    // Later calls give the same answer.
     assert_eq!(received.try_wait().unwrap(), Some(completion));
     assert_eq!(block_on(received).unwrap(), completion);
 }
@@ -54,7 +54,7 @@ fn threads_may_wait_for_different_requests_of_one_queue() {
     let Pair { owner, peer } = Pair::new();
     let received: Vec<_> = (0..8).map(|_| owner.qp.receive(&[]).unwrap()).collect();
     thread::scope(|scope| {
-        // In the order they will not complete in.
+        // Not in the order in which they complete.
         for posted in received.into_iter().rev() {
             scope.spawn(|| posted.wait().unwrap());
         }
@@ -102,7 +102,7 @@ fn a_driver_ends_while_another_thread_waits() {
     });
 }
 
-/// Has a driver, which goes when it is woken first: on the driver's own thread.
+/// Owns a driver, and drops it at the first wake-up: on the driver's own thread.
 struct Owner(Mutex<Option<Driver>>, mpsc::Sender<()>);
 
 impl Wake for Owner {
@@ -124,7 +124,7 @@ fn a_driver_may_be_dropped_by_the_task_that_it_wakes() {
     assert!(block_on(received).is_ok());
 }
 
-/// Counts how often it was woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -138,7 +138,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut TaskContext::from_waker(waker))
 }
 
-/// Panics when it is woken.
+/// Panics at a wake-up.
 struct Panics;
 
 impl Wake for Panics {
@@ -147,7 +147,7 @@ impl Wake for Panics {
     }
 }
 
-/// Has a task that panics when it is woken await it.
+/// Makes a task await it that panics at its wake-up.
 fn await_with_panic(posted: &mut Posted) {
     assert!(poll_once(posted, &Waker::from(Arc::new(Panics))).is_pending());
 }
@@ -162,7 +162,7 @@ fn a_waker_that_panics_leaves_nobody_unwoken() {
     for _ in 0..3 {
         peer.qp.send(b"").unwrap().wait().unwrap();
     }
-    // Nor does it harm who delivers.
+    // Nor does it harm the thread that delivers.
     assert!(received[2].wait_timeout(TIMEOUT).unwrap().is_some());
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
     assert!(received.iter_mut().all(|posted| posted.try_wait().unwrap().is_some()));
@@ -204,7 +204,7 @@ fn a_buffer_that_panics_leaves_nobody_unwoken() {
     peer.qp.send(b"").unwrap().wait().unwrap();
     assert!(received.wait_timeout(TIMEOUT).unwrap().is_some());
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
-    // The other one goes with the queue pair.
+    // The other one ends with the queue pair.
     drop((received, owner.qp));
 }
 
@@ -240,13 +240,13 @@ fn a_waker_that_panics_leaves_the_queue_armed_for_the_reactor() {
     }
 }
 
-/// A waker's own code may use the queue, also where it is cloned.
+/// A waker's own code may use the queue, even in its clone.
 #[test]
 fn a_waker_may_poll_the_queue_when_it_is_cloned() {
     const TABLE: RawWakerVTable = RawWakerVTable::new(polls_and_clones, nothing, nothing, nothing);
 
     unsafe fn polls_and_clones(queue: *const ()) -> RawWaker {
-        // SAFETY: it is one, for good.
+        // SAFETY: it is one, and never freed.
         unsafe { &*queue.cast::<CompletionQueue>() }.poll().unwrap();
         RawWaker::new(queue, &TABLE)
     }
@@ -259,7 +259,7 @@ fn a_waker_may_poll_the_queue_when_it_is_cloned() {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let raw = RawWaker::new((&raw const *queue).cast(), &TABLE);
-        // SAFETY: the functions do what the contract says, for there is nothing to count.
+        // SAFETY: the functions fulfil the contract, because there is nothing to count.
         let waker = unsafe { Waker::from_raw(raw) };
         tell.send(poll_once(&mut received, &waker).is_pending()).unwrap();
     });
@@ -312,7 +312,7 @@ fn a_thread_that_waits_leaves_the_queue_armed_for_the_reactor() {
     assert!(poll_once(&mut second, &waker).is_ready());
 }
 
-/// A queue that keeps times delivers all that another does, in every way.
+/// A queue that keeps times delivers everything that another queue does, in every way.
 #[test]
 fn completions_tell_when_they_came() {
     let context = context();
@@ -328,7 +328,7 @@ fn completions_tell_when_they_came() {
     let (a, b) = (a.connect(&at_b).unwrap(), b.connect(&at_a).unwrap());
     let region = MemoryRegion::register(&pd, vec![0; 8], Access::LOCAL_WRITE).unwrap();
 
-    // What the clocks that times are made of may differ by.
+    // The clocks of the times may differ by this much.
     let slack = Duration::from_millis(1);
     let before = SystemTime::now();
     let received: Vec<_> = (0..9).map(|_| b.receive(&[region.all()]).unwrap()).collect();
@@ -371,7 +371,7 @@ fn a_queue_never_overruns() {
     assert!(entries >= 2);
     let mut received: Vec<_> = (0..entries).map(|_| qp.receive(&[]).unwrap()).collect();
     assert_eq!(qp.receive(&[]).unwrap_err(), Error::CompletionQueueFull { entries });
-    // Nor can it be made smaller than what is outstanding.
+    // Nor can it become smaller than the number of outstanding requests.
     let fewer = entries as u32 - 1;
     let full = Error::CompletionQueueFull { entries: entries - 1 };
     assert_eq!((cq.resize(fewer).unwrap_err(), cq.entries()), (full, entries));

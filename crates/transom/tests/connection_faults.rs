@@ -1,5 +1,5 @@
-//! Connections with faults: peers that do not answer, messages that are lost, a device that goes. Each test runs
-//! in a process of its own, which has the faults; the software device has them, and no other.
+//! Connections with faults: peers that do not answer, lost messages, a device that goes away. Each test runs in a
+//! process of its own, which has the faults. Only the software device has them.
 
 mod common;
 
@@ -39,7 +39,7 @@ impl Ends {
         Connector::new(self.listener.local_address()).connect(self.queue_pair()?)
     }
 
-    /// Both ends on their way: the client's, and the server's who has accepted.
+    /// Both ends of a connection that is being made: the client's, and that of the server, which has accepted.
     fn accepted(&self) -> Result<[Pending<'static, Connection>; 2]> {
         let mut client = self.connecting()?;
         let mut accept = self.listener.accept();
@@ -80,20 +80,20 @@ fn is_no_device(error: &Error) {
     assert_eq!(error.errno(), Some(rustix::io::Errno::NODEV.raw_os_error()), "{error}");
 }
 
-/// The peer's confirmation is lost, and its message says as much.
+/// The peer's confirmation is lost, and its message confirms the connection instead.
 ///
 /// Rules: CM-47
 #[test]
 fn data_that_come_before_the_confirmation_confirm() {
     need!(has_faults(), "no faults can be had");
     const TEST: &str = "data_that_come_before_the_confirmation_confirm";
-    // What confirms comes only with the peer's data.
+    // The confirmation comes only with the peer's data.
     if let Some(end) = alone(TEST, &[("TRANSOM_FAULT", "drop,op=rtu")]) {
         return assert_eq!(end, 0);
     }
     let ends = Ends::new().unwrap();
     let mut client = ends.connecting().unwrap();
-    // Its own end is the one to confirm.
+    // Only this end can confirm.
     let error = client.data_has_come().unwrap_err();
     assert_eq!(error.errno(), Some(rustix::io::Errno::INVAL.raw_os_error()), "{error}");
     let mut accept = ends.listener.accept();
@@ -113,10 +113,10 @@ fn data_that_come_before_the_confirmation_confirm() {
     assert_eq!(bytes_of(&inbox), b"over the transom");
     assert!(server.try_wait().unwrap().is_none());
     server.data_has_come().unwrap();
-    // Once is enough, and more does no harm.
+    // One call is enough, and more do no harm.
     server.data_has_come().unwrap();
     let established = server.try_wait().unwrap().expect("it is there");
-    // So it does when whoever waits was quicker.
+    // Nor if a waiting thread was quicker.
     server.data_has_come().unwrap();
     let server = established;
     let empty = client.receive(&[]).unwrap();
@@ -164,7 +164,7 @@ fn everybody_hears_of_a_device_that_goes() {
     is_no_device(&ends.listener.accept().try_wait().unwrap_err());
 }
 
-/// One of those who wait takes the event, and no other is to wait for it in vain.
+/// One of several waiters takes the event, and no other may wait in vain.
 ///
 /// Rules: CM-46
 #[test]
@@ -182,7 +182,7 @@ fn all_who_wait_at_a_listener_hear_of_a_device_that_goes() {
             scope.spawn(|| is_no_device(&block_on(listener.accept()).unwrap_err()));
         }
     });
-    // So are those who watch by reactors of their own, whenever they come to look.
+    // Reactors see it too, whenever they look.
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     for _ in 0..2 {
         let mut descriptors = [PollFd::new(listener, PollFlags::IN)];

@@ -22,7 +22,7 @@ use transom::{
     Service, Status, Type2, Window,
 };
 
-/// A task that has given up waiting is not kept until somebody comes.
+/// A task that has given up waiting is not kept until a request comes.
 #[test]
 fn who_waits_no_more_is_let_go_of() {
     struct Task;
@@ -47,13 +47,13 @@ fn rejection<T>(result: Result<T>) -> Rejection {
     }
 }
 
-/// The end of a connection comes.
+/// Waits for the end of a connection.
 fn ends(connection: &mut Connection) {
     assert_eq!(connection.disconnection().wait_timeout(TIMEOUT).unwrap(), Some(()));
     assert!(connection.has_failed().unwrap());
 }
 
-/// A message gets from one end to the other.
+/// Sends a message from one end to the other.
 fn carries(ends: &Ends, from: &QueuePair, to: &QueuePair) {
     let inbox = MemoryRegion::register(&ends.pd, vec![0; 16], Access::LOCAL_WRITE).unwrap();
     let message = to.receive(&[inbox.all()]).unwrap();
@@ -82,7 +82,7 @@ fn a_connection_carries_messages_both_ways_until_it_ends() {
     assert_eq!(status(outstanding.wait().unwrap_err()), Status::Flushed);
     ends(&mut server);
     ends(&mut client);
-    // It is remembered.
+    // The connection remembers its end.
     ends(&mut server);
 }
 
@@ -143,7 +143,7 @@ fn a_refusal_says_why() {
         assert_eq!((rejection.reason, rejection.name()), (28, "consumer reject"));
         assert_eq!(&*rejection.private_data, vec![b'n'; length]);
     }
-    // A request that is dropped is refused, with nothing to say.
+    // Dropping a request refuses it, without private data.
     let (client, request) = ends.request(b"");
     drop(request);
     let rejection = rejection(client.wait());
@@ -173,7 +173,7 @@ fn an_address_is_listened_on_once() {
     let ends = Ends::new();
     let address = ends.listener.local_address();
     let error = Listener::bind(&provider(), address).unwrap_err();
-    // Where a loopback address or the wildcard is in it, Linux says so.
+    // If one of the two is a loopback address or the wildcard, Linux answers this.
     let errno = match address.ip().is_loopback() {
         true => rustix::io::Errno::ADDRNOTAVAIL,
         false => rustix::io::Errno::ADDRINUSE,
@@ -186,7 +186,7 @@ fn an_address_is_listened_on_once() {
 
 #[test]
 fn a_strangers_address_is_not_listened_on() {
-    // Of a network that is for documents.
+    // An address of a network for documentation.
     let error = Listener::bind(&provider(), "192.0.2.9:0".parse().unwrap()).unwrap_err();
     assert!(error.errno().is_some(), "{error}");
     assert!(error.to_string().contains("192.0.2.9:0"), "{error}");
@@ -210,7 +210,7 @@ fn a_connection_that_is_dropped_ends() {
     drop(client);
     assert_eq!(status(outstanding.wait().unwrap_err()), Status::Flushed);
     ends(&mut server);
-    // The other way round, and by whoever was accepted.
+    // In the other direction, and by the end that was accepted.
     let (mut client, server) = ends_of.connected();
     drop(server);
     ends(&mut client);
@@ -227,7 +227,7 @@ fn who_gives_up_leaves_the_other_without_a_connection() {
         problem(accepted.and_then(Pending::wait)),
         ConnectionProblem::Rejected(_) | ConnectionProblem::GaveUp
     ));
-    // After that.
+    // After it is accepted.
     let (client, request) = ends.request(b"");
     let server = request.accept(ends.queue_pair(), b"").unwrap();
     drop(client);
@@ -235,17 +235,17 @@ fn who_gives_up_leaves_the_other_without_a_connection() {
         problem(server.wait()),
         ConnectionProblem::Rejected(_) | ConnectionProblem::GaveUp
     ));
-    // And the server after it has accepted.
+    // And the server ends it after it has accepted.
     let (client, request) = ends.request(b"");
     drop(request.accept(ends.queue_pair(), b"").unwrap());
     match client.wait() {
-        // It was told first, or found itself connected before.
+        // It was told first, or was already connected.
         Err(error) => assert!(rejection::<()>(Err(error)).is_by_program()),
         Ok(mut client) => self::ends(&mut client),
     }
 }
 
-/// No message will come, however the queue pair was given up: who waits for one is told.
+/// If a queue pair is given up in any way, no message will come, and its waiters learn so.
 #[test]
 fn what_was_posted_is_flushed_where_no_connection_comes_about() {
     let ends = Ends::new();
@@ -348,7 +348,7 @@ fn connections_are_awaited_without_a_runtime() {
     });
 }
 
-/// A reactor is told of a descriptor, and to let go of it once what was waited for has come.
+/// A reactor gets a descriptor, and must release it when the result has come.
 #[test]
 fn the_descriptor_is_there_until_what_was_waited_for_is_dropped() {
     let ends = Ends::new();
@@ -364,12 +364,12 @@ fn the_descriptor_is_there_until_what_was_waited_for_is_dropped() {
     let connection = client.wait_timeout(TIMEOUT).unwrap().expect("it comes");
     drop((connection, server.wait_timeout(TIMEOUT).unwrap().expect("it comes")));
     for (pending, watched) in [client, server].iter().zip(watched) {
-        // Nor is it a mistake to hear of data last.
+        // Reporting data last is not an error either.
         pending.data_has_come().unwrap();
         assert_eq!(pending.as_fd().as_raw_fd(), watched);
         epoll::delete(&reactor, pending).unwrap();
     }
-    // One that is refused, and one of datagrams.
+    // A refused request, and a request about datagrams.
     let (mut client, request) = ends.request(b"");
     watch(client.as_fd());
     request.reject(b"").unwrap();
@@ -396,7 +396,7 @@ fn only_reliable_connections_are_made() {
     assert!(rejection(client.wait()).is_by_program());
 }
 
-/// In a process of its own, for other tests have descriptors too.
+/// In a process of its own, because other tests have descriptors too.
 #[test]
 fn descriptors_are_given_back() {
     const ALONE: &str = "TRANSOM_TEST_ALONE";
@@ -407,7 +407,7 @@ fn descriptors_are_given_back() {
         return;
     }
     let ends = Ends::new();
-    // What the first one opens for good.
+    // The first connection opens these for good.
     drop(ends.connected());
     let before = descriptors();
     for _ in 0..100 {
@@ -420,8 +420,8 @@ fn descriptors_are_given_back() {
     assert_eq!(descriptors(), before);
 }
 
-/// Those of event channels: the software device's are event counters, the kernel's its file. How many others the
-/// device has depends on the processes that come and go.
+/// The descriptors of event channels: event counters of the software device, or files of the kernel. The number of the
+/// device's other descriptors depends on processes that come and go.
 fn descriptors() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -482,7 +482,7 @@ fn datagrams_are_refused_as_connections_are() {
     let (finding, asked) = request();
     drop(asked);
     assert!(rejection(finding.wait()).is_by_program());
-    // With a key that nobody who finds it would use.
+    // With a key that a peer who finds it would not use.
     let (finding, asked) = request();
     let other_key = QueuePair::datagram(&pd, &cq).qkey(1).build().unwrap();
     assert_eq!(asked.accept(&other_key, b"").unwrap_err(), Error::ServiceQkey { given: 1 });
@@ -491,7 +491,7 @@ fn datagrams_are_refused_as_connections_are() {
     assert!(rejection(connector.find_datagrams(&pd).unwrap().wait()).is_no_listener());
 }
 
-/// Where the second process finds the first; the test runs itself again with this set.
+/// The address of the first process. The test runs itself again with this variable.
 const SERVER: &str = "TRANSOM_TEST_SERVER";
 
 #[test]
@@ -557,7 +557,7 @@ fn start(test: &str, server: &Listener) -> Child {
         .unwrap()
 }
 
-/// In the process that `start` started: where the other is.
+/// In the process that `start` started: the address of the other.
 fn server() -> Option<SocketAddr> {
     std::env::var(SERVER).ok().map(|address| address.parse().unwrap())
 }

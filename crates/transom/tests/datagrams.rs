@@ -1,4 +1,4 @@
-//! Datagrams: sent to anybody, taken from everybody, in groups too.
+//! Datagrams: sent to any peer, received from any peer, also in groups.
 
 mod common;
 
@@ -13,7 +13,7 @@ use transom::{
 const QKEY: u32 = 0x1111_1111;
 const HEADER: usize = 40;
 
-/// A queue pair for datagrams, with a context, a domain and a queue of its own.
+/// A queue pair for datagrams, with its own context, domain and queue.
 struct Party {
     qp: QueuePair<Datagram>,
     cq: CompletionQueue,
@@ -30,7 +30,7 @@ impl Party {
         Self { qp, cq, pd, context }
     }
 
-    /// Where this one reaches the other.
+    /// The other one as a destination for this one.
     fn to(&self, other: &Self) -> Destination {
         let address = AddressHandle::new(&self.pd, other.qp.endpoint()).unwrap();
         Destination { address, queue_pair: other.qp.number(), qkey: QKEY }
@@ -70,7 +70,7 @@ fn a_datagram_arrives_behind_its_header_and_can_be_answered() {
     assert_eq!(pong.to_vec(), b"pong");
     assert_eq!(pong.completion().immediate(), Some(0x1234_5678));
     assert_eq!(pong.source().queue_pair, b.qp.number());
-    // The buffer can be posted again.
+    // You can post the buffer again.
     let again = a.qp.receive(&pong.into_buffer()).unwrap();
     b.qp.send(&sender, b"").unwrap().wait().unwrap();
     assert!(again.wait().unwrap().is_empty());
@@ -80,7 +80,7 @@ fn a_datagram_arrives_behind_its_header_and_can_be_answered() {
 #[test]
 fn after_a_datagram_that_is_too_long_it_resumes() {
     let (a, b) = (Party::new(), Party::new());
-    // Within a host, whatever its networks carry.
+    // Within a host, whatever MTU its networks have.
     let mtu = usize::from(a.context.port(1).unwrap().max_mtu);
     let (from, at_b) = (a.local(mtu + 1), b.local(mtu + HEADER));
     let received = b.qp.receive(&at_b.all()).unwrap();
@@ -151,8 +151,7 @@ fn the_traffic_class_of_the_address_is_in_the_header() {
     assert_eq!(origin(header).1, 0x5c);
 }
 
-/// The address that a header names as its origin, and its traffic class. IPv4's header is at the end
-/// of the place that IPv6's fills.
+/// The source address of a header, and its traffic class. An IPv4 header is at the end of the place for IPv6's.
 fn origin(header: [u8; HEADER]) -> (Gid, u8) {
     let mut gid = [0; 16];
     if header[0] >> 4 == 6 {
@@ -173,10 +172,10 @@ fn an_address_that_cannot_be_used_here_is_refused() {
         let error = AddressHandle::new(&a.pd, wrong).unwrap_err();
         assert!(matches!(error, Error::Verb { verb: "ibv_create_ah", .. }), "{error}");
     }
-    // Of another opened device.
+    // An address handle of another opened device.
     let error = a.qp.send(&b.to(&a), b"").unwrap_err();
     assert_eq!(error, Error::OtherContext { what: "address handle" });
-    // Of another domain.
+    // An address handle of another domain.
     let other = ProtectionDomain::new(&a.context).unwrap();
     let address = AddressHandle::new(&other, b.qp.endpoint()).unwrap();
     let to = Destination { address, ..a.to(&b) };
@@ -208,7 +207,7 @@ fn a_posted_datagram_keeps_its_address_and_a_receive_its_buffer() {
     assert_eq!(Arc::strong_count(&pages), 1);
 }
 
-/// In whatever order its handles go, a posted buffer stays until the queue pair is gone.
+/// In any order of its handles' drops, a posted buffer stays until the queue pair is gone.
 #[test]
 fn a_posted_buffer_outlives_its_queue_pair() {
     let Party { qp, cq, pd, context } = Party::new();
@@ -225,13 +224,13 @@ fn a_posted_buffer_outlives_its_queue_pair() {
 fn group(last: u8) -> Gid {
     let mut gid = [0; 16];
     (gid[0], gid[1], gid[15]) = (0xff, 0x01, last);
-    // A group of this host and this process alone, since tests run side by side.
+    // A group of this host and this process alone, because tests run side by side.
     gid[8..12].copy_from_slice(&std::process::id().to_be_bytes());
     Gid(gid)
 }
 
-/// The host joins a group, as long as the socket lives. What a RoCE device of the kernel's takes from
-/// the network, the host must take first.
+/// The host joins a group for as long as the socket lives. A kernel RoCE device gets group datagrams only if the host
+/// has joined.
 fn host_joins(group: Gid) -> Option<UdpSocket> {
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok()?;
     socket.join_multicast_v6(&group.0.into(), 0).ok()?;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use transom::{CompletionQueue, Listener, ProtectionDomain, QueuePair};
 
-/// Some reactors take one, some the other.
+/// Some reactors take one form, some the other.
 #[test]
 fn all_that_can_be_watched_has_one_descriptor() {
     fn watched(what: &(impl AsFd + AsRawFd)) {

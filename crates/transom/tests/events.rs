@@ -1,4 +1,4 @@
-//! What the device does, as events of `tracing`: a program's own subscriber has them.
+//! The device's events of `tracing`: a program's own subscriber gets them.
 
 mod common;
 
@@ -42,7 +42,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// A device that is open already has put no subscriber in the way of the program's.
+/// A device that is already open has installed no subscriber before the program's.
 #[test]
 fn a_programs_own_subscriber_has_them() {
     if std::env::var_os("TRANSOM_TEST_PROVIDER").is_some() {

@@ -1,4 +1,4 @@
-//! The examples that tell a story: it ends as they say.
+//! The examples that tell a story end as they say.
 
 #![cfg(feature = "software")]
 
@@ -17,7 +17,7 @@ fn who_oversteps_in_the_store_harms_nobody() {
     let story = key_value::run().unwrap();
     assert_eq!(story.found, "over the transom");
     assert_eq!([story.behind, story.foreign], [Status::RemoteAccess; 2]);
-    // On a busy machine the server may be gone before the last write; that may have arrived.
+    // On a busy machine the server may end before the last write. That write may still have arrived.
     let over = [Status::RemoteAccess, Status::Flushed, Status::RetryExceeded];
     assert!(over.contains(&story.late), "{story:?}");
     let kept: u64 = story.kept.parse().unwrap_or(0);

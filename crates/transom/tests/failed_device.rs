@@ -1,5 +1,5 @@
-//! What a program meets whose device goes while it is at work. Each test runs in a process of its own, which has
-//! that fault; the software device has it, and no other.
+//! A program whose device goes away while it works. Each test runs in a process of its own, which has this fault. Only
+//! the software device has it.
 
 mod common;
 
@@ -14,7 +14,7 @@ use transom::{
     WindowType,
 };
 
-/// Ends the process if the device has gone already.
+/// Ends the process if the device has already gone.
 fn early<T, E: Debug>(made: Result<T, E>) -> T {
     made.unwrap_or_else(|_| std::process::exit(TOO_EARLY))
 }
@@ -30,7 +30,7 @@ fn is_gone(error: &Error) {
     assert_eq!(error.errno(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
 }
 
-/// Whatever it waits with, each hears of it.
+/// Every way to wait reports it.
 ///
 /// Rules: AE-09
 #[test]
@@ -66,12 +66,12 @@ fn whoever_waits_hears_of_a_device_that_goes() {
         is_gone(&told.recv_timeout(TIMEOUT).expect("it is told").unwrap_err());
     }
     until_gone(&context);
-    // Whoever asks later, too.
+    // Later calls report it too.
     is_gone(&context.async_event(TIMEOUT).unwrap_err());
     drop(driver);
 }
 
-/// The event that the device has failed goes to one, and is all there is for the others too.
+/// The event of the failed device goes to one waiter, and no later event comes for the others.
 ///
 /// Rules: AE-09
 #[test]
@@ -97,7 +97,7 @@ fn all_who_wait_for_an_event_hear_of_a_device_that_goes() {
     assert_eq!(events, [AsyncEventKind::DeviceFatal]);
 }
 
-/// A window whose request does not complete any more is given back in no state.
+/// A window whose request does not complete any more has no known state, so it is not given back.
 fn has_no_window<T, From, To>(change: Transition<T, From, To>)
 where
     T: WindowType,
@@ -109,8 +109,8 @@ where
     assert!(returned.is_none());
 }
 
-/// What the device has not made, nobody has; what was to change is in no known state; and what was registered
-/// comes back.
+/// Nobody gets an object that the device did not make. A window that was to change has no known state. A registered
+/// buffer comes back.
 fn windows_of_a_failed_device<T: WindowType>() {
     let Pair { owner, peer: _peer } = early(std::panic::catch_unwind(Pair::new));
     let register = |bytes: &[u8]| {
@@ -121,7 +121,7 @@ fn windows_of_a_failed_device<T: WindowType>() {
     let alloc = || early(Window::<T>::alloc(&owner.pd));
     let [bound, binds, free] = [alloc(), alloc(), alloc()];
     let bound = early(early(bound.bind(&owner.qp, &region.all(), Rights::READ)).wait());
-    // The peer has no receive, so nothing behind this completes.
+    // The peer has no receive, so no later request completes.
     let sent = early(owner.qp.send(b"never"));
     let binds = early(binds.bind(&owner.qp, &region.all(), Rights::READ));
     let frees = early(bound.invalidate(&owner.qp));
@@ -133,14 +133,14 @@ fn windows_of_a_failed_device<T: WindowType>() {
     is_gone(&Window::<T>::alloc(&owner.pd).unwrap_err());
     let refused = free.bind(&owner.qp, &region.all(), Rights::READ).unwrap_err();
     is_gone(&refused.error);
-    // It was not bound, and so is free as before.
+    // The bind was not posted, so the window is still free.
     drop(refused.returned);
     let refused = MemoryRegion::register(&owner.pd, b"anything".to_vec(), Access::empty());
     let Refused { returned, error } = refused.unwrap_err();
     is_gone(&error);
     assert_eq!(returned, b"anything");
     assert_eq!(other.deregister().unwrap(), b"and this");
-    // What the requests hold goes with their queue pair.
+    // The objects of the requests go with their queue pair.
     let region = region.deregister().unwrap_err().returned;
     drop(owner.qp);
     assert_eq!(region.deregister().unwrap(), b"it is here");

@@ -1,5 +1,4 @@
-//! A forked child, which has none of its parent's threads. It makes objects of its own, and harms none of its
-//! parent's.
+//! A forked child, which has none of its parent's threads. It makes objects of its own, and harms none of its parent's.
 
 mod common;
 
@@ -21,20 +20,20 @@ unsafe extern "C" {
     fn _exit(code: c_int) -> !;
 }
 
-/// Forks; the child does this and ends, well if it does not panic.
+/// Forks. The child calls this and ends, successfully if it does not panic.
 fn forked(child: impl FnOnce()) -> Pid {
     // SAFETY: no other thread of this process is inside a verb.
     match unsafe { fork() } {
         0 => {
             let done = catch_unwind(AssertUnwindSafe(child));
-            // SAFETY: ends this process.
+            // SAFETY: it ends this process.
             unsafe { _exit(done.is_err().into()) };
         }
         child => Pid::from_raw(child).expect("a child"),
     }
 }
 
-/// Waits for the good end of a child; one that hangs is ended.
+/// Waits until a child succeeds. A child that hangs is killed.
 fn ends_well(child: Pid) {
     let end = pidfd_open(child, PidfdFlags::empty()).unwrap();
     let timeout = Timespec::try_from(TIMEOUT).unwrap();
@@ -81,12 +80,12 @@ fn a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited() 
     let (tell, told) = mpsc::channel();
     let waker = Waker::from(Arc::new(Tells(tell)));
     let mut look = Context::from_waker(&waker);
-    // The child of a child, too.
+    // A child of the child does the same.
     for depth in 0..3 {
         let mut next = Some(ends.listener.accept());
         assert!(Pin::new(next.as_mut().unwrap()).poll(&mut look).is_pending());
         ends_well(forked(|| {
-            // Of this copy the parent's thread knows nothing, nor that it is gone.
+            // The parent's thread does not know this copy, nor its drop.
             drop(next.take());
             await_all(&Ends::new());
             if depth > 0 {

@@ -1,4 +1,4 @@
-//! Sends, writes, reads and what belongs to them.
+//! Sends, writes, reads and related requests.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn plain_bytes_are_copied_while_posting() {
     assert_eq!(&bytes_of(&into), b"inline\0\0");
 }
 
-/// Whoever passes more bytes than there is room for reads how many, and what the room is called.
+/// The error for too many inline bytes names their number and the option for the room.
 /// Rules: LA-21, PS-04
 #[test]
 fn too_many_bytes_to_copy_are_told_with_their_number_and_what_limits_it() {

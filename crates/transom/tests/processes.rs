@@ -1,4 +1,4 @@
-//! Two processes: what one grants the other uses, until it is revoked.
+//! Two processes: one grants memory, and the other uses it until the grant is revoked.
 
 mod common;
 
@@ -13,7 +13,7 @@ use transom::{
     MemoryRegion, ProtectionDomain, QueuePair, Rights, SharedReceiveQueue, Status, Type2, Window,
 };
 
-/// Where the second process finds the first; the test runs itself again with this set.
+/// The address of the first process. The test runs itself again with this variable.
 const SOCKET: &str = "TRANSOM_TEST_SOCKET";
 
 /// Rules: T2-13, INV-01, INV-30, RA-41, RA-44
@@ -47,8 +47,8 @@ fn a_killed_peer_is_noticed() {
     assert!(peer.qp.has_failed().unwrap());
 }
 
-/// A receive of a shared queue that is being filled when its queue pair goes comes back all the
-/// same, and its memory is nobody's but the program's then.
+/// If a queue pair is destroyed while a message fills its receive of a shared queue, the receive still comes back. Its
+/// memory then belongs to the program alone.
 #[test]
 fn a_shared_receive_in_use_comes_back_when_its_queue_pair_goes() {
     // Long, so that it takes a while.
@@ -100,7 +100,7 @@ fn datagrams_pass_between_processes() {
     let qp = QueuePair::datagram(&pd, &cq).qkey(QKEY).build().unwrap();
     let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE).unwrap();
     let mut received = qp.receive(&inbox.all()).unwrap();
-    // Neither waits for ever: the other may have failed.
+    // Both waits have a limit: the other may have failed.
     let mut next = || received.wait_timeout(TIMEOUT).unwrap().expect("a datagram");
     if let Some(mut channel) = the_other_process() {
         channel.tell(&qp.endpoint());
@@ -135,7 +135,7 @@ fn start(test: &str) -> (Child, Channel) {
     (child, channel)
 }
 
-/// In the process that `start` started: the way to the other.
+/// In the process that `start` started: the connection to the other.
 fn the_other_process() -> Option<Channel> {
     std::env::var_os(SOCKET).map(|path| Channel::new(UnixStream::connect(path).unwrap()))
 }
@@ -155,7 +155,7 @@ fn be_the_owner() {
     let window = open(Window::alloc(&owner.pd).unwrap());
     let mut farewell = owner.qp.receive(&[]).unwrap();
     channel.tell(&window.grant());
-    // Not for ever: the peer may have failed.
+    // With a limit: the peer may have failed.
     let farewell = farewell.wait_timeout(TIMEOUT).unwrap().expect("a farewell");
     let window = match departs(&owner.context, Departure::InvalidatedKeyUnnamed) {
         true => Window::alloc(&owner.pd).unwrap(),
@@ -189,7 +189,7 @@ fn be_the_peer(mut channel: Channel) {
     channel.tell(&"refused");
 }
 
-/// Connects a queue pair to the one of the other process.
+/// Connects a queue pair to that of the other process.
 fn connect(channel: &mut Channel) -> Party {
     let context = context();
     let pd = ProtectionDomain::new(&context).unwrap();

@@ -1,4 +1,4 @@
-//! Where the verbs come from, and what a device tells of itself.
+//! The source of the verbs, and a device's description of itself.
 
 mod common;
 
@@ -16,13 +16,13 @@ fn a_missing_library_is_named() {
 
 #[test]
 fn a_library_without_the_verbs_is_told_from_one_with_them() {
-    // SAFETY: the C library may be loaded; none of its functions is called.
+    // SAFETY: the C library may be loaded. None of its functions is called.
     let error = unsafe { Provider::open("libc.so.6") }.unwrap_err();
     assert!(matches!(error, Error::Library { .. }));
     assert!(error.to_string().contains("ibv_get_device_list"), "{error}");
 }
 
-/// The system's libibverbs can be opened where it is installed, whether or not it has devices.
+/// The system's libibverbs opens if it is installed, with or without devices.
 #[test]
 fn the_systems_library_opens_where_there_is_one() {
     match Provider::system() {

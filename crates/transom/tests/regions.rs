@@ -75,7 +75,7 @@ fn an_outstanding_request_keeps_its_region() {
     let region = owner.local(4);
     let received = owner.qp.receive(&[region.all()]).unwrap();
     let region = region.deregister().unwrap_err().returned;
-    // Also when nobody waits for it.
+    // Even when nobody waits for it.
     drop(received);
     let region = region.deregister().unwrap_err().returned;
     peer.qp.send(b"here").unwrap().wait().unwrap();

@@ -12,7 +12,7 @@ use transom::{
     Status,
 };
 
-/// A server with a shared receive queue, and the objects it is made of.
+/// A server with a shared receive queue, and its other objects.
 struct Server {
     shared: SharedReceiveQueue,
     cq: CompletionQueue,
@@ -35,14 +35,13 @@ impl Server {
         (client, end)
     }
 
-    /// A client, which has a context and a domain of its own, and the server's end of its
-    /// connection.
+    /// A client with a context and a domain of its own, and the server's end of its connection.
     fn accept_from(&self) -> (ProtectionDomain, QueuePair, QueuePair) {
         let context = context();
         let pd = ProtectionDomain::new(&context).unwrap();
         let cq = CompletionQueue::new(&context, 64).unwrap();
         let client = QueuePair::builder(&pd, &cq).build().unwrap();
-        // Sends complete elsewhere.
+        // Sends complete into another queue.
         let sends = CompletionQueue::new(&self.context, 16).unwrap();
         let server = QueuePair::builder(&self.pd, &sends).shared_receives(&self.shared);
         let server = server.build().unwrap();
@@ -119,7 +118,7 @@ fn the_limit_raises_one_event() {
     server.shared.arm_limit(3).unwrap();
     assert_eq!(server.shared.limit().unwrap(), 3);
     let low = |server: &Server| loop {
-        // The connection may raise one of its own.
+        // The connection may raise an event of its own.
         match server.context.async_event(std::time::Duration::ZERO).unwrap() {
             Some(AsyncEvent { kind: AsyncEventKind::CommunicationEstablished, .. }) => {}
             other => return other,
@@ -140,7 +139,7 @@ fn the_limit_raises_one_event() {
     assert_eq!(low(&server), None);
 
     drop((received, end));
-    // All handles but this are gone; the event was acknowledged, so nothing waits for it.
+    // All other handles are gone. The event was acknowledged, so nothing waits for it.
     drop(server);
 }
 
@@ -180,7 +179,7 @@ fn no_more_can_be_posted_than_complete() {
     let received: Vec<_> = (0..entries).map(|_| shared.receive(&[]).unwrap()).collect();
     assert_eq!(shared.receive(&[]).unwrap_err(), Error::CompletionQueueFull { entries });
     drop((shared, received));
-    // What it held back goes with it.
+    // Dropping it releases the memory that it held.
     let shared = SharedReceiveQueue::new(&pd, &cq, 512, 1).unwrap();
     drop(shared.receive(&[]).unwrap());
 }
@@ -211,7 +210,7 @@ fn a_queue_pair_that_fails_or_goes_leaves_the_receives_to_others() {
     }
 }
 
-/// A receive that a message was too long for ends with an error at both ends, once.
+/// A receive that is too short for a message ends with an error at both ends, once.
 #[test]
 fn a_receive_that_fails_comes_back_too() {
     let server = Server::new(8);
@@ -270,8 +269,8 @@ fn what_cannot_share_is_refused() {
     }
 }
 
-/// In whatever order the handles go, a posted buffer stays registered until the shared queue and
-/// its queue pairs are gone, and is released then.
+/// In any order of the handles' drops, a posted buffer stays registered until the shared queue and its queue pairs are
+/// gone. Then it is released.
 #[test]
 fn a_posted_buffer_stays_in_every_order_of_drops() {
     for first in 0..6 {
@@ -281,7 +280,7 @@ fn a_posted_buffer_stays_in_every_order_of_drops() {
             let pages = Arc::new(Pages::new(4096).unwrap());
             let access = Access::LOCAL_WRITE;
             let region = MemoryRegion::register(&server.pd, pages.clone(), access).unwrap();
-            // One that nobody waits for, and one that somebody does.
+            // A receive that nobody waits for, and one with a waiter.
             drop(server.shared.receive(&[region.all()]).unwrap());
             let ticket = server.shared.receive(&[region.all()]).unwrap();
             let Server { shared, cq, pd, .. } = server;

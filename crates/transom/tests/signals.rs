@@ -1,4 +1,4 @@
-//! Signals that come while somebody waits: they end a call of the kernel's, and no call of this crate.
+//! Signals that come during a wait. They interrupt the kernel's call, but not the call of this crate.
 
 mod common;
 
@@ -24,9 +24,9 @@ extern "C" fn count(_: c_int) {
     CAME.fetch_add(1, SeqCst);
 }
 
-/// Waits on a thread that signals come to while it sleeps, and lets it go on then.
+/// Waits on a thread that gets signals while it sleeps, and then lets it go on.
 fn interrupted<T: Send>(waits: impl FnOnce() -> T + Send, go_on: impl FnOnce()) -> T {
-    // They are counted together.
+    // All tests count them together.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the handler only adds to a number.
@@ -34,7 +34,7 @@ fn interrupted<T: Send>(waits: impl FnOnce() -> T + Send, go_on: impl FnOnce()) 
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(move || {
-            // SAFETY: it takes nothing.
+            // SAFETY: it has no arguments.
             tell.send((this_thread(), unsafe { pthread_self() })).unwrap();
             waits()
         });
@@ -62,7 +62,7 @@ fn a_signal_does_not_end_the_wait_for_an_asynchronous_event() {
     let region = owner.local(8);
     let event = interrupted(
         || owner.context.async_event(TIMEOUT).unwrap(),
-        // No peer was let in to it.
+        // No peer has connected to it.
         || assert!(peer.qp.write(b"refused.", region.grant()).unwrap().wait().is_err()),
     );
     assert_eq!(event.expect("it comes").kind, AsyncEventKind::AccessRefused);

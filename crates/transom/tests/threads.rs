@@ -1,5 +1,5 @@
-//! Two threads use one context, without a lock of their own. Under ThreadSanitizer this shows what
-//! the assertions do not see.
+//! Two threads use one context without a lock of their own. Under ThreadSanitizer this shows races that the assertions
+//! do not see.
 
 mod common;
 
@@ -13,7 +13,7 @@ use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair
 /// How often each thread does its part.
 const ROUNDS: usize = 50;
 
-/// Has a thread end, also when the test has failed.
+/// Makes a thread end, even if the test has failed.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -87,7 +87,7 @@ fn two_threads_post_to_and_poll_one_connection() {
     });
 }
 
-/// One thread copies in and out of memory that another copies too, at other places and lengths.
+/// A thread copies in and out of memory that another thread copies too, at other places and lengths.
 #[test]
 fn two_threads_copy_from_and_to_one_region() {
     let Pair { owner, peer: _peer } = Pair::new();
@@ -103,7 +103,7 @@ fn two_threads_copy_from_and_to_one_region() {
     });
 }
 
-/// One that waits for an event does not keep another from looking.
+/// A thread that waits for an event does not keep another from looking.
 #[test]
 fn threads_wait_for_events_each_for_its_own_time() {
     let Pair { owner, .. } = Pair::new();
@@ -123,8 +123,8 @@ fn threads_wait_for_events_each_for_its_own_time() {
     });
 }
 
-/// An event goes with its queue pair, though a thread may be just about to take it: that thread does not wait for
-/// another beyond its time.
+/// An event disappears with its queue pair, even if a thread is about to take it. That thread does not wait for another
+/// event beyond its time.
 #[test]
 fn who_waits_for_an_event_waits_no_longer_than_asked() {
     let ended = AtomicBool::new(false);
@@ -144,7 +144,7 @@ fn who_waits_for_an_event_waits_no_longer_than_asked() {
         for _ in 0..100 * ROUNDS {
             let (there, here) = Pair::within(&owner.pd);
             let region = there.local(8);
-            // Not allowed to anybody: there is an event of it.
+            // Nobody may do this, so it raises an event.
             let refused = here.qp.write(b"refused.", region.grant()).unwrap().wait();
             assert!(refused.is_err());
             drop((there, here));

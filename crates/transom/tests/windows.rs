@@ -194,7 +194,7 @@ on_each_type! {
         let window = refused.returned.unwrap();
         assert_eq!(window.grant(), grant);
         window.revoke().unwrap();
-        // Another queue pair of the domain works still, and a window of type 1 would be open by it.
+        // Another queue pair of the domain still works, and a type 1 window would be open through it.
         let local = other_peer.local(16);
         assert_eq!(failure(other_peer.qp.read(&[local.all()], grant)), Status::RemoteAccess);
         region.deregister().unwrap();
@@ -210,7 +210,7 @@ on_each_type! {
         assert_eq!(status(refused.error), Status::WindowBind);
         assert!(owner.qp.has_failed().unwrap());
 
-        // It can still be bound, through a queue pair that is not in error.
+        // You can still bind it, through a queue pair that is not in error.
         let (again, peer) = Pair::within(&owner.pd);
         let region = owner.bindable(b"bound at last...");
         let window = refused.returned.unwrap();
@@ -299,7 +299,7 @@ on_each_type! {
         let eperm = rustix::io::Errno::PERM.raw_os_error();
         assert_eq!(refused.error.errno(), Some(eperm));
 
-        // None of this did any harm.
+        // All this did no harm.
         let binding = refused.returned.bind(&owner.qp, &region.all(), Rights::READ).unwrap();
         binding.wait().unwrap().grant();
     }
@@ -346,8 +346,8 @@ fn a_window_stays_bound_if_the_completion_does_not_name_it() {
     peer.qp.write(b"still", refused.returned.grant()).unwrap().wait().unwrap();
 }
 
-/// A completion that has freed a window does not free it again when it is bound under the same key,
-/// which happens after 256 binds.
+/// A completion that has freed a window does not free it again when it is bound under the same key, which happens after
+/// 256 binds.
 ///
 /// Rules: KEY-02, INV-30
 #[test]
@@ -388,7 +388,7 @@ fn a_completion_of_something_else_frees_no_window() {
     let neighbour = bound::<Type2>(&other, &region, 8..16, Rights::WRITE);
     let named = neighbour.grant().rkey;
 
-    // A local invalidation, a bind, a send; and a receive of another queue pair that names another key.
+    // A local invalidation, a bind, a send, and a receive of another queue pair that names another key.
     let local = bound::<Type2>(&owner, &region, 16..24, Rights::WRITE);
     drop(local.invalidate(&owner.qp).unwrap().wait().unwrap());
     let received = other.qp.receive(&[]).unwrap();
@@ -443,7 +443,7 @@ fn a_type_2_window_serves_only_the_queue_pair_that_bound_it() {
     let local = peer.local(8);
     assert_eq!(failure(peer.qp.read(&[local.all()], window.grant())), Status::RemoteAccess);
 
-    // Nor is it invalidated by another; the device is not even asked.
+    // Another queue pair does not invalidate it either, and the device is not even asked.
     let refused = window.invalidate(&other.qp).unwrap_err();
     let (bound_by, given) = (owner.qp.number(), other.qp.number());
     assert_eq!(refused.error, Error::OtherQueuePair { bound_by, given });
@@ -489,13 +489,13 @@ fn a_failed_rebind_leaves_the_old_binding() {
     peer.qp.read(&[local.all()], grant).unwrap().wait().unwrap();
     assert_eq!(bytes_of(&local), b"old!");
     let region = region.deregister().unwrap_err().returned;
-    // The key the verbs know is right again, so the window can be unbound.
+    // The verbs know the right key again, so the window can be unbound.
     window.invalidate(&other.qp).unwrap().wait().unwrap();
     region.deregister().unwrap();
     assert_eq!(failure(peer.qp.read(&[local.all()], grant)), Status::RemoteAccess);
 }
 
-/// The queue pair a refused access happened to, as the owner's asynchronous event tells.
+/// The queue pair of a refused access, from the owner's asynchronous event.
 fn refusal(owner: &Party) -> Option<u32> {
     loop {
         let event = owner.context.async_event(TIMEOUT).unwrap().expect("an event");

@@ -11,7 +11,7 @@ use transom::{
     XrcTarget,
 };
 
-/// The receiving side: a target, and what its shared receive queues are made of.
+/// The receiving side: a target, and the objects for its shared receive queues.
 struct Server {
     target: QueuePair<XrcTarget>,
     domain: XrcDomain,
@@ -190,7 +190,7 @@ fn what_does_not_belong_together_is_refused() {
     assert!(matches!(again, Error::Verb { verb: "ibv_modify_qp", .. }), "{again}");
 }
 
-/// In whatever order the handles go, a posted buffer stays until its shared queue is gone.
+/// In any order of the handles' drops, a posted buffer stays until its shared queue is gone.
 #[test]
 fn a_posted_buffer_goes_with_its_shared_queue() {
     need!(context().attributes().unwrap().xrc, "the device has no XRC");

@@ -1,10 +1,10 @@
-//! What the device under test lacks, and where it departs from the rules.
+//! The abilities that the tested device lacks, and its deviations from the rules.
 //!
-//! Both are printed, so that who runs the tests on a device sees what they did not show.
+//! Both are printed, so that you see what the tests did not show on your device.
 
 use transom::Context;
 
-/// Ends a test that needs what the device does not have. The software device has all of it.
+/// Ends a test that needs an ability that the device lacks. The software device has all.
 macro_rules! need {
     ($has:expr, $what:literal) => {
         if !$has {
@@ -17,8 +17,8 @@ macro_rules! need {
 
 pub(crate) use need;
 
-/// Where the kernel's rxe departs from the rules, as far as these tests see it; section I.1 of
-/// `spec/rules.md` has them all, with their reasons.
+/// The deviations of the kernel's rxe that these tests see. Section I.1 of `spec/rules.md` has them all, with their
+/// reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     /// RXE-01: a window's bounds are those of its region.
@@ -27,31 +27,30 @@ pub(crate) enum Departure {
     WritesGoOn,
     /// RXE-13, RXE-26: the completion of a receive does not name the key that was invalidated.
     InvalidatedKeyUnnamed,
-    /// RXE-17, RXE-18, RXE-29: another status than the rules have.
+    /// RXE-17, RXE-18, RXE-29: another status than in the rules.
     OtherStatus,
-    /// RXE-19: no event tells of a refused access.
+    /// RXE-19: no event reports a refused access.
     NoRefusalEvent,
     /// RXE-23: a datagram that is too long succeeds, and is lost.
     LongDatagramSucceeds,
-    /// RXE-25: what is posted to a queue pair in error is not flushed.
+    /// RXE-25: requests that are posted to a queue pair in error are not flushed.
     PostedInErrorStays,
     /// RXE-27: a datagram that is too long for the receive takes it.
     LongDatagramTakesReceive,
     /// RXE-28: an unreliable connection may have a shared receive queue.
     SharedByUnreliable,
-    /// RXE-30: a shared receive queue whose resizing is refused is gone, and the next message stops
-    /// the kernel.
+    /// RXE-30: a shared receive queue whose resizing is refused is gone, and the next message stops the kernel.
     RefusedResizeKills,
     /// RXE-31: a datagram's key with the highest bit set is not replaced by the sender's own.
     OwnKeyNotUsed,
-    /// RXE-32: a receive of a shared queue that is in use is gone with its queue pair.
+    /// RXE-32: a receive of a shared queue that is in use disappears with its queue pair.
     ReceiveGoesWithQueuePair,
-    /// RXE-33: an invalidation that has been carried out may end as flushed, if a refusal due to it
-    /// comes before its completion.
+    /// RXE-33: an invalidation that was carried out may end as flushed, if a refusal because of it comes before its
+    /// completion.
     DoneYetFlushed,
 }
 
-/// Whether the device departs there; says so if it does.
+/// Whether the device deviates there. Prints a line if it does.
 pub(crate) fn departs(context: &Context, departure: Departure) -> bool {
     let departs = context.name().starts_with("rxe");
     if departs {

@@ -33,7 +33,7 @@ impl Ends {
         connector.connect(self.queue_pair()).unwrap()
     }
 
-    /// A client's connection on its way, and its request.
+    /// A client's connection that is being made, and its request.
     pub(crate) fn request(
         &self,
         private_data: &[u8],
@@ -41,7 +41,7 @@ impl Ends {
         let mut client = self.connecting(private_data);
         let mut accept = self.listener.accept();
         let request = until(|| {
-            // It goes on only while somebody asks for it.
+            // It makes progress only while somebody polls it.
             assert!(client.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
             accept.try_wait().unwrap()
         });
@@ -55,7 +55,7 @@ impl Ends {
     }
 }
 
-/// Both ends, each of which waits for the other.
+/// Both ends. Each waits for the other.
 pub(crate) fn both(
     client: Pending<'static, Connection>,
     server: Pending<'static, Connection>,
@@ -65,7 +65,7 @@ pub(crate) fn both(
     (client.join().unwrap(), server)
 }
 
-/// What there is once it is.
+/// The result, once it is there.
 pub(crate) fn until<T>(mut there: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -76,7 +76,7 @@ pub(crate) fn until<T>(mut there: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 pub(crate) fn problem<T>(result: Result<T>) -> ConnectionProblem {
     match result.err().expect("no connection") {
         Error::Connection(error) => error.problem,

@@ -1,14 +1,14 @@
-//! Tests with faults: each in a process of its own, which has them. The software device has them, and no other.
+//! Tests with faults. Each runs in a process of its own, which has the faults. Only the software device has them.
 
 use super::context;
 use std::process::Command;
 
-/// Says that this is the process that a test started for itself.
+/// The variable that marks the process that a test started for itself.
 pub(crate) const ALONE: &str = "TRANSOM_TEST_ALONE";
-/// What such a process ends with when its device was gone too early to show anything.
+/// The exit status of such a process if its device was gone too early to show anything.
 pub(crate) const TOO_EARLY: i32 = 3;
 
-/// Runs a test again, in a process with this environment: what that ends with. `None` in that process.
+/// Runs a test again in a process with this environment. Returns its exit status, or `None` in that process.
 pub(crate) fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
     if std::env::var_os(ALONE).is_some() {
         return None;
@@ -18,9 +18,9 @@ pub(crate) fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
     Some(again.status().unwrap().code().expect("an end"))
 }
 
-/// Runs a test again, in a process whose device goes when everything is there: what that ends with.
+/// Runs a test again in a process whose device goes away when all objects are there. Returns its exit status.
 pub(crate) fn until_the_device_goes(test: &str) -> i32 {
-    // On a busy machine the device is gone before everything is there.
+    // On a busy machine the device may be gone before all objects are there.
     let mut times = [1, 4, 16, 64].into_iter();
     loop {
         let time = times.next().expect("enough time");

@@ -1,8 +1,8 @@
-//! What the tests share: a provider, two parties, and an executor.
+//! Helpers for all tests: a provider, two parties, and an executor.
 //!
 //! The tests run on the software device, or on the device of another libibverbs:
-//! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom --tests`. With
-//! `--no-default-features` they have no device but that.
+//! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom --tests`. With `--no-default-features` they
+//! have only that device.
 
 // Each test file uses a part of it.
 #![allow(dead_code, unused_imports, unused_macros)]
@@ -27,20 +27,20 @@ use transom::{
     Provider, QueuePair, Service, Status,
 };
 
-/// Longer than anything here takes.
+/// Longer than any step here takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A thread, as the system numbers it.
+/// A thread, by the system's number.
 pub(crate) fn this_thread() -> rustix::process::Pid {
     rustix::thread::gettid()
 }
 
-/// Waits until a thread of this process sleeps. If it does not, everything ends: who waits for what comes after that
-/// would wait for ever, and the test with it.
+/// Waits until a thread of this process sleeps. If it does not, this ends the whole process. Otherwise a thread that
+/// waits for a later step, and so the test, would wait forever.
 pub(crate) fn until_asleep(thread: rustix::process::Pid) {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
     let begun = std::time::Instant::now();
-    // The state is behind the name, which may have anything in it.
+    // The state follows the name, which may have any characters.
     let is_asleep = |stat: String| stat.rsplit(") ").next().is_some_and(|it| it.starts_with('S'));
     while !is_asleep(std::fs::read_to_string(&path).unwrap()) {
         if begun.elapsed() > TIMEOUT {
@@ -51,10 +51,10 @@ pub(crate) fn until_asleep(thread: rustix::process::Pid) {
     }
 }
 
-/// The provider the tests run on.
+/// The provider that the tests run on.
 pub(crate) fn provider() -> Provider {
     match std::env::var_os("TRANSOM_TEST_PROVIDER") {
-        // SAFETY: who sets the variable names a libibverbs.
+        // SAFETY: the user who sets the variable names a libibverbs.
         Some(path) => unsafe { Provider::open(path) }.unwrap(),
         #[cfg(feature = "software")]
         None => Provider::software(),
@@ -68,8 +68,8 @@ pub(crate) fn context() -> Context {
     transom::devices(&provider()).unwrap().first().expect("a device").open().unwrap()
 }
 
-/// An address of the device under test; the loopback address, unless the environment says otherwise, for
-/// adapters have none.
+/// An address of the tested device. By default it is the loopback address. The environment can set another for
+/// adapters, which have no loopback address.
 pub(crate) fn address() -> SocketAddr {
     let text = std::env::var("TRANSOM_TEST_ADDRESS");
     SocketAddr::new(text.map_or([127, 0, 0, 1].into(), |text| text.parse().unwrap()), 0)
@@ -141,7 +141,7 @@ pub(crate) fn bytes_of(region: &MemoryRegion<Vec<u8>>) -> Vec<u8> {
     bytes
 }
 
-/// How a request failed.
+/// The error of a failed request.
 pub(crate) fn status(error: Error) -> Status {
     match error {
         Error::Work(error) => error.status,
@@ -149,7 +149,7 @@ pub(crate) fn status(error: Error) -> Status {
     }
 }
 
-/// The status a posted request fails with.
+/// The status of a posted request that fails.
 pub(crate) fn failure(posted: transom::Result<Posted>) -> Status {
     status(posted.unwrap().wait().expect_err("a failing request"))
 }
