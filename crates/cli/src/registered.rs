@@ -13,7 +13,7 @@ fn advice(sharing: Option<Sharing>) -> &'static str {
             "to share it, allocate it aligned to a page, with the device open"
         }
         Some(Sharing::Buffers) => {
-            "to share it, start the program by `transom run`, and allocate it aligned to a page"
+            "to share it, start the program with `transom run`, and allocate it aligned to a page"
         }
         Some(Sharing::OtherAllocator) => "the program's own allocator keeps it from being shared",
         Some(Sharing::Sanitizer) => "a sanitizer keeps it from being shared",

@@ -182,7 +182,7 @@ fn explain_does_not_answer_for_processes_that_nobody_knows() {
     for (words, said) in [
         (["--pid", "4294967295"], "no process 4294967295 has opened a device here"),
         // It runs, and has no device.
-        (["--pid", &pid], "did you start it by `transom run`?"),
+        (["--pid", &pid], "did you start it with `transom run`?"),
         (["--process", "no such name"], "no process called no such name"),
     ] {
         for json in [&[][..], &["--json"]] {

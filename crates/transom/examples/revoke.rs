@@ -11,14 +11,14 @@ fn main() -> Result<()> {
     let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
     let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
 
-    // Of its 64 bytes the owner opens 16 to the peer, and the peer writes them.
+    // The owner opens 16 of its 64 bytes to the peer, and the peer writes them.
     let region = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE | Access::MW_BIND)?;
     let window = Window::<Type2>::alloc(&pd)?;
     let window = window.bind(&owner, &region.slice(16..32)?, Rights::WRITE)?.wait()?;
     let grant = window.grant();
     peer.write(b"over the transom", grant)?.wait()?;
 
-    // The owner takes the window back. What the peer was given opens nothing any more.
+    // The owner revokes the window. From now on the peer's key opens nothing.
     let _window = window.invalidate(&owner)?.wait()?;
     let refused = peer.write(b"once more, then.", grant)?.wait();
     println!("{}", refused.expect_err("it is revoked"));

@@ -14,7 +14,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-/// The room for a program's bytes in an acceptance.
+/// The length of the private data in an acceptance, in bytes.
 const ACCEPTANCE: usize = 196;
 
 /// A request that is being accepted. Its queue pair is connected, and the peer does not know it yet. From

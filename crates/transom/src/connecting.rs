@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use transom_abi::*;
 
-/// The room for a program's bytes in a request for a connection.
+/// The length of the private data in a request for a connection, in bytes.
 const REQUEST: usize = 56;
 
 /// Connects queue pairs to a [listener](crate::Listener) on an address.

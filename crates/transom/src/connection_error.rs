@@ -76,21 +76,21 @@ impl fmt::Display for ConnectionError {
             ConnectionProblem::Rejected(rejection) => rejection.fmt(f),
             ConnectionProblem::Unreachable { after } => write!(
                 f,
-                "no answer after {:.1} seconds; see that the address is right, that its host is up, \
+                "no answer after {:.1} seconds; check that the address is right, that its host is up, \
                  and that no firewall drops UDP port 4791",
                 after.as_secs_f64()
             ),
             ConnectionProblem::NoRoute { errno } => write!(
                 f,
-                "no RDMA device leads there: {}; `ip route get {}` says by which interface the \
-                 system would go, and that must be one of an RDMA device",
+                "no RDMA device leads there: {}; `ip route get {}` shows the interface of the \
+                 route, which must be that of an RDMA device",
                 os(errno),
                 self.peer.ip()
             ),
             ConnectionProblem::OtherDevice { leads, given } => write!(
                 f,
-                "{leads} leads there, but {given} was to be used; make domain and queue pair on a \
-                 context of the one that leads there, or use an address of the other"
+                "{leads} leads there, but you use {given}; make the domain and the queue pair on the device \
+                 that leads there, or use an address that yours leads to"
             ),
             ConnectionProblem::GaveUp => {
                 write!(f, "the peer gave up first; let it wait longer, or accept sooner")

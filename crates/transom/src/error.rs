@@ -128,7 +128,7 @@ impl fmt::Display for Error {
             Self::Connection(error) => error.fmt(f),
             Self::PrivateDataTooLong { length, room } => write!(
                 f,
-                "{length} bytes of private data are too long, there is room for {room}; send the \
+                "{length} bytes of private data are too long: there is room for {room}; send the \
                  rest as messages once connected"
             ),
             Self::Library { library, path, problem } => {
@@ -146,18 +146,18 @@ impl fmt::Display for Error {
             ),
             Self::InUse { users } => write!(
                 f,
-                "the memory region is in use, {users} times besides this; drop its clones and \
+                "the memory region has other users ({users}); drop its clones and \
                  slices, invalidate or drop the windows bound to it, and take the completions of \
                  the requests that use it"
             ),
             Self::CompletionQueueFull { entries } => write!(
                 f,
-                "the completion queue has {entries} entries, too few for all requests that would be \
-                 outstanding; take completions first, or have it larger"
+                "the completion queue has {entries} entries, too few for all outstanding requests; \
+                 take completions first, or make the queue larger"
             ),
             Self::OtherContext { what } => write!(
                 f,
-                "the {what} belongs to another opened device than what it was to be used with; \
+                "the {what} and the object that you use it with belong to different opened devices; \
                  create both from one context"
             ),
             Self::SharedReceives => write!(
@@ -166,12 +166,12 @@ impl fmt::Display for Error {
             ),
             Self::UnreliableConnection => write!(
                 f,
-                "the connection manager makes reliable connections only; build the queue pair as one, or \
+                "the connection manager makes reliable connections only; build a reliable queue pair, or \
                  exchange endpoints by other means"
             ),
             Self::ServiceQkey { given } => write!(
                 f,
-                "the queue pair has the key {given:#x}, but who finds it by address uses {:#x}; build it \
+                "the queue pair has the key {given:#x}, but peers that find it by address use {:#x}; build it \
                  with Destination::SERVICE_QKEY",
                 transom_abi::RDMA_UDP_QKEY
             ),
@@ -192,8 +192,8 @@ impl fmt::Display for Error {
             ),
             Self::NotRevoked { rkey, invalidated: Some(key) } if rkey == key => write!(
                 f,
-                "the peer invalidated key {key:#x} on another queue pair, or when it was that of an \
-                 earlier binding; this one is still valid"
+                "the peer invalidated key {key:#x} on another queue pair, or in an earlier binding; \
+                 this binding is still valid"
             ),
             Self::NotRevoked { rkey, invalidated: Some(key) } => write!(
                 f,
@@ -206,7 +206,7 @@ impl fmt::Display for Error {
                  valid; invalidate the window on this side"
             ),
             Self::BadGrant { problem } => {
-                write!(f, "this is no grant: {problem}; let the peer send it with to_bytes")
+                write!(f, "this is not a grant: {problem}; let the peer send it with to_bytes")
             }
         }
     }
@@ -345,17 +345,17 @@ fn connection_advice(errno: i32) -> &'static str {
     match Errno::from_raw_os_error(errno) {
         Errno::ADDRINUSE => "choose another port, or 0 for any free one",
         Errno::ADDRNOTAVAIL => {
-            "choose an address of this host; or another port, for somebody has this one at the wildcard \
-             or a loopback address"
+            "choose an address of this host; or choose another port, because another program has this one \
+             on the wildcard or a loopback address"
         }
         Errno::ACCESS => "ports below 1024 need a privilege: choose a higher one, or 0",
         Errno::NODEV => {
-            "no RDMA device has that address, or it is gone: `ip addr` and `ibv_devices` \
-                         show which have"
+            "no RDMA device has that address, or the device is gone: `ip addr` and `ibv_devices` \
+                         show what there is"
         }
         Errno::NOENT | Errno::NOSYS | Errno::NXIO => {
             "the system has no connection manager: load the kernel's module rdma_ucm, or start the \
-             program by `transom run`"
+             program with `transom run`"
         }
         Errno::INVAL => "the connection is not in a state that allows it: the peer may have gone",
         other => advice(other.raw_os_error()),

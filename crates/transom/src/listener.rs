@@ -16,10 +16,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use transom_abi::*;
 
-/// The room for a program's bytes in a refusal.
+/// The length of the private data in a refusal, in bytes.
 const REFUSAL: usize = 148;
 
-/// The room for a program's bytes in an answer about datagrams, including a refusal.
+/// The length of the private data in an answer about datagrams, including a refusal, in bytes.
 pub(crate) const ANSWER: usize = 136;
 
 /// Listens on an address for requests for connections; see `rdma_listen(3)`.

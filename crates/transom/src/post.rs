@@ -56,10 +56,7 @@ struct Inline<'a>(&'a ibv_send_wr);
 impl fmt::Display for Inline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(length) = inline_length(self.0) else { return Ok(()) };
-        write!(
-            f,
-            " of {length} bytes inline, of which the queue pair takes what its max_inline says,"
-        )
+        write!(f, " of {length} bytes inline (at most the queue pair's max_inline)")
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use transom_abi::*;
 
-/// The room for a program's bytes in the request for a service.
+/// The length of the private data in the request for a service, in bytes.
 const QUESTION: usize = 180;
 
 /// A queue pair for datagrams, found by its address. From [`Connector::find_datagrams`].

@@ -67,9 +67,8 @@ fn too_many_bytes_to_copy_are_told_with_their_number_and_what_limits_it() {
     ];
     for (name, error) in errors {
         let told = error.unwrap_err().to_string();
-        let words = format!(
-            "posting {name} of 4096 bytes inline, of which the queue pair takes what its max_inline says, to"
-        );
+        let words =
+            format!("posting {name} of 4096 bytes inline (at most the queue pair's max_inline) to");
         assert!(told.contains(&words), "{told}");
     }
     assert_eq!(bytes_of(&region), [0; 4096]);

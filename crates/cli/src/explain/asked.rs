@@ -50,7 +50,7 @@ impl Asked {
         let is_number = |process: &Process| self.process == Some(process.pid.to_string());
         let why = match runs {
             true => {
-                "the process runs without one: did you start it by `transom run`? Or the process "
+                "the process runs without one: did you start it with `transom run`? Or the process "
             }
             false if processes.iter().any(is_number) => {
                 "it is the number of a process that has (--pid). Or the process "
