@@ -70,7 +70,7 @@ pub enum Ignored {
     /// Not 256 bytes.
     #[error("not of 256 bytes")]
     Length,
-    /// Of another version, class or method (rule CM-02).
+    /// It has another version, class or method (rule CM-02).
     #[error("of another version, class or method")]
     Kind,
     /// An attribute that connection management does not have.

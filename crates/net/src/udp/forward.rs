@@ -24,12 +24,12 @@ const HEAD: usize = 16 + 2 + 16 + 1 + 1 + 2 + 4;
 pub(super) struct Forward {
     socket: OwnedFd,
     registry: &'static Registry,
-    /// How many messages were handed on to this process when it last found none, by the table that all share.
+    /// The number of messages that were handed on to this process, by the shared table, when it last found none.
     taken: AtomicU32,
 }
 
 impl Forward {
-    /// Its name goes when the slot is left.
+    /// Opens the socket. Its name goes when the slot is left.
     pub(super) fn open(
         registry: &'static Registry,
         slot: u8,
@@ -42,7 +42,7 @@ impl Forward {
         // The socket of a port that this process had before.
         let _ = rustix::fs::unlink(&path);
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        // The file mode creation mask may have left nothing.
+        // The file mode creation mask may have taken all rights away.
         rustix::fs::chmod(&path, Mode::RWXU)?;
         Ok(Self { socket, registry, taken: steering.handed().into() })
     }
@@ -51,8 +51,7 @@ impl Forward {
         self.socket.as_fd()
     }
 
-    /// Hands datagrams on to the process in a slot. They are lost if it is slower than they come, as
-    /// they would be at its socket.
+    /// Hands datagrams on to the process in a slot. If it is too slow for them, they are lost, as at its own socket.
     pub(super) fn send(
         &self,
         slot: u8,
@@ -81,7 +80,7 @@ impl Forward {
         (handed != self.taken.load(Relaxed)).then_some(handed)
     }
 
-    /// So many were handed on, and none is left of them.
+    /// This many were handed on, and none of them is left.
     pub(super) fn note_taken(&self, handed: u32) {
         self.taken.store(handed, Relaxed);
     }
@@ -91,7 +90,7 @@ impl Forward {
         self.note_taken(steering.handed().wrapping_sub(1));
     }
 
-    /// The oldest message, put into `room`: what was handed on, if it is that.
+    /// Takes the oldest message into `room`. The inner value is `None` if it holds no datagrams.
     pub(super) fn receive<'a>(&self, room: &'a mut [u8]) -> Option<Option<Datagrams<'a>>> {
         let length = loop {
             match rustix::net::recv(&self.socket, &mut *room, RecvFlags::DONTWAIT) {

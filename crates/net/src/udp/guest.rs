@@ -120,19 +120,19 @@ impl Door {
     }
 }
 
-/// Whether a process has the port or is a guest, and what it keeps open as the one and the other. A guest may come to
-/// have the port, but nobody who has it becomes a guest.
+/// Whether a process has the port or is a guest, and the sockets that it keeps open for that. A guest may come to have
+/// the port, but a process with the port never becomes a guest.
 #[derive(Default)]
 pub(super) struct Tenure {
-    /// Of a process that has the port. Empty if another user has taken the name.
+    /// Set once the process has the port. `None` inside if another user has taken the name.
     host: OnceLock<Option<Host>>,
-    /// Of one that has not always had it.
+    /// Set if the process is a guest, or was one.
     door: OnceLock<Door>,
     is_guest: AtomicBool,
 }
 
 impl Tenure {
-    /// Another user has the port. Opens a door for what others hand on to the process in this slot.
+    /// Another user has the port. Opens a door, where others hand packets on to the process in this slot.
     pub(super) fn become_guest(&self, slot: u8) -> io::Result<()> {
         let door = Door::open(slot)?;
         self.door.get_or_init(|| door);
@@ -164,8 +164,8 @@ impl Tenure {
     }
 }
 
-/// What a guest keeps open for a service that it listens to: requests for it name no process, and are handed on to
-/// whose name is found.
+/// A socket that a guest keeps open for a service that it listens to. Requests for the service name no process, so a
+/// process with the port finds the guest by the socket's name.
 #[derive(Debug)]
 pub struct Announcement(#[expect(dead_code, reason = "it is there until it is dropped")] OwnedFd);
 

@@ -445,7 +445,7 @@ pub(crate) struct Probe {
 impl Probe {
     /// A BTH, the round and the secret.
     const BYTES: usize = 12 + 4 + 8;
-    /// As many as a PSN has.
+    /// Bits of a PSN, which holds the index.
     const INDEX_BITS: u32 = 24;
 
     /// A BTH with an opcode that means nothing, destination QP 0 and the index as PSN; then the rest.

@@ -13,7 +13,7 @@ use rustix::mm::ProtFlags;
 use crate::descriptor;
 use crate::fork::Owner;
 
-/// What a range of this process's memory allows.
+/// The access that a range of this process's memory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// Part of it is not mapped, or not readable.
@@ -260,7 +260,7 @@ impl List {
 
     /// Reads the list, if the kernel cannot be asked.
     fn read(&self, range: &Range<u64>, mut see: impl FnMut(&Line) -> bool) -> Result<(), Errno> {
-        // Longer than any line that counts: those of files may be cut off, for they end with the path.
+        // Longer than any line with a usual path. At a longer line the reading ends.
         let mut text = [0_u8; 8 << 10];
         let (mut length, mut at, mut seen) = (0, 0, 0);
         loop {

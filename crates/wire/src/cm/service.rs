@@ -12,7 +12,7 @@ pub enum PortSpace {
     Tcp = 0x0106,
     /// Datagrams.
     Udp = 0x0111,
-    /// Of any service, with native addresses.
+    /// Any service, with native addresses.
     Ib = 0x013f,
 }
 

@@ -39,7 +39,7 @@ fn what_is_no_message_is_not_read() {
         other[16..18].copy_from_slice(&u16::to_be_bytes(attribute));
         let read = Mad::parse(&other);
         match attribute {
-            // What follows the ids is all nines, which is no MTU.
+            // All bytes after the ids are nines, which is no MTU.
             0x10 => assert!(matches!(read, Err(Ignored::Impossible { .. }))),
             0x11..=0x18 => assert!(read.is_ok(), "{attribute:#x}: {read:?}"),
             0x19 | 0x1a => assert_eq!(read, Err(Ignored::AlternatePath)),

@@ -15,7 +15,7 @@ pub(crate) struct Captured {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) source_port: u16,
-    /// Of IPv4; 0 for IPv6.
+    /// That of IPv4; 0 for IPv6.
     pub(crate) identification: u16,
     /// From the BTH to the ICRC.
     pub(crate) datagram: Vec<u8>,
