@@ -51,7 +51,7 @@ pub(crate) struct State {
     armed: bool,
     /// A thread sleeps on the descriptor.
     sleeper: bool,
-    /// How many threads sleep on the condition variable. A signal costs a system call, so none is sent if there are none.
+    /// How many threads sleep on the condition variable. If none does, no signal is sent, which saves a system call.
     dozing: usize,
     /// Tasks await completions, so the queue must stay armed for the thread that delivers to them.
     awaited: bool,
