@@ -103,14 +103,27 @@ pub struct Connection {
     pub window_share: u64,
 }
 
-/// Why a requester cannot go on.
-#[derive(Default)]
-struct Pause {
-    not_before: Option<u64>,
-    /// Then the oldest request has failed.
-    giving_up: bool,
+/// Whether a requester waits before it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pause {
+    #[default]
+    No,
+    /// It waits until this time.
+    Until(u64),
+    /// It waits until this time. Then the oldest request has failed.
+    GivingUpAt(u64),
     /// A request is lost and the timeout is off: nothing moves until the queue pair is reset.
-    stuck: bool,
+    ForEver,
+}
+
+impl Pause {
+    /// When it ends, if it does.
+    fn end(self) -> Option<u64> {
+        match self {
+            Self::Until(time) | Self::GivingUpAt(time) => Some(time),
+            Self::No | Self::ForEver => None,
+        }
+    }
 }
 
 impl Requester {
@@ -201,7 +214,7 @@ impl Requester {
     pub fn deadline(&self) -> Option<u64> {
         // Requests that were to go out again may have been answered meanwhile.
         let waits = self.under_way.next != self.ring.tail();
-        match (self.pause.not_before.filter(|_| waits), self.flight.alarm()) {
+        match (self.pause.end().filter(|_| waits), self.flight.alarm()) {
             (Some(time), Some(alarm)) => Some(time.min(alarm)),
             (time, alarm) => time.or(alarm),
         }
@@ -298,15 +311,11 @@ impl Requester {
 
     /// One work request or segment further.
     fn step<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Step {
-        if self.pause.stuck {
-            return Step::Waits;
-        }
-        if let Some(time) = self.pause.not_before {
-            if cx.process.now() < time {
+        if self.pause != Pause::No {
+            if self.pause.end().is_none_or(|end| cx.process.now() < end) {
                 return Step::Waits;
             }
-            self.pause.not_before = None;
-            if core::mem::take(&mut self.pause.giving_up) {
+            if let Pause::GivingUpAt(_) = core::mem::take(&mut self.pause) {
                 self.fail_head(cx, Status::RetryExceeded, Why::Unanswered);
                 return Step::Waits;
             }

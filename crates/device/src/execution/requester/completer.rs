@@ -201,12 +201,9 @@ impl Requester {
                 return self.fail_head(cx, Status::RnrRetryExceeded, exceeded);
             }
             Verdict::Exceeded => return self.fail_head(cx, Status::RetryExceeded, exceeded),
-            Verdict::At(time) => self.pause.not_before = Some(time),
-            Verdict::GiveUpAt(time) => {
-                self.pause.not_before = Some(time);
-                self.pause.giving_up = true;
-            }
-            Verdict::Never => self.pause.stuck = true,
+            Verdict::At(time) => self.pause = Pause::Until(time),
+            Verdict::GiveUpAt(time) => self.pause = Pause::GivingUpAt(time),
+            Verdict::Never => self.pause = Pause::ForEver,
         }
         let head = self.ring.head();
         let progress = self.ring.at(head).progress;

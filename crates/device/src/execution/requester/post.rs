@@ -6,7 +6,7 @@ use super::super::{
     Context, Counted, Direct, LocalBuffers, MAX_MESSAGE, Payload, PlainSend, Process,
 };
 use super::wqe::{Part, Progress, SendWqe};
-use super::{Connection, Requester, completion};
+use super::{Connection, Pause, Requester, completion};
 use crate::qp::{QpState, QpSummary, Service};
 use crate::queue::{Body, PostError, Remote, SendFlags, SendOp, SendRequest, Status};
 
@@ -121,7 +121,7 @@ impl Requester {
             && link.mtu.is_none()
             && (1..=link.copied).contains(&length)
             && !request.flags.contains(SendFlags::FENCE);
-        if !next || !plain || self.pause.not_before.is_some() || self.pause.stuck {
+        if !next || !plain || self.pause != Pause::No {
             return false;
         }
         let message = self.under_way.next_psn;
