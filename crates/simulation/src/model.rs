@@ -24,7 +24,7 @@ use transom_device::qp::{QpNumber, Service};
 use transom_wire::Psn;
 
 use inbound::Inbound;
-use posted::{PostedReceive, PostedSend};
+use posted::{Posted, PostedReceive, PostedSend};
 use rights::{Rights, Who};
 
 /// What is wrong, in words.
@@ -108,14 +108,10 @@ pub struct End {
     pub timeout: Option<u64>,
     /// The number of its first packet.
     pub first: Psn,
-    /// What was posted to its send queue, all of it.
-    pub sends: Vec<PostedSend>,
-    /// How many of those have ended.
-    pub ended: usize,
-    /// What was posted to its receive queue, all of it.
-    pub receives: Vec<PostedReceive>,
-    /// How many of those have ended.
-    pub received: usize,
+    /// What was posted to its send queue.
+    pub sends: Posted<PostedSend>,
+    /// What was posted to its receive queue.
+    pub receives: Posted<PostedReceive>,
     /// What it has carried out for its peer.
     pub inbound: Inbound,
     /// Why it is in error.

@@ -129,10 +129,8 @@ impl<'a> Programs<'a> {
                 retries: (plan.retries, plan.rnr_retries),
                 timeout: (plan.timeout > 0).then(|| 4_096 << plan.timeout),
                 first: Psn::new(plan.first[device]),
-                sends: Vec::new(),
-                ended: 0,
-                receives: Vec::new(),
-                received: 0,
+                sends: Default::default(),
+                receives: Default::default(),
                 inbound: Default::default(),
                 fallen: None,
                 disturbed: false,
@@ -268,7 +266,7 @@ impl<'a> Programs<'a> {
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
         let request = ReceiveRequest { wr_id, sges: &sges };
         if qp.endpoint.borrow_mut().post_receive(&port, &request).is_err() {
-            self.shared.model().end_mut(at).receives.pop();
+            self.shared.model().end_mut(at).receives.take_back();
         }
         Some(())
     }
@@ -296,12 +294,12 @@ impl<'a> Programs<'a> {
                 let (done, silent, wanted) = {
                     let model = self.shared.model();
                     let (end, peer) = (model.end(at), &model.ends[1 - device][at.qp]);
-                    let wanted = peer.sends[peer.ended..].iter().find(|send| send.takes_receive());
-                    let short = end.receives.len() == end.received && end.fallen.is_none();
+                    let wanted = peer.sends.waiting().iter().find(|send| send.takes_receive());
+                    let short = end.receives.waiting().is_empty() && end.fallen.is_none();
                     let length = wanted.filter(|_| short).map(|send| send.length.max(1));
                     let signaled = |send: &PostedSend| send.flags.contains(SendFlags::SIGNALED);
                     let silent = end.sends.last().is_some_and(|send| !signaled(send));
-                    (end.ended == end.sends.len(), silent, length)
+                    (end.sends.waiting().is_empty(), silent, length)
                 };
                 settled &= done;
                 if silent && !done {

@@ -108,8 +108,7 @@ fn finish(shared: &Shared, programs: &Programs<'_>) -> Option<String> {
     for (device, ends) in model.ends.iter().enumerate() {
         for (qp, end) in ends.iter().enumerate() {
             let at = At { device, qp };
-            let (sends, receives) =
-                (end.sends.len() - end.ended, end.receives.len() - end.received);
+            let (sends, receives) = (end.sends.waiting().len(), end.receives.waiting().len());
             if sends + receives > 0 {
                 return Some(format!("{at}: {sends} sends and {receives} receives never end"));
             }
@@ -133,16 +132,16 @@ impl Settling {
         for (device, ends) in model.ends.iter().enumerate() {
             for (qp, end) in ends.iter().enumerate() {
                 let at = At { device, qp };
-                if end.ended == end.sends.len() {
+                if end.sends.waiting().is_empty() {
                     continue;
                 }
                 let known = self.seen.iter_mut().find(|(seen, ..)| *seen == at);
                 let Some((_, ended, since)) = known else {
-                    self.seen.push((at, end.ended, now));
+                    self.seen.push((at, end.sends.ended(), now));
                     continue;
                 };
-                if *ended != end.ended {
-                    (*ended, *since) = (end.ended, now);
+                if *ended != end.sends.ended() {
+                    (*ended, *since) = (end.sends.ended(), now);
                 } else if now - *since > timeout(shared, at) {
                     return Some(at);
                 }

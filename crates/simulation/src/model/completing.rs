@@ -46,8 +46,7 @@ impl Model {
     fn send_completed(&mut self, at: At, done: &Completion) -> Verdict {
         loop {
             let end = self.end(at);
-            let number = end.ended;
-            let send = end.sends.get(number).ok_or_else(|| {
+            let send = end.sends.next().ok_or_else(|| {
                 format!("{:#x} completes, and nothing is posted any more", done.wr_id)
             })?;
             let reported = send.wr_id == done.wr_id;
@@ -64,8 +63,9 @@ impl Model {
                 format!("{:#x} ({:?}) {status:?}: {wrong}", send.wr_id, send.op)
             })?;
             let end = self.end_mut(at);
-            end.sends[number].status = Some(status);
-            end.ended += 1;
+            if let Some(send) = end.sends.end_next() {
+                send.status = Some(status);
+            }
             if status == Status::Success {
                 // The others have ended before.
                 if reported {
@@ -199,7 +199,7 @@ impl Model {
         let datagram = end.service == Service::Ud;
         let receive = end
             .receives
-            .get(end.received)
+            .next()
             .ok_or_else(|| format!("receive {:#x} completes and none is posted", done.wr_id))?
             .clone();
         ensure!(
@@ -208,7 +208,7 @@ impl Model {
             done.wr_id,
             receive.wr_id
         );
-        self.end_mut(at).received += 1;
+        self.end_mut(at).receives.end_next();
         if done.status == Status::Flushed {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use super::{At, End, Model, Verdict, ensure};
 impl End {
     /// What was sent of all that has not ended.
     fn unended(&mut self) -> impl Iterator<Item = &mut Tries> {
-        self.sends[self.ended..].iter_mut().flat_map(|send| &mut send.sent)
+        self.sends.waiting_mut().iter_mut().flat_map(|send| &mut send.sent)
     }
 
     /// Something it has sent is done: all that has not ended has its retries anew (rule RN-08).
@@ -27,7 +27,7 @@ impl End {
         let send = &self.sends[number];
         let sent = send.sent[(place - send.first) as usize].ever > 0;
         // Of one that waits for data itself an acknowledgement says nothing.
-        let mut unended = self.sends[self.ended..].iter().take_while(|send| send.first < through);
+        let mut unended = self.sends.waiting().iter().take_while(|send| send.first < through);
         let waits = unended.any(|send| send.body().is_some_and(|body| body.uses_read_resources()));
         sent && !waits && through > self.acknowledged
     }
@@ -71,7 +71,7 @@ impl Model {
             }
         }
         let fenced = send.flags.contains(SendFlags::FENCE) && end.service == Service::Rc;
-        let earlier = end.sends[end.ended..].iter().take_while(|other| other.wr_id != send.wr_id);
+        let earlier = end.sends.waiting().iter().take_while(|other| other.wr_id != send.wr_id);
         let mut unanswered = earlier.filter(|other| {
             other.body().is_some_and(|body| body.returns_data()) && other.stored < other.length
         });
@@ -141,8 +141,9 @@ impl Model {
                 && send.body().is_some_and(|body| body.returns_data())
                 && send.stored < send.length
         };
-        let first = end.sends[end.ended..].iter().position(waits);
-        let number = end.ended + first.ok_or("an answer is stored that nobody waits for")?;
+        let first = end.sends.waiting().iter().position(waits);
+        let number =
+            end.sends.ended() + first.ok_or("an answer is stored that nobody waits for")?;
         let send = &end.sends[number];
         let left = send.length - send.stored;
         ensure!(bytes.len() as u64 <= left, "{:#x} gets more than {left} bytes", send.wr_id);

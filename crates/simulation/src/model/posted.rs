@@ -1,5 +1,7 @@
 //! Work requests as they were posted, and which packet belongs to which.
 
+use std::ops::{Deref, DerefMut};
+
 use transom_device::queue::{Body, SendFlags, SendOp, Sge, Status};
 use transom_wire::Psn;
 
@@ -63,6 +65,72 @@ impl PostedSend {
             Some(body) if body.carries_data() => (self.length - index * mtu).min(mtu),
             _ => 0,
         }
+    }
+}
+
+/// The work requests that were posted to a queue, all of them. They end in order.
+#[derive(Debug)]
+pub struct Posted<T> {
+    all: Vec<T>,
+    ended: usize,
+}
+
+impl<T> Default for Posted<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), ended: 0 }
+    }
+}
+
+impl<T> Posted<T> {
+    /// One more is posted.
+    pub fn push(&mut self, request: T) {
+        self.all.push(request);
+    }
+
+    /// The last one was not taken.
+    pub fn take_back(&mut self) {
+        self.all.pop();
+    }
+
+    /// How many have ended.
+    pub fn ended(&self) -> usize {
+        self.ended
+    }
+
+    /// The next one to end.
+    pub fn next(&self) -> Option<&T> {
+        self.all.get(self.ended)
+    }
+
+    /// The next one ends.
+    pub fn end_next(&mut self) -> Option<&mut T> {
+        let next = self.all.get_mut(self.ended)?;
+        self.ended += 1;
+        Some(next)
+    }
+
+    /// Those that have not ended.
+    pub fn waiting(&self) -> &[T] {
+        &self.all[self.ended..]
+    }
+
+    /// The same, to change.
+    pub fn waiting_mut(&mut self) -> &mut [T] {
+        &mut self.all[self.ended..]
+    }
+}
+
+impl<T> Deref for Posted<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.all
+    }
+}
+
+impl<T> DerefMut for Posted<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.all
     }
 }
 

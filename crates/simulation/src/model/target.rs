@@ -38,7 +38,7 @@ impl Model {
     pub fn arrived(&mut self, at: At, cause: &Cause) {
         let Cause::Requests(arrived) = cause else { return };
         let end = self.end(at);
-        let lacking = end.receives.len() - end.received < arrived.len();
+        let lacking = end.receives.waiting().len() < arrived.len();
         for packet in arrived {
             let Ok(from) = self.sender(at, packet.source) else { continue };
             if let Ok(place) = self.end(from).place_of(packet.psn) {
@@ -129,7 +129,7 @@ impl Model {
                 Ok(place + stored)
             }
             Some(Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_)) => {
-                let receive = end.receives.get(end.received).ok_or("no receive is posted")?;
+                let receive = end.receives.next().ok_or("no receive is posted")?;
                 let (sge, place, rest) =
                     sge_at(&receive.sges, offset).ok_or("past the end of the receive")?;
                 ensure!(length <= rest, "past the end of a buffer of the receive");
@@ -303,7 +303,7 @@ impl Model {
                     !self.may_invalidate(at, key.0)
                 }
                 _ => {
-                    let room = end.receives.get(end.received);
+                    let room = end.receives.next();
                     refusal.reason == Reason::ReceiveTooSmall
                         && room.is_some_and(|room| room.length < send.length)
                 }
@@ -383,7 +383,7 @@ impl Model {
             Syndrome::RnrNak(_) => {
                 let needed = send.takes_receive();
                 ensure!(needed, "not ready for {:#x}, which needs no receive", send.wr_id);
-                let posted = end.receives.len() - end.received;
+                let posted = end.receives.waiting().len();
                 let ready = posted > 0 && !end.inbound.lacked.contains(&place);
                 ensure!(!ready, "not ready with {posted} receives posted");
                 end.inbound.check_through(sender, place)?;

@@ -250,7 +250,7 @@ impl Programs<'_> {
         let inline = inline.then_some(&parts[..]);
         let request = SendRequest { wr_id, op, flags, sges: &sges, inline, remote };
         self.shared.say(|| format!("{at} posts {wr_id:#x} {op:x?}, {length} bytes, {flags:?}"));
-        let before = {
+        {
             let mut model = self.shared.model();
             let end = model.end_mut(at);
             let packets = match body {
@@ -270,14 +270,13 @@ impl Programs<'_> {
                 status: None,
             };
             end.sends.push(posted);
-            end.sends.len() - 1
-        };
+        }
         let qp = self.shared.nodes[at.device].qp(at.qp);
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
         let taken = qp.endpoint.borrow_mut().post_send(&port, &request);
         if let Err(error) = taken {
             self.shared.say(|| format!("{at} cannot: {error:?}"));
-            self.shared.model().end_mut(at).sends.truncate(before);
+            self.shared.model().end_mut(at).sends.take_back();
             return;
         }
         self.shared.advance(at);
