@@ -9,10 +9,11 @@ use std::{env, fs};
 /// The variable that names the directory.
 const VARIABLE: &str = "TRANSOM_CARRY";
 /// The files to embed.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "libibverbs.so.1",
     "librdmacm.so.1",
     "libtransom_malloc.so",
+    "libtransom_freed.so",
     "libtransom_paths.so",
     "librspreload.so",
 ];

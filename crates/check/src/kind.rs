@@ -91,6 +91,12 @@ kinds! {
         "memory is deregistered while requests that name it are under way"
         "Poll the completions of all requests that name a region, then deregister it."
         "ibv_dereg_mr(3)";
+    /// Memory is used that the program has given back.
+    MemoryGone "memory-gone" "CHK-40" Finding
+        "memory is used that was given back under its region"
+        "Deregister memory before you unmap, empty or free it, and poll the completions of all requests that name it \
+         before that."
+        "ibv_reg_mr(3)";
     /// A source buffer changed before its request was complete.
     SourceChanged "source-changed" "CHK-60" Finding
         "a source changed between its post and its completion"
@@ -106,6 +112,11 @@ kinds! {
         "a connection event is used after it was acknowledged"
         "Copy what you need from an event, private data too, and acknowledge it afterwards, once."
         "rdma_ack_cm_event(3)";
+    /// A forked child uses what its parent has.
+    ParentsObjects "parents-objects" "CHK-70" Finding
+        "a forked child uses objects of its parent"
+        "Open the device in the child, and make objects there; or let the child only call exec or _exit."
+        "ibv_fork_init(3)";
     /// A thread sleeps, and completions wait.
     SleepsOnCompletions "sleeps-on-completions" "CHK-50" Finding
         "a thread sleeps while completions wait for it"
@@ -178,6 +189,11 @@ kinds! {
         "Poll the completions of all requests that name a region, then deregister it. Move the queue pair to ERR first \
          where receives are left."
         "ibv_dereg_mr(3)";
+    /// Memory is given back that has a region.
+    GivenBack "given-back" "CHK-45" Note
+        "memory was given back before its region was deregistered"
+        "Deregister memory before you unmap, empty or free it."
+        "ibv_dereg_mr(3)";
     /// A source buffer changed, and a peer may have changed it.
     SourceRaced "source-raced" "CHK-66" Note
         "a source that peers may write to changed between its post and its completion"
@@ -188,6 +204,11 @@ kinds! {
         "two requests have the device write to the same bytes"
         "Give each receive, READ and atomic a buffer of its own until its completion is polled."
         "ibv_post_recv(3)";
+    /// A fork where a region has a part of a page.
+    ForkSharesPage "fork-shares-page" "CHK-71" Note
+        "a child is made while a region shares a page with other data"
+        "Register whole pages, and call ibv_fork_init before any other verb."
+        "ibv_fork_init(3)";
     /// Objects are alive when the process ends.
     LeftAtExit "left-at-exit" "CHK-07" Note
         "objects are left when the process ends"

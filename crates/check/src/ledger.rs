@@ -12,15 +12,21 @@
 //! | [`queue`] | whether a completion queue has room for what may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 //! | [`buffer`] | the buffers of a work request, and what was in them |
+//! | [`fork`] | forks, and what a child does with its parent's objects |
+//! | [`gone`] | memory that was given back under a region |
+//! | `span` | ranges of memory |
 //! | [`memory`] | regions, and the buffers that are out: sources that the device reads, targets that it writes |
 
 pub mod buffer;
 pub mod connection;
 pub mod event;
+pub mod fork;
+pub mod gone;
 pub mod memory;
 pub mod pair;
 pub mod queue;
 pub mod sleep;
+mod span;
 pub mod thing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,12 +37,15 @@ pub use connection::ConnectionEvent;
 use connection::Connections;
 use event::Unacknowledged;
 pub use event::{Event, Owner};
+pub use fork::parents_object;
+pub use gone::Leaving;
 use memory::Memory;
 pub use memory::{Change, Region, UnderWay};
 pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
 use queue::Queue;
 use sleep::Watched;
 pub use sleep::{Arming, How, Look, Stuck};
+pub use span::How as GivenHow;
 pub use thing::Thing;
 use thing::{Grave, Made};
 

@@ -36,7 +36,7 @@ use transom_system::environment::CHECK;
 
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
-use crate::run::{Program, ProgramArgs, end_like};
+use crate::run::{Program, ProgramArgs, end_like, tell_of_freed_memory};
 use choice::{Choice, ChoiceArgs};
 use directory::{Directory, Watch};
 use found::{Findings, Found};
@@ -168,6 +168,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         Failure::new(format_args!("there is no place for what the program does wrong: {problem}"))
     })?;
     program.command.env(CHECK.name, directory.path());
+    if let Err(problem) = tell_of_freed_memory(&mut program.command) {
+        layout::warn(format_args!(
+            "memory that the program gives back is not looked at: {problem}"
+        ));
+    }
     let watch = args.follow.then(|| Watch::of(&directory)).transpose().unwrap_or_else(|error| {
         layout::warn(format_args!("findings are shown when the program has ended: {error}"));
         None

@@ -264,6 +264,12 @@ fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// Tells the checker of the program what memory it gives back.
+pub(crate) fn tell_of_freed_memory(command: &mut Command) -> std::result::Result<(), String> {
+    loader::preload(&[&locate::preloaded(library::FREED)?], command);
+    Ok(())
+}
+
 /// Makes the program find the files that the kernel would have for the device.
 fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
     let tree = Tree::of(name)?;

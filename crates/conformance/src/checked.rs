@@ -12,7 +12,7 @@ use transom_check::record::{Finding, Record, read};
 
 use crate::c_programs::compile;
 use crate::processes::Scratch;
-use crate::programs::{Running, library};
+use crate::programs::{Running, library, preloaded};
 
 /// How long one of them may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,6 +23,7 @@ pub struct Checked {
     source: PathBuf,
     binary: PathBuf,
     libraries: PathBuf,
+    preloaded: String,
 }
 
 impl Checked {
@@ -35,7 +36,13 @@ impl Checked {
         let source = format!("checked/{name}.c");
         let binary = compile(&scratch, &source, name, libraries);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
-        Self { scratch, source, binary, libraries: library(tmp).to_owned() }
+        let (libraries, preloaded) = (library(tmp).to_owned(), String::new());
+        Self { scratch, source, binary, libraries, preloaded }
+    }
+
+    /// The same, with what `transom check` preloads.
+    pub fn preloading(self) -> Self {
+        Self { preloaded: preloaded(), ..self }
     }
 
     /// The program.
@@ -50,6 +57,9 @@ impl Checked {
         let mut command = Command::new(&self.binary);
         command.args(arguments).env("LD_LIBRARY_PATH", &self.libraries);
         command.env("TRANSOM_CHECK", &directory);
+        if !self.preloaded.is_empty() {
+            command.env("LD_PRELOAD", &self.preloaded);
+        }
         let run = Running::start(&mut command).success(LIMIT);
         run.unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"));
         let files = fs::read_dir(&directory).expect("it was made above");

@@ -44,6 +44,13 @@ pub fn command() -> &'static [PathBuf; 5] {
     })
 }
 
+/// What `transom check` preloads beside the device, as the loader is told.
+pub fn preloaded() -> String {
+    let profile = built();
+    let paths = ["libtransom_malloc.so", "libtransom_freed.so"].map(|name| profile.join(name));
+    paths.map(|path| path.display().to_string()).join(":")
+}
+
 /// Builds the examples of the crate `transom` like this test, if they are not up to date.
 pub fn examples() {
     static BUILT: Once = Once::new();
@@ -71,8 +78,8 @@ fn build_as_this_test(what: &[Built]) -> PathBuf {
 /// The parts of ours that can be built and run.
 #[derive(Clone, Copy, Debug)]
 pub enum Built<'a> {
-    /// `libibverbs.so`, `librdmacm.so`, and the preloaded ones: `librspreload.so`, `libtransom_malloc.so` and
-    /// `libtransom_paths.so`.
+    /// `libibverbs.so`, `librdmacm.so`, and the preloaded ones: `librspreload.so`, `libtransom_malloc.so`,
+    /// `libtransom_freed.so` and `libtransom_paths.so`.
     Libraries,
     /// `transom`.
     Command,
@@ -89,13 +96,14 @@ pub fn folder_of(target: &Path, profile: &str) -> PathBuf {
 
 /// The shipped packages. They are always built together: built alone, each would have dependencies with fewer features,
 /// and everything would be built twice.
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "--package=transom-cli",
     "--package=transom-libibverbs",
     "--package=transom-librdmacm",
     "--package=transom-paths",
     "--package=transom-rspreload",
     "--package=transom-malloc",
+    "--package=transom-freed",
 ];
 
 /// Builds a part into a target folder, if it is not up to date.

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `work` | requests and completions, as the ledger has them |
 //! | `events` | events that are got, acknowledged and waited for |
+//! | `forks` | forks, and what a child does with its parent's objects |
+//! | `given_back` | memory that the program gives back |
 //! | `memory` | regions, and the memory that requests name |
 //! | `sleep` | threads that sleep for completions |
 //! | `waits` | what a thread sleeps in, as the system tells |
@@ -15,6 +17,8 @@
 //! | `sink` | the file that findings are written to |
 
 mod events;
+mod forks;
+mod given_back;
 mod memory;
 mod sink;
 mod site;
@@ -22,11 +26,12 @@ mod sleep;
 mod waits;
 mod work;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use transom_abi::{IBV_QPS_RESET, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
@@ -36,9 +41,11 @@ use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
 use transom_system::failure::caught_aside;
-use transom_system::memory::Copier;
+use transom_system::fork::Owner;
+use transom_system::memory::{Copier, Maps};
 use transom_thread::uncancelled;
 
+pub(crate) use self::forks::{is_fork_safe, uses};
 use self::sink::Sink;
 pub(crate) use self::site::is_ours;
 use self::sleep::Sleepers;
@@ -56,6 +63,11 @@ pub(crate) struct Checker {
     /// polled is looked at before another knows of it.
     polling: Mutex<()>,
     copier: Copier,
+    maps: Maps,
+    /// The process that this is of.
+    owner: Owner,
+    /// Where findings are written.
+    directory: PathBuf,
 }
 
 /// None in a process that is not checked, or has opened no device. It is never freed.
@@ -73,7 +85,6 @@ pub(crate) fn on() -> Option<&'static Checker> {
 
 /// Begins to check this process, if that is asked for. It opens a device now.
 pub(crate) fn begin() {
-    static FORKS: Once = Once::new();
     if HAS_STOPPED.load(Acquire) {
         return;
     }
@@ -85,13 +96,8 @@ pub(crate) fn begin() {
         // SAFETY: made above, and nobody else has it.
         drop(unsafe { Box::from_raw(checker) });
     }
-    // SAFETY: a function that lives as long as this library.
-    FORKS.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_child)) });
-}
-
-/// A forked child has another ledger, once it opens a device.
-unsafe extern "C" fn in_child() {
-    CHECKER.store(null_mut(), Release);
+    given_back::watch();
+    forks::watch();
 }
 
 /// Run when the program has done all that it does at its end.
@@ -116,17 +122,46 @@ pub(crate) fn call() -> Call {
     site::call()
 }
 
+thread_local! {
+    /// This thread tells the ledger something, and has it locked.
+    static TELLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread has the ledger locked.
+fn is_telling() -> bool {
+    TELLS.get()
+}
+
+/// From now on it has, until this is dropped.
+struct Telling;
+
+impl Telling {
+    fn begin() -> Self {
+        TELLS.set(true);
+        Self
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        TELLS.set(false);
+    }
+}
+
 impl Checker {
     /// One whose findings go into a directory; none if that is not to be had.
     fn of(directory: &Path) -> Option<Self> {
         let (sink, copier) = (Mutex::new(Sink::open(directory)?), Copier::best().ok()?);
         let (ledger, pairs, polling) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Some(Self { ledger, sink, sleepers: Sleepers::new(), pairs, polling, copier })
+        let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());
+        let directory = directory.to_owned();
+        Some(Self { ledger, sink, sleepers, pairs, polling, copier, maps, owner, directory })
     }
 
     /// Tells the ledger something, and writes down what it has found.
     pub(crate) fn tell<T: Default>(&self, what: impl FnOnce(&mut Ledger) -> T) -> T {
         self.attempt(|| {
+            let _telling = Telling::begin();
             let mut ledger = self.ledger.lock();
             let answer = what(&mut ledger);
             let found = ledger.take();

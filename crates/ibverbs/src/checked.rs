@@ -10,7 +10,7 @@ use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::{Buffer, Posted, Thing};
 
-use crate::check::{buffer, call, id_of, on};
+use crate::check::{buffer, call, id_of, on, uses};
 use crate::context::Context;
 use crate::{cq, post, qp, srq, watched};
 
@@ -39,6 +39,8 @@ unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     let plain = |bad| unsafe { watched::post_send(qp, wr, bad) };
+    // SAFETY: as above.
+    unsafe { tell_use("ibv_post_send", qp, |it| (*it).context, Thing::QueuePair) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { qp::of(qp) }.is_none() {
@@ -72,6 +74,8 @@ unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     let plain = |bad| unsafe { watched::post_recv(qp, wr, bad) };
+    // SAFETY: as above.
+    unsafe { tell_use("ibv_post_recv", qp, |it| (*it).context, Thing::QueuePair) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { qp::of(qp) }.is_none() {
@@ -104,6 +108,8 @@ unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     let plain = |bad| unsafe { watched::post_srq_recv(srq, wr, bad) };
+    // SAFETY: as above.
+    unsafe { tell_use("ibv_post_srq_recv", srq, |it| (*it).context, Thing::SharedReceiveQueue) };
     let Some(checker) = on() else { return plain(bad) };
     // SAFETY: as above.
     if unsafe { srq::of(srq) }.is_none() {
@@ -132,6 +138,8 @@ unsafe extern "C" fn post_srq_recv(
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: by the contract of this function.
     let plain = || unsafe { watched::poll_cq(cq, limit, wc) };
+    // SAFETY: as above.
+    unsafe { tell_use("ibv_poll_cq", cq, |it| (*it).context, Thing::CompletionQueue) };
     let Some(checker) = on() else { return plain() };
     // SAFETY: as above.
     if unsafe { cq::of(cq) }.is_none() {
@@ -150,6 +158,25 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     })
 }
 
+/// In a forked child the object may be the parent's.
+///
+/// # Safety
+/// The object is null or live.
+unsafe fn tell_use<T>(
+    verb: &'static str,
+    object: *mut T,
+    context: impl FnOnce(*mut T) -> *mut ibv_context,
+    thing: Thing,
+) {
+    if object.is_null() {
+        return;
+    }
+    // SAFETY: by the contract of this function.
+    if let Some(ours) = unsafe { Context::of(context(object)) } {
+        uses(|| verb, ours.device(), Some((thing, object.addr())));
+    }
+}
+
 /// The device of a context.
 ///
 /// # Safety
@@ -162,6 +189,8 @@ unsafe fn device_of(context: *mut ibv_context) -> usize {
 /// # Safety
 /// As [`cq::req_notify_cq`].
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe { tell_use("ibv_req_notify_cq", cq, |it| (*it).context, Thing::CompletionQueue) };
     if let Some(checker) = on() {
         // SAFETY: by the contract of this function.
         if unsafe { cq::of(cq) }.is_none() {

@@ -13,7 +13,7 @@ use transom_host::device::{Device, Inherited};
 use transom_host::events::{AsyncEvent, EventQueue, EventSource};
 use transom_system::object_counts::ObjectKind;
 
-use crate::{adapters, told};
+use crate::{adapters, check, told};
 
 /// The C struct, and our part behind it. C holds the address of the struct's last part.
 #[repr(C)]
@@ -79,6 +79,7 @@ impl Context {
     pub(crate) unsafe fn to_make_in<'a>(context: *mut ibv_context) -> Result<&'a Self, c_int> {
         // SAFETY: by the contract of this function.
         let ours = unsafe { Self::of(context) }.ok_or(libc::EINVAL)?;
+        check::uses(told::verb, ours.device(), None);
         ours.device().check_own().map_err(|_: Inherited| libc::EIO)?;
         Ok(ours)
     }

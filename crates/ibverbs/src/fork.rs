@@ -6,10 +6,12 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::check;
 use transom_abi::{IBV_FORK_UNNEEDED, ibv_fork_status};
 
 /// Nothing needs to be prepared for `fork`.
 pub extern "C" fn ibv_fork_init() -> c_int {
+    check::is_fork_safe();
     0
 }
 

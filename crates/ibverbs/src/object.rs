@@ -16,8 +16,8 @@ use transom_abi::{
 use transom_check::ledger::Thing;
 use transom_host::objects::Busy;
 
-use crate::check;
 use crate::context::Context;
+use crate::{check, told};
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
@@ -214,7 +214,10 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let found = entries.get(handle).ok_or_else(|| gone(abi))?;
         // If the running verb is refused, the refusal is noted at this object's device.
         // SAFETY: the object is live, and its context lives as long as the object.
-        let _ = unsafe { Context::of(A::context(found.abi)) };
+        let context = unsafe { Context::of(A::context(found.abi)) };
+        if let Some(ours) = context {
+            check::uses(told::verb, ours.device(), Some((A::THING, abi.addr())));
+        }
         Ok(with(found))
     }
 

@@ -2,6 +2,7 @@
 //! are called from anywhere, so this allocates nothing and takes no lock.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod given_back;
 pub mod shared_memory;
 
 use std::ffi::{CStr, c_int, c_void};

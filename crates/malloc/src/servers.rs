@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use libc::size_t;
+use transom_interpose::given_back::WATCH;
 use transom_interpose::shared_memory::{Served, Server, VERSION};
 
 use crate::names::{find, find_with_version, library_of};
@@ -83,10 +84,15 @@ fn is_of_the_c_library() -> bool {
         next::posix_memalign().map(|it| it as *mut c_void),
         next::memalign().map(|it| it as *mut c_void),
     ];
+    // What `transom check` puts between hands everything on.
+    let freed = library_of(find(WATCH));
+    let hands_on = |library: Option<usize>| {
+        library == Some(c_library) || (library == freed && freed.is_some())
+    };
     comes_here.into_iter().all(|name| library_of(find(name)) == this_library)
         && library_of(find(c"malloc")) == Some(c_library)
         && library_of(find_with_version(c"free")) == Some(c_library)
-        && goes_on.into_iter().all(|it| it.and_then(library_of) == Some(c_library))
+        && goes_on.into_iter().all(|it| hands_on(it.and_then(library_of)))
 }
 
 /// Whether a block may be a device's. Those begin at a page; hardly any other block does.

@@ -60,5 +60,5 @@ mod valgrind;
 pub mod wait;
 
 pub use guid::{node_guid, system_image_guid};
-pub use process::{ThisProcess, Unchanged};
+pub use process::{ThisProcess, Unchanged, watch_refusals};
 pub use say::{say, say_to_whoever_reads};

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,6 +24,15 @@ use crate::registry::{
 use crate::say;
 use crate::segment::Segment;
 use crate::this_process::this_process;
+
+/// Who wants to know of each refusal.
+static REFUSALS: OnceLock<fn(&Refusal)> = OnceLock::new();
+
+/// Has a function told of each refusal of this process from now on. It may be called by any thread, with a queue pair
+/// locked.
+pub fn watch_refusals(watch: fn(&Refusal)) {
+    let _ = REFUSALS.set(watch);
+}
 
 /// Why a word of private memory is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +183,9 @@ impl ThisProcess {
     #[cold]
     pub fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
         debug!(qp = %QpNumber::from_bits(refusal.attempt.qp), %refusal, "access refused");
+        if let Some(watch) = REFUSALS.get() {
+            watch(refusal);
+        }
         self.note(&Record::Access(RefusalRecord {
             time: clock::wall(),
             refusal: *refusal,

@@ -14,10 +14,11 @@ use std::process::Command;
 
 /// The shipped files: the command first, then the shared objects, with cargo's names and the names that programs use.
 const COMMAND: &str = "transom-cli";
-const LIBRARIES: [(&str, &str, &str); 5] = [
+const LIBRARIES: [(&str, &str, &str); 6] = [
     ("transom-libibverbs", "libibverbs.so", "libibverbs.so.1"),
     ("transom-librdmacm", "librdmacm.so", "librdmacm.so.1"),
     ("transom-malloc", "libtransom_malloc.so", "libtransom_malloc.so"),
+    ("transom-freed", "libtransom_freed.so", "libtransom_freed.so"),
     ("transom-paths", "libtransom_paths.so", "libtransom_paths.so"),
     ("transom-rspreload", "librspreload.so", "librspreload.so"),
 ];

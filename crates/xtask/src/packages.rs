@@ -150,6 +150,7 @@ fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
         "libibverbs.so.1",
         "librdmacm.so.1",
         "libtransom_malloc.so",
+        "libtransom_freed.so",
         "libtransom_paths.so",
         "librspreload.so",
     ] {

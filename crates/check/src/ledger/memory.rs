@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use super::span::{Gone, Spans, overlap};
 use super::{Buffer, Ledger, Piece, Posted, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
 
@@ -26,18 +27,20 @@ pub struct Region {
     pub is_program: bool,
     /// Peers may write to it, or windows for that may be bound to it.
     pub is_open: bool,
+    /// It means what the program has there at each access.
+    pub is_on_demand: bool,
 }
 
 impl Region {
     /// Where the program has what a request names; none if that is not all in the region.
-    fn at(&self, buffer: &Buffer) -> Option<u64> {
+    pub(super) fn at(&self, buffer: &Buffer) -> Option<u64> {
         let offset = buffer.address.checked_sub(self.base)?;
         let end = offset.checked_add(buffer.length)?;
         let is_inside = self.is_program && end <= self.length;
         self.address.checked_add(offset).filter(|_| is_inside)
     }
 
-    fn range(&self) -> Range<u64> {
+    pub(super) fn range(&self) -> Range<u64> {
         self.address..self.address.saturating_add(self.length)
     }
 }
@@ -112,15 +115,47 @@ pub(super) struct Memory {
     landed: VecDeque<Range<u64>>,
     /// How many have landed in all.
     count: u64,
-}
-
-fn overlap(one: &Range<u64>, two: &Range<u64>) -> bool {
-    one.start < two.end && two.start < one.end
+    /// What was given back under its region.
+    pub(super) gone: Vec<Gone>,
+    spans: Spans,
 }
 
 impl Memory {
     pub(super) fn forget_context(&mut self, context: usize) {
+        let of_context = |(_, region): &&(u64, Region)| region.context == context;
+        let ended: Vec<_> = self.regions.values().filter(of_context).copied().collect();
         self.regions.retain(|_, (_, region)| region.context != context);
+        ended.iter().for_each(|(number, region)| self.forget(*number, region));
+    }
+
+    /// A registration has ended.
+    fn forget(&mut self, number: u64, region: &Region) {
+        self.spans.remove(number, &region.range());
+        self.gone.retain(|gone| gone.region != number);
+    }
+
+    /// The registrations that have some of these bytes.
+    pub(super) fn regions_in(&self, range: &Range<u64>) -> Vec<u64> {
+        self.spans.of(range)
+    }
+
+    /// Regions that do not have all of their first page or their last: the key of each, and its `ibv_mr`.
+    pub(super) fn sharing_pages(&self, page: u64) -> Vec<(u32, usize)> {
+        let is_whole = |at: u64| at.is_multiple_of(page);
+        let shares = |region: &Region| {
+            let range = region.range();
+            let is_meant = region.is_program && !region.is_on_demand && region.length > 0;
+            is_meant && !(is_whole(range.start) && is_whole(range.end))
+        };
+        let all = self.regions.iter().filter(|(_, (_, region))| shares(region));
+        all.map(|((_, key), (_, region))| (*key, region.object)).collect()
+    }
+
+    /// The key and the region of a registration.
+    pub(super) fn region(&self, number: u64) -> Option<(u32, &Region)> {
+        let mut regions = self.regions.iter();
+        let found = regions.find(|(_, (other, _))| *other == number);
+        found.map(|((_, key), (_, region))| (*key, region))
     }
 
     fn land(&mut self, range: Range<u64>) {
@@ -164,8 +199,14 @@ impl Memory {
 impl Ledger {
     /// A region is registered, on a device.
     pub fn registered(&mut self, device: usize, key: u32, region: Region) {
-        self.memory.last += 1;
-        self.memory.regions.insert((device, key), (self.memory.last, region));
+        let memory = &mut self.memory;
+        memory.last += 1;
+        if region.is_program && !region.is_on_demand {
+            memory.spans.add(memory.last, &region.range());
+        }
+        if let Some((number, other)) = memory.regions.insert((device, key), (memory.last, region)) {
+            memory.forget(number, &other);
+        }
     }
 
     /// Looks up where the buffers of these requests are.
@@ -251,21 +292,26 @@ impl Ledger {
     /// The queue pairs whose requests name a region that is about to end, each with how many sends were posted to it.
     pub fn pairs_naming(&self, device: usize, key: u32) -> Vec<(usize, u64)> {
         let Some((region, _)) = self.memory.regions.get(&(device, key)) else { return Vec::new() };
+        self.pairs_with(|posted| posted.names(*region))
+    }
+
+    /// The queue pairs that have such a request, each with how many sends were posted to it.
+    pub(super) fn pairs_with(&self, is_such: impl Fn(&Posted) -> bool) -> Vec<(usize, u64)> {
         let pairs = self.pairs.iter().filter(|(_, pair)| {
             let shared = self.shared.get(&pair.asked.shared);
             let receives = pair.receives.iter().chain(shared.into_iter().flatten());
-            pair.sends.iter().chain(receives).any(|it| it.names(*region))
+            pair.sends.iter().chain(receives).any(&is_such)
         });
         pairs.map(|(address, pair)| (*address, pair.posted)).collect()
     }
 
-    /// A region ends. The device says what is under way on the queue pairs whose requests name it.
-    pub fn region_ends(&mut self, device: usize, key: u32, under_way: &[UnderWay], call: &Call) {
-        let Some((number, region)) = self.memory.regions.remove(&(device, key)) else { return };
-        if region.is_open {
-            // A peer may have written to it.
-            self.memory.land(region.range());
-        }
+    /// Such requests, of those queue pairs: which are under way, and which have ended here and were not polled; and
+    /// receives for which messages may come.
+    pub(super) fn under_way(
+        &self,
+        under_way: &[UnderWay],
+        is_such: impl Fn(&Posted) -> bool,
+    ) -> [Vec<&Posted>; 3] {
         let (mut in_flight, mut unpolled, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for it in under_way {
             let Some(pair) = self.pairs.get(&it.pair) else { continue };
@@ -275,14 +321,27 @@ impl Ledger {
             let last = pair.sends.len().saturating_sub(later);
             let first = last.saturating_sub(it.sends.saturating_sub(later));
             let (sent, rest) = (pair.sends.range(..first), pair.sends.range(first..last));
-            in_flight.extend(rest.filter(|posted| posted.names(number)));
-            unpolled.extend(sent.filter(|posted| posted.is_signaled && posted.names(number)));
+            in_flight.extend(rest.filter(|posted| is_such(posted)));
+            unpolled.extend(sent.filter(|posted| posted.is_signaled && is_such(posted)));
             if it.receives {
                 let shared = self.shared.get(&pair.asked.shared);
                 let receives = pair.receives.iter().chain(shared.into_iter().flatten());
-                waiting.extend(receives.filter(|posted| posted.names(number)));
+                waiting.extend(receives.filter(|posted| is_such(posted)));
             }
         }
+        [in_flight, unpolled, waiting]
+    }
+
+    /// A region ends. The device says what is under way on the queue pairs whose requests name it.
+    pub fn region_ends(&mut self, device: usize, key: u32, under_way: &[UnderWay], call: &Call) {
+        let Some((number, region)) = self.memory.regions.remove(&(device, key)) else { return };
+        self.memory.forget(number, &region);
+        if region.is_open {
+            // A peer may have written to it.
+            self.memory.land(region.range());
+        }
+        let [in_flight, unpolled, waiting] =
+            self.under_way(under_way, |posted| posted.names(number));
         let named = Thing::Region.called(key);
         let requests = |count: usize| match count {
             1 => "1 request that names it is".to_owned(),

@@ -15,6 +15,8 @@ pub(super) const CONNECTIONS_BUILT: &str = "librdmacm.so";
 pub(super) const PATHS: &str = "libtransom_paths.so";
 /// The library that makes the program's allocations shared memory.
 pub(crate) const MALLOC: &str = "libtransom_malloc.so";
+/// The library that tells `transom check` what memory the program gives back.
+pub(crate) const FREED: &str = "libtransom_freed.so";
 
 /// A library, and the ways by which programs find it.
 pub(crate) struct Library {

@@ -203,6 +203,7 @@ mod checked {
     mod command;
     mod connections;
     mod events;
+    mod forks;
     mod memory;
     mod sanitizers;
     mod teardown;

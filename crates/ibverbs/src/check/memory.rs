@@ -7,7 +7,7 @@ use transom_device::qp::QpState;
 use transom_host::objects::{Backing, MemoryRegion, QueuePair};
 use transom_system::memory::Source;
 
-use super::{Checker, site};
+use super::{Checker, given_back, site};
 
 impl Checker {
     /// A region is made, or has become another: its `ibv_mr` and context, by their addresses.
@@ -28,13 +28,23 @@ impl Checker {
             length: it.length,
             is_program: matches!(region.backing(), Backing::Program),
             is_open: it.access.intersects(opening),
+            is_on_demand: it.access.contains(Access::ON_DEMAND),
         };
+        if entry.is_program && !entry.is_on_demand {
+            given_back::look_at(&(entry.address..entry.address.saturating_add(entry.length)));
+        }
         self.tell(|ledger| ledger.registered(device, region.key().0, entry));
     }
 
     /// A region is about to end, or to become another.
     pub(crate) fn region_ends(&self, device: usize, key: u32) {
         let pairs = self.tell(|ledger| ledger.pairs_naming(device, key));
+        let (under_way, call) = (self.under_way(pairs), site::call());
+        self.tell(|ledger| ledger.region_ends(device, key, &under_way, &call));
+    }
+
+    /// What the device has under way on these queue pairs, each with how many sends had been posted.
+    pub(super) fn under_way(&self, pairs: Vec<(usize, u64)>) -> Vec<UnderWay> {
         let under_way = pairs.into_iter().filter_map(|(address, posted)| {
             let pair = self.pairs.lock().get(&address)?.upgrade()?;
             // What peers have answered counts, though the program has not looked for it.
@@ -42,14 +52,14 @@ impl Checker {
             let (sends, receives) = (pair.sends_under_way(), may_receive(&pair));
             Some(UnderWay { pair: address, posted, sends, receives })
         });
-        let (under_way, call) = (under_way.collect::<Vec<_>>(), site::call());
-        self.tell(|ledger| ledger.region_ends(device, key, &under_way, &call));
+        under_way.collect()
     }
 
     /// Looks up the buffers of requests that are about to be posted, and what is in their sources.
     pub(crate) fn locate(&self, device: usize, requests: &mut [Posted]) {
         self.tell(|ledger| {
             ledger.locate(device, requests);
+            ledger.tell_gone(requests);
             for request in requests.iter_mut().filter(|it| !it.is_target) {
                 let mut pieces = request.watched();
                 let is_read = pieces.iter_mut().all(|it| self.read(it.at, &mut it.bytes));

@@ -19,6 +19,8 @@ use super::site;
 /// Where one process writes.
 pub(super) struct Sink {
     file: PathBuf,
+    /// The file is there.
+    is_made: bool,
     /// What was written, by what makes it the same: its number, and how often it came.
     known: HashMap<u64, (u32, u64)>,
 }
@@ -26,13 +28,16 @@ pub(super) struct Sink {
 impl Sink {
     /// Makes the file of this process; none if there is no such directory for it.
     pub(super) fn open(directory: &Path) -> Option<Self> {
-        let pid = std::process::id();
-        // Processes of several PID namespaces may have one number.
-        let file = directory.join(format!("{pid}-{}", clock::steady()));
-        let sink = Self { file, known: HashMap::new() };
-        let process = Record::Process { pid, program: site::program() };
-        sink.append(&format!("{process}{}", Record::Opened), true).ok()?;
+        let mut sink = Self::later(directory);
+        sink.append(&Record::Opened.to_string()).ok()?;
         Some(sink)
+    }
+
+    /// That of a forked child: the file is made when there is something to write.
+    pub(super) fn later(directory: &Path) -> Self {
+        // Processes of several PID namespaces may have one number.
+        let file = directory.join(format!("{}-{}", std::process::id(), clock::steady()));
+        Self { file, is_made: false, known: HashMap::new() }
     }
 
     /// Writes a mistake, or counts it if the same is written.
@@ -46,26 +51,32 @@ impl Sink {
             _ => return,
         };
         // There is nobody to tell that it cannot be said.
-        let _ = self.append(&record.to_string(), false);
+        let _ = self.append(&record.to_string());
     }
 
     /// Writes that the process is not checked any more.
-    pub(super) fn stop(&self, says: String) {
-        let _ = self.append(&Record::Stopped { says }.to_string(), false);
+    pub(super) fn stop(&mut self, says: String) {
+        let _ = self.append(&Record::Stopped { says }.to_string());
     }
 
     /// Writes how often each came.
-    pub(super) fn end(&self) {
+    pub(super) fn end(&mut self) {
         let several = self.known.values().filter(|(_, count)| *count > 1);
         let counts = several.map(|&(number, count)| Record::Again { number, count }.to_string());
-        let _ = self.append(&counts.collect::<String>(), false);
+        let _ = self.append(&counts.collect::<String>());
     }
 
-    fn append(&self, text: &str, is_new: bool) -> io::Result<()> {
+    fn append(&mut self, text: &str) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        options.append(true).create_new(is_new).mode(0o600);
+        options.append(true).create_new(!self.is_made).mode(0o600);
         options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        options.open(&self.file)?.write_all(text.as_bytes())
+        let mut file = options.open(&self.file)?;
+        if !self.is_made {
+            let (pid, program) = (std::process::id(), site::program());
+            file.write_all(Record::Process { pid, program }.to_string().as_bytes())?;
+            self.is_made = true;
+        }
+        file.write_all(text.as_bytes())
     }
 }
 

@@ -14,6 +14,7 @@ use arrayvec::ArrayVec;
 use transom_check::Call;
 use transom_check::call::DEPTH;
 use transom_check::record::Frame;
+use transom_interpose::shared_memory::SERVE;
 
 unsafe extern "C" {
     fn _Unwind_Backtrace(
@@ -69,6 +70,22 @@ pub(super) fn call() -> Call {
     WALKS.try_with(known).unwrap_or_else(|_| Walk::now(here).call)
 }
 
+/// The files of functions that stand before those that the program calls: they are no callers.
+static PASSED_OVER: OnceLock<[Range<usize>; 2]> = OnceLock::new();
+
+/// Passes over the library of this function from now on, and over the one that shares allocations.
+pub(super) fn pass_over(function: usize) {
+    // SAFETY: a name that ends in zero.
+    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SERVE.as_ptr()) };
+    let _ = PASSED_OVER.set([function, malloc.addr()].map(library_of));
+}
+
+/// This call, of a function that was passed over; none if it is this library that called that.
+pub(super) fn call_of_program() -> Option<Call> {
+    let call = call();
+    (!call.frames().is_empty()).then_some(call)
+}
+
 /// How many walks a thread keeps.
 const KEPT: usize = 8;
 type Walks = VecDeque<Walk>;
@@ -88,6 +105,8 @@ struct Walk {
     /// Each was where the architecture has it.
     is_kept: bool,
     own: [Range<usize>; 2],
+    /// A function was passed over.
+    has_passed: bool,
 }
 
 /// Frames of this library, and those that are kept of the program.
@@ -96,7 +115,8 @@ const MOST: usize = DEPTH + 20;
 impl Walk {
     fn now(from: usize) -> Self {
         let (call, own) = (thread_only(), own_code());
-        let mut walk = Self { call, from, places: ArrayVec::new(), is_kept: true, own };
+        let mut walk =
+            Self { call, from, places: ArrayVec::new(), is_kept: true, own, has_passed: false };
         // SAFETY: a function that takes what it is given, a `Walk`.
         unsafe { _Unwind_Backtrace(Self::each, (&raw mut walk).cast()) };
         walk
@@ -114,8 +134,14 @@ impl Walk {
         if above > walk.from {
             walk.keep(above.wrapping_sub(size_of::<usize>()), address);
         }
-        if walk.call.frames().is_empty() && walk.own.iter().any(|own| own.contains(&address)) {
-            return GO_ON;
+        if walk.call.frames().is_empty() {
+            if PASSED_OVER.get().into_iter().flatten().any(|code| code.contains(&address)) {
+                walk.has_passed = true;
+                return GO_ON;
+            }
+            if walk.own.iter().any(|own| own.contains(&address)) {
+                return if walk.has_passed { ENOUGH } else { GO_ON };
+            }
         }
         if walk.call.push(address) { GO_ON } else { ENOUGH }
     }

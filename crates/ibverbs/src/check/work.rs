@@ -86,17 +86,22 @@ pub(crate) fn buffer(sge: &Sge) -> Buffer {
 
 /// What people call an operation.
 pub(crate) fn called(op: &SendOp) -> &'static str {
-    match op.operation() {
-        Some(Operation::Send) => "SEND",
-        Some(Operation::RemoteInvalidate) => "SEND with invalidate",
-        Some(Operation::Write) => "WRITE",
-        Some(Operation::Read) => "READ",
-        Some(Operation::CompareSwap) => "compare-and-swap",
-        Some(Operation::FetchAdd) => "fetch-and-add",
-        Some(Operation::AtomicWrite) => "ATOMIC WRITE",
-        Some(Operation::Flush | Operation::FlushPersistent) => "FLUSH",
-        Some(Operation::Bind) => "bind",
-        Some(Operation::Invalidate) => "LOCAL_INV",
-        Some(Operation::LocalRead | Operation::LocalWrite) | None => "request",
+    op.operation().map_or("request", called_by_name)
+}
+
+/// What people call an operation.
+pub(super) fn called_by_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Send => "SEND",
+        Operation::RemoteInvalidate => "SEND with invalidate",
+        Operation::Write => "WRITE",
+        Operation::Read => "READ",
+        Operation::CompareSwap => "compare-and-swap",
+        Operation::FetchAdd => "fetch-and-add",
+        Operation::AtomicWrite => "ATOMIC WRITE",
+        Operation::Flush | Operation::FlushPersistent => "FLUSH",
+        Operation::Bind => "bind",
+        Operation::Invalidate => "LOCAL_INV",
+        Operation::LocalRead | Operation::LocalWrite => "request",
     }
 }

@@ -201,6 +201,11 @@ impl Maps {
         seen.is_ok() && from >= end
     }
 
+    /// Whether all of a range is mapped, and by nobody else.
+    pub fn is_private(&self, address: u64, length: u64) -> bool {
+        self.all(address..address.saturating_add(length), |line| !line.shared)
+    }
+
     /// Opens the list now, if possible. Otherwise a program that counts its descriptors could find one more later.
     pub(super) fn open(&self) {
         let _ = self.ask(|_| Ok(()));

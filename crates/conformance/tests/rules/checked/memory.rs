@@ -45,3 +45,44 @@ fn what_the_device_writes_to_a_source_is_no_change_by_the_program() {
         assert_eq!(PROGRAM.run(&["rewritten", by_message]), []);
     }
 }
+
+static GONE: LazyLock<Checked> = LazyLock::new(|| {
+    Checked::new("gone", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]).preloading()
+});
+
+/// Rule: CHK-40
+#[test]
+fn memory_is_used_that_was_unmapped() {
+    GONE.shows(Kind::MemoryGone, &["unmapped", "posted"]);
+}
+
+/// Rule: CHK-45
+#[test]
+fn memory_is_freed_before_its_region_ends() {
+    GONE.shows(Kind::GivenBack, &["freed"]);
+}
+
+/// Rule: CHK-40
+#[test]
+fn memory_is_used_that_was_emptied_or_freed() {
+    for (case, was) in [
+        ("emptied", "emptied by madvise"),
+        ("freed-large", "freed and unmapped"),
+        ("freed-pages", "given back"),
+        ("freed-in-flight", "freed while 1 request that names it is under way"),
+        ("written-by-peer", "unmapped"),
+    ] {
+        let found = GONE.run(&[case, "wrong"]);
+        let gone = found.iter().find(|it| it.kind == Kind::MemoryGone && it.says.contains(was));
+        assert!(gone.is_some(), "{case}: {found:#?}");
+        assert_eq!(GONE.run(&[case, "right"]), [], "{case}");
+    }
+}
+
+/// Rule: CHK-40
+#[test]
+fn pages_that_are_there_are_not_gone() {
+    let kinds: Vec<_> = GONE.run(&["harmless", "wrong"]).iter().map(|it| it.kind).collect();
+    assert!(kinds.iter().all(|kind| *kind == Kind::GivenBack), "{kinds:?}");
+    assert_eq!(GONE.run(&["harmless", "right"]), []);
+}

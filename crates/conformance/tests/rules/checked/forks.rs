@@ -1,0 +1,33 @@
+//! What `transom check` finds of forks.
+
+use std::sync::LazyLock;
+
+use transom_check::Kind;
+use transom_conformance::checked::Checked;
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("forks", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-70
+#[test]
+fn a_child_posts_to_a_queue_pair_of_its_parent() {
+    PROGRAM.shows(Kind::ParentsObjects, &["made", "forked", "used"]);
+}
+
+/// Rule: CHK-70
+#[test]
+fn a_child_makes_arms_and_destroys_at_its_parents_device() {
+    let found = PROGRAM.run(&["parents-device", "wrong"]);
+    for verb in ["ibv_alloc_pd", "ibv_destroy_qp", "ibv_req_notify_cq"] {
+        let is_told = found.iter().any(|it| it.says.starts_with(verb));
+        assert!(is_told, "{verb}: {found:#?}");
+    }
+    assert!(found.iter().all(|it| it.kind == Kind::ParentsObjects), "{found:#?}");
+    assert_eq!(PROGRAM.run(&["parents-device", "right"]), []);
+}
+
+/// Rule: CHK-71
+#[test]
+fn a_child_is_made_while_a_region_shares_a_page() {
+    PROGRAM.shows(Kind::ForkSharesPage, &["forked"]);
+}

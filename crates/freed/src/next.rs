@@ -1,0 +1,60 @@
+//! The functions that would be called without this library.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use libc::size_t;
+use transom_interpose::Next;
+
+macro_rules! next {
+    ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
+        /// Looks them all up.
+        pub(crate) fn find_all() {
+            $(found::$name.find();)+
+        }
+
+        #[allow(non_upper_case_globals)]
+        mod found {
+            use super::Next;
+            $(pub(super) static $name: Next = Next::new($text);)+
+        }
+
+        $(
+            /// The next function of this name; `None` if there is none.
+            #[inline]
+            pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
+                let found = found::$name.find();
+                // SAFETY: the function of the C library's, or of another library before it, of this name; null
+                // is none.
+                unsafe { std::mem::transmute(found) }
+            }
+        )+
+    };
+}
+
+next! {
+    munmap = c"munmap": fn(first: *mut c_void, length: size_t) -> c_int;
+    madvise = c"madvise": fn(first: *mut c_void, length: size_t, advice: c_int) -> c_int;
+    free = c"free": fn(block: *mut c_void);
+    realloc = c"realloc": fn(block: *mut c_void, size: size_t) -> *mut c_void;
+    malloc_usable_size = c"malloc_usable_size": fn(block: *mut c_void) -> size_t;
+}
+
+/// Whether what the program allocates is the C library's: only then is it known how long a block is.
+pub(crate) fn is_of_the_c_library() -> bool {
+    let library = |place: *mut c_void| {
+        let mut found = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+        // SAFETY: a place for what is said, which is there if the answer is not zero.
+        unsafe {
+            let known = !place.is_null() && libc::dladdr(place, found.as_mut_ptr()) != 0;
+            known.then(|| found.assume_init().dli_fbase.addr())
+        }
+    };
+    let behind = |name: &CStr| {
+        // SAFETY: a name that ends in zero.
+        library(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
+    };
+    // Nothing but the C library has this.
+    let c_library = behind(c"gnu_get_libc_version");
+    let all = [c"malloc", c"free", c"realloc", c"malloc_usable_size"];
+    c_library.is_some() && all.into_iter().all(|name| behind(name) == c_library)
+}

@@ -1,0 +1,101 @@
+//! Forks, and what a child does with its parent's objects.
+//!
+//! A child begins anew: it has a checker of its own once it opens a device. Until then, and for its parent's objects
+//! always, it only knows what its parent knew.
+
+use std::cell::Cell;
+use std::ptr::null_mut;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+
+use parking_lot::Mutex;
+use transom_check::Call;
+use transom_check::ledger::{Thing, parents_object};
+use transom_host::device::Device;
+use transom_thread::uncancelled;
+
+use super::sink::Sink;
+use super::{CHECKER, Checker, on, site};
+
+/// What a forked child has of its parent's checker.
+struct Parent {
+    /// As it was at the fork. What another thread had locked then stays locked.
+    checker: &'static Checker,
+    /// The call that made this child.
+    forked: Option<Call>,
+    sink: Mutex<Sink>,
+}
+
+/// None in a process that is not the child of one that is checked. It is never freed.
+static PARENT: AtomicPtr<Parent> = AtomicPtr::new(null_mut());
+/// The program has called `ibv_fork_init`.
+static IS_SAFE: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The call by which this thread forks.
+    static FORKS: Cell<Option<Call>> = const { Cell::new(None) };
+}
+
+/// The program wants its forks to be safe.
+pub(crate) fn is_fork_safe() {
+    IS_SAFE.store(true, Relaxed);
+}
+
+/// Looks at forks from now on.
+pub(super) fn watch() {
+    static ONCE: Once = Once::new();
+    // SAFETY: functions that live as long as this library.
+    ONCE.call_once(|| unsafe { _ = libc::pthread_atfork(Some(before), None, Some(in_child)) });
+}
+
+unsafe extern "C" fn before() {
+    let Some(checker) = on() else { return };
+    let call = site::call();
+    FORKS.set(Some(call));
+    if !IS_SAFE.load(Relaxed) {
+        // SAFETY: it takes a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        checker.tell(|ledger| ledger.forks(page, &call));
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    let checker = on().or_else(|| parent().map(|parent| parent.checker));
+    CHECKER.store(null_mut(), Release);
+    let Some(checker) = checker else { return };
+    let sink = Mutex::new(Sink::later(&checker.directory));
+    let parent = Parent { checker, forked: FORKS.take(), sink };
+    PARENT.store(Box::into_raw(Box::new(parent)), Release);
+}
+
+#[inline]
+fn parent() -> Option<&'static Parent> {
+    // SAFETY: null, or a box that was leaked.
+    unsafe { PARENT.load(Acquire).as_ref() }
+}
+
+/// A verb is given an object of a device, or the device alone. In a forked child it may be the parent's.
+#[inline]
+pub(crate) fn uses(
+    verb: impl FnOnce() -> &'static str,
+    device: &Device,
+    of: Option<(Thing, usize)>,
+) {
+    if let Some(parent) = parent()
+        && device.process().is_inherited()
+    {
+        parent.used(verb(), of);
+    }
+}
+
+impl Parent {
+    #[cold]
+    fn used(&self, verb: &str, of: Option<(Thing, usize)>) {
+        let call = site::call();
+        // Where another thread had it locked, nobody knows where the object was made.
+        let known = self.checker.ledger.try_lock();
+        let known = known.zip(of).and_then(|(ledger, (thing, at))| ledger.made_at(thing, at));
+        let mistake = parents_object(verb, of.map(|it| it.0), known, self.forked, &call);
+        uncancelled(|| self.sink.lock().write(mistake));
+    }
+}
