@@ -49,7 +49,7 @@ const LOW: u32 = 0xff_ffff;
 #[derive(Clone, Copy, Debug)]
 struct Secret(u128);
 
-/// What a number is for: those for one thing tell nothing of those for another.
+/// The purpose of a number. Numbers for one purpose reveal nothing about those for another.
 #[derive(Clone, Copy)]
 enum Purpose {
     Psn,

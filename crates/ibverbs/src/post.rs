@@ -19,7 +19,7 @@ use crate::{ah, mw};
 
 const MAX_SGE: usize = Limits::DEVICE.max_sge as usize;
 
-/// The fault of a refused post with `sges` SGEs, of which `limit` were allowed. A receive has no opcode.
+/// The fault of a refused post with `sges` SGEs, where at most `limit` were allowed. A receive has no opcode.
 #[cold]
 pub(crate) fn wrong(
     error: PostError,

@@ -51,7 +51,7 @@ fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), Wrong> {
     }
 }
 
-/// What a program gives, if it does.
+/// The program's parameters, if it gives any. Refused if they belong to an event that was acknowledged.
 ///
 /// # Safety
 /// The parameters are null or valid.
