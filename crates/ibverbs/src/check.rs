@@ -28,6 +28,7 @@ mod work;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
@@ -76,11 +77,33 @@ static CHECKER: AtomicPtr<Checker> = AtomicPtr::new(null_mut());
 /// A mistake in the check itself has ended it.
 static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
 
+thread_local! {
+    /// This thread does work of librdmacm's own.
+    static OWN_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The checker, in a process that is checked.
 #[inline]
-pub(crate) fn on() -> Option<&'static Checker> {
+fn checker() -> Option<&'static Checker> {
     // SAFETY: null, or a box that was leaked.
     unsafe { CHECKER.load(Acquire).as_ref() }
+}
+
+/// Whether this process is checked.
+pub(crate) fn is_on() -> bool {
+    checker().is_some()
+}
+
+/// The checker, in a process that is checked, while this thread does the program's work.
+#[inline]
+pub(crate) fn on() -> Option<&'static Checker> {
+    checker().filter(|_| !OWN_WORK.get())
+}
+
+/// Says whether this thread does work of librdmacm's own from now on, such as that of a socket: its objects are none of
+/// the program's, and the ledger does not know of them.
+pub extern "C" fn transom_rdma_cm_own_work(own: c_int) {
+    OWN_WORK.set(own != 0);
 }
 
 /// Begins to check this process, if that is asked for. It opens a device now.
@@ -88,7 +111,7 @@ pub(crate) fn begin() {
     if HAS_STOPPED.load(Acquire) {
         return;
     }
-    let Some(directory) = CHECK.text().filter(|_| on().is_none()) else { return };
+    let Some(directory) = CHECK.text().filter(|_| !is_on()) else { return };
     let Some(checker) = Checker::of(directory.as_ref()) else { return };
     let checker = Box::into_raw(Box::new(checker));
     if CHECKER.compare_exchange(null_mut(), checker, AcqRel, Acquire).is_err() {
@@ -102,7 +125,7 @@ pub(crate) fn begin() {
 
 /// Run when the program has done all that it does at its end.
 extern "C" fn at_end() {
-    if let Some(checker) = on() {
+    if let Some(checker) = checker() {
         checker.tell(|ledger| ledger.process_ends());
         checker.sink.lock().end();
     }

@@ -10,13 +10,13 @@ use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::{Buffer, Posted, Thing};
 
-use crate::check::{buffer, call, id_of, on, uses};
+use crate::check::{buffer, call, id_of, is_on, on, uses};
 use crate::context::Context;
 use crate::{cq, post, qp, srq, watched};
 
 /// The operations of a new context: in a checked process with those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
-    if on().is_none() {
+    if !is_on() {
         return plain;
     }
     let ops = ibv_context_ops {

@@ -70,6 +70,7 @@ pub use ah::{
     ibv_resolve_eth_l2_from_gid,
 };
 pub use buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf};
+pub use check::transom_rdma_cm_own_work;
 pub use comp_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 pub use comp_cntr::{
     _ibv_query_comp_cntr_caps, ibv_create_comp_cntr, ibv_destroy_comp_cntr, ibv_inc_comp_cntr,

@@ -137,6 +137,7 @@ export! {
     transom_rdma_cm_id_ended
     transom_rdma_cm_id_made
     transom_rdma_cm_open
+    transom_rdma_cm_own_work
     transom_rdma_cm_refused
     transom_rdma_cm_used
     transom_rdma_cm_waits

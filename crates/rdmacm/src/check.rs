@@ -2,6 +2,7 @@
 //!
 //! In any other process there is nobody to tell, and one pointer is looked at.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
@@ -21,13 +22,45 @@ struct Told {
 
 static TOLD: OnceLock<Told> = OnceLock::new();
 
+thread_local! {
+    /// This thread does work of this library's own.
+    static OWN_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whom to tell of what the program does.
 fn told() -> Option<&'static Told> {
-    TOLD.get()
+    TOLD.get().filter(|_| !OWN_WORK.get())
+}
+
+/// As long as it lives, this thread does work of this library's own, such as that of a socket. The objects are none of
+/// the program's, and nobody is told of them.
+pub(crate) struct OwnWork {
+    before: bool,
+}
+
+impl OwnWork {
+    pub(crate) fn begin() -> Self {
+        Self { before: Self::is_so(true) }
+    }
+
+    /// Says whether it is so from now on: whether it was so before.
+    fn is_so(own: bool) -> bool {
+        if let Some(told) = TOLD.get() {
+            (told.calls.own_work)(own.into());
+        }
+        OWN_WORK.replace(own)
+    }
+}
+
+impl Drop for OwnWork {
+    fn drop(&mut self) {
+        Self::is_so(self.before);
+    }
 }
 
 /// A channel is opened: there may be ids and events from now on.
 pub(crate) fn begin(calls: &FileCalls) {
-    let Some(calls) = calls.check.filter(|_| told().is_none()) else { return };
+    let Some(calls) = calls.check.filter(|_| TOLD.get().is_none()) else { return };
     let answer = (calls.watched)((begin as fn(&FileCalls)) as *const c_void);
     if answer > 0 {
         TOLD.get_or_init(|| Told { calls, keeps: answer > 1 });

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use parking_lot::Mutex;
 use transom_abi::*;
 
+use crate::check::OwnWork;
 use crate::fork;
 use crate::verbs::{Verbs, done, made};
 use crate::wrong::Wrong;
@@ -64,6 +65,7 @@ impl Device {
 
     /// The protection domain of ids that bring none.
     pub(crate) fn pd(&self) -> Result<*mut ibv_pd, Wrong> {
+        let _own = OwnWork::begin();
         let mut shared = self.shared.lock();
         if shared.pd.is_null() {
             // SAFETY: the context is open.
@@ -74,6 +76,7 @@ impl Device {
 
     /// The XRC domain of ids that bring none.
     pub(crate) fn xrcd(&self) -> Result<*mut ibv_xrcd, Wrong> {
+        let _own = OwnWork::begin();
         let mut shared = self.shared.lock();
         if shared.xrcd.is_null() {
             // SAFETY: the context is open.
@@ -89,6 +92,7 @@ impl Device {
 
     /// An id that was bound to it is gone. With the last one, the shared domains end.
     pub(crate) fn left(&self) {
+        let _own = OwnWork::begin();
         let mut shared = self.shared.lock();
         shared.users = shared.users.saturating_sub(1);
         if shared.users > 0 {

@@ -57,6 +57,8 @@ pub struct CheckCalls {
     /// A function waits for events of an id or a group to be acknowledged, and has done so for long or begins to: 1 if
     /// it is said that it waits for ever.
     pub waits: unsafe extern "C" fn(*const c_char, *const c_void, c_int, c_int) -> c_int,
+    /// Says whether this thread does work of librdmacm's own from now on.
+    pub own_work: extern "C" fn(c_int),
 }
 
 impl CheckCalls {
@@ -76,6 +78,7 @@ impl CheckCalls {
                 event_freed: *library.get("transom_rdma_cm_event_freed\0").ok()?,
                 used: *library.get("transom_rdma_cm_used\0").ok()?,
                 waits: *library.get("transom_rdma_cm_waits\0").ok()?,
+                own_work: *library.get("transom_rdma_cm_own_work\0").ok()?,
             })
         }
     }

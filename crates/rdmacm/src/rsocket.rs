@@ -6,6 +6,7 @@ mod datagram;
 mod datagram_pair;
 mod datagram_protocol;
 mod destination;
+mod entry;
 mod flow;
 mod fork;
 #[cfg(debug_assertions)]

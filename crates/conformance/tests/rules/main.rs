@@ -206,6 +206,7 @@ mod checked {
     mod forks;
     mod memory;
     mod sanitizers;
+    mod sockets;
     mod teardown;
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use transom_abi::*;
 
+use super::entry::{attempt, zero_of};
 use super::socket::{SOCKETS, Socket, State};
 use super::transfer::{deadline, give_peer};
 use super::wait::{Deadline, of_call};
 use super::{fork, names};
-use crate::entry::{answered, attempt, zero_of};
+use crate::entry::answered;
 use crate::provider::{self, provider};
 use crate::wrong::{NotNow, Wrong};
 

@@ -38,7 +38,6 @@ const SEND: u64 = 1 << 32;
 #[derive(Debug)]
 pub(crate) struct DatagramPair {
     pair: QueuePair,
-    own: OwnId,
     /// Its address, as peers see it.
     pub(crate) address: SocketAddr,
     receive: Region,
@@ -48,6 +47,8 @@ pub(crate) struct DatagramPair {
     failed: bool,
     /// Its device is gone, so nothing comes any more.
     gone: bool,
+    /// Behind the regions, which end before: with the last id goes the domain that they are in.
+    own: OwnId,
 }
 
 /// An arrived datagram that waits in its slot.

@@ -17,6 +17,7 @@ use transom_abi::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL};
 use super::datagram::DEVICE_GONE;
 use super::own_id::{Happened, OwnId};
 use super::wait::{Flag, timespec};
+use crate::check::OwnWork;
 use crate::wrong::Wrong;
 
 /// How long the first request waits for the program to ask, in milliseconds. A program that connects to itself before
@@ -122,6 +123,7 @@ impl<T> Drop for Listener<T> {
 
 /// Waits for requests until it is stopped, or the device goes.
 fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T>) {
+    let _own = OwnWork::begin();
     // Only the program's own threads may handle its signals.
     // SAFETY: the set is filled, and the old one is not asked for.
     unsafe {

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
+use super::entry::{attempt, zero_of};
 use super::iovec::Source;
 use super::memory::Registration;
 use super::protocol::{Buffer, Mapping};
 use super::socket::{SOCKETS, State};
 use super::stream_socket::Mapped;
 use super::transfer::{buffer, deadline, length_of};
-use crate::entry::{answered, attempt, zero_of};
+use crate::entry::answered;
 use crate::wrong::Wrong;
 
 const BELOW: Wrong = Wrong::invalid("offset is below 0, and not -1");

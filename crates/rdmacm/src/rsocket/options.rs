@@ -8,11 +8,11 @@ use libc::{linger, timeval};
 use transom_abi::*;
 
 use super::datagram::DatagramSocket;
+use super::entry::zero_of;
 use super::settings::Settings;
 use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::stream_socket::StreamSocket;
 use super::wait::of_call;
-use crate::entry::zero_of;
 use crate::query;
 use crate::wrong::Wrong;
 

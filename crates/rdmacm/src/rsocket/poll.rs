@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 
+use super::entry::attempt;
 use super::settings::Settings;
 use super::socket::{SOCKETS, Socket, State};
 use super::wait::{Deadline, Waiter, of_call};
-use crate::entry::{answered, attempt};
+use crate::entry::answered;
 use crate::wrong::Wrong;
 
 /// A timeout is negative.

@@ -7,11 +7,12 @@ use libc::{iovec, msghdr};
 use transom_abi::*;
 
 use super::datagram::{DEVICE_GONE, Read};
+use super::entry::attempt;
 use super::iovec::{Sink, Source};
 use super::names;
 use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::wait::Deadline;
-use crate::entry::{answered, attempt};
+use crate::entry::answered;
 use crate::wrong::Wrong;
 
 const NO_MESSAGE: Wrong = Wrong::new(libc::EFAULT, "msg is null");

@@ -29,6 +29,7 @@ const CONNECTION_MANAGER: FileCalls = FileCalls {
         event_freed: transom_ibverbs::transom_rdma_cm_event_freed,
         used: transom_ibverbs::transom_rdma_cm_used,
         waits: transom_ibverbs::transom_rdma_cm_waits,
+        own_work: transom_ibverbs::transom_rdma_cm_own_work,
     }),
 };
 

@@ -133,12 +133,6 @@ const WITHOUT: &[&str] = &[
     "ibv_wc_status_str",
     "mbps_to_ibv_rate",
     "mult_to_ibv_rate",
-    // What librdmacm asks is told under the names of its own functions.
-    "transom_rdma_cm_close",
-    "transom_rdma_cm_open",
-    "transom_rdma_cm_refused",
-    "transom_rdma_cm_why",
-    "transom_rdma_cm_write",
 ];
 
 /// Declares calls of a context's operations: the field, the verb, the arguments.
@@ -231,6 +225,8 @@ fn every_verb_that_is_refused_is_told_of() {
         let listed = between("crates/libibverbs/src/lib.rs", "export! {", "}");
         // One has always been among the private symbols.
         let listed = listed.split_whitespace().chain(["ibv_query_gid_type"]);
+        // What librdmacm asks is told under the names of its own functions.
+        let listed = listed.filter(|name| !name.starts_with("transom_rdma_cm_"));
         let listed: BTreeSet<&str> = listed.collect();
         let exported = exported();
         let known = exported.iter().map(|(name, _)| *name).chain(WITHOUT.iter().copied());
