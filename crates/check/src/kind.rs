@@ -97,6 +97,11 @@ kinds! {
         "Deregister memory before you unmap, empty or free it, and poll the completions of all requests that name it \
          before that."
         "ibv_reg_mr(3)";
+    /// Memory is used that the program has claimed.
+    ClaimedInUse "claimed-in-use" "CHK-46" Finding
+        "memory is used that the program has claimed by transom.h"
+        "Call transom_claim when no request names the memory any more, and transom_release before one does again."
+        "ibv_post_send(3)";
     /// A source buffer changed before its request was complete.
     SourceChanged "source-changed" "CHK-60" Finding
         "a source changed between its post and its completion"

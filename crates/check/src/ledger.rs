@@ -12,12 +12,14 @@
 //! | [`queue`] | whether a completion queue has room for what may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 //! | [`buffer`] | the buffers of a work request, and what was in them |
+//! | [`claim`] | memory that the program says is its own |
 //! | [`fork`] | forks, and what a child does with its parent's objects |
 //! | [`gone`] | memory that was given back under a region |
 //! | `span` | ranges of memory |
 //! | [`memory`] | regions, and the buffers that are out: sources that the device reads, targets that it writes |
 
 pub mod buffer;
+pub mod claim;
 pub mod connection;
 pub mod event;
 pub mod fork;
@@ -33,6 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
 pub use buffer::{Buffer, Piece, Sample};
+use claim::Claims;
 pub use connection::ConnectionEvent;
 use connection::Connections;
 use event::Unacknowledged;
@@ -89,6 +92,7 @@ pub struct Ledger {
     /// How many sends were posted.
     sends: u64,
     memory: Memory,
+    claims: Claims,
     mistakes: Vec<Mistake>,
 }
 

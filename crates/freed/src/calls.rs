@@ -31,6 +31,13 @@ unsafe extern "C" fn transom_freed_watch(watcher: &'static Watcher) -> bool {
     is_first
 }
 
+/// Who is told.
+#[inline]
+pub(crate) fn watcher() -> Option<&'static Watcher> {
+    // SAFETY: what asks to be told stays until the process ends.
+    unsafe { WATCHER.load(Acquire).as_ref() }
+}
+
 /// Memory that a call is about to give back, and that has a region.
 struct Leaving {
     watcher: &'static Watcher,
@@ -41,8 +48,7 @@ impl Leaving {
     /// None if it is of no account. `length` says how many bytes there are, and is asked only where that may matter.
     #[inline]
     fn of(first: *const c_void, length: impl FnOnce() -> usize) -> Option<Self> {
-        // SAFETY: what asks to be told stays until the process ends.
-        let watcher = unsafe { WATCHER.load(Acquire).as_ref() }?;
+        let watcher = watcher()?;
         let [start, end] = watcher.bounds;
         if first.addr() >= end.load(Relaxed) {
             return None;

@@ -5,12 +5,15 @@
 //! what lies between: memory that may have a region. What the C library calls itself does not come here: so a large
 //! block that `free` unmaps is told as one that is freed.
 //!
+//! What the program says itself, by `transom.h`, goes the same way ([`said`]).
+//!
 //! These functions are called from anywhere: they take no lock and no memory of their own.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod calls;
 mod next;
+mod said;
 
 /// Run by the loader, before the program and its threads.
 extern "C" fn constructor() {

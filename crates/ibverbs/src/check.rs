@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `work` | requests and completions, as the ledger has them |
 //! | `events` | events that are got, acknowledged and waited for |
+//! | `claims` | what the program says by `transom.h` |
 //! | `forks` | forks, and what a child does with its parent's objects |
 //! | `given_back` | memory that the program gives back |
 //! | `memory` | regions, and the memory that requests name |
@@ -16,6 +17,7 @@
 //! | `site` | who called: return addresses, and the files that they are in |
 //! | `sink` | the file that findings are written to |
 
+mod claims;
 mod events;
 mod forks;
 mod given_back;
@@ -150,9 +152,9 @@ thread_local! {
     static TELLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread has the ledger locked.
-fn is_telling() -> bool {
-    TELLS.get()
+/// The checker, unless this thread has its ledger locked, or this is a forked child of its process.
+fn on_outside() -> Option<&'static Checker> {
+    on().filter(|checker| !TELLS.get() && !checker.owner.is_another())
 }
 
 /// From now on it has, until this is dropped.
@@ -309,8 +311,7 @@ mod tests {
     /// Rule: CHK-95
     #[test]
     fn a_panic_ends_the_check_and_nothing_else() {
-        let directory =
-            std::env::temp_dir().join(format!("transom-stopped-{}", std::process::id()));
+        let directory = Path::new("/tmp").join(format!("transom-stopped-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let checker = Checker::of(&directory).unwrap();
         assert_eq!(checker.tell(|_| 7), 7);

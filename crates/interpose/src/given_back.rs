@@ -25,6 +25,22 @@ pub struct Watcher {
     pub before: unsafe extern "C" fn(*const c_void, usize) -> *mut c_void,
     /// The call is over, of which `before` has answered that.
     pub after: unsafe extern "C" fn(*mut c_void, Given),
+    /// The program says something of some bytes, or of a completion channel.
+    pub says: unsafe extern "C" fn(Said, *mut c_void, usize),
+}
+
+/// What a program says, by the functions of `transom.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Said {
+    /// These bytes are its own: the device must not touch them.
+    Claims,
+    /// The device may have them.
+    Releases,
+    /// This thread waits for an event of this channel, and for nothing else.
+    Waits,
+    /// It waits no more.
+    Woke,
 }
 
 /// How memory was given back.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::debug;
 use transom_device::execution::MemoryGone;
-use transom_device::protection::{Announcer, Grant, Refusal, Waiter};
+use transom_device::protection::{Announcer, Attempt, Grant, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
@@ -27,6 +27,29 @@ use crate::this_process::this_process;
 
 /// Who wants to know of each refusal.
 static REFUSALS: OnceLock<fn(&Refusal)> = OnceLock::new();
+
+/// Who wants to know of each write by a peer.
+static WRITES: OnceLock<fn(&Attempt)> = OnceLock::new();
+
+/// Has a function told of each write by a peer that this process carries out, as [`watch_refusals`]. To be told of all,
+/// queue pairs have to have them [asked for](QpSummary::ask_by_message).
+pub fn watch_writes(watch: fn(&Attempt)) {
+    let _ = WRITES.set(watch);
+}
+
+/// Whether somebody wants to know of each write by a peer.
+#[inline]
+pub fn writes_are_watched() -> bool {
+    WRITES.get().is_some()
+}
+
+/// A peer has written to memory of this process.
+#[inline]
+pub fn note_write(write: &Attempt) {
+    if let Some(watch) = WRITES.get() {
+        watch(write);
+    }
+}
 
 /// Has a function told of each refusal of this process from now on. It may be called by any thread, with a queue pair
 /// locked.

@@ -68,6 +68,7 @@ mod batch;
 mod buffer;
 mod builder;
 mod channel;
+pub mod check;
 mod cm;
 mod completion;
 mod connecting;

@@ -156,6 +156,7 @@ fn lay_out(source: &Path, parts: &Path, prefix: &Path) -> Result {
     ] {
         put(&parts.join(library), &prefix.join("lib/transom").join(library), 0o644)?;
     }
+    put(&source.join("crates/freed/transom.h"), &prefix.join("include/transom.h"), 0o644)?;
     // Programs ask for these names too.
     for library in ["libibverbs.so", "librdmacm.so"] {
         symlink(format!("{library}.1"), prefix.join("lib/transom").join(library))?;

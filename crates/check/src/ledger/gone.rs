@@ -113,6 +113,23 @@ impl Ledger {
         }
     }
 
+    /// A peer has written there.
+    pub(super) fn tell_written_to_gone(
+        &mut self,
+        what: &str,
+        range: &Range<u64>,
+        made: Option<(String, Call)>,
+    ) {
+        let gone = self.memory.gone.iter().find(|gone| overlap(&gone.range, range));
+        let Some(gone) = gone.cloned() else { return };
+        let was = gone.how.was();
+        let says =
+            format!("A peer's {what} went to memory that was {was} after it was registered.");
+        let mut calls = vec![(gone.how.here(), gone.call)];
+        calls.extend(made);
+        self.found(Kind::MemoryGone, says, calls);
+    }
+
     /// An access to memory of a region failed because nothing is mapped there.
     pub fn not_there(&mut self, what: &str, key: u32, address: u64, length: u64) {
         let buffer = Buffer::new(key, address, length);

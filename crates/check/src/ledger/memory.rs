@@ -151,6 +151,12 @@ impl Memory {
         all.map(|((_, key), (_, region))| (*key, region.object)).collect()
     }
 
+    /// The region with a key, of any device.
+    pub(super) fn region_with(&self, key: u32) -> Option<&Region> {
+        let mut regions = self.regions.iter();
+        regions.find(|((_, other), _)| *other == key).map(|(_, (_, region))| region)
+    }
+
     /// The key and the region of a registration.
     pub(super) fn region(&self, number: u64) -> Option<(u32, &Region)> {
         let mut regions = self.regions.iter();

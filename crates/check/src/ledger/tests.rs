@@ -442,3 +442,78 @@ fn targets_overlap_while_both_are_out() {
     receive(&mut ledger, 0x5010);
     assert_eq!(ledger.take(), []);
 }
+
+fn leaving(ledger: &Ledger, range: std::ops::Range<u64>, is_private: bool) -> Leaving {
+    let regions = ledger.regions_in(&range);
+    Leaving { range, regions, is_private, call: at(60) }
+}
+
+/// Posts a send whose source is at 0x1_0000; what is said of that.
+fn said_of_a_send(ledger: &mut Ledger) -> Vec<Kind> {
+    let mut posted = [send(1, true)];
+    ledger.locate(DEVICE, &mut posted);
+    ledger.tell_gone(&posted);
+    ledger.tell_claimed(&posted);
+    kinds(ledger)
+}
+
+/// Rules: CHK-40, CHK-45
+#[test]
+fn what_is_gone_stays_gone_until_its_region_ends() {
+    let whole = 0x1_0000..0x1_1000;
+    let cases = [
+        (whole.clone(), true, GivenHow::Unmapped, vec![Kind::MemoryGone]),
+        (whole.clone(), true, GivenHow::Emptied, vec![Kind::MemoryGone]),
+        // Others have these pages, the allocator may give them out again, or other bytes are meant.
+        (whole.clone(), false, GivenHow::Unmapped, vec![]),
+        (whole.clone(), true, GivenHow::Freed, vec![]),
+        (0x1_0040..0x1_1000, true, GivenHow::Unmapped, vec![]),
+    ];
+    for (range, is_private, how, expected) in cases {
+        let mut ledger = with_region(false);
+        let leaving = leaving(&ledger, range, is_private);
+        ledger.given_back(&leaving, how, &[]);
+        assert_eq!(kinds(&mut ledger), [Kind::GivenBack], "{how:?}");
+        assert_eq!(said_of_a_send(&mut ledger), expected, "{how:?}");
+        ledger.region_ends(DEVICE, 9, &[], &at(61));
+        assert_eq!((said_of_a_send(&mut ledger), leaving.regions.len()), (vec![], 1));
+        ledger.given_back(&leaving, how, &[]);
+        assert_eq!(ledger.take(), []);
+    }
+    let ledger = with_region(false);
+    assert_eq!(ledger.regions_in(&(0x1_1000..0x2_0000)), []);
+    assert_eq!(ledger.regions_in(&(0x1_0fff..0x2_0000)).len(), 1);
+}
+
+/// Rule: CHK-40
+#[test]
+fn freed_memory_is_used_only_by_what_is_under_way() {
+    for (sends, expected) in [(1, Kind::MemoryGone), (0, Kind::GivenBack)] {
+        let mut ledger = with_region(false);
+        watched(&mut ledger);
+        let leaving = leaving(&ledger, 0x1_0020..0x1_0030, true);
+        let pairs = ledger.pairs_in(&leaving);
+        assert_eq!(pairs, [(QP, 1)]);
+        let under_way = UnderWay { pair: QP, posted: 1, sends, receives: false };
+        ledger.given_back(&leaving, GivenHow::Freed, &[under_way]);
+        assert_eq!(kinds(&mut ledger), [expected]);
+    }
+}
+
+/// Rule: CHK-46
+#[test]
+fn what_is_released_of_a_claim_is_free() {
+    let mut ledger = with_region(false);
+    ledger.claims(&(0xff00..0x1_1000), &at(70));
+    assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
+    ledger.releases(&(0x1_0000..0x1_003f));
+    assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
+    ledger.releases(&(0x1_003f..0x1_0040));
+    assert_eq!(said_of_a_send(&mut ledger), []);
+    ledger.written("WRITE", 9, 0x5040, 8);
+    assert_eq!(kinds(&mut ledger), [Kind::ClaimedInUse]);
+    ledger.written("WRITE", 9, 0x5000, 8);
+    assert_eq!(ledger.take(), []);
+    ledger.claims(&(0x1_0010..0x1_0020), &at(71));
+    assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
+}

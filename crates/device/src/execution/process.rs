@@ -4,7 +4,7 @@
 use super::{
     Counted, Effects, Failure, Injection, MAX_DATAGRAM, QueueSide, Request, Shortcuts, Unheard,
 };
-use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
+use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Completion, Receive, Take};
 
@@ -64,6 +64,10 @@ pub trait Process: Shortcuts {
     fn complete(&self, completion: &Completion);
     /// Something is refused. This notes the reason, before a completion or an answer tells of it.
     fn note_refusal(&self, refusal: &Refusal);
+    /// A peer has written somewhere.
+    fn note_write(&self, write: &Attempt) {
+        let _ = write;
+    }
     /// A work request of the send queue ends in error though nothing is refused here: the same for that.
     fn note_failure(&self, failure: &Failure) {
         let _ = failure;

@@ -33,12 +33,15 @@ const HERE: u64 = 1 << 15;
 /// count. They lie above the state.
 const LIFE: u64 = 31 << 3;
 
+/// The bit of [`Gate::by_message`].
+const BY_MESSAGE: u64 = 1 << 14;
+
 impl Gate {
     fn pack(self) -> u64 {
         self.state as u64
             | (self.service as u64) << 8
             | u64::from(self.access.bits() >> 8 & FLUSH_BITS) << 12
-            | u64::from(self.by_message) << 14
+            | (u64::from(self.by_message) * BY_MESSAGE)
             | HERE
             | u64::from(self.access.bits() as u8) << 16
             | u64::from(self.read_resources) << 24
@@ -55,7 +58,7 @@ impl Gate {
             ),
             read_resources: (word >> 24) as u8,
             pd: (word >> 32) as u32,
-            by_message: word >> 14 & 1 == 1,
+            by_message: word & BY_MESSAGE != 0,
         }
     }
 
@@ -184,6 +187,11 @@ impl QpSummary {
         };
         // It stays as it is then.
         let _ = self.gate.fetch_update(SeqCst, SeqCst, open);
+    }
+
+    /// From now on initiators ask by message, until the gate is opened anew.
+    pub fn ask_by_message(&self) {
+        self.gate.fetch_or(BY_MESSAGE, SeqCst);
     }
 
     /// The queue pair does not exist any more: everyone who looks sees one in error.

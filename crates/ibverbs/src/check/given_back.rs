@@ -12,12 +12,13 @@ use transom_interpose::given_back::{Given, VERSION, WATCH, Watch, Watcher};
 use transom_system::watch_refusals;
 
 use super::work::called_by_name;
-use super::{Checker, is_telling, on, site};
+use super::{claims, on_outside, site};
 
 /// Where regions are, or have been.
 static BOUNDS: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];
 
-static WATCHER: Watcher = Watcher { version: VERSION, bounds: &BOUNDS, before, after };
+static WATCHER: Watcher =
+    Watcher { version: VERSION, bounds: &BOUNDS, before, after, says: claims::says };
 
 /// Asks to be told, if there is somebody to tell.
 pub(super) fn watch() {
@@ -38,15 +39,10 @@ pub(super) fn look_at(range: &Range<u64>) {
     BOUNDS[1].fetch_max(range.end as usize, Relaxed);
 }
 
-/// The checker, unless this is its own work, or a forked child of its process.
-fn checker() -> Option<&'static Checker> {
-    on().filter(|checker| !is_telling() && !checker.owner.is_another())
-}
-
 unsafe extern "C" fn before(first: *const c_void, length: usize) -> *mut c_void {
     let (start, length) = (first.addr() as u64, length as u64);
     let range = start..start.saturating_add(length);
-    let Some(checker) = checker() else { return null_mut() };
+    let Some(checker) = on_outside() else { return null_mut() };
     let regions = checker.tell(|ledger| ledger.regions_in(&range));
     if regions.is_empty() {
         return null_mut();
@@ -69,10 +65,13 @@ unsafe extern "C" fn after(told: *mut c_void, given: Given) {
         Given::Freed if is_mapped(&leaving.range) => GivenHow::Freed,
         Given::Freed => GivenHow::FreedAndUnmapped,
     };
-    let Some(checker) = checker() else { return };
+    let Some(checker) = on_outside() else { return };
     let pairs = checker.tell(|ledger| ledger.pairs_in(&leaving));
     let under_way: Vec<UnderWay> = checker.under_way(pairs);
     checker.tell(|ledger| ledger.given_back(&leaving, how, &under_way));
+    if how != GivenHow::Freed && leaving.is_private {
+        checker.watch_writes();
+    }
 }
 
 fn is_shared(range: &Range<u64>) -> bool {
@@ -82,7 +81,9 @@ fn is_shared(range: &Range<u64>) -> bool {
 /// An access was refused, perhaps because its memory is not mapped any more.
 fn refused(refusal: &Refusal) {
     let Attempt { operation, key, address, length, .. } = refusal.attempt;
-    let Some(checker) = checker().filter(|_| refusal.reason == Reason::MemoryGone) else { return };
+    let Some(checker) = on_outside().filter(|_| refusal.reason == Reason::MemoryGone) else {
+        return;
+    };
     let what = match operation {
         Operation::LocalRead => "A request",
         Operation::LocalWrite => "A receive or READ",

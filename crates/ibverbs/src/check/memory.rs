@@ -60,6 +60,7 @@ impl Checker {
         self.tell(|ledger| {
             ledger.locate(device, requests);
             ledger.tell_gone(requests);
+            ledger.tell_claimed(requests);
             for request in requests.iter_mut().filter(|it| !it.is_target) {
                 let mut pieces = request.watched();
                 let is_read = pieces.iter_mut().all(|it| self.read(it.at, &mut it.bytes));

@@ -88,6 +88,8 @@ struct Asleep {
     call: Call,
     channel: usize,
     events: Weak<Channel>,
+    /// What it does, such as "sleeps in ibv_get_cq_event".
+    does: &'static str,
     /// Why it cannot be woken, since when, if that is so.
     stuck: Option<(Stuck, Instant)>,
     is_told: bool,
@@ -190,10 +192,29 @@ impl Checker {
             stuck.iter().for_each(|stuck| self.tell(|ledger| ledger.sleeps(stuck, how, &call)));
             return;
         }
+        self.sleeps(call, channel, events, "sleeps in ibv_get_cq_event");
+    }
+
+    /// This thread waits for an event of a channel, as the program says.
+    pub(super) fn waits_for(&'static self, channel: usize) {
+        self.is_awake();
+        let channels = self.sleepers.channels();
+        if let Some(it) = channels.into_iter().find(|it| it.address == channel) {
+            self.sleeps(site::call(), channel, &it.events, "waits");
+        }
+    }
+
+    fn sleeps(
+        &'static self,
+        call: Call,
+        channel: usize,
+        events: &Arc<Channel>,
+        does: &'static str,
+    ) {
         let events = Arc::downgrade(events);
         let _ = CANCELLED.try_with(|_| ());
-        let stuck = stuck.map(|stuck| (stuck, Instant::now()));
-        self.sleepers.asleep.lock().push(Asleep { call, channel, events, stuck, is_told: false });
+        let asleep = Asleep { call, channel, events, does, stuck: None, is_told: false };
+        self.sleepers.asleep.lock().push(asleep);
         self.begin_to_watch();
     }
 
@@ -239,7 +260,7 @@ impl Checker {
                 let lasting = thread.stuck.filter(|(_, since)| since.elapsed() >= LONG);
                 if let Some((stuck, _)) = lasting {
                     thread.is_told = true;
-                    let (how, call) = (How::for_events("sleeps in ibv_get_cq_event"), thread.call);
+                    let (how, call) = (How::for_events(thread.does), thread.call);
                     self.tell(|ledger| ledger.sleeps(&stuck, how, &call));
                 }
             }

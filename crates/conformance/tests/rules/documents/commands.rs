@@ -86,7 +86,7 @@ const ELSEWHERE: [Elsewhere; 13] = [
     in_a_root("ldconfig", "ldconfig"),
 ];
 
-const REMOVE_ARCHIVE: &str = "rm -r ~/.local/bin/transom ~/.local/lib/transom \
+const REMOVE_ARCHIVE: &str = "rm -r ~/.local/bin/transom ~/.local/lib/transom ~/.local/include/transom.h \
     ~/.local/share/doc/transom ~/.local/share/*/*/*transom*";
 
 const fn in_a_root(command: &'static str, text: &'static str) -> Elsewhere {

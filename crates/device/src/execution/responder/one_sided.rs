@@ -45,6 +45,9 @@ impl Responder {
             return Reply::Silence;
         }
         cx.process.count(Counted::REMOTE_WRITE, Some(request.total));
+        let (operation, length) = (request.body.operation(), request.total);
+        let (RemoteAddress { address, key }, qp) = (at, cx.number.bits());
+        cx.process.note_write(&Attempt { operation, key, address, length, qp, pd: 0 });
         let Some(immediate) = immediate else { return self.done(cx) };
         let opcode = Opcode::ReceiveWriteImmediate;
         let mut completion = self.completion(cx, Status::Success, opcode);
@@ -125,7 +128,11 @@ impl Responder {
             // There is no word. A write is discarded, and nobody may ask for the old value (rule MR-45).
             return Ok(0);
         }
-        cx.process.atomic(&grant, &mut update).map_err(|MemoryGone| Refusal {
+        let old = cx.process.atomic(&grant, &mut update);
+        if old.is_ok() {
+            cx.process.note_write(&attempt);
+        }
+        old.map_err(|MemoryGone| Refusal {
             reason: Reason::MemoryGone,
             attempt,
             object: keys.look_up(key),

@@ -10,6 +10,7 @@ use transom_device::qp::{
 };
 use transom_device::queue::Address;
 use transom_system::addresses::{LOOPBACK, Unreachable};
+use transom_system::writes_are_watched;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
@@ -382,7 +383,7 @@ impl QueuePair {
             access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
             read_resources: attributes.max_dest_rd_atomic,
             pd: self.pd_number(),
-            by_message: self.counters.any(Counted::REMOTE),
+            by_message: self.counters.any(Counted::REMOTE) || writes_are_watched(),
         });
     }
 }

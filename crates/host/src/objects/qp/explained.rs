@@ -89,6 +89,11 @@ impl QueuePair {
         self.send.lock().requester.occupancy().1
     }
 
+    /// From now on peers ask for each access by a message.
+    pub fn ask_by_message(&self) {
+        self.summary().ask_by_message();
+    }
+
     /// Notes that a message was dropped. Of many, only some are noted.
     #[cold]
     pub(super) fn note_unheard(&self, from: QpNumber, why: Unheard) {

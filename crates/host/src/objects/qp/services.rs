@@ -12,7 +12,7 @@ use transom_device::execution::{
     Context, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload, Process,
     QueueSide, Request, TakeShared, Unheard,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
+use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpTable};
 use transom_device::queue::{Address, Completion, Receive, Sge};
 use transom_net::{Gather, Scatter, Where};
@@ -111,6 +111,10 @@ impl Process for At<'_> {
 
     fn note_refusal(&self, refusal: &Refusal) {
         self.qp.device.process().note_refusal(self.qp.summary(), refusal);
+    }
+
+    fn note_write(&self, write: &Attempt) {
+        transom_system::note_write(write);
     }
 
     fn note_failure(&self, failure: &Failure) {

@@ -1,0 +1,113 @@
+//! Memory that the program says is its own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::span::overlap;
+use super::{Buffer, Ledger, Posted, SHOWN, Thing, UnderWay};
+use crate::{Call, Kind};
+
+/// What is claimed, by where it begins: where it ends, and who said so. No two of them overlap.
+#[derive(Debug, Default)]
+pub(super) struct Claims(BTreeMap<u64, (u64, Call)>);
+
+impl Claims {
+    /// Takes some bytes out.
+    fn cut(&mut self, range: &Range<u64>) {
+        while let Some((start, (end, call))) = self.last_in(range) {
+            self.0.remove(&start);
+            if start < range.start {
+                self.0.insert(start, (range.start, call));
+            }
+            if end > range.end {
+                self.0.insert(range.end, (end, call));
+            }
+        }
+    }
+
+    fn last_in(&self, range: &Range<u64>) -> Option<(u64, (u64, Call))> {
+        let before = self.0.range(..range.end).next_back();
+        before.map(|(start, it)| (*start, *it)).filter(|(_, (end, _))| *end > range.start)
+    }
+
+    fn add(&mut self, range: &Range<u64>, call: &Call) {
+        self.cut(range);
+        if !range.is_empty() {
+            self.0.insert(range.start, (range.end, *call));
+        }
+    }
+
+    /// Who has claimed some of these bytes.
+    fn of(&self, range: &Range<u64>) -> Option<Call> {
+        self.last_in(range).map(|(_, (_, call))| call)
+    }
+}
+
+impl Posted {
+    fn names_bytes(&self, range: &Range<u64>) -> bool {
+        self.buffers.iter().any(|it| it.range().is_some_and(|it| overlap(&it, range)))
+    }
+}
+
+impl Ledger {
+    /// The program says that these bytes are its own.
+    pub fn claims(&mut self, range: &Range<u64>, call: &Call) {
+        self.claims.add(range, call);
+    }
+
+    /// The program says that the device may have these bytes.
+    pub fn releases(&mut self, range: &Range<u64>) {
+        self.claims.cut(range);
+    }
+
+    /// The queue pairs with requests that name some of these bytes, each with how many sends were posted to it.
+    pub fn pairs_at(&self, range: &Range<u64>) -> Vec<(usize, u64)> {
+        self.pairs_with(|posted| posted.names_bytes(range))
+    }
+
+    /// These bytes have just been claimed. The device says what is under way on the queue pairs whose requests name
+    /// them.
+    pub fn claimed_in_flight(&mut self, range: &Range<u64>, under_way: &[UnderWay], call: &Call) {
+        let [in_flight, _, waiting] = self.under_way(under_way, |it| it.names_bytes(range));
+        let requests = if in_flight.is_empty() { waiting } else { in_flight };
+        let Some(first) = requests.first() else { return };
+        let says = match requests.len() {
+            1 => format!("The program claims memory that a {} which is out names.", first.what),
+            count => format!("The program claims memory that {count} requests which are out name."),
+        };
+        let mut calls = vec![("claimed here".to_owned(), *call)];
+        calls.extend(requests.iter().take(SHOWN).map(|it| it.here()));
+        self.found(Kind::ClaimedInUse, says, calls);
+    }
+
+    /// Tells of those requests that name claimed memory. They are about to be posted.
+    pub fn tell_claimed(&mut self, requests: &[Posted]) {
+        for posted in requests {
+            let mut ranges = posted.buffers.iter().filter_map(Buffer::range);
+            let Some(claim) = ranges.find_map(|range| self.claims.of(&range)) else { continue };
+            let says = format!("A {} names memory that the program has claimed.", posted.what);
+            let calls = vec![posted.here(), ("claimed here".to_owned(), claim)];
+            self.found(Kind::ClaimedInUse, says, calls);
+        }
+    }
+
+    /// A peer has written to some bytes, as their region or window counts.
+    pub fn written(&mut self, what: &str, key: u32, address: u64, length: u64) {
+        let buffer = Buffer::new(key, address, length);
+        let region = self.memory.region_with(key);
+        // Windows count as their regions do, but for those that begin at zero.
+        let at = region.map_or(Some(address), |region| region.at(&buffer));
+        let Some(range) = at.map(|at| at..at.saturating_add(length)) else { return };
+        let made = region.map(|region| region.object);
+        let made = made.and_then(|object| self.made_by(Thing::Region, object));
+        if let Some(claim) = self.claims.of(&range) {
+            let says = format!(
+                "A peer's {what} of {length} bytes went to memory that the program has claimed."
+            );
+            let mut calls = vec![("claimed here".to_owned(), claim)];
+            calls.extend(made.clone());
+            self.found(Kind::ClaimedInUse, says, calls);
+        }
+        self.tell_written_to_gone(what, &range, made);
+    }
+}

@@ -1,0 +1,57 @@
+/* What a program tells `transom check` of its memory and its threads.
+ *
+ * A pool of buffers knows what a compiler and a device do not: to whom a buffer belongs. So it says when a buffer is the
+ * program's again, as pools tell AddressSanitizer. The functions behind these exist only under `transom check`.
+ * Elsewhere each call is a comparison with zero. Nothing has to be linked. docs/check.md has an example.
+ */
+#ifndef TRANSOM_H
+#define TRANSOM_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ibv_comp_channel;
+
+void transom_claimed(const void *first, size_t length) __attribute__((weak));
+void transom_released(const void *first, size_t length) __attribute__((weak));
+void transom_waiting(struct ibv_comp_channel *channel) __attribute__((weak));
+void transom_woken(void) __attribute__((weak));
+
+/* These bytes are the program's own again. Until they are released no device may touch them: a request that names them,
+ * or a peer's write to them, is a mistake. */
+static inline void transom_claim(const void *first, size_t length)
+{
+	if (transom_claimed)
+		transom_claimed(first, length);
+}
+
+/* A device may have these bytes. */
+static inline void transom_release(const void *first, size_t length)
+{
+	if (transom_released)
+		transom_released(first, length);
+}
+
+/* This thread now waits, by whatever means, until a completion queue of the channel raises an event, and nothing else
+ * wakes it. To wait while completions lie in the queue and no event can come is a mistake. */
+static inline void transom_wait(struct ibv_comp_channel *channel)
+{
+	if (transom_waiting)
+		transom_waiting(channel);
+}
+
+/* It waits no more. */
+static inline void transom_wake(void)
+{
+	if (transom_woken)
+		transom_woken();
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
