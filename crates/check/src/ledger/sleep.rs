@@ -69,6 +69,8 @@ pub(super) struct Watched {
     last_uses: BTreeMap<u32, u64>,
     /// The last poll that found nothing more.
     emptied: Option<Call>,
+    /// The call that took the last event of it.
+    told: Option<Call>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,10 +160,11 @@ impl Ledger {
     }
 
     /// A thread takes an event of a queue from its channel.
-    pub fn queue_told(&mut self, queue: usize, thread: u32) {
+    pub fn queue_told(&mut self, queue: usize, call: &Call) {
         let moment = self.next_moment();
         let Some(watched) = self.watched.get_mut(&queue) else { return };
-        watched.used(thread, moment);
+        watched.used(call.thread, moment);
+        watched.told = Some(*call);
         if let Some(armed) = &mut watched.armed {
             armed.arming.raised = false;
         }
@@ -233,10 +236,14 @@ impl Ledger {
         let says = format!("A thread {does} while {of} holds {completions}{why}.");
         let mut calls = Vec::new();
         if call.frames().is_empty() {
-            let emptied = watched.emptied.filter(|emptied| emptied.thread == call.thread);
-            let here =
-                ("it polled last here, and then sleeps".to_owned(), emptied.unwrap_or(*call));
-            calls.push(here);
+            let own = |it: &Call| it.thread == call.thread;
+            let (emptied, told) = (watched.emptied.filter(own), watched.told.filter(own));
+            let here = match (emptied, told) {
+                (Some(emptied), _) => ("it polled last here, and then sleeps", emptied),
+                (None, Some(told)) => ("it took the last event here, and then sleeps", told),
+                (None, None) => ("it sleeps", *call),
+            };
+            calls.push((here.0.to_owned(), here.1));
         } else {
             calls.push(("it sleeps here".to_owned(), *call));
         }
