@@ -16,6 +16,7 @@ use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
+use crate::told;
 use crate::wrong::Wrong;
 
 /// A completion queue, with its poller and the counts of its events.
@@ -120,6 +121,7 @@ unsafe fn try_create(
 ) -> Result<*mut ibv_cq_ex, Wrong> {
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
+    check::uses(told::verb, ours.device(), None);
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
     let asked = check_size(cqe, "CR-13")?;
     let cqe = Limits::shared_depth(asked);
