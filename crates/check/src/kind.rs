@@ -163,6 +163,12 @@ kinds! {
         "a queue pair is destroyed before its completions were polled"
         "Poll the completions of all signaled requests first."
         "ibv_destroy_qp(3)";
+    /// A request was refused.
+    RequestRefused "request-refused" "CHK-26" Note
+        "a request was refused for what it asks"
+        "Look up the key, the right, the address or the length: `transom explain` has the reason. A program may try on \
+         purpose what it is not allowed."
+        "ibv_poll_cq(3)";
     /// An error was not polled.
     ErrorUnread "error-unread" "CHK-03" Note
         "a queue pair is destroyed before its error was polled"

@@ -7,7 +7,9 @@ use std::ptr::null_mut;
 use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::Posted;
-use transom_device::queue::{LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
+use transom_device::queue::{
+    Body, LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use transom_host::objects::{PostOne, QueuePair};
 use transom_system::registry::CallFault;
 use transom_system::sanitizers::{self, Half};
@@ -275,6 +277,10 @@ impl Batch {
                 sges: buffers.len() as u32,
                 buffers,
                 is_target: returns,
+                from: match request.op {
+                    SendOp::Message(Body::Read { address, key }) => Some((key.0, address)),
+                    _ => None,
+                },
                 sample: None,
                 is_inline: matches!(request.data, Data::Inline { .. }),
                 is_signaled: request.flags.contains(SendFlags::SIGNALED),

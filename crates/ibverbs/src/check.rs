@@ -283,7 +283,8 @@ impl Checker {
 
     /// A queue pair goes to another state.
     pub(crate) fn pair_modified(&self, address: usize, state: ibv_qp_state) {
-        self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET));
+        let call = site::call();
+        self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET, &call));
     }
 
     /// A queue pair ends, whose pointer is at that address.

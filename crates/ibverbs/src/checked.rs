@@ -85,7 +85,7 @@ unsafe extern "C" fn post_recv(
     // SAFETY: as above.
     let (device, mut requests) = unsafe { (device_of((*qp).context), receives(wr, &call())) };
     checker.locate(device, &mut requests);
-    checker.tell(|ledger| ledger.receives_posted(qp.addr(), &requests));
+    checker.receives_posted(qp.addr(), &requests);
     let mut first_bad = null_mut();
     let answer = plain(&mut first_bad);
     if answer != 0 {
@@ -232,12 +232,20 @@ unsafe fn sends(mut wr: *const ibv_send_wr, call: &Call) -> Vec<Posted> {
         if is_inline {
             buffers.clear();
         }
+        let from = match request.opcode {
+            // SAFETY: a READ has this member of the union.
+            IBV_WR_RDMA_READ => unsafe {
+                Some((request.wr.rdma.rkey, request.wr.rdma.remote_addr))
+            },
+            _ => None,
+        };
         all.push(Posted {
             wr_id: request.wr_id,
             what: name(request.opcode),
             bytes,
             sges,
             buffers,
+            from,
             is_target: matches!(
                 request.opcode,
                 IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
@@ -267,6 +275,7 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
             sges: buffers.len() as u32,
             buffers,
             is_target: true,
+            from: None,
             sample: None,
             is_inline: false,
             is_signaled: true,

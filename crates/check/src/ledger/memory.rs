@@ -101,14 +101,25 @@ pub struct UnderWay {
 /// How many ranges are remembered that the device has written to.
 const LANDED: usize = 1024;
 
+/// A target that is out.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    /// How many requests have it.
+    count: usize,
+    /// The call that posted the first of them.
+    call: Call,
+    /// What that reads.
+    from: Option<(u32, u64)>,
+}
+
 /// Regions and targets.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// By device and key; each registration has a number of its own.
     regions: BTreeMap<(usize, u32), (u64, Region)>,
     last: u64,
-    /// Targets that are out, by where they begin and end: how many are there, and one that posted it.
-    targets: BTreeMap<(u64, u64), (usize, Call)>,
+    /// Targets that are out, by where they begin and end.
+    targets: BTreeMap<(u64, u64), Target>,
     /// The longest of all targets.
     longest: u64,
     /// Where the device, or a peer, may have written last.
@@ -175,21 +186,26 @@ impl Memory {
     /// Takes a target out, if it is.
     fn take_target(&mut self, range: &Range<u64>) {
         let key = (range.start, range.end);
-        if let Some((count, _)) = self.targets.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(target) = self.targets.get_mut(&key) {
+            target.count -= 1;
+            if target.count == 0 {
                 self.targets.remove(&key);
             }
         }
     }
 
     /// A target that has some bytes of this one, and begins elsewhere. Programs post the same buffer again and again
-    /// where they do not care for what comes.
-    fn other_target(&self, range: &Range<u64>) -> Option<Call> {
+    /// where they do not care for what comes, but they do not read different things into it.
+    fn other_target(&self, range: &Range<u64>, from: Option<(u32, u64)>) -> Option<Call> {
+        let same = self.targets.get(&(range.start, range.end));
+        let differs = |it: &&Target| it.from.zip(from).is_some_and(|(one, other)| one != other);
+        if let Some(target) = same.filter(differs) {
+            return Some(target.call);
+        }
         let first = (range.start.saturating_sub(self.longest), 0);
         let near = self.targets.range(first..(range.start, 0));
         let mut near = near.chain(self.targets.range((range.start + 1, 0)..(range.end, 0)));
-        near.find(|&(&(_, end), _)| end > range.start).map(|(_, (_, call))| *call)
+        near.find(|&(&(_, end), _)| end > range.start).map(|(_, target)| target.call)
     }
 
     /// Whether the device may have written there since so many had landed.
@@ -233,13 +249,13 @@ impl Ledger {
     pub(super) fn aimed(&mut self, posted: &[Posted]) {
         for posted in posted.iter().filter(|it| it.is_target) {
             for range in posted.buffers.iter().filter_map(Buffer::range) {
-                if let Some(other) = self.memory.other_target(&range) {
+                if let Some(other) = self.memory.other_target(&range, posted.from) {
                     self.tell_overlap(posted, other);
                 }
                 let memory = &mut self.memory;
                 memory.longest = memory.longest.max(range.end - range.start);
-                let target = memory.targets.entry((range.start, range.end));
-                target.or_insert((0, posted.call)).0 += 1;
+                let new = Target { count: 0, call: posted.call, from: posted.from };
+                memory.targets.entry((range.start, range.end)).or_insert(new).count += 1;
             }
         }
     }

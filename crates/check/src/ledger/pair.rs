@@ -60,6 +60,8 @@ pub struct Posted {
     pub buffers: Vec<Buffer>,
     /// The device writes to them.
     pub is_target: bool,
+    /// The R_Key and the address that a READ reads at.
+    pub from: Option<(u32, u64)>,
     /// What was in them when it was posted, as far as it is watched.
     pub sample: Option<Sample>,
     /// The data was taken when it was posted.
@@ -71,6 +73,10 @@ pub struct Posted {
 }
 
 impl Posted {
+    fn is_same(&self, other: &Self) -> bool {
+        (self.wr_id, self.call) == (other.wr_id, other.call)
+    }
+
     pub(super) fn here(&self) -> (String, Call) {
         let Self { wr_id, what, bytes, .. } = self;
         (format!("posted here: {what} of {bytes} bytes, wr_id {wr_id:#x}"), self.call)
@@ -90,6 +96,8 @@ pub struct Completed {
     pub is_success: bool,
     /// It failed for a reason of its own: it was not flushed.
     pub has_failed: bool,
+    /// What programs call its status, if that says that the device or the peer does not allow what the request asks.
+    pub refused: Option<&'static str>,
 }
 
 /// A completion with an error of its own that nobody polled: the program's number of the work, and the status.
@@ -121,7 +129,18 @@ pub struct Pair {
     pub(super) receives: VecDeque<Posted>,
     most_sends: usize,
     error: Option<ErrorSeen>,
+    /// The last of its completions that was polled has succeeded.
+    goes_well: bool,
     is_dry_told: bool,
+    /// The call that set it to RESET, if receives were lost with that and none was posted since.
+    emptied: Option<Call>,
+    /// How often it is known to have run dry.
+    dry: u64,
+    /// The call that posted a receive when it had last run dry.
+    late: Option<Call>,
+    /// The first send, and the first receive, that was one more than the queue was asked for.
+    one_send_more: Option<Posted>,
+    one_receive_more: Option<Posted>,
     /// Requests that were refused, and not posted again so far.
     dropped: VecDeque<Posted>,
 }
@@ -178,24 +197,47 @@ impl Ledger {
     pub fn sends_taken(&mut self, address: usize, taken: &[Posted]) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.most_sends = pair.most_sends.max(pair.sends.len());
+        if pair.sends.len() > pair.asked.sends as usize && pair.one_send_more.is_none() {
+            pair.one_send_more = taken.last().cloned();
+        }
         pair.take_again(taken);
         self.check_asked(address, taken, true);
         self.check_error(address, taken);
     }
 
-    /// Receives are posted to a queue pair.
-    pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) {
-        let Some(pair) = self.pairs.get_mut(&address) else { return };
+    /// Receives are posted to a queue pair. Whether it had none before.
+    pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) -> bool {
+        let Some(pair) = self.pairs.get_mut(&address) else { return false };
+        let (had_none, goes_well) = (pair.receives.is_empty(), pair.goes_well);
+        pair.emptied = None;
         pair.receives.extend(posted.iter().cloned());
+        if pair.receives.len() > pair.asked.receives as usize && pair.one_receive_more.is_none() {
+            pair.one_receive_more = posted.last().cloned();
+        }
         pair.take_again(posted);
         self.aimed(posted);
         self.check_asked(address, posted, false);
+        // What came well before the error may be answered by a receive.
+        if !goes_well {
+            self.check_error(address, posted);
+        }
+        had_none
+    }
+
+    /// A queue pair had run dry so often when a receive was posted, and no other was there.
+    pub fn receive_was_late(&mut self, address: usize, times: u64, call: &Call) {
+        let Some(pair) = self.pairs.get_mut(&address) else { return };
+        if times > pair.dry {
+            (pair.dry, pair.late) = (times, Some(*call));
+        }
     }
 
     /// Of the receives that were posted, these were refused.
     pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.receives, refused);
+            let is_it = |it: &Posted| refused.iter().any(|refused| refused.is_same(it));
+            pair.one_receive_more = pair.one_receive_more.take().filter(|it| !is_it(it));
             pair.drop_refused(refused);
             self.missed(refused);
         }
@@ -216,10 +258,13 @@ impl Ledger {
     }
 
     /// The state of a queue pair is changed by the program, which so has taken note of its errors.
-    pub fn pair_modified(&mut self, address: usize, is_reset: bool) {
+    pub fn pair_modified(&mut self, address: usize, is_reset: bool, call: &Call) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.error = None;
         if is_reset {
+            if !pair.receives.is_empty() {
+                pair.emptied = Some(*call);
+            }
             let ended = pair.sends.drain(..).chain(pair.receives.drain(..)).collect::<Vec<_>>();
             self.landed(&ended);
         }
@@ -250,7 +295,7 @@ impl Ledger {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
             errors.filter(|it| it.call.thread == call.thread).for_each(|it| it.is_past = true);
         }
-        let mut watched = Vec::new();
+        let (mut watched, mut refused) = (Vec::new(), Vec::new());
         for it in completed {
             let Some(pair) = self.numbers.get(&it.number).and_then(|it| self.pairs.get_mut(it))
             else {
@@ -260,7 +305,8 @@ impl Ledger {
                 pair.error = Some(ErrorSeen { call: *call, is_past: false, is_told: false });
                 self.has_errors = true;
             }
-            let shared = pair.asked.shared;
+            pair.goes_well = it.is_success;
+            let (shared, number) = (pair.asked.shared, pair.number);
             let queue = match (it.is_receive, shared) {
                 (false, _) => &mut pair.sends,
                 (true, 0) => &mut pair.receives,
@@ -277,11 +323,27 @@ impl Ledger {
                 false => queue.drain(..=at).collect(),
             };
             self.landed(&ended);
+            if let (Some(status), Some(posted)) = (it.refused, ended.last()) {
+                refused.push((number, status, posted.clone()));
+            }
             if it.is_success {
                 watched.extend(ended.into_iter().filter(|posted| posted.sample.is_some()));
             }
         }
+        for (number, status, posted) in refused {
+            self.tell_refused(number, status, &posted, call);
+        }
         watched
+    }
+
+    /// The device or the peer does not allow what a request asks.
+    fn tell_refused(&mut self, number: u32, status: &str, posted: &Posted, call: &Call) {
+        let says = format!("A {} of queue pair {number:#x} was refused: {status}.", posted.what);
+        self.found(
+            Kind::RequestRefused,
+            says,
+            vec![posted.here(), ("the error was polled here".to_owned(), *call)],
+        );
     }
 
     /// A queue pair ends. So many of its sends are under way in the device.
@@ -314,6 +376,7 @@ impl Ledger {
             }
         }
         self.tell_fullest(&pair, address);
+        self.tell_deeper(&pair, address);
         self.landed(pair.sends.make_contiguous());
         self.landed(pair.receives.make_contiguous());
     }
@@ -357,8 +420,10 @@ impl Ledger {
             "Queue pair {number:#x} had no receive for a message, {times} times: its peer was asked to wait for \
              {milliseconds} ms in all."
         );
-        let calls = self.made_by(Thing::QueuePair, address).into_iter().collect();
-        self.found(Kind::RanDry, says, calls);
+        let late = pair.late.map(|call| ("a receive was posted late here".to_owned(), call));
+        let emptied = pair.emptied.map(|call| ("its receives were lost here".to_owned(), call));
+        let made = self.made_by(Thing::QueuePair, address);
+        self.found(Kind::RanDry, says, emptied.into_iter().chain(late).chain(made).collect());
     }
 
     /// How full the send queue of a queue pair was. A receive queue should be full.
@@ -371,6 +436,22 @@ impl Ledger {
             );
             let calls = self.made_by(Thing::QueuePair, address).into_iter().collect();
             self.found(Kind::QueueFull, says, calls);
+        }
+    }
+
+    /// A queue held more requests than it was asked for.
+    fn tell_deeper(&mut self, pair: &Pair, address: usize) {
+        let Pair { number, asked, one_send_more, one_receive_more, .. } = pair;
+        let more =
+            [(one_send_more, asked.sends, "sends"), (one_receive_more, asked.receives, "receives")];
+        for (posted, asked, what) in more {
+            let Some(posted) = posted else { continue };
+            let says = format!(
+                "Queue pair {number:#x} had more than {asked} {what} out, which is what it was asked for."
+            );
+            let mut calls = vec![posted.here()];
+            calls.extend(self.made_by(Thing::QueuePair, address));
+            self.found(Kind::BeyondAsked, says, calls);
         }
     }
 
@@ -423,8 +504,7 @@ impl Ledger {
 /// Takes back what was told last.
 fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) {
     for refused in refused.iter().rev() {
-        let is_it = |it: &Posted| it.wr_id == refused.wr_id && it.call == refused.call;
-        if let Some(at) = queue.iter().rposition(is_it) {
+        if let Some(at) = queue.iter().rposition(|it| it.is_same(refused)) {
             queue.remove(at);
         }
     }

@@ -21,6 +21,7 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
         sges,
         buffers,
         is_target: false,
+        from: None,
         sample: None,
         is_inline: false,
         is_signaled,
@@ -29,7 +30,8 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
 }
 
 fn completed(wr_id: u64, has_failed: bool) -> Completed {
-    Completed { number: 7, wr_id, is_receive: false, is_success: !has_failed, has_failed }
+    let is_success = !has_failed;
+    Completed { number: 7, wr_id, is_receive: false, is_success, has_failed, refused: None }
 }
 
 fn with_pair() -> Ledger {
@@ -174,9 +176,66 @@ fn posting_goes_on_after_an_error_only_if_the_thread_knows_of_it() {
     post(&mut ledger, &[send(5, true)]);
     post(&mut ledger, &[send(6, true)]);
     assert_eq!(kinds(&mut ledger), [Kind::PostedAfterError]);
-    ledger.pair_modified(QP, true);
+    ledger.pair_modified(QP, true, &at(28));
     post(&mut ledger, &[send(7, true)]);
     assert_eq!(ledger.take(), []);
+}
+
+/// Rule: CHK-08
+#[test]
+fn a_receive_is_no_answer_to_an_error() {
+    let received = |wr_id| Completed { is_receive: true, ..completed(wr_id, false) };
+    for last_is_well in [true, false] {
+        let mut ledger = with_pair();
+        ledger.receives_posted(QP, &[send(1, true), send(2, true)]);
+        ledger.polled(&[completed(9, true)], &at(25));
+        let last = Completed { is_success: last_is_well, ..received(1) };
+        ledger.polled(&[last], &at(26));
+        ledger.receives_posted(QP, &[Posted { bytes: 0, ..send(3, true) }]);
+        assert_eq!(ledger.take(), []);
+        ledger.receives_posted(QP, &[send(1, true)]);
+        let expected: &[Kind] = if last_is_well { &[] } else { &[Kind::PostedAfterError] };
+        assert_eq!(kinds(&mut ledger), expected);
+    }
+}
+
+/// Rule: CHK-26
+#[test]
+fn what_is_refused_is_named_by_its_post() {
+    let mut ledger = with_pair();
+    post(&mut ledger, &[send(1, true), send(2, true)]);
+    let refused = Some("remote access error");
+    ledger.polled(&[Completed { refused, ..completed(2, true) }], &at(25));
+    let mistakes = ledger.take();
+    assert_eq!(mistakes[0].kind, Kind::RequestRefused);
+    assert!(mistakes[0].calls[0].0.ends_with("wr_id 0x2"), "{mistakes:?}");
+    ledger.polled(&[completed(2, true)], &at(25));
+    assert_eq!(ledger.take(), []);
+}
+
+/// Rule: CHK-24
+#[test]
+fn a_late_receive_is_named_and_the_reset_that_took_the_others() {
+    let ran_dry = |ledger: &mut Ledger| {
+        let dry = RanDry { times: 2, waits: 1 };
+        ledger.pair_ended(QP, 0, dry, &at(30));
+        let calls = ledger.take().remove(0).calls;
+        calls.iter().map(|(_, call)| call.frames()[0]).collect::<Vec<_>>()
+    };
+    let mut ledger = with_pair();
+    assert!(ledger.receives_posted(QP, &[send(1, true)]));
+    ledger.receive_was_late(QP, 0, &at(40));
+    ledger.pair_modified(QP, true, &at(41));
+    assert!(ledger.receives_posted(QP, &[send(1, true)]));
+    assert!(!ledger.receives_posted(QP, &[send(1, true)]));
+    ledger.receive_was_late(QP, 2, &at(42));
+    ledger.receive_was_late(QP, 2, &at(43));
+    assert_eq!(ran_dry(&mut ledger), [42, 1]);
+    let mut ledger = with_pair();
+    ledger.pair_modified(QP, true, &at(40));
+    ledger.receives_posted(QP, &[send(1, true)]);
+    ledger.pair_modified(QP, true, &at(41));
+    assert_eq!(ran_dry(&mut ledger), [41, 1]);
 }
 
 /// Rule: CHK-23
@@ -186,6 +245,19 @@ fn more_than_was_asked_for_is_noted() {
     post(&mut ledger, &[Posted { is_inline: true, ..send(1, true) }]);
     ledger.receives_posted(QP, &[Posted { sges: 2, ..send(1, true) }]);
     assert_eq!(kinds(&mut ledger), [Kind::BeyondAsked, Kind::BeyondAsked]);
+}
+
+/// Rule: CHK-23
+#[test]
+fn more_requests_than_were_asked_for_are_noted() {
+    let mut ledger = with_pair();
+    let receives: Vec<_> = (0..9).map(|wr_id| send(wr_id, true)).collect();
+    ledger.receives_posted(QP, &receives);
+    ledger.receives_refused(QP, &receives[8..]);
+    assert_eq!(ends(&mut ledger, 0), [Kind::RefusedAndDropped]);
+    let mut ledger = with_pair();
+    ledger.receives_posted(QP, &receives);
+    assert_eq!(ends(&mut ledger, 0), [Kind::BeyondAsked]);
 }
 
 /// Rule: CHK-22
@@ -262,7 +334,7 @@ fn a_queue_that_is_not_armed_wakes_nobody() {
     assert!(!is_stuck(&ledger, 2, 0, false, 2));
     ledger.queue_polled(CQ, 1, true, &Call::by(2));
     assert!(is_stuck(&ledger, 2, 0, false, 2));
-    ledger.queue_told(CQ, 1);
+    ledger.queue_told(CQ, &at(29));
     assert!(!is_stuck(&ledger, 2, 0, false, 2));
 }
 
@@ -429,6 +501,23 @@ fn a_request_posted_after_the_device_was_asked_is_not_taken_for_one_under_way() 
 
 /// Rule: CHK-62
 #[test]
+fn reads_of_different_memory_do_not_share_a_buffer() {
+    let mut ledger = with_region(false);
+    let mut read = |wr_id, from| {
+        let buffers = vec![Buffer::new(9, 0x5000, 64)];
+        let (is_target, from) = (true, Some((3, from)));
+        let mut posted = [Posted { what: "READ", is_target, from, buffers, ..send(wr_id, true) }];
+        ledger.locate(DEVICE, &mut posted);
+        post(&mut ledger, &posted);
+        kinds(&mut ledger)
+    };
+    assert_eq!(read(1, 0x100), []);
+    assert_eq!(read(2, 0x100), []);
+    assert_eq!(read(3, 0x140), [Kind::TargetsOverlap]);
+}
+
+/// Rule: CHK-62
+#[test]
 fn targets_overlap_while_both_are_out() {
     let mut ledger = with_region(false);
     receive(&mut ledger, 0x5000);
@@ -438,7 +527,7 @@ fn targets_overlap_while_both_are_out() {
     ledger.receives_refused(QP, &[next]);
     receive(&mut ledger, 0x5020);
     assert_eq!(kinds(&mut ledger), [Kind::TargetsOverlap]);
-    ledger.pair_modified(QP, true);
+    ledger.pair_modified(QP, true, &at(28));
     receive(&mut ledger, 0x5010);
     assert_eq!(ledger.take(), []);
 }

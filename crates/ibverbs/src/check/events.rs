@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fs;
 
+use transom_abi::ibv_wc_status;
 use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread};
 use transom_device::queue::Status;
 
@@ -15,7 +16,7 @@ impl Checker {
         let call = site::call();
         self.tell(|ledger| {
             if owner.event == transom_check::ledger::Event::Completion {
-                ledger.queue_told(owner.address, call.thread);
+                ledger.queue_told(owner.address, &call);
             }
             ledger.event_got(owner, &call);
         });
@@ -72,9 +73,14 @@ impl Checker {
 
 /// An error that nobody has polled.
 pub(super) fn unread((wr_id, status): (u64, Status)) -> Unread {
+    Unread { wr_id, status: name_of(status as _) }
+}
+
+/// What programs call a status.
+pub(super) fn name_of(status: ibv_wc_status) -> &'static str {
     // SAFETY: a text that stays.
-    let status = unsafe { CStr::from_ptr(ibv_wc_status_str(status as _)) };
-    Unread { wr_id, status: status.to_str().unwrap_or_default() }
+    let text = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) };
+    text.to_str().unwrap_or_default()
 }
 
 /// What threads of this library are called.

@@ -1,14 +1,15 @@
 //! Work that the ledger is told of.
 
 use std::ffi::c_int;
+use std::sync::Weak;
 
-use transom_abi::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
+use transom_abi::*;
 use transom_check::Call;
 use transom_check::ledger::{Buffer, Completed, Posted};
 use transom_device::operation::Operation;
 use transom_device::queue::{SendOp, Sge};
 
-use super::{Checker, site};
+use super::{Checker, events, site};
 
 impl Checker {
     /// The first so many of these requests were taken by a queue pair, which had been told of all.
@@ -28,6 +29,17 @@ impl Checker {
                 ledger.send_queue_full(address, call);
             }
         });
+    }
+
+    /// Receives are about to be posted to a queue pair. Where it has none, messages may have waited for them.
+    pub(crate) fn receives_posted(&self, address: usize, requests: &[Posted]) {
+        let had_none = self.tell(|ledger| ledger.receives_posted(address, requests));
+        let (true, Some(first)) = (had_none, requests.first()) else { return };
+        let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
+        if let Some(pair) = pair {
+            let times = pair.ran_dry().times;
+            self.tell(|ledger| ledger.receive_was_late(address, times, &first.call));
+        }
     }
 
     /// Posts these requests, all or none, to a queue pair on a device.
@@ -69,6 +81,15 @@ impl Checker {
     }
 }
 
+/// What a request ends with that asks for what is not allowed.
+const REFUSED: [ibv_wc_status; 5] = [
+    IBV_WC_LOC_LEN_ERR,
+    IBV_WC_LOC_PROT_ERR,
+    IBV_WC_MW_BIND_ERR,
+    IBV_WC_REM_INV_REQ_ERR,
+    IBV_WC_REM_ACCESS_ERR,
+];
+
 fn completed(wc: &ibv_wc) -> Completed {
     Completed {
         number: wc.qp_num,
@@ -76,6 +97,7 @@ fn completed(wc: &ibv_wc) -> Completed {
         is_receive: wc.opcode & IBV_WC_RECV != 0,
         is_success: wc.status == IBV_WC_SUCCESS,
         has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
+        refused: REFUSED.contains(&wc.status).then(|| events::name_of(wc.status)),
     }
 }
 
