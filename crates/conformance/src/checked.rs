@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use transom_check::record::{Finding, Record, read};
 
 use crate::c_programs::compile;
 use crate::processes::Scratch;
-use crate::programs::{Running, library, preloaded};
+use crate::programs::{Printed, Running, library, preloaded};
 
 /// How long one of them may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -32,9 +32,10 @@ impl Checked {
         // Several tests of one process may have the same program.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Relaxed);
-        let scratch = Scratch::new(&format!("checked-{name}-{count}"));
         let source = format!("checked/{name}.c");
-        let binary = compile(&scratch, &source, name, libraries);
+        let output = name.replace('/', "-");
+        let scratch = Scratch::new(&format!("checked-{output}-{count}"));
+        let binary = compile(&scratch, &source, &output, libraries);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
         let (libraries, preloaded) = (library(tmp).to_owned(), String::new());
         Self { scratch, source, binary, libraries, preloaded }
@@ -50,12 +51,38 @@ impl Checked {
         &self.binary
     }
 
-    /// Runs the program with these arguments. Returns the findings.
-    pub fn run(&self, arguments: &[&str]) -> Vec<Finding> {
-        let directory = self.scratch.path().join(arguments.join("-"));
-        fs::create_dir(&directory).expect("the scratch folder is ours");
+    /// Its source.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).env("LD_LIBRARY_PATH", &self.libraries);
+        command
+    }
+
+    /// Runs it without `transom check`: how it ends, and what it prints.
+    pub fn end(&self, arguments: &[&str], limit: Duration) -> (ExitStatus, Printed) {
+        let run = Running::start(&mut self.command(arguments)).end(limit);
+        run.unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"))
+    }
+
+    /// Runs the program with these arguments. Returns the findings.
+    pub fn run(&self, arguments: &[&str]) -> Vec<Finding> {
+        self.run_by(self.command(arguments), arguments)
+    }
+
+    /// The same, of a program that may wait for ever for something to be found.
+    pub fn run_briefly(&self, arguments: &[&str]) -> Vec<Finding> {
+        let mut command = self.command(arguments);
+        command.env("BRIEFLY", "yes");
+        self.run_by(command, arguments)
+    }
+
+    fn run_by(&self, mut command: Command, arguments: &[&str]) -> Vec<Finding> {
+        let directory = self.scratch.path().join(arguments.join("-"));
+        fs::create_dir(&directory).expect("the scratch folder is ours");
         command.env("TRANSOM_CHECK", &directory);
         if !self.preloaded.is_empty() {
             command.env("LD_PRELOAD", &self.preloaded);
@@ -75,19 +102,48 @@ impl Checked {
     /// Runs the wrong form of this kind, which must be found, and the right form, which must have no findings. The
     /// finding must name the lines with these marks in the source.
     pub fn shows(&self, kind: Kind, marks: &[&str]) {
-        let wrong = self.run(&[kind.name(), "wrong"]);
+        let name = kind.name();
+        let wrong = self.run(&[name, "wrong"]);
         let found = wrong.iter().find(|finding| finding.kind == kind);
-        let found = found.unwrap_or_else(|| panic!("{} is not found: {wrong:#?}", kind.name()));
+        let found = found.unwrap_or_else(|| panic!("{name} is not found: {wrong:#?}"));
         let lines = self.lines_of(found);
         for mark in marks {
-            let marked = self.marked(kind, mark);
+            let marked = self.marked(name, mark);
             assert!(
                 !lines.is_disjoint(&marked),
                 "no {mark:?}, {marked:?}, in {lines:?}: {found:#?}"
             );
         }
-        let right = self.run(&[kind.name(), "right"]);
-        assert_eq!(right, [], "the right form of {}", kind.name());
+        self.is_silent_on(name, kind);
+    }
+
+    /// The same of the mistake of this name, of which one finding must name all lines with this mark.
+    pub fn shows_all(&self, name: &str, kind: Kind, mark: &str) {
+        let wrong = self.run(&[name, "wrong"]);
+        let found: Vec<_> = wrong.iter().filter(|finding| finding.kind == kind).collect();
+        assert!(!found.is_empty(), "{name}: {} is not found: {wrong:#?}", kind.name());
+        let (marked, lines) =
+            (self.marked(name, mark), || found.iter().map(|it| self.lines_of(it)));
+        assert!(
+            found.iter().any(|finding| self.names_all(finding, name, mark)),
+            "{name}: not all of {marked:?} in any of {:?}: {found:#?}",
+            lines().collect::<Vec<_>>()
+        );
+        self.is_silent_on(name, kind);
+    }
+
+    /// Whether a finding names all lines of a mistake with this mark.
+    pub fn names_all(&self, finding: &Finding, name: &str, mark: &str) -> bool {
+        let marked = self.marked(name, mark);
+        !marked.is_empty() && self.lines_of(finding).is_superset(&marked)
+    }
+
+    /// Nothing may be found in the right form of this mistake. Where it is about errors, the device may have refused
+    /// something.
+    pub fn is_silent_on(&self, name: &str, kind: Kind) {
+        let mut found = self.run(&[name, "right"]);
+        found.retain(|it| kind == Kind::RequestRefused || it.kind != Kind::RequestRefused);
+        assert_eq!(found, [], "the right form of {name}");
     }
 
     /// The lines of the source in a finding's calls.
@@ -104,13 +160,21 @@ impl Checked {
         lines.filter_map(|line| line.split(' ').next()?.parse().ok()).collect()
     }
 
-    /// The lines with a mark, in the function of the mistake.
-    fn marked(&self, kind: Kind, mark: &str) -> BTreeSet<usize> {
+    /// The lines with a mark, in the function of this mistake.
+    fn marked(&self, name: &str, mark: &str) -> BTreeSet<usize> {
         let text = fs::read_to_string(&self.source).expect("the source is there");
-        let begins = format!("static void {}(", kind.name().replace('-', "_"));
+        let begins = format!("static void {}(", name.replace('-', "_"));
         let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with(&begins));
         let function = lines.take_while(|(_, line)| *line != "}");
         let marked = function.filter(|(_, line)| line.ends_with(&format!("/* {mark} */")));
         marked.map(|(at, _)| at + 1).collect()
+    }
+
+    /// The names of its mistakes, as its `main` has them.
+    pub fn mistakes(&self) -> BTreeSet<String> {
+        let text = fs::read_to_string(&self.source).expect("the source is there");
+        let names =
+            text.lines().filter_map(|line| line.trim().strip_prefix("{\"")?.split_once('"'));
+        names.map(|(name, _)| name.to_owned()).collect()
     }
 }

@@ -200,6 +200,7 @@ mod processes {
 
 /// K. What `transom check` finds.
 mod checked {
+    mod bugs;
     mod claims;
     mod command;
     mod connections;

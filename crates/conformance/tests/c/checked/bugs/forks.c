@@ -1,0 +1,122 @@
+/* Bugs of kind J: forks. spec/bugs.md says whose they are. Lines that the finding names are marked. */
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../pair.h"
+
+/* The child ends, and its parent waits for that. How it ends does not matter. */
+static void end_child(pid_t child)
+{
+	CHECK(child >= 0);
+	if (!child)
+		_exit(0);
+	CHECK(waitpid(child, NULL, 0) == child);
+}
+
+static void use_own_device(void)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	end_pair(&pair);
+}
+
+/* An endpoint is made in a child, of the device that the parent had opened. */
+static void made_in_a_child(int wrong)
+{
+	CHECK(!ibv_fork_init());
+
+	struct pair pair = pair_of(IBV_QPT_RC);
+	const pid_t child = fork();
+
+	if (!child && wrong)
+		ibv_create_cq(pair.context, DEPTH, NULL, NULL, 0); /* here */
+	if (!child && !wrong)
+		use_own_device();
+	end_child(child);
+	end_pair(&pair);
+}
+
+/* A child ends what its parent has made, because it has the destructors too. */
+static void ended_in_a_child(int wrong)
+{
+	CHECK(!ibv_fork_init());
+
+	struct pair pair = pair_of(IBV_QPT_RC);
+	const pid_t child = fork();
+
+	if (!child && wrong)
+		ibv_destroy_qp(pair.ends[0]); /* here */
+	if (!child && !wrong)
+		use_own_device();
+	end_child(child);
+	end_pair(&pair);
+}
+
+/* A daemon opens its device before it goes to the background. */
+static void opened_by_the_parent(int wrong)
+{
+	CHECK(!ibv_fork_init());
+
+	struct pair pair = pair_of(IBV_QPT_RC);
+	const pid_t child = fork();
+
+	if (!child && wrong)
+		try_write(&pair, 1, IBV_SEND_SIGNALED); /* here */
+	if (!child && !wrong)
+		use_own_device();
+	end_child(child);
+	end_pair(&pair);
+}
+
+/* A child is made while a page has a buffer of the device and other data. Who writes there next gets a copy, and the
+   device keeps the page. */
+static void page_shared_with_a_buffer(int wrong)
+{
+	if (!wrong)
+		CHECK(!ibv_fork_init());
+
+	struct pair pair = pair_of(IBV_QPT_RC);
+	char *data = malloc(100);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, data, 50, IBV_ACCESS_LOCAL_WRITE);
+	const pid_t child = fork(); /* here */
+
+	CHECK(mr);
+	end_child(child);
+	data[60] = 1;
+	CHECK(!ibv_dereg_mr(mr));
+	free(data);
+	end_pair(&pair);
+}
+
+/* After ibv_fork_init a child has nothing of a page that a region begins or ends in, on kernels before 5.12. */
+static void page_missing_in_a_child(int wrong)
+{
+	CHECK(!ibv_fork_init());
+
+	struct pair pair = pair_of(IBV_QPT_RC);
+	const size_t page = 4096, size = wrong ? page / 2 : page;
+	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, at, size, IBV_ACCESS_LOCAL_WRITE);
+	const pid_t child = fork();
+
+	CHECK(at != MAP_FAILED && mr);
+	if (!child)
+		at[size] = 1; /* here */
+	end_child(child);
+	CHECK(!ibv_dereg_mr(mr) && !munmap(at, 2 * page));
+	end_pair(&pair);
+}
+
+int main(int count, char **arguments)
+{
+	static const struct mistake mistakes[] = {
+		{"made-in-a-child", made_in_a_child},
+		{"ended-in-a-child", ended_in_a_child},
+		{"opened-by-the-parent", opened_by_the_parent},
+		{"page-shared-with-a-buffer", page_shared_with_a_buffer},
+		{"page-missing-in-a-child", page_missing_in_a_child},
+	};
+
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);
+}
