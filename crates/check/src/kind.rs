@@ -122,6 +122,16 @@ kinds! {
         "a forked child uses objects of its parent"
         "Open the device in the child, and make objects there; or let the child only call exec or _exit."
         "ibv_fork_init(3)";
+    /// A peer uses a key of a type 1 window too early.
+    KeyBeforeBind "key-before-bind" "CHK-41" Finding
+        "a peer uses a key before the completion of its bind is polled"
+        "Send the key when you have polled the completion of the bind, or on the queue pair that binds it."
+        "ibv_bind_mw(3)";
+    /// A peer uses a key of a bind that failed.
+    FailedBindUsed "failed-bind-used" "CHK-42" Finding
+        "a peer uses the key of a bind that has failed"
+        "Look at the status of the bind's completion before you tell anybody the key."
+        "ibv_bind_mw(3)";
     /// A thread sleeps, and completions wait.
     SleepsOnCompletions "sleeps-on-completions" "CHK-50" Finding
         "a thread sleeps while completions wait for it"
@@ -225,6 +235,16 @@ kinds! {
         "objects are left when the process ends"
         "Destroy them, at least where you look for leaks: --leaks makes findings of these notes."
         "ibv_close_device(3)";
+    /// Peers still have keys when the process ends.
+    OpenAtEnd "open-at-end" "CHK-43" Note
+        "memory is open to peers when the process ends"
+        "Invalidate windows and deregister regions when your peers are done, before the memory is used otherwise."
+        "ibv_dereg_mr(3)";
+    /// Rights of peers that none uses.
+    RightsUnused "rights-unused" "CHK-44" Note
+        "rights to write or for atomics were granted, and no peer used them"
+        "Grant peers what they need. A window grants it for a part of the memory, and for a while."
+        "ibv_reg_mr(3)";
     /// A queue was full.
     QueueFull "queue-full" "CHK-21" Note
         "a queue was full"

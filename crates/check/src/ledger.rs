@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`event`] | events that the program gets and acknowledges |
 //! | [`connection`] | events of rdma_cm, and what is used once they are acknowledged |
+//! | [`rights`] | what peers may do with keys, and what they do |
 //! | [`sleep`] | threads that sleep for completions |
 //! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
 //! | [`queue`] | whether a completion queue has room for what may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
+//! | [`bind`] | the rights of peers, and binds of windows that grant them |
 //! | [`buffer`] | the buffers of a work request, and what was in them |
 //! | [`claim`] | memory that the program says is its own |
 //! | [`fork`] | forks, and what a child does with its parent's objects |
@@ -18,6 +20,7 @@
 //! | `span` | ranges of memory |
 //! | [`memory`] | regions, and the buffers that are out: sources that the device reads, targets that it writes |
 
+pub mod bind;
 pub mod buffer;
 pub mod claim;
 pub mod connection;
@@ -27,6 +30,7 @@ pub mod gone;
 pub mod memory;
 pub mod pair;
 pub mod queue;
+pub mod rights;
 pub mod sleep;
 mod span;
 pub mod thing;
@@ -34,6 +38,7 @@ pub mod thing;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Call, Kind};
+pub use bind::{Bind, Rights};
 pub use buffer::{Buffer, Piece, Sample};
 use claim::Claims;
 pub use connection::ConnectionEvent;
@@ -46,6 +51,7 @@ use memory::Memory;
 pub use memory::{Change, Region, UnderWay};
 pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
 use queue::Queue;
+use rights::Keys;
 use sleep::Watched;
 pub use sleep::{Arming, How, Look, Stuck};
 pub use span::How as GivenHow;
@@ -93,6 +99,7 @@ pub struct Ledger {
     sends: u64,
     memory: Memory,
     claims: Claims,
+    keys: Keys,
     mistakes: Vec<Mistake>,
 }
 
@@ -119,6 +126,7 @@ impl Ledger {
         let when = "the process ends";
         self.tell_left(|_| true, when, None);
         self.tell_unacknowledged(None, when);
+        self.tell_unused();
     }
 
     /// Tells of living objects, those made at the same place together.

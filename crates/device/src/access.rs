@@ -34,6 +34,21 @@ bitflags! {
 impl Access {
     /// The rights that a peer can have: a window or a queue pair may grant them.
     pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
+
+    /// Where the bits of withheld rights are, above their own. No right has them.
+    const WITHHELD: u32 = 24;
+
+    /// The same with some remote rights withheld: nobody has them, but they can be given back.
+    pub(crate) const fn withholding(self, rights: Self) -> Self {
+        let taken = self.bits() & rights.bits() & Self::REMOTE.bits();
+        Self::from_bits_retain(self.bits() & !taken | taken << Self::WITHHELD)
+    }
+
+    /// The same with these rights given back, as far as they were withheld.
+    pub(crate) const fn giving_back(self, rights: Self) -> Self {
+        let given = self.bits() >> Self::WITHHELD & rights.bits() & Self::REMOTE.bits();
+        Self::from_bits_retain(self.bits() & !(given << Self::WITHHELD) | given)
+    }
 }
 
 impl core::fmt::Display for Access {
@@ -42,5 +57,23 @@ impl core::fmt::Display for Access {
             return f.write_str("no remote rights");
         }
         bitflags::parser::to_writer(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule: CHK-96
+    #[test]
+    fn withheld_rights_come_back_and_no_others() {
+        let (write, read) = (Access::REMOTE_WRITE, Access::REMOTE_READ);
+        let granted = Access::LOCAL_WRITE | write | Access::RELAXED_ORDERING;
+        let withheld = granted.withholding(Access::REMOTE | Access::LOCAL_WRITE);
+        assert!(!withheld.intersects(Access::REMOTE) && withheld.contains(Access::LOCAL_WRITE));
+        assert_eq!(withheld.giving_back(read), withheld);
+        assert_eq!(withheld.giving_back(Access::REMOTE | Access::MW_BIND), granted);
+        assert_eq!(withheld.withholding(write), withheld);
+        assert_eq!(granted.giving_back(Access::all()), granted);
     }
 }

@@ -1,6 +1,7 @@
 //! The device of this process, below its objects: its share of the machine, the resources it hands out, and the work
 //! that is left to do on it.
 
+mod asked;
 mod deadlines;
 mod domains;
 mod keys;
@@ -26,6 +27,7 @@ use transom_system::failure::Failed;
 use transom_system::registry::Run;
 use transom_system::{ThisProcess, sanitizers};
 
+pub use self::asked::{Hears, hear};
 pub(crate) use self::deadlines::{Due, Moderated, PortChange};
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};

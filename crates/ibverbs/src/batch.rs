@@ -257,7 +257,7 @@ impl Batch {
     }
 
     /// The requests as `transom check` records them.
-    pub(crate) fn described(&self, call: &Call) -> Vec<Posted> {
+    pub(crate) fn described(&self, device: usize, call: &Call) -> Vec<Posted> {
         let each = self.requests.iter().map(|request| {
             let buffers: Vec<_> = match request.data {
                 Data::Sges { start, count } => {
@@ -284,6 +284,7 @@ impl Batch {
                 sample: None,
                 is_inline: matches!(request.data, Data::Inline { .. }),
                 is_signaled: request.flags.contains(SendFlags::SIGNALED),
+                binds: check::bind_of(device, &request.op),
                 call: *call,
             }
         });

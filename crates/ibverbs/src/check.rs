@@ -12,6 +12,7 @@
 //! | `forks` | forks, and what a child does with its parent's objects |
 //! | `given_back` | memory that the program gives back |
 //! | `memory` | regions, and the memory that requests name |
+//! | `rights` | what peers may do with keys, and what they do |
 //! | `sleep` | threads that sleep for completions |
 //! | `waits` | what a thread sleeps in, as the system tells |
 //! | `site` | who called: return addresses, and the files that they are in |
@@ -22,6 +23,7 @@ mod events;
 mod forks;
 mod given_back;
 mod memory;
+mod rights;
 mod sink;
 mod site;
 mod sleep;
@@ -49,10 +51,11 @@ use transom_system::memory::{Copier, Maps};
 use transom_thread::uncancelled;
 
 pub(crate) use self::forks::{is_fork_safe, uses};
+pub(crate) use self::rights::rights;
 use self::sink::Sink;
 pub(crate) use self::site::is_ours;
 use self::sleep::Sleepers;
-pub(crate) use self::work::{buffer, called};
+pub(crate) use self::work::{bind_of, buffer, called};
 use crate::told;
 
 /// The ledger of this process, and where findings go.
@@ -62,6 +65,8 @@ pub(crate) struct Checker {
     sleepers: Sleepers,
     /// Queue pairs, by the addresses of their `ibv_qp`.
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
+    /// Devices, by what the ledger knows them by.
+    devices: Mutex<BTreeMap<usize, Weak<Device>>>,
     /// One thread polls at a time: completions are told in the order in which they were polled, and what one thread has
     /// polled is looked at before another knows of it.
     polling: Mutex<()>,
@@ -123,11 +128,13 @@ pub(crate) fn begin() {
     }
     given_back::watch();
     forks::watch();
+    rights::begin();
 }
 
 /// Run when the program has done all that it does at its end.
 extern "C" fn at_end() {
     if let Some(checker) = checker() {
+        checker.open_at_end();
         checker.tell(|ledger| ledger.process_ends());
         checker.sink.lock().end();
     }
@@ -177,10 +184,22 @@ impl Checker {
     /// One whose findings go into a directory; none if that is not to be had.
     fn of(directory: &Path) -> Option<Self> {
         let (sink, copier) = (Mutex::new(Sink::open(directory)?), Copier::best().ok()?);
-        let (ledger, pairs, polling) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (ledger, polling) = (Mutex::default(), Mutex::default());
+        let (pairs, devices) = (Mutex::default(), Mutex::default());
         let (sleepers, maps, owner) = (Sleepers::new(), Maps::default(), Owner::this());
         let directory = directory.to_owned();
-        Some(Self { ledger, sink, sleepers, pairs, polling, copier, maps, owner, directory })
+        Some(Self {
+            ledger,
+            sink,
+            sleepers,
+            pairs,
+            devices,
+            polling,
+            copier,
+            maps,
+            owner,
+            directory,
+        })
     }
 
     /// Tells the ledger something, and writes down what it has found.

@@ -8,11 +8,12 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 use transom_check::Call;
-use transom_check::ledger::{Buffer, Posted, Thing};
+use transom_check::ledger::{Bind, Buffer, Posted, Thing};
+use transom_device::protection::Key;
 
-use crate::check::{buffer, call, id_of, is_on, on, uses};
+use crate::check::{buffer, call, id_of, is_on, on, rights, uses};
 use crate::context::Context;
-use crate::{cq, post, qp, srq, watched};
+use crate::{bind_mw, cq, mw, post, qp, srq, watched};
 
 /// The operations of a new context: in a checked process with those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
@@ -20,6 +21,7 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
         return plain;
     }
     let ops = ibv_context_ops {
+        bind_mw: Some(bind_mw),
         poll_cq: Some(poll_cq),
         req_notify_cq: Some(req_notify_cq),
         post_send: Some(post_send),
@@ -49,7 +51,9 @@ unsafe extern "C" fn post_send(
     }
     let call = call();
     // SAFETY: as above.
-    let (device, mut requests) = unsafe { (device_of((*qp).context), sends(wr, &call)) };
+    let device = unsafe { device_of((*qp).context) };
+    // SAFETY: as above.
+    let mut requests = unsafe { sends(wr, device, &call) };
     checker.locate(device, &mut requests);
     checker.tell(|ledger| ledger.sends_posted(qp.addr(), &requests));
     let mut first_bad = null_mut();
@@ -62,6 +66,50 @@ unsafe extern "C" fn post_send(
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
     }
     checker.posted(qp.addr(), &requests, taken, answer, &call);
+    // SAFETY: as above.
+    if let Some(pair) = unsafe { qp::of(qp) } {
+        checker.bound(pair.device(), &requests[..taken]);
+    }
+    answer
+}
+
+/// # Safety
+/// As [`bind_mw::bind_mw`].
+unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    // SAFETY: by the contract of this function.
+    let plain = || unsafe { bind_mw::bind_mw(qp, mw, bind) };
+    let Some(checker) = on() else { return plain() };
+    // SAFETY: as above.
+    let (pair, window, asked) = unsafe { (qp::of(qp), mw.as_ref(), bind.as_ref()) };
+    let (Some(pair), Some(window), Some(asked)) = (pair, window, asked) else { return plain() };
+    let call = call();
+    let info = &asked.bind_info;
+    let binds = Bind {
+        device: id_of(pair.device()),
+        key: Key(window.rkey).next().0,
+        rights: rights(mw::rights(info.mw_access_flags)),
+        is_type1: true,
+    };
+    let requests = [Posted {
+        wr_id: asked.wr_id,
+        what: "bind",
+        bytes: 0,
+        sges: 0,
+        buffers: Vec::new(),
+        is_target: false,
+        from: None,
+        sample: None,
+        is_inline: false,
+        is_signaled: asked.send_flags & IBV_SEND_SIGNALED != 0,
+        // Without length it unbinds.
+        binds: (info.length > 0).then_some(binds),
+        call,
+    }];
+    checker.tell(|ledger| ledger.sends_posted(qp.addr(), &requests));
+    let answer = plain();
+    let taken = usize::from(answer == 0);
+    checker.posted(qp.addr(), &requests, taken, answer, &call);
+    checker.bound(pair.device(), &requests[..taken]);
     answer
 }
 
@@ -221,7 +269,7 @@ unsafe fn before<T>(mut at: *mut T, end: *mut T, next: impl Fn(*mut T) -> *mut T
 
 /// # Safety
 /// The list and what it points to is valid.
-unsafe fn sends(mut wr: *const ibv_send_wr, call: &Call) -> Vec<Posted> {
+unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<Posted> {
     let mut all = Vec::with_capacity(1);
     // SAFETY: by the contract of this function.
     while let Some(request) = unsafe { wr.as_ref() } {
@@ -253,11 +301,27 @@ unsafe fn sends(mut wr: *const ibv_send_wr, call: &Call) -> Vec<Posted> {
             sample: None,
             is_inline,
             is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
+            // SAFETY: it is what the opcode says.
+            binds: unsafe { type2_bind(request, device) },
             call: *call,
         });
         wr = request.next;
     }
     all
+}
+
+/// What a request binds a window to, if it does.
+///
+/// # Safety
+/// The request is what its opcode says.
+unsafe fn type2_bind(request: &ibv_send_wr, device: usize) -> Option<Bind> {
+    if request.opcode != IBV_WR_BIND_MW {
+        return None;
+    }
+    // SAFETY: by the contract of this function.
+    let bind = unsafe { &request.op.bind_mw };
+    let rights = rights(mw::rights(bind.bind_info.mw_access_flags));
+    Some(Bind { device, key: bind.rkey, rights, is_type1: false })
 }
 
 /// # Safety
@@ -279,6 +343,7 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
             sample: None,
             is_inline: false,
             is_signaled: true,
+            binds: None,
             call: *call,
         });
         wr = request.next;

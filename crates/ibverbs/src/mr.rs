@@ -160,12 +160,12 @@ pub(crate) fn enter(
     };
     let device = pd.domain.device().clone();
     let region = Arc::new(Mutex::new(Some(region)));
-    let (kept, id) = (check::on().map(|_| region.clone()), check::id_of(&device));
+    let kept = check::on().map(|_| (region.clone(), device.clone()));
     let made = MRS.insert(abi, |_| Mr { region, device, imported: false });
-    if let (Some(checker), Some(kept)) = (check::on(), kept)
+    if let (Some(checker), Some((kept, device))) = (check::on(), kept)
         && let Some(region) = &*kept.lock()
     {
-        checker.registered(id, region, made.addr(), pd.context.addr());
+        checker.registered(&device, region, made.addr(), pd.context.addr());
     }
     made
 }
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         }
         let changed = region.change(domain, registration);
         if let Some(checker) = check::on() {
-            checker.registered(check::id_of(&device), region, mr.addr(), context.addr());
+            checker.registered(&device, region, mr.addr(), context.addr());
         }
         changed.map_err(|error| match error {
             RegisterError::Busy if region.check_unused().is_err() => {

@@ -117,9 +117,13 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             let posted = match check::on() {
                 Some(checker) => {
                     let call = check::call();
-                    let (device, mut requests) =
-                        (check::id_of(pair.device()), batch.described(&call));
-                    checker.posting(device, qp.addr(), &mut requests, &call, post)
+                    let device = check::id_of(pair.device());
+                    let mut requests = batch.described(device, &call);
+                    let posted = checker.posting(device, qp.addr(), &mut requests, &call, post);
+                    if posted.is_ok() {
+                        checker.bound(pair.device(), &requests);
+                    }
+                    posted
                 }
                 None => post(),
             };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Buffer, Ledger, SHOWN, Sample, Thing};
+use super::{Bind, Buffer, Ledger, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
 
 /// What a queue pair was asked to be, before the device rounded it up.
@@ -68,6 +68,8 @@ pub struct Posted {
     pub is_inline: bool,
     /// It asks for a completion.
     pub is_signaled: bool,
+    /// What it binds a window to, if it does.
+    pub binds: Option<Bind>,
     /// The call that posted it.
     pub call: Call,
 }
@@ -176,11 +178,13 @@ impl Ledger {
     pub fn sends_posted(&mut self, address: usize, posted: &[Posted]) {
         self.sends += posted.len() as u64;
         let Some(pair) = self.pairs.get_mut(&address) else { return };
+        let before = pair.posted;
         pair.posted += posted.len() as u64;
         let signals_all = pair.asked.signals_all;
         let signaled =
             |it: &Posted| Posted { is_signaled: it.is_signaled || signals_all, ..it.clone() };
         pair.sends.extend(posted.iter().map(signaled));
+        self.binds_posted(address, before, posted);
         self.aimed(posted);
     }
 
@@ -189,6 +193,7 @@ impl Ledger {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.sends, refused);
             pair.drop_refused(refused);
+            self.keys.take_back(refused);
             self.missed(refused);
         }
     }
@@ -266,6 +271,7 @@ impl Ledger {
                 pair.emptied = Some(*call);
             }
             let ended = pair.sends.drain(..).chain(pair.receives.drain(..)).collect::<Vec<_>>();
+            self.keys.forget_binds(address);
             self.landed(&ended);
         }
     }
@@ -326,6 +332,7 @@ impl Ledger {
             if let (Some(status), Some(posted)) = (it.refused, ended.last()) {
                 refused.push((number, status, posted.clone()));
             }
+            self.keys.ended(&ended, it.is_success, call);
             if it.is_success {
                 watched.extend(ended.into_iter().filter(|posted| posted.sample.is_some()));
             }
@@ -349,6 +356,7 @@ impl Ledger {
     /// A queue pair ends. So many of its sends are under way in the device.
     pub fn pair_ended(&mut self, address: usize, under_way: usize, dry: RanDry, call: &Call) {
         let Some(mut pair) = self.pairs.remove(&address) else { return };
+        self.keys.forget_binds(address);
         self.completes_no_more(&pair.asked);
         self.tell_dry(&pair, address, dry);
         self.tell_dropped(&pair, address);

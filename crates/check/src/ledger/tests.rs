@@ -25,6 +25,7 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
         sample: None,
         is_inline: false,
         is_signaled,
+        binds: None,
         call: at(20),
     }
 }

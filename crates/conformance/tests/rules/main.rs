@@ -206,6 +206,7 @@ mod checked {
     mod connections;
     mod events;
     mod forks;
+    mod keys;
     mod memory;
     mod sanitizers;
     mod sockets;

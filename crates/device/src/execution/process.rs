@@ -95,6 +95,11 @@ pub trait Process: Shortcuts {
     fn carries_out(&self, request: &Request) {
         let _ = request;
     }
+    /// A peer asks for memory. Nothing is decided yet.
+    #[inline]
+    fn is_asked(&self, request: &Request) {
+        let _ = request;
+    }
     /// The answer to a request that has just arrived, if somebody wants it not to be carried out.
     fn injected(&self, request: &Request) -> Option<Injection> {
         let _ = request;

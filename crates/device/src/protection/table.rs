@@ -1,9 +1,11 @@
 //! The key table of one process, as its own threads and other processes see it.
 
+use super::entry::Meta;
 use super::{
     Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, RecentSlots,
     Refusal, SHARED, Scramble, Snapshot, State, Use, Waiter, decide,
 };
+use crate::Access;
 use crate::operation::Subject;
 use crate::sync::{AtomicU32, Ordering::*};
 
@@ -64,6 +66,32 @@ impl<'m> KeyTable<'m> {
         self.find(key).map_or(Snapshot::VACANT, |(_, entry)| entry.snapshot())
     }
 
+    /// Withholds these rights of the object with this key, as far as it grants them, until they are given back or the
+    /// key gets new ones. Whether there is such an object.
+    pub fn withhold(self, key: Key, rights: Access) -> bool {
+        self.change_rights(key, |access| access.withholding(rights))
+    }
+
+    /// Gives these rights back, as far as they are withheld. Others than were granted are never given.
+    pub fn give_back(self, key: Key, rights: Access) -> bool {
+        self.change_rights(key, |access| access.giving_back(rights))
+    }
+
+    /// The rights are in the word that says that the object is there, so nobody's change of it is lost.
+    fn change_rights(self, key: Key, change: impl Fn(Access) -> Access) -> bool {
+        let Some((_, entry)) = self.find(key) else { return false };
+        loop {
+            let old = entry.load();
+            if old.state != State::Valid || old.byte != key.byte() {
+                return false;
+            }
+            let new = Meta { access: change(old.access), ..old };
+            if new == old || entry.exchange(old, new) {
+                return true;
+            }
+        }
+    }
+
     /// Notes when the object of a slot ended, which nobody has taken since; for explanations.
     pub fn note_end(self, slot: u32, now: u64) {
         self.entries[slot as usize].since.store(now, Relaxed);
@@ -73,7 +101,8 @@ impl<'m> KeyTable<'m> {
     pub fn seen(self, most: usize) -> impl Iterator<Item = (Key, Snapshot)> {
         self.slots(most).map(move |(slot, entry)| {
             let object = entry.snapshot();
-            (self.key_of(slot, object.byte), object)
+            let access = object.access.giving_back(Access::REMOTE);
+            (self.key_of(slot, object.byte), Snapshot { access, ..object })
         })
     }
 

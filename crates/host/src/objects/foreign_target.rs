@@ -241,6 +241,10 @@ impl Process for AtForeign<'_> {
         sanitizers::work_is(request.body.operation(), request.from.bits());
     }
 
+    fn is_asked(&self, request: &Request) {
+        self.device().is_asked(request);
+    }
+
     fn injected(&self, request: &Request) -> Option<Injection> {
         self.device().injector.answer(request)
     }

@@ -1,19 +1,22 @@
 //! Regions and the memory that requests name, as the ledger is told of them. Memory of the program is read by the
 //! kernel, which answers an error where there is none.
 
+use std::sync::Arc;
+
 use transom_check::ledger::{Change, Piece, Posted, Region, UnderWay};
 use transom_device::Access;
 use transom_device::qp::QpState;
+use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, QueuePair};
 use transom_system::memory::Source;
 
-use super::{Checker, given_back, site};
+use super::{Checker, given_back, id_of, site};
 
 impl Checker {
     /// A region is made, or has become another: its `ibv_mr` and context, by their addresses.
     pub(crate) fn registered(
         &self,
-        device: usize,
+        device: &Arc<Device>,
         region: &MemoryRegion,
         object: usize,
         context: usize,
@@ -33,7 +36,8 @@ impl Checker {
         if entry.is_program && !entry.is_on_demand {
             given_back::look_at(&(entry.address..entry.address.saturating_add(entry.length)));
         }
-        self.tell(|ledger| ledger.registered(device, region.key().0, entry));
+        self.tell(|ledger| ledger.registered(id_of(device), region.key().0, entry));
+        self.opened(device, region.key(), it.access);
     }
 
     /// A region is about to end, or to become another.

@@ -5,9 +5,9 @@ use std::sync::Weak;
 
 use transom_abi::*;
 use transom_check::Call;
-use transom_check::ledger::{Buffer, Completed, Posted};
+use transom_check::ledger::{Bind, Buffer, Completed, Posted};
 use transom_device::operation::Operation;
-use transom_device::queue::{SendOp, Sge};
+use transom_device::queue::{LocalOp, SendOp, Sge};
 
 use super::{Checker, events, site};
 
@@ -99,6 +99,13 @@ fn completed(wc: &ibv_wc) -> Completed {
         has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
         refused: REFUSED.contains(&wc.status).then(|| events::name_of(wc.status)),
     }
+}
+
+/// What a request binds a window of type 2 to.
+pub(crate) fn bind_of(device: usize, op: &SendOp) -> Option<Bind> {
+    let SendOp::Local(LocalOp::BindType2(bind)) = op else { return None };
+    let rights = super::rights(bind.access);
+    Some(Bind { device, key: bind.window.0, rights, is_type1: false })
 }
 
 /// What a request names by an SGE.

@@ -184,12 +184,13 @@ impl Responder {
     }
 
     /// The protection domain that a message's keys belong to: the queue pair's, or with XRC that of
-    /// the shared receive queue that the message names.
+    /// the shared receive queue that the message names. Every decision begins with it.
     fn key_domain<P: Process>(
         &self,
         request: &Request,
         cx: &Context<'_, P>,
     ) -> Result<u32, Refusal> {
+        cx.process.is_asked(request);
         match request.remote {
             Remote::Srq(number) => cx.process.shared_pd(number).ok_or_else(|| {
                 let attempt = self.attempt(Operation::Send, request.known(), cx);

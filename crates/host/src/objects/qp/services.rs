@@ -144,6 +144,11 @@ impl Process for At<'_> {
     }
 
     #[inline]
+    fn is_asked(&self, request: &Request) {
+        self.qp.device.is_asked(request);
+    }
+
+    #[inline]
     fn injected(&self, request: &Request) -> Option<Injection> {
         self.qp.device.injector.answer(request)
     }

@@ -1,0 +1,51 @@
+//! The rights of peers, and the binds of windows that grant them.
+
+/// Rights of peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// To read.
+    pub read: bool,
+    /// To write.
+    pub write: bool,
+    /// To use atomics.
+    pub atomic: bool,
+}
+
+impl Rights {
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            read: self.read || other.read,
+            write: self.write || other.write,
+            atomic: self.atomic || other.atomic,
+        }
+    }
+
+    pub(super) fn without(self, other: Self) -> Self {
+        Self {
+            read: self.read && !other.read,
+            write: self.write && !other.write,
+            atomic: self.atomic && !other.atomic,
+        }
+    }
+
+    /// What people call them; none if there are none.
+    pub(super) fn names(self) -> Option<String> {
+        let all = [(self.read, "read"), (self.write, "write"), (self.atomic, "atomic")];
+        let names: Vec<_> = all.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
+        let word = if names.len() == 1 { "right" } else { "rights" };
+        (!names.is_empty()).then(|| format!("the remote {} {word}", names.join(" and ")))
+    }
+}
+
+/// What a request binds a window to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The device.
+    pub device: usize,
+    /// The key that the window gets.
+    pub key: u32,
+    /// What peers may do with it.
+    pub rights: Rights,
+    /// The window is of type 1.
+    pub is_type1: bool,
+}

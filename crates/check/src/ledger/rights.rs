@@ -1,0 +1,181 @@
+//! What peers may do with keys, and what they do.
+//!
+//! Rights that are granted at one place of the program belong together: a right is unused if no peer has used it with
+//! any key that got it there.
+
+use std::collections::BTreeMap;
+
+use super::bind::{Bind, Rights};
+use super::{Ledger, Posted, Thing};
+use crate::{Call, Kind};
+
+/// A bind whose completion is not polled, or has failed.
+#[derive(Clone, Debug)]
+struct Bound {
+    pair: usize,
+    /// How many sends had been posted to the queue pair with it.
+    number: u64,
+    posted: (String, Call),
+    is_type1: bool,
+    /// The call that polled that it failed.
+    failed: Option<Call>,
+}
+
+/// A place of the program that grants rights.
+#[derive(Clone, Debug)]
+struct Place {
+    thing: Thing,
+    call: Call,
+    /// How often.
+    count: usize,
+    granted: Rights,
+    used: Rights,
+}
+
+impl Place {
+    fn things(&self, count: usize) -> String {
+        match count {
+            1 => format!("A {}", self.thing.name()),
+            count => format!("{count} {}", self.thing.plural()),
+        }
+    }
+}
+
+/// Keys that peers have.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    /// By device and key.
+    binds: BTreeMap<(usize, u32), Bound>,
+    places: Vec<Place>,
+    /// The place that granted the rights of a key.
+    granted: BTreeMap<(usize, u32), usize>,
+}
+
+impl Keys {
+    fn place(&mut self, thing: Thing, call: &Call) -> usize {
+        let same = |it: &Place| it.thing == thing && it.call.frames() == call.frames();
+        self.places.iter().position(same).unwrap_or_else(|| {
+            let (granted, used) = (Rights::default(), Rights::default());
+            self.places.push(Place { thing, call: *call, count: 0, granted, used });
+            self.places.len() - 1
+        })
+    }
+
+    /// Binds of a queue pair are forgotten, which has ended or was reset.
+    pub(super) fn forget_binds(&mut self, pair: usize) {
+        self.binds.retain(|_, bound| bound.pair != pair || bound.failed.is_some());
+    }
+
+    /// Requests were refused.
+    pub(super) fn take_back(&mut self, refused: &[Posted]) {
+        for bind in refused.iter().filter_map(|it| it.binds) {
+            self.binds.remove(&(bind.device, bind.key));
+        }
+    }
+
+    /// Requests have ended, the last one by this completion: well, or not.
+    pub(super) fn ended(&mut self, ended: &[Posted], is_success: bool, call: &Call) {
+        for (at, bind) in ended.iter().enumerate().filter_map(|(at, it)| Some((at, it.binds?))) {
+            let key = (bind.device, bind.key);
+            if !is_success && at + 1 == ended.len() {
+                self.binds.entry(key).and_modify(|bound| bound.failed = Some(*call));
+            } else {
+                self.binds.remove(&key);
+            }
+        }
+    }
+
+    /// A region ends.
+    pub(super) fn forget(&mut self, device: usize, key: u32) {
+        self.granted.remove(&(device, key));
+    }
+}
+
+impl Ledger {
+    /// Requests are posted to a queue pair, to which so many had been posted before.
+    pub(super) fn binds_posted(&mut self, pair: usize, before: u64, posted: &[Posted]) {
+        for (number, it) in (before + 1..).zip(posted) {
+            let Some(Bind { device, key, is_type1, .. }) = it.binds else { continue };
+            let bound = Bound { pair, number, posted: it.here(), is_type1, failed: None };
+            self.keys.binds.insert((device, key), bound);
+        }
+    }
+
+    /// A key has these rights from now on. Those of them that nobody has used yet of what got them at the same place.
+    pub fn granted(
+        &mut self,
+        device: usize,
+        key: u32,
+        thing: Thing,
+        rights: Rights,
+        call: &Call,
+    ) -> Rights {
+        let index = self.keys.place(thing, call);
+        self.keys.granted.insert((device, key), index);
+        let place = &mut self.keys.places[index];
+        place.count += 1;
+        place.granted = place.granted.and(rights);
+        rights.without(place.used)
+    }
+
+    /// A peer asks for an access with a key, by these rights.
+    pub fn peer_uses(&mut self, device: usize, key: u32, rights: Rights) {
+        let keys = &mut self.keys;
+        if let Some(place) = keys.granted.get(&(device, key)) {
+            let place = &mut keys.places[*place];
+            place.used = place.used.and(rights);
+        }
+        let Some(bound) = keys.binds.get(&(device, key)) else { return };
+        let Bound { pair, number, posted, is_type1, failed } = bound.clone();
+        if let Some(polled) = failed {
+            let says = format!("A peer uses key {key:#x}, of a bind that has failed.");
+            let calls = vec![posted, ("polled here".to_owned(), polled)];
+            self.found(Kind::FailedBindUsed, says, calls);
+            return;
+        }
+        // What is posted behind the bind may have told the peer. Completions may be counted, too.
+        let tells = self.pairs.get(&pair).is_none_or(|pair| pair.posted > number);
+        let counts = self.objects.keys().any(|(thing, _)| *thing == Thing::CompletionCounter);
+        if is_type1 && !tells && !counts {
+            let says = format!(
+                "A peer uses key {key:#x} before the completion of its bind is polled. It was not sent on the queue pair \
+                 that binds it."
+            );
+            self.found(Kind::KeyBeforeBind, says, vec![posted]);
+        }
+    }
+
+    /// The keys with rights, by device.
+    pub fn granted_keys(&self) -> Vec<(usize, u32)> {
+        self.keys.granted.keys().copied().collect()
+    }
+
+    /// These keys are open to peers when the process ends.
+    pub fn open_at_end(&mut self, keys: &[(usize, u32)]) {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for place in keys.iter().filter_map(|key| self.keys.granted.get(key)) {
+            *counts.entry(*place).or_default() += 1;
+        }
+        for (place, count) in counts {
+            let place = &self.keys.places[place];
+            let Some(rights) = place.granted.names() else { continue };
+            let (things, call) = (place.things(count), place.call);
+            let are = if count == 1 { "is" } else { "are" };
+            let says =
+                format!("{things} {are} open to peers when the process ends, with {rights}.");
+            self.found(Kind::OpenAtEnd, says, vec![("opened here".to_owned(), call)]);
+        }
+    }
+
+    /// Tells of rights that nobody has used.
+    pub(super) fn tell_unused(&mut self) {
+        for place in self.keys.places.clone() {
+            let unused = place.granted.without(Rights { read: true, ..place.used });
+            let Some(rights) = unused.names() else { continue };
+            let (things, grants) =
+                (place.things(place.count), if place.count == 1 { "grants" } else { "grant" });
+            let says = format!("{things} {grants} {rights}, and no peer has used that.");
+            self.found(Kind::RightsUnused, says, vec![("granted here".to_owned(), place.call)]);
+        }
+    }
+}

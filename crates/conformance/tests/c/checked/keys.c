@@ -1,0 +1,173 @@
+/* What programs do wrong with keys, and with the rights that peers have by them. Each mistake has a correct twin. The
+   first argument names the mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+#include "pair.h"
+
+static char own[64];
+
+/* A region for windows, and a window of type 1. */
+struct window {
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+};
+
+static struct window window_of(struct pair *pair)
+{
+	const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+	struct window window = {ibv_reg_mr(pair->pd, own, sizeof(own), rights), ibv_alloc_mw(pair->pd, IBV_MW_TYPE_1)};
+
+	CHECK(window.mr && window.mw);
+	return window;
+}
+
+/* The other end binds so many bytes. */
+static void bind(struct pair *pair, struct window *window, uint64_t length)
+{
+	struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED,
+				   .bind_info = {window->mr, (uintptr_t)own, length,
+						 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ}};
+
+	CHECK(!ibv_bind_mw(pair->ends[1], window->mw, &bind));
+}
+
+/* The first end uses a key for the memory of the window; how that ends. */
+static int used(struct pair *pair, uint32_t key, enum ibv_wr_opcode opcode)
+{
+	struct ibv_sge data = {(uintptr_t)memory, 8, pair->mr->lkey};
+	struct ibv_send_wr use = {.wr_id = 2, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = &data,
+				  .num_sge = 1, .wr.rdma = {(uintptr_t)own, key}}, *bad;
+	struct ibv_wc wc = {0};
+
+	CHECK(!ibv_post_send(pair->ends[0], &use, &bad));
+	do
+		CHECK(ibv_poll_cq(pair->cq, 1, &wc) >= 0);
+	while (wc.wr_id != 2);
+	return wc.status;
+}
+
+static void end_window(struct pair *pair, struct window *window)
+{
+	CHECK(!ibv_dealloc_mw(window->mw) && !ibv_dereg_mr(window->mr));
+	end_pair(pair);
+}
+
+static void key_before_bind(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct window window = window_of(&pair);
+
+	bind(&pair, &window, sizeof(own)); /* bound */
+	if (!wrong)
+		polled(pair.cq, 1);
+	/* Its completion is not polled here: it is skipped. */
+	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
+	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_READ) == IBV_WC_SUCCESS);
+	end_window(&pair, &window);
+}
+
+/* A message behind the bind may tell the key; one before cannot. */
+static void told_behind(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct window window = window_of(&pair);
+	struct ibv_cq *cq = ibv_create_cq(pair.context, 2 * DEPTH, NULL, NULL, 0), *both = pair.cq;
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+					.cap = {DEPTH, DEPTH, 1, 1, 0}};
+
+	/* The end that binds completes elsewhere, so that nobody polls the bind. */
+	CHECK(!ibv_destroy_qp(pair.ends[0]) && !ibv_destroy_qp(pair.ends[1]));
+	CHECK(cq && (pair.ends[1] = ibv_create_qp(pair.pd, &init)));
+	init.send_cq = init.recv_cq = both;
+	CHECK((pair.ends[0] = ibv_create_qp(pair.pd, &init)));
+	for (int i = 0; i < 2; i++)
+		connect_to(pair.ends[i], pair.context, pair.ends[!i]->qp_num);
+	receive_on(pair.ends[0], 3);
+	if (wrong)
+		send_on(pair.ends[1], 4, 0);
+	bind(&pair, &window, sizeof(own));
+	if (!wrong)
+		send_on(pair.ends[1], 4, 0);
+	polled(both, 1);
+	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
+	polled(cq, 1);
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(pair.ends[i]));
+	pair.ends[0] = pair.ends[1] = NULL;
+	CHECK(!ibv_destroy_cq(cq));
+	end_window(&pair, &window);
+}
+
+static void failed_bind_used(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct window window = window_of(&pair);
+	struct ibv_async_event event;
+	struct ibv_wc wc;
+	int status;
+
+	bind(&pair, &window, sizeof(own) + wrong); /* bound */
+	while (ibv_poll_cq(pair.cq, 1, &wc) == 0)
+		continue;
+	CHECK(wc.status == (wrong ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS));
+	if (wrong) {
+		/* A queue pair whose bind has failed is in error. */
+		CHECK(!ibv_destroy_qp(pair.ends[1]) && !ibv_destroy_qp(pair.ends[0]));
+		for (int i = 0; i < 2; i++) {
+			struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq,
+							.qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 1, 1, 0}};
+
+			CHECK((pair.ends[i] = ibv_create_qp(pair.pd, &init)));
+		}
+		for (int i = 0; i < 2; i++)
+			connect_to(pair.ends[i], pair.context, pair.ends[!i]->qp_num);
+	}
+	status = used(&pair, window.mw->rkey, IBV_WR_RDMA_WRITE);
+	CHECK(status == (wrong ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS));
+	if (wrong) {
+		CHECK(!ibv_get_async_event(pair.context, &event));
+		ibv_ack_async_event(&event);
+	}
+	end_window(&pair, &window);
+}
+
+static void open_at_end(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, own, sizeof(own), IBV_ACCESS_REMOTE_READ); /* opened */
+
+	CHECK(mr);
+	if (wrong) {
+		CHECK(!ibv_dereg_mr(pair.mr));
+		exit(0);
+	}
+	CHECK(!ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
+static void rights_unused(int wrong)
+{
+	const int write = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, read = IBV_ACCESS_REMOTE_READ;
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, own, sizeof(own), read | write); /* granted */
+
+	CHECK(mr && used(&pair, mr->rkey, IBV_WR_RDMA_READ) == IBV_WC_SUCCESS);
+	if (!wrong)
+		CHECK(used(&pair, mr->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
+	CHECK(!ibv_dereg_mr(mr));
+	/* The memory of the pair is written to in both forms. */
+	CHECK(!try_write(&pair, 5, IBV_SEND_SIGNALED));
+	polled(pair.cq, 1);
+	end_pair(&pair);
+}
+
+int main(int count, char **arguments)
+{
+	static const struct mistake mistakes[] = {
+		{"key-before-bind", key_before_bind},
+		{"told-behind", told_behind},
+		{"failed-bind-used", failed_bind_used},
+		{"open-at-end", open_at_end},
+		{"rights-unused", rights_unused},
+	};
+
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);
+}

@@ -1,0 +1,41 @@
+//! What `transom check` finds where peers use keys.
+
+use std::sync::LazyLock;
+
+use transom_check::Kind;
+use transom_conformance::checked::Checked;
+
+static PROGRAM: LazyLock<Checked> =
+    LazyLock::new(|| Checked::new("keys", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
+
+/// Rule: CHK-41
+#[test]
+fn a_key_is_used_before_its_bind_was_polled() {
+    PROGRAM.shows(Kind::KeyBeforeBind, &["bound"]);
+}
+
+/// Rule: CHK-41
+#[test]
+fn a_key_may_be_told_behind_its_bind() {
+    let wrong = PROGRAM.run(&["told-behind", "wrong"]);
+    assert!(wrong.iter().any(|it| it.kind == Kind::KeyBeforeBind), "{wrong:#?}");
+    assert_eq!(PROGRAM.run(&["told-behind", "right"]), []);
+}
+
+/// Rule: CHK-42
+#[test]
+fn the_key_of_a_bind_that_failed_is_used() {
+    PROGRAM.shows(Kind::FailedBindUsed, &["bound"]);
+}
+
+/// Rule: CHK-43
+#[test]
+fn memory_is_open_when_the_process_ends() {
+    PROGRAM.shows(Kind::OpenAtEnd, &["opened"]);
+}
+
+/// Rules: CHK-44, CHK-96
+#[test]
+fn rights_are_granted_and_not_used() {
+    PROGRAM.shows(Kind::RightsUnused, &["granted"]);
+}

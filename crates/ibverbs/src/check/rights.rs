@@ -1,0 +1,88 @@
+//! What peers may do with keys, and what they do.
+
+use std::sync::Arc;
+
+use transom_check::ledger::{Posted, Rights, Thing};
+use transom_device::Access;
+use transom_device::protection::{Key, Operation};
+use transom_host::device::{self, Device};
+
+use super::{Checker, checker, id_of, site};
+
+/// Peers are heard from now on.
+pub(super) fn begin() {
+    device::hear(asked);
+}
+
+/// A peer asks for an operation with a key.
+fn asked(device: &Device, operation: Operation, key: Key) {
+    // Also where nobody checks any more.
+    device.give_back(key, operation.rights());
+    // This thread may do librdmacm's own work just now.
+    if let Some(checker) = checker() {
+        let (device, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
+        checker.tell(|ledger| ledger.peer_uses(device, key.0, rights));
+    }
+}
+
+/// Rights as the ledger has them.
+pub(crate) fn rights(access: Access) -> Rights {
+    Rights {
+        read: access.contains(Access::REMOTE_READ),
+        write: access.contains(Access::REMOTE_WRITE),
+        atomic: access.contains(Access::REMOTE_ATOMIC),
+    }
+}
+
+fn access(rights: Rights) -> Access {
+    let all = [
+        (rights.read, Access::REMOTE_READ),
+        (rights.write, Access::REMOTE_WRITE),
+        (rights.atomic, Access::REMOTE_ATOMIC),
+    ];
+    all.into_iter().filter(|(has, _)| *has).map(|(_, access)| access).collect()
+}
+
+impl Checker {
+    /// A region is made, or has become another.
+    pub(super) fn opened(&self, device: &Arc<Device>, key: Key, access_of: Access) {
+        let rights = rights(access_of);
+        if rights == Rights::default() {
+            return;
+        }
+        let (id, call) = (id_of(device), site::call());
+        self.devices.lock().insert(id, Arc::downgrade(device));
+        let unused = self.tell(|ledger| ledger.granted(id, key.0, Thing::Region, rights, &call));
+        // Nothing depends on who reads.
+        device.withhold(key, access(Rights { read: false, ..unused }));
+    }
+
+    /// Of these requests, which were posted, some bind windows.
+    pub(crate) fn bound(&self, device: &Arc<Device>, posted: &[Posted]) {
+        for (it, bind) in posted.iter().filter_map(|it| Some((it, it.binds?))) {
+            // Later requests of the queue are not carried out yet, and nothing is said of them.
+            if !device.is_valid(Key(bind.key)) {
+                continue;
+            }
+            let (id, rights, call) = (id_of(device), bind.rights, &it.call);
+            self.devices.lock().insert(id, Arc::downgrade(device));
+            let unused =
+                self.tell(|ledger| ledger.granted(id, bind.key, Thing::Window, rights, call));
+            // Who uses a key of type 1 too early is to be heard each time.
+            let withheld = if bind.is_type1 { rights } else { Rights { read: false, ..unused } };
+            device.withhold(Key(bind.key), access(withheld));
+        }
+    }
+
+    /// The process ends. What is open to peers then.
+    pub(super) fn open_at_end(&self) {
+        let devices = self.devices.lock();
+        let is_open = |&(id, key): &(usize, u32)| {
+            let device = devices.get(&id).and_then(|device| device.upgrade());
+            device.is_some_and(|device| device.is_valid(Key(key)))
+        };
+        let keys = self.tell(|ledger| ledger.granted_keys());
+        let open: Vec<_> = keys.into_iter().filter(is_open).collect();
+        self.tell(|ledger| ledger.open_at_end(&open));
+    }
+}
