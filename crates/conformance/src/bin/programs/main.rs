@@ -5,6 +5,7 @@
 //! well.
 
 mod apart;
+mod checked;
 mod connections;
 mod extent;
 mod flood;
@@ -85,6 +86,8 @@ enum Script {
     Apart,
     /// Programs of ours under sanitizers, debuggers, allocators and languages
     Watchers,
+    /// The programs of most scripts under `transom check`
+    Checked,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
     /// What of that is about connections
@@ -171,6 +174,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Watchers {
         reports.push(watchers::run(&installation, style)?);
+    }
+    if arguments.script == Script::Checked {
+        reports.push(checked::run(style, extent)?);
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);

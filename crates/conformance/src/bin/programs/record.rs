@@ -18,6 +18,7 @@ The programs that `cargo xtask programs` runs, with the results of the last reco
     cargo xtask programs strangers --bless
     cargo xtask programs apart --bless
     cargo xtask programs watchers --bless
+    cargo xtask programs checked --bless
     cargo xtask programs rxe --bless
 
 `cargo xtask programs` fails if a row's result differs from this page. The figures may differ.
@@ -150,7 +151,7 @@ impl Record {
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
             let wanted = match *script {
-                script @ ("strangers" | "apart" | "watchers") => script,
+                script @ ("strangers" | "apart" | "watchers" | "checked") => script,
                 "rxe-connections" | "rxe-cmtime" => "rxe-connections",
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",
@@ -187,6 +188,14 @@ impl Record {
                     let _ = writeln!(
                         text,
                         "| our programs under tools that watch or replace their memory | {came} |"
+                    );
+                }
+                "checked" => {
+                    let rows: Vec<&[String]> = section.rows.iter().map(Vec::as_slice).collect();
+                    let came = how_many(section, &rows);
+                    let _ = writeln!(
+                        text,
+                        "| programs without a finding of `transom check` that is not true | {came} |"
                     );
                 }
                 _ => {}
