@@ -38,7 +38,7 @@ const SCRIPTS: [(&str, bool); 5] = [
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The findings that are true: the program, the kind, and what the program does.
-const KNOWN: [(&str, Kind, &str); 4] = [
+const KNOWN: [(&str, Kind, &str); 7] = [
     (
         "ibv_srq_pingpong",
         Kind::WorkLost,
@@ -55,6 +55,17 @@ const KNOWN: [(&str, Kind, &str); 4] = [
         "gives all its ids the completion queue of the first, which ends before them",
     ),
     ("fio", Kind::AckedTooMuch, "acknowledges as many events as it has polled completions"),
+    (
+        "ib_send_bw",
+        Kind::LeftAtClose,
+        "one direction: its client makes a completion queue for receives, and ends only the other",
+    ),
+    (
+        "python3",
+        Kind::ParentsObjects,
+        "rdma-core's tests of forks: the child frees its parent's objects when Python ends",
+    ),
+    ("qperf", Kind::BusyIgnored, "with -cm 1 it ends objects in an order that keeps some"),
 ];
 
 /// What a program's processes did.
@@ -101,8 +112,7 @@ fn found(directory: &Path) -> Result<BTreeMap<String, Found>, String> {
         for record in read(&String::from_utf8_lossy(&text)) {
             match record {
                 Record::Process { program: path, .. } => {
-                    let name = Path::new(&path).file_name().unwrap_or_default();
-                    let found = programs.entry(name.to_string_lossy().into_owned()).or_default();
+                    let found = programs.entry(name_of(&path)).or_default();
                     found.processes += 1;
                     program = Some(found);
                 }
@@ -116,6 +126,12 @@ fn found(directory: &Path) -> Result<BTreeMap<String, Found>, String> {
         }
     }
     Ok(programs)
+}
+
+/// A program's name: python3.11 is python3.
+fn name_of(path: &str) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
 }
 
 impl Found {
