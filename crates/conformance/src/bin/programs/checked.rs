@@ -58,7 +58,7 @@ const KNOWN: [(&str, Kind, &str); 7] = [
     (
         "ib_send_bw",
         Kind::LeftAtClose,
-        "one direction: its client makes a completion queue for receives, and ends only the other",
+        "in one direction its client leaves the queue for receives; mended there in November 2022",
     ),
     (
         "python3",
