@@ -5,7 +5,7 @@
 pub enum Gravity {
     /// A mistake, whatever the adapter. A correct program has none.
     Finding,
-    /// It works here, and costs, hides or fails elsewhere.
+    /// It works here. Elsewhere it may cost time, hide an error, or fail.
     Note,
 }
 
@@ -24,10 +24,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them, gravest first.
+            /// All kinds, gravest first.
             pub const ALL: &[Self] = &[$(Self::$kind,)+];
 
-            /// What users call it, such as `work-lost`.
+            /// Its name for users, such as `work-lost`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)+
@@ -48,28 +48,28 @@ macro_rules! kinds {
                 }
             }
 
-            /// What it is, in a few words.
+            /// A title of a few words.
             pub const fn title(self) -> &'static str {
                 match self {
                     $(Self::$kind => $title,)+
                 }
             }
 
-            /// What to do instead, in a sentence.
+            /// The advice: what to do instead.
             pub const fn instead(self) -> &'static str {
                 match self {
                     $(Self::$kind => $instead,)+
                 }
             }
 
-            /// The man page that says so.
+            /// The man page with the rule.
             pub const fn man(self) -> &'static str {
                 match self {
                     $(Self::$kind => $man,)+
                 }
             }
 
-            /// A page on it, in Markdown: why it is wrong, where it bites, a wrong and a right piece of code.
+            /// Its page, in Markdown: the mistake, its consequences, and a wrong and a right piece of code.
             pub const fn page(self) -> &'static str {
                 match self {
                     $(Self::$kind => include_str!(concat!("pages/", $name, ".md")),)+
@@ -91,13 +91,13 @@ kinds! {
         "memory is deregistered while requests that name it are under way"
         "Poll the completions of all requests that name a region, then deregister it."
         "ibv_dereg_mr(3)";
-    /// Memory is used that the program has given back.
+    /// The program uses memory that it has given back.
     MemoryGone "memory-gone" "CHK-40" Finding
         "memory is used that was given back under its region"
         "Deregister memory before you unmap, empty or free it, and poll the completions of all requests that name it \
          before that."
         "ibv_reg_mr(3)";
-    /// Memory is used that the program has claimed.
+    /// A request or a peer uses memory that the program has claimed.
     ClaimedInUse "claimed-in-use" "CHK-46" Finding
         "memory is used that the program has claimed by transom.h"
         "Call transom_claim when no request names the memory any more, and transom_release before one does again."
@@ -107,17 +107,17 @@ kinds! {
         "a source changed between its post and its completion"
         "Poll the completion of a request before you write to its buffers again, or post it with IBV_SEND_INLINE."
         "ibv_post_send(3)";
-    /// A function got an object that is destroyed.
+    /// A function gets a destroyed object.
     UsedAfterDestroy "used-after-destroy" "CHK-05" Finding
         "an object is used after it was destroyed"
         "Stop all threads that use the object before you destroy it."
         "ibv_destroy_qp(3)";
-    /// What was in an event of rdma_cm is used after the event was acknowledged.
+    /// The program uses the content of an rdma_cm event after it acknowledged the event.
     UsedAfterAck "used-after-ack" "CHK-33" Finding
         "a connection event is used after it was acknowledged"
         "Copy what you need from an event, private data too, and acknowledge it afterwards, once."
         "rdma_ack_cm_event(3)";
-    /// A forked child uses what its parent has.
+    /// A forked child uses its parent's objects.
     ParentsObjects "parents-objects" "CHK-70" Finding
         "a forked child uses objects of its parent"
         "Open the device in the child, and make objects there; or let the child only call exec or _exit."
@@ -132,17 +132,17 @@ kinds! {
         "a peer uses the key of a bind that has failed"
         "Look at the status of the bind's completion before you tell anybody the key."
         "ibv_bind_mw(3)";
-    /// A thread sleeps, and completions wait.
+    /// A thread sleeps while completions wait.
     SleepsOnCompletions "sleeps-on-completions" "CHK-50" Finding
         "a thread sleeps while completions wait for it"
         "Call ibv_req_notify_cq, then poll until the queue is empty, then sleep: in this order, each time."
         "ibv_get_cq_event(3)";
-    /// A call waits for an event that nobody can acknowledge.
+    /// A call waits for an acknowledgement that no other thread can give.
     OwnAck "own-ack" "CHK-31" Finding
         "a call waits for an event that only its own thread could acknowledge"
         "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
         "ibv_get_cq_event(3), rdma_get_cm_event(3)";
-    /// More events are acknowledged than were got.
+    /// The program acknowledges more events than it got.
     AckedTooMuch "acked-too-much" "CHK-34" Finding
         "more events are acknowledged than were got"
         "Acknowledge each event once, with the object that ibv_get_cq_event or ibv_get_async_event gave for it."
@@ -152,34 +152,34 @@ kinds! {
         "a send queue is full, and nothing in it is signaled"
         "Post at least one request of every queue's length with IBV_SEND_SIGNALED, and poll its completion."
         "ibv_post_send(3)";
-    /// Requests are posted where an error was seen.
+    /// A request is posted to a queue pair whose error was polled.
     PostedAfterError "posted-after-error" "CHK-08" Finding
         "a request is posted to a queue pair whose error was polled"
         "After the first completion with an error, stop posting. Poll until all is flushed, then reset the queue pair \
          or destroy it."
         "ibv_poll_cq(3)";
-    /// A verb answered EBUSY, and that was ignored.
+    /// The program ignored EBUSY.
     BusyIgnored "busy-ignored" "CHK-04" Finding
         "EBUSY was ignored"
         "Destroy first what uses the object, then the object. `transom explain` names what used it."
         "ibv_dealloc_pd(3)";
-    /// Objects are alive when their context closes.
+    /// Objects are left when their context closes.
     LeftAtClose "left-at-close" "CHK-06" Finding
         "objects are left when the device is closed"
         "Destroy all objects before you call ibv_close_device."
         "ibv_close_device(3)";
-    /// A queue pair is destroyed before completions were polled.
+    /// A queue pair is destroyed before its completions were polled.
     CompletionsUnpolled "completions-unpolled" "CHK-02" Note
         "a queue pair is destroyed before its completions were polled"
         "Poll the completions of all signaled requests first."
         "ibv_destroy_qp(3)";
-    /// A request was refused.
+    /// The device or the peer did not allow a request.
     RequestRefused "request-refused" "CHK-26" Note
         "a request was refused for what it asks"
         "Look up the key, the right, the address or the length: `transom explain` has the reason. A program may try on \
          purpose what it is not allowed."
         "ibv_poll_cq(3)";
-    /// An error was not polled.
+    /// A queue pair is destroyed before its error was polled.
     ErrorUnread "error-unread" "CHK-03" Note
         "a queue pair is destroyed before its error was polled"
         "Poll until all work of the queue pair is flushed: the first completion with an error says what went wrong."
@@ -189,12 +189,12 @@ kinds! {
         "a fatal asynchronous event was not read"
         "Call ibv_get_async_event whenever the context's async_fd is readable."
         "ibv_get_async_event(3)";
-    /// A thread sleeps for completions that wait, and for something else.
+    /// A thread sleeps while completions wait, but something else may wake it.
     SleepsBeside "sleeps-beside" "CHK-51" Note
         "a thread sleeps while completions wait, until something else wakes it"
         "Call ibv_req_notify_cq, then poll until the queue is empty, then sleep: in this order, each time."
         "ibv_get_cq_event(3)";
-    /// A call waits for an acknowledgement.
+    /// A call waits long for the acknowledgement of an event.
     WaitsForAck "waits-for-ack" "CHK-30" Note
         "a call waits long for an event to be acknowledged"
         "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
@@ -210,7 +210,7 @@ kinds! {
         "Poll the completions of all requests that name a region, then deregister it. Move the queue pair to ERR first \
          where receives are left."
         "ibv_dereg_mr(3)";
-    /// Memory is given back that has a region.
+    /// Memory is given back while a region has it.
     GivenBack "given-back" "CHK-45" Note
         "memory was given back before its region was deregistered"
         "Deregister memory before you unmap, empty or free it."
@@ -225,12 +225,12 @@ kinds! {
         "two requests have the device write to the same bytes"
         "Give each receive, READ and atomic a buffer of its own until its completion is polled."
         "ibv_post_recv(3)";
-    /// A fork where a region has a part of a page.
+    /// The program forks while a region has only a part of a page.
     ForkSharesPage "fork-shares-page" "CHK-71" Note
         "a child is made while a region shares a page with other data"
         "Register whole pages, and call ibv_fork_init before any other verb."
         "ibv_fork_init(3)";
-    /// Objects are alive when the process ends.
+    /// Objects are left when the process ends.
     LeftAtExit "left-at-exit" "CHK-07" Note
         "objects are left when the process ends"
         "Destroy them, at least where you look for leaks: --leaks makes findings of these notes."
@@ -250,22 +250,22 @@ kinds! {
         "a queue was full"
         "Ask for a longer queue, or count what is posted and not completed."
         "ibv_create_qp(3)";
-    /// A request was refused, and forgotten.
+    /// A post was refused, and the request was not posted again.
     RefusedAndDropped "refused-and-dropped" "CHK-25" Note
         "a post was refused, and the request not posted again"
         "Look at what ibv_post_send and ibv_post_recv answer. From the request that bad_wr names on, nothing is posted."
         "ibv_post_send(3)";
-    /// A completion queue is shorter than what may complete into it.
+    /// A completion queue has fewer places than requests that may complete into it.
     QueueCouldOverrun "queue-could-overrun" "CHK-22" Note
         "a completion queue could overrun"
         "Make it as long as the queues that complete into it together."
         "ibv_create_cq(3)";
-    /// A peer waited for a receive.
+    /// A peer had to wait for a receive.
     RanDry "ran-dry" "CHK-24" Note
         "a peer had to wait because no receive was posted"
         "Post receives before the peer sends, and again as soon as one completes."
         "ibv_post_recv(3)";
-    /// More is used than was asked for.
+    /// The program uses more than it asked for.
     BeyondAsked "beyond-asked" "CHK-23" Note
         "more is used than the queue pair was asked for"
         "Ask for what you use, or read what was granted from `cap` after ibv_create_qp."
@@ -273,7 +273,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind that users call so.
+    /// The kind with a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }

@@ -1,24 +1,24 @@
 //! Objects, work and completions, as the program sees them.
 //!
-//! The ledger is told what the program calls and what was answered. What is wrong with that it keeps until it is
-//! asked ([`Ledger::take`]). It knows objects by their addresses, as the program does.
+//! The ledger gets the program's calls and their results. It keeps the mistakes that it finds until
+//! [`Ledger::take`] fetches them. It knows objects by their addresses, as the program does.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`event`] | events that the program gets and acknowledges |
-//! | [`connection`] | events of rdma_cm, and what is used once they are acknowledged |
+//! | [`connection`] | events of rdma_cm, and uses of them after their acknowledgement |
 //! | [`rights`] | what peers may do with keys, and what they do |
 //! | [`sleep`] | threads that sleep for completions |
-//! | [`thing`] | what objects there are, and where each was made, refused an end, and ended |
-//! | [`queue`] | whether a completion queue has room for what may complete into it |
+//! | [`thing`] | the objects, and the calls that made, ended or failed to end each of them |
+//! | [`queue`] | whether a completion queue has room for all requests that may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 //! | [`bind`] | the rights of peers, and binds of windows that grant them |
-//! | [`buffer`] | the buffers of a work request, and what was in them |
-//! | [`claim`] | memory that the program says is its own |
-//! | [`fork`] | forks, and what a child does with its parent's objects |
-//! | [`gone`] | memory that was given back under a region |
+//! | [`buffer`] | the buffers of a work request, and their content at the post |
+//! | [`claim`] | memory that the program claims for itself |
+//! | [`fork`] | forks, and a child's uses of its parent's objects |
+//! | [`gone`] | memory that was given back while a region had it |
 //! | `span` | ranges of memory |
-//! | [`memory`] | regions, and the buffers that are out: sources that the device reads, targets that it writes |
+//! | [`memory`] | regions, and buffers in use: sources that the device reads, targets that it writes |
 
 pub mod bind;
 pub mod buffer;
@@ -58,10 +58,10 @@ pub use span::How as GivenHow;
 pub use thing::Thing;
 use thing::{Grave, Made};
 
-/// A mistake, with the calls that it is about, and what happened in each.
+/// A mistake, with its calls and what happened in each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// What kind of mistake.
+    /// The kind of mistake.
     pub kind: Kind,
     /// What happened, to what: one sentence.
     pub says: String,
@@ -69,23 +69,22 @@ pub struct Mistake {
     pub calls: Vec<(String, Call)>,
 }
 
-/// The places of posts that a finding names.
+/// The most posts that a finding names.
 const SHOWN: usize = 3;
 
-/// How many ended objects are remembered.
+/// The most ended objects that are remembered.
 const GRAVES: usize = 4096;
 
-/// All that is known of a process.
+/// Everything that is known about a process.
 #[derive(Debug, Default)]
 pub struct Ledger {
     objects: BTreeMap<(Thing, usize), Made>,
     graves: VecDeque<Grave>,
     pairs: BTreeMap<usize, Pair>,
-    /// Queue pairs by the number that completions have.
+    /// The addresses of queue pairs, by the number in completions.
     numbers: BTreeMap<u32, usize>,
-    /// An error was polled, of any queue pair.
+    /// The program has polled an error of some queue pair.
     has_errors: bool,
-    /// Completion queues.
     queues: BTreeMap<usize, Queue>,
     /// Receives posted to shared receive queues.
     shared: BTreeMap<usize, VecDeque<Posted>>,
@@ -93,9 +92,9 @@ pub struct Ledger {
     connections: Connections,
     /// Completion queues that have a channel.
     watched: BTreeMap<usize, Watched>,
-    /// How often something was done to one of those.
+    /// Counts the calls on completion queues that have a channel.
     moment: u64,
-    /// How many sends were posted.
+    /// The number of sends that were posted to all queue pairs.
     sends: u64,
     memory: Memory,
     claims: Claims,
@@ -104,7 +103,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// What was found since this was last asked.
+    /// Takes the mistakes that were found since the last call.
     pub fn take(&mut self) -> Vec<Mistake> {
         std::mem::take(&mut self.mistakes)
     }
@@ -113,7 +112,7 @@ impl Ledger {
         self.mistakes.push(Mistake { kind, says, calls });
     }
 
-    /// A context closes: what was made in it and lives is left.
+    /// A context closes. Its living objects are left.
     pub fn context_closes(&mut self, context: usize, call: &Call) {
         let when = "the device is closed";
         self.tell_left(|made| made.context == context, when, Some(call));
@@ -121,7 +120,7 @@ impl Ledger {
         self.memory.forget_context(context);
     }
 
-    /// The process ends by itself.
+    /// The process exits by itself.
     pub fn process_ends(&mut self) {
         let when = "the process ends";
         self.tell_left(|_| true, when, None);
@@ -129,7 +128,7 @@ impl Ledger {
         self.tell_unused();
     }
 
-    /// Tells of living objects, those made at the same place together.
+    /// Reports living objects. Objects that were made at the same place are one mistake.
     fn tell_left(&mut self, is_left: impl Fn(&Made) -> bool, when: &str, call: Option<&Call>) {
         let mut groups: BTreeMap<_, Vec<Made>> = BTreeMap::new();
         for (&(thing, _), made) in self.objects.iter().filter(|(_, made)| is_left(made)) {

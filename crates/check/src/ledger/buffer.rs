@@ -1,4 +1,4 @@
-//! The buffers of a work request, and what was in them.
+//! The buffers of a work request, and their content at the post.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use std::ops::Range;
 pub struct Buffer {
     /// The L_Key.
     pub key: u32,
-    /// The address, as the region counts.
+    /// The address, counted from the region's base.
     pub address: u64,
-    /// The bytes.
+    /// The length in bytes.
     pub length: u64,
     /// The registration that the key named when it was posted.
     pub(super) region: Option<u64>,
-    /// Where the program has it.
+    /// Its address in the program's memory.
     pub(super) at: Option<u64>,
 }
 
@@ -29,22 +29,22 @@ impl Buffer {
     }
 }
 
-/// Some bytes of a source.
+/// A part of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the program has them.
+    /// Its address in the program's memory.
     pub at: u64,
-    /// Where they are in the data of the request.
+    /// Its offset in the data of the request, in bytes.
     pub offset: u64,
-    /// What they were.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
-/// What was in a source when it was posted.
+/// The content of a source when it was posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Pieces of it, or all.
+    /// Parts of the source, or all of it.
     pub pieces: Vec<Piece>,
-    /// What had landed by then.
+    /// The count of written targets at the time of the sample.
     pub(super) since: u64,
 }

@@ -1,4 +1,4 @@
-//! Memory that the program says is its own.
+//! Memory that the program claims for itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use super::span::overlap;
 use super::{Buffer, Ledger, Posted, SHOWN, Thing, UnderWay};
 use crate::{Call, Kind};
 
-/// What is claimed, by where it begins: where it ends, and who said so. No two of them overlap.
+/// The claimed ranges, by their start: the end, and the call that claimed them. No two of them overlap.
 #[derive(Debug, Default)]
 pub(super) struct Claims(BTreeMap<u64, (u64, Call)>);
 
 impl Claims {
-    /// Takes some bytes out.
+    /// Removes some bytes from the claims.
     fn cut(&mut self, range: &Range<u64>) {
         while let Some((start, (end, call))) = self.last_in(range) {
             self.0.remove(&start);
@@ -37,7 +37,7 @@ impl Claims {
         }
     }
 
-    /// Who has claimed some of these bytes.
+    /// The call that claimed some of these bytes.
     fn of(&self, range: &Range<u64>) -> Option<Call> {
         self.last_in(range).map(|(_, (_, call))| call)
     }
@@ -50,22 +50,22 @@ impl Posted {
 }
 
 impl Ledger {
-    /// The program says that these bytes are its own.
+    /// The program claims these bytes.
     pub fn claims(&mut self, range: &Range<u64>, call: &Call) {
         self.claims.add(range, call);
     }
 
-    /// The program says that the device may have these bytes.
+    /// The program releases these bytes: the device may use them.
     pub fn releases(&mut self, range: &Range<u64>) {
         self.claims.cut(range);
     }
 
-    /// The queue pairs with requests that name some of these bytes, each with how many sends were posted to it.
+    /// The queue pairs with requests that name some of these bytes, and the number of sends posted to each.
     pub fn pairs_at(&self, range: &Range<u64>) -> Vec<(usize, u64)> {
         self.pairs_with(|posted| posted.names_bytes(range))
     }
 
-    /// These bytes have just been claimed. The device says what is under way on the queue pairs whose requests name
+    /// These bytes have just been claimed. `under_way` has the device's counts for the queue pairs whose requests name
     /// them.
     pub fn claimed_in_flight(&mut self, range: &Range<u64>, under_way: &[UnderWay], call: &Call) {
         let [in_flight, _, waiting] = self.under_way(under_way, |it| it.names_bytes(range));
@@ -80,7 +80,7 @@ impl Ledger {
         self.found(Kind::ClaimedInUse, says, calls);
     }
 
-    /// Tells of those requests that name claimed memory. They are about to be posted.
+    /// Reports the requests that name claimed memory. They are about to be posted.
     pub fn tell_claimed(&mut self, requests: &[Posted]) {
         for posted in requests {
             let mut ranges = posted.buffers.iter().filter_map(Buffer::range);
@@ -91,11 +91,11 @@ impl Ledger {
         }
     }
 
-    /// A peer has written to some bytes, as their region or window counts.
+    /// A peer has written to some bytes. `address` counts as the region or window of `key` does.
     pub fn written(&mut self, what: &str, key: u32, address: u64, length: u64) {
         let buffer = Buffer::new(key, address, length);
         let region = self.memory.region_with(key);
-        // Windows count as their regions do, but for those that begin at zero.
+        // No region has this key, so it is a window's. Windows use their regions' addresses, except zero-based ones.
         let at = region.map_or(Some(address), |region| region.at(&buffer));
         let Some(range) = at.map(|at| at..at.saturating_add(length)) else { return };
         let made = region.map(|region| region.object);

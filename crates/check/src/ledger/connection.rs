@@ -1,4 +1,4 @@
-//! Events of rdma_cm, and what the program does with them once it has acknowledged them.
+//! Events of rdma_cm, and the program's uses of them after their acknowledgement.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::{Call, Kind};
 /// An event of rdma_cm that the program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionEvent {
-    /// Where its `rdma_cm_event` is.
+    /// The address of its `rdma_cm_event`.
     pub address: usize,
-    /// The bytes that are freed with it, private data among them.
+    /// The number of bytes that are freed with it, including the private data.
     pub length: usize,
-    /// The id whose events it is counted with.
+    /// The address of the id that waits for its acknowledgement.
     pub id: usize,
-    /// What stands for the multicast group that it is of too, or 0.
+    /// The address that identifies its multicast group, or 0 if it has none.
     pub group: usize,
 }
 
@@ -34,12 +34,12 @@ struct Known {
     acknowledged: Option<Call>,
 }
 
-/// Events, by their addresses. The memory of all is theirs still.
+/// Events whose memory is not freed yet, by their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Connections(BTreeMap<usize, Known>);
 
 impl Connections {
-    /// The event whose memory this is.
+    /// The event that has this address in its memory.
     fn around(&self, address: usize) -> Option<&Known> {
         let (start, known) = self.0.range(..=address).next_back()?;
         (address - start < known.event.length).then_some(known)
@@ -54,7 +54,8 @@ impl Ledger {
         event.owners().for_each(|owner| self.event_got(owner, call));
     }
 
-    /// The program acknowledges it. Its memory stays as it is, until it is said to be freed.
+    /// The program acknowledges an event. Its memory stays until
+    /// [`connection_event_freed`](Self::connection_event_freed).
     pub fn connection_event_acknowledged(&mut self, address: usize, call: &Call) {
         let Some(known) = self.connections.0.get_mut(&address) else { return };
         known.acknowledged = Some(*call);
@@ -65,13 +66,13 @@ impl Ledger {
         }
     }
 
-    /// Its memory may be anybody's from now on.
+    /// The memory of an event is about to be freed.
     pub fn connection_event_freed(&mut self, address: usize) {
         self.connections.0.remove(&address);
     }
 
-    /// A function of librdmacm is given something at this address. Whether it was a part of an event that is
-    /// acknowledged, or of an id that is gone.
+    /// A function of librdmacm gets something at this address. Returns whether it is a part of an acknowledged event or
+    /// a destroyed id.
     pub fn given_to_connections(&mut self, address: usize, call: &Call) -> bool {
         let Some(Known { event, got, acknowledged: Some(acknowledged) }) =
             self.connections.around(address).copied()

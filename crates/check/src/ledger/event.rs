@@ -1,4 +1,4 @@
-//! Events that the program gets, and has to acknowledge.
+//! Events that the program gets and must acknowledge.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,16 +8,16 @@ use crate::{Call, Kind};
 /// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// Of a completion queue, by `ibv_get_cq_event`.
+    /// An event of a completion queue, from `ibv_get_cq_event`.
     Completion,
-    /// Of a queue pair or a queue, by `ibv_get_async_event`.
+    /// An event of a queue pair or a queue, from `ibv_get_async_event`.
     Asynchronous,
-    /// Of an id, by `rdma_get_cm_event`.
+    /// An event of an id, from `rdma_get_cm_event`.
     Connection,
 }
 
 impl Event {
-    /// What one is called, and what several are.
+    /// The name of one event, and of several.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Completion => ("a completion event", "completion events"),
@@ -26,7 +26,7 @@ impl Event {
         }
     }
 
-    /// The function that acknowledges it.
+    /// The function that acknowledges such an event.
     pub const fn acknowledged_by(self) -> &'static str {
         match self {
             Self::Completion => "ibv_ack_cq_events",
@@ -43,21 +43,21 @@ impl Event {
     }
 }
 
-/// Whose event: its kind, and the object.
+/// The kind of an event, and its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The kind of event.
     pub event: Event,
     /// The kind of object.
     pub thing: Thing,
-    /// Where the object is.
+    /// The object's address.
     pub address: usize,
 }
 
-/// The calls that got the events of an object which are not acknowledged.
+/// The calls that got the unacknowledged events of each object.
 pub(super) type Unacknowledged = BTreeMap<Owner, VecDeque<Call>>;
 
-/// How many calls that got events a mistake names.
+/// The most calls that a mistake names as those that got its events.
 const SHOWN: usize = 3;
 
 impl Ledger {
@@ -66,7 +66,7 @@ impl Ledger {
         self.events.entry(owner).or_default().push_back(*call);
     }
 
-    /// The program acknowledges so many events.
+    /// The program acknowledges `count` events.
     pub fn events_acknowledged(&mut self, owner: Owner, count: u64, call: &Call) {
         let got = self.events.get_mut(&owner).map(|got| {
             let known = got.len().min(usize::try_from(count).unwrap_or(usize::MAX));
@@ -83,8 +83,8 @@ impl Ledger {
         self.found(Kind::AckedTooMuch, says, calls);
     }
 
-    /// A call that is to end an object waits for its events to be acknowledged. Where no other thread of the program is
-    /// there, nobody can do that.
+    /// A call that ends an object waits for the acknowledgement of its events. `is_alone` says that its thread is the
+    /// only one of the program, so no thread can acknowledge them.
     pub fn waits_for_ack(&mut self, verb: &str, owner: Owner, is_alone: bool, call: &Call) {
         let Some((mut calls, count)) = self.got(owner) else { return };
         calls.insert(0, ("it waits here".to_owned(), *call));
@@ -103,19 +103,19 @@ impl Ledger {
         self.found(kind, says, calls);
     }
 
-    /// An object ends, and its events with it.
+    /// An object ends. Its events are forgotten.
     pub(super) fn events_end(&mut self, thing: Thing, address: usize) {
         self.events.retain(|owner, _| (owner.thing, owner.address) != (thing, address));
     }
 
-    /// Tells of events that nobody acknowledged: of a context that closes, or of all.
+    /// Reports unacknowledged events of a context that closes, or of all contexts.
     pub(super) fn tell_unacknowledged(&mut self, context: Option<usize>, when: &str) {
         let is_in = |owner: &Owner| {
             let made = self.objects.get(&(owner.thing, owner.address));
             context.is_none() || made.map(|made| made.context) == context
         };
         let left: Vec<_> = self.events.keys().copied().filter(is_in).collect();
-        // Events of a group are counted with those of its id.
+        // An event of a group is an event of its id too, and is reported there.
         for owner in left.into_iter().filter(|owner| owner.thing != Thing::Group) {
             let Some((mut calls, count)) = self.got(owner) else { continue };
             calls.extend(self.made_by(owner.thing, owner.address));
@@ -129,7 +129,7 @@ impl Ledger {
         }
     }
 
-    /// The calls that got events which are not acknowledged, and how many there are.
+    /// Some calls that got unacknowledged events of an object, and the number of these events.
     fn got(&self, owner: Owner) -> Option<(Vec<(String, Call)>, usize)> {
         let got = self.events.get(&owner).filter(|got| !got.is_empty())?;
         let here = |call: &Call| ("the event was got here".to_owned(), *call);

@@ -3,8 +3,8 @@
 use super::{Ledger, Mistake, Thing};
 use crate::{Call, Kind};
 
-/// A verb is called in a forked child with an object of its parent's, or with the device alone. Perhaps the object's
-/// number is known, and where it was made.
+/// A forked child calls a verb with its parent's object, or with the device alone. `known` has the object's number
+/// and the call that made it, if the child knows them.
 pub fn parents_object(
     verb: &str,
     thing: Option<Thing>,
@@ -24,7 +24,7 @@ pub fn parents_object(
 }
 
 impl Ledger {
-    /// The number of a living object, and where it was made.
+    /// The number of a living object, and the call that made it.
     pub fn made_at(&self, thing: Thing, address: usize) -> Option<(u32, Call)> {
         self.objects.get(&(thing, address)).map(|made| (made.number, made.call))
     }

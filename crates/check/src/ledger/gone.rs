@@ -1,8 +1,8 @@
 //! Memory that the program gives back while a region has it.
 //!
-//! An adapter keeps the pages that a region was registered with. What the program unmaps or empties it never sees
-//! again, so a request that names such memory is a mistake. What it frees the allocator may give out again, with the
-//! same pages: then only a request that is under way is certainly one.
+//! An adapter keeps the pages that a region was registered with. After the program unmaps or empties memory, it never
+//! sees these pages again. So a request that names such memory is a mistake. After the program frees memory, the
+//! allocator may give it out again with the same pages. Then only a request under way is certainly a mistake.
 
 use std::ops::Range;
 
@@ -13,21 +13,21 @@ use crate::{Call, Kind};
 /// Memory that a call is about to give back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
-    /// Where it is.
+    /// The addresses.
     pub range: Range<u64>,
-    /// The registrations that have some of it.
+    /// The registrations that contain some of it.
     pub regions: Vec<u64>,
-    /// Nobody else has these pages, so the program cannot come by them again.
+    /// Nobody else has these pages, so the program cannot get them back.
     pub is_private: bool,
     /// The call.
     pub call: Call,
 }
 
-/// How many ranges are remembered that are gone.
+/// The most ranges of given-back memory that are remembered.
 const GONE: usize = 1024;
 
 impl Posted {
-    /// Whether it names, by one of these registrations, some of these bytes.
+    /// Whether it names some of these bytes through one of these registrations.
     fn names_in(&self, regions: &[u64], range: &Range<u64>) -> bool {
         let is_there = |it: &Buffer| it.range().is_some_and(|it| overlap(&it, range));
         let of_one = |it: &Buffer| it.region.is_some_and(|region| regions.contains(&region));
@@ -36,20 +36,20 @@ impl Posted {
 }
 
 impl Ledger {
-    /// The registrations that have some of these bytes, but for those that are paged on demand.
+    /// The registrations that contain some of these bytes, except on-demand ones.
     pub fn regions_in(&self, range: &Range<u64>) -> Vec<u64> {
         self.memory.regions_in(range)
     }
 
-    /// The queue pairs with requests that name memory which was given back, each with how many sends were posted to it.
+    /// The queue pairs with requests that name the given-back memory, and the number of sends posted to each.
     pub fn pairs_in(&self, leaving: &Leaving) -> Vec<(usize, u64)> {
         self.pairs_with(|posted| posted.names_in(&leaving.regions, &leaving.range))
     }
 
-    /// Memory was given back. The device says what is under way on the queue pairs whose requests name it.
+    /// Memory was given back. `under_way` has the device's counts for the queue pairs whose requests name it.
     pub fn given_back(&mut self, leaving: &Leaving, how: How, under_way: &[UnderWay]) {
         let Leaving { range, regions, is_private, call } = leaving;
-        // It may have ended meanwhile.
+        // A region may have ended since `leaving` was made.
         let living = regions.iter().filter_map(|it| Some((*it, *self.memory.region(*it)?.1)));
         let living: Vec<_> = living.collect();
         let Some(&(first, region)) = living.first() else { return };
@@ -93,7 +93,7 @@ impl Ledger {
         self.found(kind, says, calls);
     }
 
-    /// Tells of those requests that name memory which is gone. They are about to be posted.
+    /// Reports the requests that name given-back memory. They are about to be posted.
     pub fn tell_gone(&mut self, requests: &[Posted]) {
         if self.memory.gone.is_empty() {
             return;
@@ -113,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// A peer has written there.
+    /// A peer has written to these addresses. Reports it if they were given back.
     pub(super) fn tell_written_to_gone(
         &mut self,
         what: &str,

@@ -1,7 +1,7 @@
-//! Regions, and the buffers that are out.
+//! Regions, and the buffers in use.
 //!
-//! A buffer is out from its post until the completion of its request is polled. A *source* is read by the device
-//! meanwhile, a *target* is written to.
+//! A buffer is in use from its post until the poll of its request's completion. The device reads a *source* in this
+//! time, and writes to a *target*.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -17,22 +17,22 @@ pub struct Region {
     pub context: usize,
     /// The address of its `ibv_mr`.
     pub object: usize,
-    /// Where the program has the memory.
+    /// The address of the memory in the program.
     pub address: u64,
-    /// Where requests find it: `iova`, or 0.
+    /// The first address for requests: the `iova`, or 0 if the region is zero-based.
     pub base: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
-    /// It is memory of the program: not null, of the device, or a dma-buf.
+    /// It has memory of the program: it is no null region, no device memory and no dma-buf.
     pub is_program: bool,
-    /// Peers may write to it, or windows for that may be bound to it.
+    /// Peers may write to it, or windows may be bound to it.
     pub is_open: bool,
-    /// It means what the program has there at each access.
+    /// It is paged on demand: each access sees the pages that the program has there at that time.
     pub is_on_demand: bool,
 }
 
 impl Region {
-    /// Where the program has what a request names; none if that is not all in the region.
+    /// The program's address of a buffer. None if the buffer is not completely inside the region.
     pub(super) fn at(&self, buffer: &Buffer) -> Option<u64> {
         let offset = buffer.address.checked_sub(self.base)?;
         let end = offset.checked_add(buffer.length)?;
@@ -45,20 +45,20 @@ impl Region {
     }
 }
 
-/// How a sample differs from what is there now.
+/// The difference between a sample and the present content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The first byte that differs, in the data of the request.
+    /// The offset of the first changed byte in the data of the request.
     pub first: u64,
-    /// How many bytes of the sample differ.
+    /// The number of changed bytes in the sample.
     pub count: u64,
 }
 
-/// So much of a source is looked at: all of a short one, the first and the last half of so much of a long one.
+/// The most bytes of a source that are compared. A longer source is compared in its first and last 2048 bytes.
 const WATCHED: u64 = 4096;
 
 impl Posted {
-    /// Where the program has what is watched of its source, and where that is in the data of the request.
+    /// The parts of its source to compare. Their content is still zero.
     pub fn watched(&self) -> Vec<Piece> {
         let total: u64 = self.buffers.iter().map(|it| it.length).sum();
         let is_short = total <= WATCHED;
@@ -85,48 +85,48 @@ impl Posted {
     }
 }
 
-/// What the device says of a queue pair whose requests name a region.
+/// The device's counts for a queue pair whose requests name some memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
     /// The address of its `ibv_qp`.
     pub pair: usize,
-    /// How many sends had been posted to it before the device was asked.
+    /// The number of sends that were posted to it before the device counted.
     pub posted: u64,
-    /// How many of its sends the device has not carried out.
+    /// The number of its sends that the device has not carried out.
     pub sends: usize,
-    /// Messages may still come.
+    /// Messages may still arrive.
     pub receives: bool,
 }
 
-/// How many ranges are remembered that the device has written to.
+/// The most written ranges that are remembered.
 const LANDED: usize = 1024;
 
-/// A target that is out.
+/// A target in use.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    /// How many requests have it.
+    /// The number of requests that have it.
     count: usize,
     /// The call that posted the first of them.
     call: Call,
-    /// What that reads.
+    /// The R_Key and remote address of the first, if it is a READ.
     from: Option<(u32, u64)>,
 }
 
 /// Regions and targets.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// By device and key; each registration has a number of its own.
+    /// Regions by device and key. Each registration has its own number.
     regions: BTreeMap<(usize, u32), (u64, Region)>,
     last: u64,
-    /// Targets that are out, by where they begin and end.
+    /// Targets in use, by their start and end.
     targets: BTreeMap<(u64, u64), Target>,
-    /// The longest of all targets.
+    /// The length of the longest target so far, in bytes.
     longest: u64,
-    /// Where the device, or a peer, may have written last.
+    /// The last ranges that the device or a peer may have written to.
     landed: VecDeque<Range<u64>>,
-    /// How many have landed in all.
+    /// The number of such ranges so far.
     count: u64,
-    /// What was given back under its region.
+    /// Memory that was given back while a region had it.
     pub(super) gone: Vec<Gone>,
     spans: Spans,
 }
@@ -145,12 +145,12 @@ impl Memory {
         self.gone.retain(|gone| gone.region != number);
     }
 
-    /// The registrations that have some of these bytes.
+    /// The registrations that contain some of these bytes.
     pub(super) fn regions_in(&self, range: &Range<u64>) -> Vec<u64> {
         self.spans.of(range)
     }
 
-    /// Regions that do not have all of their first page or their last: the key of each, and its `ibv_mr`.
+    /// Regions that do not fill their first or last page: the key and the `ibv_mr` of each.
     pub(super) fn sharing_pages(&self, page: u64) -> Vec<(u32, usize)> {
         let is_whole = |at: u64| at.is_multiple_of(page);
         let shares = |region: &Region| {
@@ -183,7 +183,7 @@ impl Memory {
         self.count += 1;
     }
 
-    /// Takes a target out, if it is.
+    /// One request fewer has this target, if it is known.
     fn take_target(&mut self, range: &Range<u64>) {
         let key = (range.start, range.end);
         if let Some(target) = self.targets.get_mut(&key) {
@@ -194,8 +194,9 @@ impl Memory {
         }
     }
 
-    /// A target that has some bytes of this one, and begins elsewhere. Programs post the same buffer again and again
-    /// where they do not care for what comes, but they do not read different things into it.
+    /// The post of another target that overlaps with this one. A target that begins at the same address does not count:
+    /// programs that do not need the data post one buffer many times. But two READs of different memory into the same
+    /// target count.
     fn other_target(&self, range: &Range<u64>, from: Option<(u32, u64)>) -> Option<Call> {
         let same = self.targets.get(&(range.start, range.end));
         let differs = |it: &&Target| it.from.zip(from).is_some_and(|(one, other)| one != other);
@@ -208,7 +209,7 @@ impl Memory {
         near.find(|&(&(_, end), _)| end > range.start).map(|(_, target)| target.call)
     }
 
-    /// Whether the device may have written there since so many had landed.
+    /// Whether the device may have written there since the count of written ranges was `since`.
     fn was_target(&self, range: &Range<u64>, since: u64) -> bool {
         let first = (range.start.saturating_sub(self.longest), 0);
         let is_out = self.targets.range(first..(range.end, 0)).any(|(it, _)| it.1 > range.start);
@@ -219,7 +220,7 @@ impl Memory {
 }
 
 impl Ledger {
-    /// A region is registered, on a device.
+    /// A region is registered on a device.
     pub fn registered(&mut self, device: usize, key: u32, region: Region) {
         let memory = &mut self.memory;
         memory.last += 1;
@@ -231,7 +232,7 @@ impl Ledger {
         }
     }
 
-    /// Looks up where the buffers of these requests are.
+    /// Looks up the regions and addresses of the buffers of these requests.
     pub fn locate(&self, device: usize, requests: &mut [Posted]) {
         for buffer in requests.iter_mut().flat_map(|it| &mut it.buffers) {
             if let Some((number, region)) = self.memory.regions.get(&(device, buffer.key)) {
@@ -240,12 +241,12 @@ impl Ledger {
         }
     }
 
-    /// A sample of pieces that are about to be read.
+    /// Makes a sample from pieces with their content.
     pub fn sample(&self, pieces: Vec<Piece>) -> Sample {
         Sample { pieces, since: self.memory.count }
     }
 
-    /// Targets are out.
+    /// The targets of these requests are in use from now on.
     pub(super) fn aimed(&mut self, posted: &[Posted]) {
         for posted in posted.iter().filter(|it| it.is_target) {
             for range in posted.buffers.iter().filter_map(Buffer::range) {
@@ -260,7 +261,7 @@ impl Ledger {
         }
     }
 
-    /// Targets were not taken.
+    /// These requests were refused, so their targets are not in use.
     pub(super) fn missed(&mut self, refused: &[Posted]) {
         for posted in refused.iter().filter(|it| it.is_target) {
             let ranges = posted.buffers.iter().filter_map(Buffer::range);
@@ -268,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// Requests have ended: what are targets may have been written to.
+    /// These requests have ended. The device may have written to their targets.
     pub(super) fn landed(&mut self, ended: &[Posted]) {
         for posted in ended.iter().filter(|it| it.is_target) {
             for range in posted.buffers.iter().filter_map(Buffer::range) {
@@ -290,7 +291,7 @@ impl Ledger {
         );
     }
 
-    /// The bytes of a request's source are not what they were when it was posted.
+    /// The source of a request has changed since its post.
     pub fn source_changed(&mut self, posted: &Posted, change: Change, call: &Call) {
         let Some(sample) = &posted.sample else { return };
         let ranges: Vec<_> = posted.buffers.iter().filter_map(Buffer::range).collect();
@@ -311,13 +312,13 @@ impl Ledger {
         self.found(kind, says, calls);
     }
 
-    /// The queue pairs whose requests name a region that is about to end, each with how many sends were posted to it.
+    /// The queue pairs whose requests name a region that is about to end, and the number of sends posted to each.
     pub fn pairs_naming(&self, device: usize, key: u32) -> Vec<(usize, u64)> {
         let Some((region, _)) = self.memory.regions.get(&(device, key)) else { return Vec::new() };
         self.pairs_with(|posted| posted.names(*region))
     }
 
-    /// The queue pairs that have such a request, each with how many sends were posted to it.
+    /// The queue pairs that have such a request, and the number of sends posted to each.
     pub(super) fn pairs_with(&self, is_such: impl Fn(&Posted) -> bool) -> Vec<(usize, u64)> {
         let pairs = self.pairs.iter().filter(|(_, pair)| {
             let shared = self.shared.get(&pair.asked.shared);
@@ -327,8 +328,8 @@ impl Ledger {
         pairs.map(|(address, pair)| (*address, pair.posted)).collect()
     }
 
-    /// Such requests, of those queue pairs: which are under way, and which have ended here and were not polled; and
-    /// receives for which messages may come.
+    /// Such requests of those queue pairs, in three lists: sends under way, signaled sends that have ended here without
+    /// a poll, and receives for which messages may arrive.
     pub(super) fn under_way(
         &self,
         under_way: &[UnderWay],
@@ -339,7 +340,7 @@ impl Ledger {
             let Some(pair) = self.pairs.get(&it.pair) else { continue };
             let later =
                 usize::try_from(pair.posted.saturating_sub(it.posted)).unwrap_or(usize::MAX);
-            // Those that were posted meanwhile are the last.
+            // The last `later` sends were posted after the device counted.
             let last = pair.sends.len().saturating_sub(later);
             let first = last.saturating_sub(it.sends.saturating_sub(later));
             let (sent, rest) = (pair.sends.range(..first), pair.sends.range(first..last));
@@ -354,7 +355,7 @@ impl Ledger {
         [in_flight, unpolled, waiting]
     }
 
-    /// A region ends. The device says what is under way on the queue pairs whose requests name it.
+    /// A region ends. `under_way` has the device's counts for the queue pairs whose requests name it.
     pub fn region_ends(&mut self, device: usize, key: u32, under_way: &[UnderWay], call: &Call) {
         let Some((number, region)) = self.memory.regions.remove(&(device, key)) else { return };
         self.memory.forget(number, &region);

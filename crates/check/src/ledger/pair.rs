@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Bind, Buffer, Ledger, SHOWN, Sample, Thing};
 use crate::{Call, Kind};
 
-/// What a queue pair was asked to be, before the device rounded it up.
+/// The program's request for a queue pair, before the device rounded it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// `cap.max_send_wr`
@@ -29,42 +29,43 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Completion queues, and how many requests may complete into each. Receives of a shared queue are not counted.
+    /// The completion queues, and the number of requests that may complete into each. Receives of a shared receive
+    /// queue are not counted.
     pub(super) fn completions(&self) -> [(usize, u64); 2] {
         let receives = if self.shared == 0 { self.receives } else { 0 };
         [(self.send_queue, self.sends.into()), (self.receive_queue, receives.into())]
     }
 }
 
-/// How often a queue pair had no receive for a message, and how long its peer was asked to wait in all.
+/// The times that a queue pair had no receive for a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RanDry {
-    /// How often.
+    /// The number of times.
     pub times: u64,
-    /// In nanoseconds.
+    /// The total wait that the peer was asked for, in nanoseconds.
     pub waits: u64,
 }
 
 /// A work request that was posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// The program's own number for it.
+    /// The program's number for it.
     pub wr_id: u64,
-    /// What it does, such as "SEND".
+    /// The name of its operation, such as "SEND".
     pub what: &'static str,
-    /// The bytes of its buffers.
+    /// The total length of its buffers in bytes.
     pub bytes: u64,
-    /// How many buffers.
+    /// The number of its buffers.
     pub sges: u32,
-    /// The buffers that the device has until the completion is polled; none if the data was taken at once.
+    /// The buffers that the device uses until the completion is polled. Empty if the post copied the data.
     pub buffers: Vec<Buffer>,
     /// The device writes to them.
     pub is_target: bool,
     /// The R_Key and the address that a READ reads at.
     pub from: Option<(u32, u64)>,
-    /// What was in them when it was posted, as far as it is watched.
+    /// The content of its buffers at the post, if they are watched.
     pub sample: Option<Sample>,
-    /// The data was taken when it was posted.
+    /// The post copied the data.
     pub is_inline: bool,
     /// It asks for a completion.
     pub is_signaled: bool,
@@ -90,32 +91,32 @@ impl Posted {
 pub struct Completed {
     /// The queue pair's number.
     pub number: u32,
-    /// The work request.
+    /// The `wr_id` of the work request.
     pub wr_id: u64,
-    /// It is of a receive.
+    /// It belongs to a receive.
     pub is_receive: bool,
     /// It succeeded.
     pub is_success: bool,
-    /// It failed for a reason of its own: it was not flushed.
+    /// It failed for its own reason: it was not flushed.
     pub has_failed: bool,
-    /// What programs call its status, if that says that the device or the peer does not allow what the request asks.
+    /// The name of its status, if the status says that the device or the peer does not allow the request.
     pub refused: Option<&'static str>,
 }
 
-/// A completion with an error of its own that nobody polled: the program's number of the work, and the status.
+/// A completion that nobody polled, with an error other than a flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
-    /// The work request.
+    /// The `wr_id` of the work request.
     pub wr_id: u64,
-    /// What programs call the status.
+    /// The name of the status.
     pub status: &'static str,
 }
 
-/// An error that was polled, by whom.
+/// An error that was polled.
 #[derive(Clone, Copy, Debug)]
 struct ErrorSeen {
     call: Call,
-    /// The thread has polled again since, so it is done with what came together with the error.
+    /// The same thread has polled again. So it has handled the completions that came together with the error.
     is_past: bool,
     is_told: bool,
 }
@@ -126,28 +127,28 @@ pub struct Pair {
     pub(super) number: u32,
     pub(super) asked: Asked,
     pub(super) sends: VecDeque<Posted>,
-    /// How many sends were ever posted.
+    /// The number of sends that were posted so far.
     pub(super) posted: u64,
     pub(super) receives: VecDeque<Posted>,
     most_sends: usize,
     error: Option<ErrorSeen>,
-    /// The last of its completions that was polled has succeeded.
+    /// Its last polled completion was a success.
     goes_well: bool,
     is_dry_told: bool,
-    /// The call that set it to RESET, if receives were lost with that and none was posted since.
+    /// The call that set it to RESET, if it lost receives by this and none was posted since.
     emptied: Option<Call>,
-    /// How often it is known to have run dry.
+    /// How often it had run dry at the last late receive.
     dry: u64,
-    /// The call that posted a receive when it had last run dry.
+    /// The last call that posted a receive after it had run dry.
     late: Option<Call>,
-    /// The first send, and the first receive, that was one more than the queue was asked for.
+    /// The first send that made the queue longer than the program asked for, and the first such receive.
     one_send_more: Option<Posted>,
     one_receive_more: Option<Posted>,
-    /// Requests that were refused, and not posted again so far.
+    /// Refused requests that were not posted again so far.
     dropped: VecDeque<Posted>,
 }
 
-/// How many refused requests are remembered.
+/// The most refused requests that are remembered.
 const DROPPED: usize = 64;
 
 impl Pair {
@@ -188,7 +189,7 @@ impl Ledger {
         self.aimed(posted);
     }
 
-    /// Of the requests that were posted, these were refused, the first one for itself.
+    /// The last of the posted requests were refused: the first of these for its own reason, the others after it.
     pub fn sends_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.sends, refused);
@@ -198,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// Of the requests that were posted, these were taken.
+    /// The first of the posted requests were accepted.
     pub fn sends_taken(&mut self, address: usize, taken: &[Posted]) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.most_sends = pair.most_sends.max(pair.sends.len());
@@ -210,7 +211,7 @@ impl Ledger {
         self.check_error(address, taken);
     }
 
-    /// Receives are posted to a queue pair. Whether it had none before.
+    /// Receives are posted to a queue pair. Returns whether it had none before.
     pub fn receives_posted(&mut self, address: usize, posted: &[Posted]) -> bool {
         let Some(pair) = self.pairs.get_mut(&address) else { return false };
         let (had_none, goes_well) = (pair.receives.is_empty(), pair.goes_well);
@@ -222,14 +223,14 @@ impl Ledger {
         pair.take_again(posted);
         self.aimed(posted);
         self.check_asked(address, posted, false);
-        // What came well before the error may be answered by a receive.
+        // The program may still handle successful completions that came before the error, and post receives again.
         if !goes_well {
             self.check_error(address, posted);
         }
         had_none
     }
 
-    /// A queue pair had run dry so often when a receive was posted, and no other was there.
+    /// A receive was posted to a queue pair that had no other. By then, it had run dry `times` times.
     pub fn receive_was_late(&mut self, address: usize, times: u64, call: &Call) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         if times > pair.dry {
@@ -237,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// Of the receives that were posted, these were refused.
+    /// The last of the posted receives were refused.
     pub fn receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(pair) = self.pairs.get_mut(&address) {
             take_back(&mut pair.receives, refused);
@@ -254,7 +255,7 @@ impl Ledger {
         self.aimed(posted);
     }
 
-    /// Of the receives that were posted to a shared receive queue, these were refused.
+    /// The last of the receives that were posted to a shared receive queue were refused.
     pub fn shared_receives_refused(&mut self, address: usize, refused: &[Posted]) {
         if let Some(queue) = self.shared.get_mut(&address) {
             take_back(queue, refused);
@@ -262,7 +263,7 @@ impl Ledger {
         }
     }
 
-    /// The state of a queue pair is changed by the program, which so has taken note of its errors.
+    /// The program changes the state of a queue pair. So it has noticed the errors.
     pub fn pair_modified(&mut self, address: usize, is_reset: bool, call: &Call) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.error = None;
@@ -276,7 +277,7 @@ impl Ledger {
         }
     }
 
-    /// A post was refused because the send queue is full. Where no request in it asks for a completion, it stays full.
+    /// A post was refused because the send queue is full. If no request in it asks for a completion, it stays full.
     pub fn send_queue_full(&mut self, address: usize, call: &Call) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         let is_stuck = !pair.sends.is_empty() && pair.sends.iter().all(|it| !it.is_signaled);
@@ -294,8 +295,8 @@ impl Ledger {
         self.found(Kind::NothingSignaled, says, calls);
     }
 
-    /// A thread polls a completion queue, and takes these. The requests that so have ended well, and whose sources are
-    /// watched.
+    /// A thread polls a completion queue and gets these completions. Returns the requests that ended with success and
+    /// have a sample of their source.
     pub fn polled(&mut self, completed: &[Completed], call: &Call) -> Vec<Posted> {
         if self.has_errors {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
@@ -318,14 +319,14 @@ impl Ledger {
                 (true, 0) => &mut pair.receives,
                 (true, shared) => self.shared.entry(shared).or_default(),
             };
-            // Requests may have the same number. One that asks for no completion has one only if it fails.
+            // Several requests may have one `wr_id`. An unsignaled request has a completion only if it fails.
             let completes = |posted: &Posted| {
                 posted.wr_id == it.wr_id && (posted.is_signaled || !it.is_success)
             };
             let Some(at) = queue.iter().position(completes) else { continue };
             let ended: Vec<_> = match it.is_receive && shared != 0 {
                 true => queue.remove(at).into_iter().collect(),
-                // What is before it has ended before it.
+                // All requests before it in the queue have ended too.
                 false => queue.drain(..=at).collect(),
             };
             self.landed(&ended);
@@ -343,7 +344,7 @@ impl Ledger {
         watched
     }
 
-    /// The device or the peer does not allow what a request asks.
+    /// Reports a request that the device or the peer does not allow.
     fn tell_refused(&mut self, number: u32, status: &str, posted: &Posted, call: &Call) {
         let says = format!("A {} of queue pair {number:#x} was refused: {status}.", posted.what);
         self.found(
@@ -353,7 +354,7 @@ impl Ledger {
         );
     }
 
-    /// A queue pair ends. So many of its sends are under way in the device.
+    /// A queue pair ends while the device has `under_way` of its sends under way.
     pub fn pair_ended(&mut self, address: usize, under_way: usize, dry: RanDry, call: &Call) {
         let Some(mut pair) = self.pairs.remove(&address) else { return };
         self.keys.forget_binds(address);
@@ -389,7 +390,7 @@ impl Ledger {
         self.landed(pair.receives.make_contiguous());
     }
 
-    /// A queue pair ends, and these errors with it.
+    /// A queue pair ends before these errors were polled.
     pub fn errors_unread(&mut self, address: usize, unread: &[Unread], call: &Call) {
         let (Some(pair), Some(first)) = (self.pairs.get(&address), unread.first()) else { return };
         let Unread { wr_id, status } = first;
@@ -404,7 +405,7 @@ impl Ledger {
         self.found(Kind::ErrorUnread, says, calls);
     }
 
-    /// Requests were refused, and not posted again.
+    /// Reports refused requests that were not posted again.
     fn tell_dropped(&mut self, pair: &Pair, address: usize) {
         let Some(first) = pair.dropped.front() else { return };
         let (number, count) = (pair.number, pair.dropped.len());
@@ -417,7 +418,7 @@ impl Ledger {
         self.found(Kind::RefusedAndDropped, says, calls);
     }
 
-    /// Messages had to wait for a receive.
+    /// Reports messages that had to wait for a receive.
     fn tell_dry(&mut self, pair: &Pair, address: usize, dry: RanDry) {
         if dry.times == 0 {
             return;
@@ -434,7 +435,7 @@ impl Ledger {
         self.found(Kind::RanDry, says, emptied.into_iter().chain(late).chain(made).collect());
     }
 
-    /// How full the send queue of a queue pair was. A receive queue should be full.
+    /// Reports a send queue that was full. A receive queue should be full, so it is not reported.
     fn tell_fullest(&mut self, pair: &Pair, address: usize) {
         let number = pair.number;
         let (most, asked) = (pair.most_sends, pair.asked.sends);
@@ -447,7 +448,7 @@ impl Ledger {
         }
     }
 
-    /// A queue held more requests than it was asked for.
+    /// Reports a queue that held more requests than the program had asked for.
     fn tell_deeper(&mut self, pair: &Pair, address: usize) {
         let Pair { number, asked, one_send_more, one_receive_more, .. } = pair;
         let more =
@@ -463,7 +464,7 @@ impl Ledger {
         }
     }
 
-    /// More than was asked for is used of what the device granted.
+    /// Reports a request with more inline data or SGEs than the program had asked for.
     fn check_asked(&mut self, address: usize, posted: &[Posted], sends: bool) {
         let Some(pair) = self.pairs.get(&address) else { return };
         let (asked, number) = (pair.asked, pair.number);
@@ -488,8 +489,8 @@ impl Ledger {
         }
     }
 
-    /// The thread that polled an error goes on posting. A request without data may be a marker, which tells when
-    /// all before it is flushed.
+    /// Reports a thread that polled an error and continues to post. A request without data does not count. It may be a
+    /// marker that shows when all requests before it are flushed.
     fn check_error(&mut self, address: usize, posted: &[Posted]) {
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         let number = pair.number;
@@ -509,7 +510,7 @@ impl Ledger {
     }
 }
 
-/// Takes back what was told last.
+/// Removes refused requests from the end of a queue.
 fn take_back(queue: &mut VecDeque<Posted>, refused: &[Posted]) {
     for refused in refused.iter().rev() {
         if let Some(at) = queue.iter().rposition(|it| it.is_same(refused)) {

@@ -1,4 +1,4 @@
-//! Whether a completion queue has room for what may complete into it.
+//! Whether a completion queue has room for all requests that may complete into it.
 
 use super::pair::Asked;
 use super::{Ledger, Thing};
@@ -7,21 +7,21 @@ use crate::Kind;
 /// A completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
-    /// How many completions it was asked to hold.
+    /// The number of completions that the program asked it to hold.
     asked: u64,
-    /// How many requests the queue pairs can have outstanding that complete into it.
+    /// The most outstanding requests that its queue pairs can have in it.
     may_complete: u64,
     is_told: bool,
 }
 
 impl Ledger {
-    /// A completion queue is made, or has another size.
+    /// A completion queue is made or resized.
     pub fn queue_sized(&mut self, address: usize, asked: u32) {
         let new = Queue { asked: asked.into(), may_complete: 0, is_told: false };
         self.queues.entry(address).or_insert(new).asked = asked.into();
     }
 
-    /// The work of a queue pair completes into these queues from now on.
+    /// A queue pair with these completion queues is made.
     pub(super) fn completes_into(&mut self, asked: &Asked) {
         for (address, count) in asked.completions() {
             let Some(queue) = self.queues.get_mut(&address) else { continue };
@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// No more.
+    /// A queue pair with these completion queues ends.
     pub(super) fn completes_no_more(&mut self, asked: &Asked) {
         for (address, count) in asked.completions() {
             if let Some(queue) = self.queues.get_mut(&address) {

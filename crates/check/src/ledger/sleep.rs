@@ -1,34 +1,34 @@
 //! Threads that sleep until a completion channel has an event.
 //!
-//! A completion queue raises an event only for a completion that is added after the program asked for it. So a thread
-//! that asks and then sleeps, without a look into the queue between, misses what was there before.
+//! A completion queue raises an event only for a completion that is added after the program armed the queue. So a
+//! thread must poll between arming and sleeping. If it does not, it misses the earlier completions.
 
 use std::collections::BTreeMap;
 
 use super::{Ledger, Thing};
 use crate::{Call, Kind};
 
-/// How a completion queue was when the program asked it for an event.
+/// The state of a completion queue when the program armed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arming {
-    /// For any completion, and at once: not for solicited ones, and none is held back.
+    /// It is armed for any completion, not only for solicited ones, and its events are not delayed by moderation.
     pub is_plain: bool,
-    /// How many completions it held at least.
+    /// The number of completions that it held at least.
     pub held: usize,
-    /// One of them is of a receive.
+    /// One of these completions is of a receive.
     pub has_receive: bool,
-    /// The device raised an event at once, for what it held. Most adapters do not.
+    /// The device raised an event at once for these completions. Most adapters do not.
     pub raised: bool,
 }
 
-/// What the device knows of a completion queue.
+/// The device's view of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// The queue.
     pub queue: usize,
-    /// The next completion raises an event, or one is held back.
+    /// The next completion raises an event, or moderation delays an event.
     pub is_armed: bool,
-    /// How many completions it holds.
+    /// The number of completions that it holds.
     pub holds: usize,
 }
 
@@ -38,21 +38,21 @@ pub struct Stuck {
     queue: usize,
     holds: usize,
     is_armed: bool,
-    /// What had been done to the queues of the channel by then.
+    /// The ledger's moment at that time. If it changes, the thread or another one has used the queues.
     moment: u64,
 }
 
 /// How a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How<'a> {
-    /// What it does, such as "sleeps in poll".
+    /// Its action, such as "sleeps in poll".
     pub does: &'a str,
-    /// Something else than an event of a channel may wake it.
+    /// Something other than an event of a channel may wake it.
     pub may_wake: bool,
 }
 
 impl<'a> How<'a> {
-    /// For nothing but events of channels.
+    /// It sleeps only for events of channels.
     pub const fn for_events(does: &'a str) -> Self {
         Self { does, may_wake: false }
     }
@@ -63,13 +63,13 @@ impl<'a> How<'a> {
 pub(super) struct Watched {
     channel: usize,
     armed: Option<Armed>,
-    /// The first poll of each thread.
+    /// The moment of the first poll of each thread.
     first_polls: BTreeMap<u32, u64>,
-    /// The last time that each thread made, armed or polled it, or took an event of it.
+    /// The last moment when each thread made, armed or polled it, or took its event.
     last_uses: BTreeMap<u32, u64>,
-    /// The last poll that found nothing more.
+    /// The last poll that left it empty.
     emptied: Option<Call>,
-    /// The call that took the last event of it.
+    /// The call that took its last event.
     told: Option<Call>,
 }
 
@@ -77,17 +77,17 @@ pub(super) struct Watched {
 struct Armed {
     arming: Arming,
     call: Call,
-    /// A poll has found nothing more since.
+    /// A poll has left it empty since.
     is_empty: bool,
-    /// How many were polled since.
+    /// The number of completions that were polled since.
     polled: usize,
-    /// How many sends had been posted by then.
+    /// The number of sends that were posted before.
     sends: u64,
 }
 
-/// What becomes of a thread that sleeps for a queue.
+/// The fate of a thread that sleeps for a queue.
 enum Fate {
-    /// There is nothing to be missed.
+    /// There is nothing to miss.
     Idle,
     /// An event may come.
     Wakes,
@@ -100,7 +100,7 @@ impl Watched {
         self.last_uses.insert(thread, moment);
     }
 
-    /// Whether no other thread has had to do with it since this one began to poll it: so nobody else looks after it.
+    /// Whether only this thread looks after the queue: no other thread has used it since this one began to poll it.
     fn is_of(&self, thread: u32) -> bool {
         let begun = self.first_polls.get(&thread).copied().unwrap_or(0);
         self.last_uses.iter().all(|(other, last)| *other == thread || *last < begun)
@@ -136,7 +136,7 @@ impl Ledger {
         self.watched.insert(queue, watched);
     }
 
-    /// A completion queue is asked for an event.
+    /// A completion queue is armed.
     pub fn queue_armed(&mut self, queue: usize, arming: Arming, call: &Call) {
         let (moment, sends) = (self.next_moment(), self.sends);
         let Some(watched) = self.watched.get_mut(&queue) else { return };
@@ -144,7 +144,7 @@ impl Ledger {
         watched.armed = Some(Armed { arming, call: *call, is_empty: false, polled: 0, sends });
     }
 
-    /// A thread polls a queue: it gets so many, and perhaps sees that there are no more.
+    /// A thread polls a queue and gets `count` completions. `is_empty` says that the poll left no more.
     pub fn queue_polled(&mut self, queue: usize, count: usize, is_empty: bool, call: &Call) {
         let moment = self.next_moment();
         let Some(watched) = self.watched.get_mut(&queue) else { return };
@@ -175,12 +175,16 @@ impl Ledger {
         self.moment
     }
 
-    /// Why a thread that sleeps for a channel cannot be woken on every adapter, if that is certain. The channel has so
-    /// many events, and these are all of its queues.
+    /// Why a thread that sleeps for a channel cannot wake up on every adapter. None if this is not certain. `events` is
+    /// the number of events in the channel, and `looks` has all of its queues.
     ///
-    /// It is certain if no event can come: no queue of the channel is armed, but for those that hold what was there
-    /// before they were armed; if a queue holds completions; and if nobody but this thread looks after the queues. An
-    /// event that was raised for what was there before is none on other adapters.
+    /// It is certain if all of this holds:
+    ///
+    /// * A queue of the channel holds completions.
+    /// * Only this thread looks after the queues.
+    /// * No event can come: no queue is armed, except queues whose completions were all there before the arming.
+    ///
+    /// An event that was raised at once for earlier completions does not count. Other adapters do not raise it.
     pub fn stuck(
         &self,
         channel: usize,
@@ -208,15 +212,15 @@ impl Ledger {
         stuck.filter(|_| events == raised)
     }
 
-    /// The thread that had to do with the queues of a channel last: if any sleeps for them, it is this one.
+    /// The thread that used the queues of a channel last. If a thread sleeps for them, it is this one.
     pub fn keeper(&self, channel: usize) -> Option<u32> {
         let of_channel = self.watched.values().filter(|it| it.channel == channel);
         let uses = of_channel.flat_map(|it| &it.last_uses);
         uses.max_by_key(|(_, moment)| **moment).map(|(thread, _)| *thread)
     }
 
-    /// A thread sleeps and cannot be woken, or could not on other adapters. Where it was called is known, or its thread
-    /// alone.
+    /// A thread sleeps and cannot wake up, here or on other adapters. `call` is the sleeping call, or has only its
+    /// thread.
     pub fn sleeps(&mut self, stuck: &Stuck, how: How, call: &Call) {
         let Stuck { queue, holds, .. } = *stuck;
         let Some(watched) = self.watched.get(&queue) else { return };

@@ -1,4 +1,4 @@
-//! Ranges of memory: where regions are, and what of them is gone.
+//! Ranges of memory: the ranges of regions, and the parts of them that were given back.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,15 +13,16 @@ pub(super) fn overlap(one: &Range<u64>, two: &Range<u64>) -> bool {
 /// How memory is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It is not mapped any more.
+    /// It is unmapped.
     Unmapped,
-    /// Its pages are dropped, and others come when it is touched.
+    /// Its pages are dropped. The next access to it gets new pages.
     Emptied,
-    /// It was freed, or emptied, and is given out again when its regions have ended.
+    /// It is memory that Transom shares with peers, and was freed or emptied. Transom gives it out again when its
+    /// regions have ended.
     Dropped,
-    /// The allocator has it, and may give it out again.
+    /// It was freed and is still mapped. The allocator may give it out again.
     Freed,
-    /// It was freed, and is not mapped any more.
+    /// It was freed and is unmapped.
     FreedAndUnmapped,
 }
 
@@ -41,7 +42,7 @@ impl How {
     }
 }
 
-/// Memory that the program cannot come by again, though a region has it.
+/// Memory of a region whose pages the program cannot get back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Gone {
     pub(super) region: u64,
@@ -50,12 +51,12 @@ pub(super) struct Gone {
     pub(super) call: Call,
 }
 
-/// Registrations by where they are.
+/// Registrations by their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
-    /// By where each begins, and its number: where it ends.
+    /// The end of each, by its start and number.
     all: BTreeMap<(u64, u64), u64>,
-    /// The longest there ever was.
+    /// The length of the longest one that ever was added, in bytes.
     longest: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The ledger alone.
+//! Tests of the ledger alone.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn with_pair() -> Ledger {
     ledger
 }
 
-/// Posts what is taken.
+/// Posts sends that are accepted.
 fn post(ledger: &mut Ledger, posted: &[Posted]) {
     ledger.sends_posted(QP, posted);
     ledger.sends_taken(QP, posted);
@@ -169,7 +169,7 @@ fn posting_goes_on_after_an_error_only_if_the_thread_knows_of_it() {
     let other = |posted: Posted| Posted { call: Call::by(2), ..posted };
     post(&mut ledger, &[send(1, true)]);
     ledger.polled(&[completed(1, true)], &at(25));
-    // It goes through what it has polled.
+    // It handles the completions that it has polled.
     post(&mut ledger, &[send(2, true)]);
     ledger.polled(&[], &at(26));
     post(&mut ledger, &[other(send(3, true)), Posted { bytes: 0, ..send(4, true) }]);
@@ -316,7 +316,7 @@ fn events_are_acknowledged_once_each() {
     assert_eq!(kinds(&mut ledger), [Kind::AckedTooMuch]);
 }
 
-/// Whether this thread misses the completions of the queue, which are so many.
+/// Whether this thread misses the `holds` completions of the queue.
 fn is_stuck(ledger: &Ledger, thread: u32, events: usize, is_armed: bool, holds: usize) -> bool {
     let look = Look { queue: CQ, is_armed, holds };
     ledger.stuck(CHANNEL, thread, events, &[look]).is_some()
@@ -327,7 +327,7 @@ fn is_stuck(ledger: &Ledger, thread: u32, events: usize, is_armed: bool, holds: 
 fn a_queue_that_is_not_armed_wakes_nobody() {
     let mut ledger = with_queue();
     assert!(is_stuck(&ledger, 1, 0, false, 2));
-    // An event waits, there is nothing to miss, or the next completion raises an event.
+    // An event waits. Or there is nothing to miss. Or the next completion raises an event.
     assert!(!is_stuck(&ledger, 1, 1, false, 2));
     assert!(!is_stuck(&ledger, 1, 0, false, 0));
     assert!(!is_stuck(&ledger, 1, 0, true, 2));
@@ -352,12 +352,12 @@ fn what_came_before_a_queue_was_armed_is_missed_unless_somebody_looks() {
     assert!(is_stuck(&ledger, 1, 1, false, 3));
     ledger.queue_polled(CQ, 1, false, &Call::by(1));
     assert!(is_stuck(&ledger, 1, 1, false, 2));
-    // One more has come, or another event.
+    // One more completion has come, or another event.
     assert!(!is_stuck(&ledger, 1, 1, false, 3));
     assert!(!is_stuck(&ledger, 1, 2, false, 2));
     ledger.queue_polled(CQ, 0, true, &Call::by(1));
     assert!(!is_stuck(&ledger, 1, 1, false, 2));
-    // What is posted now may complete.
+    // The new send may complete.
     let mut ledger = armed(arming);
     ledger.sends_posted(QP, &[send(1, true)]);
     assert!(!is_stuck(&ledger, 1, 1, false, 3));
@@ -382,7 +382,7 @@ fn what_nobody_read_is_told_when_its_object_ends() {
 
 const DEVICE: usize = 3;
 
-/// A queue pair, and memory that only the program may write to, unless it is open.
+/// A queue pair and a region. Only the program may write to the region, unless it is open.
 fn with_region(is_open: bool) -> Ledger {
     let mut ledger = with_pair();
     let (address, base, length) = (0x1_0000, 0x5000, 0x1000);
@@ -393,7 +393,7 @@ fn with_region(is_open: bool) -> Ledger {
     ledger
 }
 
-/// A send whose source is watched, as it is posted.
+/// Posts a send whose source is watched.
 fn watched(ledger: &mut Ledger) -> Posted {
     let mut posted = [send(1, true)];
     ledger.locate(DEVICE, &mut posted);
@@ -429,7 +429,7 @@ fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
             "1 byte of a SEND changed before its completion was polled, the first at offset 3.";
         assert_eq!(mistakes[0].says, expected);
     }
-    // A receive into it is out, or was when the source was posted.
+    // A receive into it is posted, or was posted at the time of the source's post.
     for polled_first in [false, true] {
         let mut ledger = with_region(false);
         receive(&mut ledger, 0x5020);
@@ -496,7 +496,7 @@ fn a_request_posted_after_the_device_was_asked_is_not_taken_for_one_under_way() 
     let under_way = UnderWay { pair: QP, posted: 1, sends: 1, receives: false };
     post(&mut ledger, &[send(3, true)]);
     ledger.region_ends(DEVICE, 9, &[under_way], &at(50));
-    // The one under way may be either. So it counts as ended here.
+    // The send under way may be either of them. So this one counts as ended.
     assert_eq!(kinds(&mut ledger), [Kind::EndedUnpolled]);
 }
 
@@ -538,7 +538,7 @@ fn leaving(ledger: &Ledger, range: std::ops::Range<u64>, is_private: bool) -> Le
     Leaving { range, regions, is_private, call: at(60) }
 }
 
-/// Posts a send whose source is at 0x1_0000; what is said of that.
+/// Posts a send whose source is at 0x1_0000. Returns the mistakes that the ledger reports.
 fn said_of_a_send(ledger: &mut Ledger) -> Vec<Kind> {
     let mut posted = [send(1, true)];
     ledger.locate(DEVICE, &mut posted);
@@ -554,7 +554,7 @@ fn what_is_gone_stays_gone_until_its_region_ends() {
     let cases = [
         (whole.clone(), true, GivenHow::Unmapped, vec![Kind::MemoryGone]),
         (whole.clone(), true, GivenHow::Emptied, vec![Kind::MemoryGone]),
-        // Others have these pages, the allocator may give them out again, or other bytes are meant.
+        // Others have these pages, the allocator may give them out again, or the send names other bytes.
         (whole.clone(), false, GivenHow::Unmapped, vec![]),
         (whole.clone(), true, GivenHow::Freed, vec![]),
         (0x1_0040..0x1_1000, true, GivenHow::Unmapped, vec![]),

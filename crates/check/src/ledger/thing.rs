@@ -1,4 +1,4 @@
-//! What objects there are.
+//! The objects of the program.
 
 use super::Ledger;
 use crate::{Call, Kind};
@@ -37,7 +37,7 @@ pub enum Thing {
 }
 
 impl Thing {
-    /// What one is called.
+    /// The name of one object.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueuePair => "queue pair",
@@ -57,7 +57,7 @@ impl Thing {
         }
     }
 
-    /// What several are called.
+    /// The name of several objects.
     pub fn plural(self) -> String {
         match self {
             Self::DeviceMemory => "pieces of device memory".to_owned(),
@@ -65,7 +65,7 @@ impl Thing {
         }
     }
 
-    /// The verb that ends one.
+    /// The function that ends one.
     pub const fn ended_by(self) -> &'static str {
         match self {
             Self::QueuePair => "ibv_destroy_qp",
@@ -85,7 +85,7 @@ impl Thing {
         }
     }
 
-    /// One with the number or key that programs know it by; none if it is 0.
+    /// Names an object with its number or key. 0 means that it has none.
     pub fn called(self, number: u32) -> String {
         let name = self.name();
         match (number, self) {
@@ -101,10 +101,10 @@ impl Thing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
     pub(super) context: usize,
-    /// The number or key that programs know it by, or 0.
+    /// The number or key that programs see, or 0.
     pub(super) number: u32,
     pub(super) call: Call,
-    /// The call that was to end it last, and was answered EBUSY.
+    /// The last call that failed to end it with EBUSY.
     pub(super) refused: Option<Call>,
 }
 
@@ -125,7 +125,7 @@ impl Ledger {
         self.objects.insert((thing, address), made);
     }
 
-    /// A call that was to end an object is answered EBUSY.
+    /// A call that should end an object returns EBUSY.
     pub fn busy(&mut self, thing: Thing, address: usize, call: &Call) {
         if let Some(made) = self.objects.get_mut(&(thing, address)) {
             made.refused = Some(*call);
@@ -151,7 +151,7 @@ impl Ledger {
         self.graves.push_back(Grave { thing, address, made, ended: *call });
     }
 
-    /// Fatal events of an object, or of its context, were raised and not read when that ends.
+    /// An object or a context ends, and the program has not read these fatal events of it.
     pub fn events_unread(
         &mut self,
         thing: Option<Thing>,
@@ -174,18 +174,18 @@ impl Ledger {
         self.found(Kind::AsyncUnread, says, calls);
     }
 
-    /// Where a living object was made.
+    /// The call that made a living object.
     pub(super) fn made_by(&self, thing: Thing, address: usize) -> Option<(String, Call)> {
         let made = self.objects.get(&(thing, address))?;
         Some(("made here".to_owned(), made.call))
     }
 
-    /// Whether an object was there, and has ended.
+    /// Whether an object of this kind has ended at this address.
     pub(super) fn is_grave(&self, thing: Thing, address: usize) -> bool {
         self.graves.iter().any(|it| (it.thing, it.address) == (thing, address))
     }
 
-    /// A verb was given a pointer to no living object.
+    /// A verb gets a pointer that points to no living object.
     pub fn not_alive(&mut self, verb: &str, thing: Thing, address: usize, call: &Call) {
         let mut graves = self.graves.iter().rev();
         let Some(grave) = graves.find(|it| (it.thing, it.address) == (thing, address)) else {
