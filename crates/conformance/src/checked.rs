@@ -68,8 +68,14 @@ impl Checked {
         run.unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"))
     }
 
-    /// Runs the program with these arguments. Returns the findings.
+    /// Runs the program with these arguments. Returns the findings, but for unused rights: pairs open their memory to
+    /// each other, and few programs use that.
     pub fn run(&self, arguments: &[&str]) -> Vec<Finding> {
+        leave_rights_out(self.run_for_all(arguments))
+    }
+
+    /// The same with all findings.
+    fn run_for_all(&self, arguments: &[&str]) -> Vec<Finding> {
         self.run_by(self.command(arguments), arguments)
     }
 
@@ -77,7 +83,7 @@ impl Checked {
     pub fn run_briefly(&self, arguments: &[&str]) -> Vec<Finding> {
         let mut command = self.command(arguments);
         command.env("BRIEFLY", "yes");
-        self.run_by(command, arguments)
+        leave_rights_out(self.run_by(command, arguments))
     }
 
     fn run_by(&self, mut command: Command, arguments: &[&str]) -> Vec<Finding> {
@@ -92,10 +98,8 @@ impl Checked {
         let files = fs::read_dir(&directory).expect("it was made above");
         let texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
         let records = texts.flat_map(|text| read(&text));
-        // Pairs open their memory to each other, and few of the mistakes here use that.
-        let is_looked_for = |kind: Kind| kind != Kind::RightsUnused || arguments[0] == kind.name();
         let found = records.filter_map(|record| match record {
-            Record::Finding(finding) if is_looked_for(finding.kind) => Some(finding),
+            Record::Finding(finding) => Some(finding),
             _ => None,
         });
         found.collect()
@@ -105,7 +109,7 @@ impl Checked {
     /// finding must name the lines with these marks in the source.
     pub fn shows(&self, kind: Kind, marks: &[&str]) {
         let name = kind.name();
-        let wrong = self.run(&[name, "wrong"]);
+        let wrong = self.run_for_all(&[name, "wrong"]);
         let found = wrong.iter().find(|finding| finding.kind == kind);
         let found = found.unwrap_or_else(|| panic!("{name} is not found: {wrong:#?}"));
         let lines = self.lines_of(found);
@@ -121,7 +125,7 @@ impl Checked {
 
     /// The same of the mistake of this name, of which one finding must name all lines with this mark.
     pub fn shows_all(&self, name: &str, kind: Kind, mark: &str) {
-        let wrong = self.run(&[name, "wrong"]);
+        let wrong = self.run_for_all(&[name, "wrong"]);
         let found: Vec<_> = wrong.iter().filter(|finding| finding.kind == kind).collect();
         assert!(!found.is_empty(), "{name}: {} is not found: {wrong:#?}", kind.name());
         let (marked, lines) =
@@ -140,11 +144,12 @@ impl Checked {
         !marked.is_empty() && self.lines_of(finding).is_superset(&marked)
     }
 
-    /// Nothing may be found in the right form of this mistake. Where it is about errors, the device may have refused
-    /// something.
+    /// Nothing may be found in the right form of this mistake. Where it is about another kind, the device may have
+    /// refused something, and peers may have had rights that they did not use.
     pub fn is_silent_on(&self, name: &str, kind: Kind) {
-        let mut found = self.run(&[name, "right"]);
-        found.retain(|it| kind == Kind::RequestRefused || it.kind != Kind::RequestRefused);
+        const ELSEWHERE: [Kind; 2] = [Kind::RequestRefused, Kind::RightsUnused];
+        let mut found = self.run_for_all(&[name, "right"]);
+        found.retain(|it| it.kind == kind || !ELSEWHERE.contains(&it.kind));
         assert_eq!(found, [], "the right form of {name}");
     }
 
@@ -179,4 +184,9 @@ impl Checked {
             text.lines().filter_map(|line| line.trim().strip_prefix("{\"")?.split_once('"'));
         names.map(|(name, _)| name.to_owned()).collect()
     }
+}
+
+fn leave_rights_out(mut found: Vec<Finding>) -> Vec<Finding> {
+    found.retain(|finding| finding.kind != Kind::RightsUnused);
+    found
 }

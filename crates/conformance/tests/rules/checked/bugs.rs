@@ -164,7 +164,7 @@ fn events_of_connections_that_are_kept_are_found() {
     holds("connections", CONNECTIONS);
 }
 
-/// Rules: CHK-06, CHK-07, CHK-23, CHK-26, CHK-45
+/// Rules: CHK-06, CHK-07, CHK-23, CHK-26, CHK-44, CHK-45
 #[test]
 fn keys_rights_and_addresses_that_are_wrong_are_found() {
     holds("keys", VERBS);
