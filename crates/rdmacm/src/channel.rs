@@ -50,7 +50,7 @@ impl Channel {
     }
 
     fn descriptor(&self) -> &AtomicI32 {
-        // SAFETY: it lives as long as `self`. Only a mistaken program reads it in another way while it changes.
+        // SAFETY: it lives as long, and whoever else looks at it while it changes is mistaken.
         unsafe { AtomicI32::from_ptr((&raw const self.public.fd).cast_mut()) }
     }
 

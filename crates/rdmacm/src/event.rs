@@ -1,4 +1,4 @@
-//! Events that programs get, and the count of acknowledged events of an id.
+//! Events as programs hold them, and how many of an id's were acknowledged.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::wrong::Wrong;
 /// How long nothing is said of waiting for acknowledgements.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The number of events of an id or a group that the program has acknowledged. A call that ends the id or group waits
-/// until the program has acknowledged all fetched events.
+/// How many events of an id, or of a group, the program has acknowledged: whoever ends it waits for all
+/// that were fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
     count: Mutex<u32>,

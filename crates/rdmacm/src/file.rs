@@ -40,14 +40,13 @@ pub struct ExplainCalls {
 /// The calls of Transom's libibverbs that tell `transom check` and sanitizers of ids and events.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckCalls {
-    /// Says whether to report ids and events (1), and also to keep them for a while after their end (2). The argument is
-    /// the address of a function of librdmacm.
+    /// Whether somebody is to be told, and what has ended to be kept. Whoever has this code is librdmacm.
     pub watched: extern "C" fn(*const c_void) -> c_int,
     /// An id is made.
     pub id_made: extern "C" fn(*const c_void),
     /// An id has ended.
     pub id_ended: extern "C" fn(*const c_void),
-    /// The program gets an event: its address and its length in bytes, its id, and its group or null.
+    /// The program gets an event of so many bytes, of an id, and perhaps of a group.
     pub event_got: extern "C" fn(*const c_void, usize, *const c_void, *const c_void),
     /// The program acknowledges an event.
     pub event_acked: extern "C" fn(*const c_void),
