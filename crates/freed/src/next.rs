@@ -3,35 +3,8 @@
 use std::ffi::{CStr, c_int, c_void};
 
 use libc::size_t;
-use transom_interpose::Next;
 
-macro_rules! next {
-    ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
-        /// Looks them all up.
-        pub(crate) fn find_all() {
-            $(found::$name.find();)+
-        }
-
-        #[allow(non_upper_case_globals)]
-        mod found {
-            use super::Next;
-            $(pub(super) static $name: Next = Next::new($text);)+
-        }
-
-        $(
-            /// The next function of this name; `None` if there is none.
-            #[inline]
-            pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
-                let found = found::$name.find();
-                // SAFETY: the function of the C library's, or of another library before it, of this name; null
-                // is none.
-                unsafe { std::mem::transmute(found) }
-            }
-        )+
-    };
-}
-
-next! {
+transom_interpose::next! {
     munmap = c"munmap": fn(first: *mut c_void, length: size_t) -> c_int;
     madvise = c"madvise": fn(first: *mut c_void, length: size_t, advice: c_int) -> c_int;
     free = c"free": fn(block: *mut c_void);

@@ -55,6 +55,34 @@ impl Next {
     }
 }
 
+/// Declares functions for a preloaded library: each returns the next function of its name, or `None` if there is none.
+/// `find_all` looks them all up.
+#[macro_export]
+macro_rules! next {
+    ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
+        /// Looks them all up.
+        pub(crate) fn find_all() {
+            $(found::$name.find();)+
+        }
+
+        #[allow(non_upper_case_globals)]
+        mod found {
+            $(pub(super) static $name: $crate::Next = $crate::Next::new($text);)+
+        }
+
+        $(
+            /// The next function of this name; `None` if there is none.
+            #[inline]
+            pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
+                let found = found::$name.find();
+                // SAFETY: this is the function of this name, in the C library or in another library before it. Null is
+                // `None`.
+                unsafe { std::mem::transmute(found) }
+            }
+        )+
+    };
+}
+
 /// The result of a function that fails.
 pub trait Failed {
     /// The caller sets errno beside it.

@@ -7,35 +7,8 @@
 use std::ffi::{c_int, c_void};
 
 use libc::size_t;
-use transom_interpose::Next;
 
-macro_rules! next {
-    ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
-        /// Looks them all up.
-        pub(crate) fn find_all() {
-            $(found::$name.find();)+
-        }
-
-        #[allow(non_upper_case_globals)]
-        mod found {
-            use super::Next;
-            $(pub(super) static $name: Next = Next::new($text);)+
-        }
-
-        $(
-            /// The next function of this name; `None` if there is none.
-            #[inline]
-            pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
-                let found = found::$name.find();
-                // SAFETY: this is the function of this name, in the C library or in another library before it. Null is
-                // `None`.
-                unsafe { std::mem::transmute(found) }
-            }
-        )+
-    };
-}
-
-next! {
+transom_interpose::next! {
     malloc = c"malloc": fn(size: size_t) -> *mut c_void;
     free = c"free": fn(block: *mut c_void);
     realloc = c"realloc": fn(block: *mut c_void, size: size_t) -> *mut c_void;
