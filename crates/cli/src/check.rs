@@ -10,6 +10,7 @@
 //! | `found` | the findings of all processes, equal ones once |
 //! | `symbols` | function, file and line of an address |
 //! | `shown` | the places of a call that people want to see |
+//! | `verb` | where a line names the verb that it calls |
 //! | `people`, `json`, `junit`, `github` | the reports |
 //! | `page` | the page about a kind of mistake |
 
@@ -23,6 +24,7 @@ mod page;
 mod people;
 mod shown;
 mod symbols;
+mod verb;
 
 use std::collections::HashSet;
 use std::env;

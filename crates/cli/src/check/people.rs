@@ -13,6 +13,7 @@ use transom_check::Gravity;
 use super::found::{Call, Findings, Found, Process, kinds};
 use super::shown;
 use super::symbols::{Place, Source};
+use super::verb;
 use crate::layout::Page;
 use crate::sentence::counted;
 
@@ -93,7 +94,7 @@ impl Reporter {
         let source = source.and_then(|place| place.source.as_ref());
         match source.and_then(|source| Some((source, self.line(source)?))) {
             Some((source, line)) => {
-                let excerpt = Excerpt::of(&line, source.column);
+                let excerpt = Excerpt::of(&line, source.column, call);
                 excerpt.print(out, source.line, gutter, style, &call.what)?;
             }
             None => out.item(&bar, format_args!("{style}{}{style:#}", call.what))?,
@@ -155,8 +156,9 @@ struct Excerpt {
 }
 
 impl Excerpt {
-    /// `column` is the start of the call, if it is known. Then the call's name is marked. Otherwise the whole line is.
-    fn of(line: &str, column: Option<u32>) -> Self {
+    /// `column` is the start of the call, or of a macro with it, if it is known. The verb's name is marked, or else the
+    /// name that is there. Otherwise the whole line is.
+    fn of(line: &str, column: Option<u32>, call: &Call) -> Self {
         let plain = |letter: char| match letter {
             '\t' => ' ',
             // A terminal would act on it.
@@ -170,10 +172,20 @@ impl Excerpt {
         // Compilers count bytes.
         let start = column.and_then(|column| usize::try_from(column).ok()?.checked_sub(1));
         let before = start.and_then(|start| line.get(indent..start));
-        let Some(start) = before.map(|before| before.chars().count()) else { return whole };
-        match whole.text.chars().skip(start).take_while(is_name).count() {
+        let start = before.map(|before| before.chars().count());
+        let rest: String = whole.text.chars().skip(start.unwrap_or(0)).collect();
+        let name: String = rest.chars().take_while(is_name).collect();
+        // A column that is a verb's is exact.
+        let is_exact = start.is_some() && verb::is_verb(&name);
+        let verb = Some(&rest).filter(|_| !is_exact).and_then(|rest| verb::named_in(rest, call));
+        let (before, length) = match verb {
+            Some(verb) => (rest[..verb.start].chars().count(), verb.len()),
+            None if start.is_some() => (0, name.chars().count()),
+            None => return whole,
+        };
+        match length {
             0 => whole,
-            length => Self { start, length, ..whole },
+            length => Self { start: start.unwrap_or(0) + before, length, ..whole },
         }
     }
 
@@ -356,7 +368,7 @@ error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
 
     #[test]
     fn what_a_terminal_would_obey_is_not_printed() {
-        let excerpt = Excerpt::of("\tprint(\"\u{1b}[2J\");", Some(2));
+        let excerpt = Excerpt::of("\tprint(\"\u{1b}[2J\");", Some(2), &found().calls[0]);
         assert_eq!(
             (excerpt.text.as_str(), excerpt.start, excerpt.length),
             ("print(\"?[2J\");", 0, 5)
@@ -366,12 +378,29 @@ error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
     #[test]
     fn a_column_that_is_no_name_marks_the_whole_line() {
         for column in [None, Some(0), Some(1), Some(3), Some(99), Some(u32::MAX)] {
-            let excerpt = Excerpt::of("  (a)", column);
+            let excerpt = Excerpt::of("  (a)", column, &found().calls[0]);
             assert_eq!((excerpt.start, excerpt.length), (0, 3), "{column:?}");
         }
         // Columns count bytes.
-        let excerpt = Excerpt::of("é(call());", Some(4));
+        let excerpt = Excerpt::of("é(call());", Some(4), &found().calls[0]);
         assert_eq!((excerpt.start, excerpt.length), (2, 4));
+    }
+
+    #[test]
+    fn the_verb_inside_a_macro_is_marked() {
+        let [destroyed, posted] = &found().calls[..] else { panic!("two calls") };
+        let marked = |line: &str, column, call| {
+            let Excerpt { text, start, length } = Excerpt::of(line, column, call);
+            text.chars().skip(start).take(length).collect::<String>()
+        };
+        let line = "\tif (é) CHECK(!ibv_destroy_qp(qp)); /* é */";
+        // Columns count bytes.
+        let column = line.find("CHECK").and_then(|at| u32::try_from(at + 1).ok());
+        assert_eq!(marked(line, column, destroyed), "ibv_destroy_qp");
+        assert_eq!(marked(line, None, destroyed), "ibv_destroy_qp");
+        assert_eq!(marked(line, column, posted), "CHECK");
+        let exact = "\tibv_close_all(ibv_destroy_qp(qp));";
+        assert_eq!(marked(exact, Some(2), destroyed), "ibv_close_all");
     }
 
     #[test]

@@ -31,13 +31,24 @@ pub(super) fn places(call: &Call) -> Vec<&Place> {
     while all.len() > 1 && all.last().is_some_and(|place| is_beginning(place)) {
         all.pop();
     }
+    let first = first(&all);
+    all[first..].iter().copied().take(SHOWN).collect()
+}
+
+/// The verb that the program called there, as the place inside the first of these has it.
+pub(super) fn verb(call: &Call) -> Option<&str> {
+    let all: Vec<&Place> = call.places.iter().collect();
+    all[..first(&all)].last()?.function.as_deref()
+}
+
+/// Which place is the first that is shown.
+fn first(all: &[&Place]) -> usize {
     let of_verbs = all.iter().take_while(|place| is_of_verbs(place)).count();
     let after = &all[of_verbs..];
     let of_connections = after.iter().take_while(|place| is_of_connections(place)).count();
     // Its outermost function is the one that the program called.
     let skipped = of_verbs + of_connections.saturating_sub(1);
-    let first = skipped.min(all.len().saturating_sub(1));
-    all[first..].iter().copied().take(SHOWN).collect()
+    skipped.min(all.len().saturating_sub(1))
 }
 
 /// The first of these places that has a line in a file.

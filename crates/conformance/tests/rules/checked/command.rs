@@ -59,6 +59,24 @@ fn a_mistake_is_reported_with_the_functions_and_lines_that_make_it() {
     assert!(report.ends_with("Nothing found in 1 process that opened a device.\n"), "{report}");
 }
 
+/// The report that docs/check.md shows marks the verbs, also those inside a macro.
+///
+/// Rules: CHK-94
+#[test]
+fn the_report_marks_the_verbs_as_the_page_shows() {
+    let marks = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.contains("| ") && line.contains("^^^"))
+            .map(Into::into)
+            .collect()
+    };
+    let page = fs::read_to_string(root().join("docs/check.md")).expect("it is there");
+    let (_, printed) = check(&[], &[binary(), "work-lost", "wrong"]);
+    let expected = marks(&page);
+    assert_eq!(expected.len(), 3);
+    assert_eq!(marks(&printed.complaints), expected, "{}", printed.complaints);
+}
+
 /// Rules: CHK-93
 #[test]
 fn all_processes_of_a_script_are_checked_and_the_script_may_be_killed() {
