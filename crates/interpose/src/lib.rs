@@ -62,22 +62,17 @@ macro_rules! next {
     ($($name:ident = $text:literal: fn($($argument:ident: $type:ty),*) $(-> $answer:ty)? ;)+) => {
         /// Looks them all up.
         pub(crate) fn find_all() {
-            $(found::$name.find();)+
-        }
-
-        #[allow(non_upper_case_globals)]
-        mod found {
-            $(pub(super) static $name: $crate::Next = $crate::Next::new($text);)+
+            $(let _ = $name();)+
         }
 
         $(
             /// The next function of this name; `None` if there is none.
             #[inline]
             pub(crate) fn $name() -> Option<unsafe extern "C" fn($($type),*) $(-> $answer)?> {
-                let found = found::$name.find();
+                static NEXT: $crate::Next = $crate::Next::new($text);
                 // SAFETY: this is the function of this name, in the C library or in another library before it. Null is
                 // `None`.
-                unsafe { std::mem::transmute(found) }
+                unsafe { std::mem::transmute(NEXT.find()) }
             }
         )+
     };

@@ -364,21 +364,18 @@ fn every_verb_comes_in_by_a_guard() {
         "register_ex(",
         "arm_by(",
     ];
-    // Functions in these files only read their arguments. Those in the last four files, for checked and sanitized
+    // Functions in these files only read their arguments. Those in the last three files, for checked and sanitized
     // processes and for the system, report a call and pass it on to the function with the guard.
-    const FILES: [&str; 8] = [
-        "strings.rs",
-        "marshal.rs",
-        "fork.rs",
-        "tests.rs",
-        "check.rs",
-        "check/site.rs",
-        "checked.rs",
-        "watched.rs",
-    ];
+    const FILES: [&str; 7] =
+        ["strings.rs", "marshal.rs", "fork.rs", "tests.rs", "check.rs", "checked.rs", "watched.rs"];
     let (mut files, mut seen) = (Vec::new(), 0);
-    list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
-    for file in files.iter().filter(|file| !FILES.iter().any(|name| file.ends_with(name))) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    list(&source, &mut files);
+    // The check has a guard of its own, in `Checker::tell`: a panic ends the check and not the call.
+    let check = source.join("check");
+    let is_exempt =
+        |file: &Path| file.starts_with(&check) || FILES.iter().any(|name| file.ends_with(name));
+    for file in files.iter().filter(|file| !is_exempt(file)) {
         let text = fs::read_to_string(file).expect("a source file");
         for part in text.split("extern \"C").skip(1) {
             let Some(after) = part.trim_start_matches("-unwind").strip_prefix("\" fn ") else {

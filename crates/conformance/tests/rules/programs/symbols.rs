@@ -122,14 +122,26 @@ fn the_nodes_of_the_packaged_library_have_no_symbols_of_our_own() {
     assert!(strange.is_empty(), "{strange:#?}");
 }
 
-/// By these a `librdmacm.so.1` finds the connection manager, and says why it refuses.
+/// By these a `librdmacm.so.1` finds the connection manager, says why it refuses, and tells a check of its ids.
 #[test]
 fn the_node_of_our_own_has_the_file_of_the_connection_manager() {
     let ours = ours();
     let of_our_own = named(ours.iter().filter(|symbol| symbol.node.starts_with(OURS)));
-    let expected = ["close", "open", "refused", "why", "write"];
+    let manager = ["close", "open", "refused", "why", "write"];
+    let check = [
+        "event_acked",
+        "event_freed",
+        "event_got",
+        "id_ended",
+        "id_made",
+        "own_work",
+        "used",
+        "waits",
+        "watched",
+    ];
+    let expected = manager.into_iter().chain(check);
     let expected = expected.map(|it| format!("transom_rdma_cm_{it}@TRANSOM_1"));
-    assert_eq!(of_our_own, BTreeSet::from(expected));
+    assert_eq!(of_our_own, expected.collect::<BTreeSet<_>>());
 }
 
 #[test]
