@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 use transom_system::environment::ALL;
 
 fn transom(arguments: &[&str]) -> Command {
@@ -79,10 +80,27 @@ fn with_library() -> Scratch {
     scratch
 }
 
-/// The PID of the owner in the demo's output.
-fn owner_of(demo: &str) -> &str {
-    let (_, rest) = demo.split_once("in process ").expect("the owner's step");
-    rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap()
+/// A demo that has ended, and the process that owned the window.
+struct Demo {
+    owner: String,
+    began: Instant,
+}
+
+impl Demo {
+    fn run() -> Self {
+        let began = Instant::now();
+        let demo = said(&["demo"]);
+        let (_, rest) = demo.split_once("in process ").expect("the owner's step");
+        let owner = rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap().to_owned();
+        Self { owner, began }
+    }
+
+    /// What `transom explain` says of the owner. The records of an older process with the same PID
+    /// may still be there, so it asks only for what happened since the demo began.
+    fn explained(&self, options: &[&str]) -> String {
+        let age = format!("{}s", self.began.elapsed().as_secs() + 1);
+        said(&[&["explain", "--pid", &self.owner, "--since", &age], options].concat())
+    }
 }
 
 #[test]
@@ -118,15 +136,14 @@ fn the_second_process_of_the_demo_ends_with_its_orders() {
 
 #[test]
 fn explain_gives_every_number_of_a_refusal() {
-    let demo = said(&["demo"]);
-    let pid = owner_of(&demo);
-    let lines = said(&["explain", "--json", "--pid", pid]);
+    let demo = Demo::run();
+    let lines = demo.explained(&["--json"]);
     let refusals: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let [revoked, outside] = &refusals[..] else { panic!("not two refusals: {lines}") };
     assert!(revoked["time_ns"].as_u64() >= outside["time_ns"].as_u64());
     for refusal in &refusals {
-        assert_eq!(refusal["pid"].to_string(), pid);
+        assert_eq!(refusal["pid"].to_string(), demo.owner);
         assert_eq!(refusal["process"], "transom");
         assert_eq!(refusal["alive"], false);
         assert_eq!(refusal["device"], "closed");
@@ -152,20 +169,20 @@ fn explain_gives_every_number_of_a_refusal() {
 
 #[test]
 fn explain_is_for_people_too() {
-    let demo = said(&["demo"]);
-    let pid = owner_of(&demo);
-    let all = said(&["explain", "--pid", pid]);
+    let demo = Demo::run();
+    let pid = &demo.owner;
+    let all = demo.explained(&[]);
     assert!(all.contains(&format!("s ago)  transom, PID {pid} (device closed)")), "{all}");
     let (revoked, outside) = (all.find("RA-26").unwrap(), all.find("RA-33").unwrap());
     assert!(revoked < outside, "the newest come first: {all}");
-    let one = said(&["explain", "--pid", pid, "--limit", "1"]);
+    let one = demo.explained(&["--limit", "1"]);
     assert!(one.contains("RA-26") && !one.contains("RA-33"), "{one}");
     assert!(one.contains("1 older; --limit 2 shows all."), "{one}");
 }
 
 #[test]
 fn explain_says_so_if_there_is_nothing_to_explain() {
-    let pid = owner_of(&said(&["demo"])).to_owned();
+    let pid = Demo::run().owner;
     // The demo was over before the moment that is asked for.
     let none = on_one_line(&said(&["explain", "--pid", &pid, "--since", "0s"]));
     assert!(none.starts_with(&format!("No refusals of process {pid} since then.")), "{none}");
@@ -178,11 +195,10 @@ fn explain_says_so_if_there_is_nothing_to_explain() {
 
 #[test]
 fn explain_does_not_answer_for_processes_that_nobody_knows() {
-    let pid = std::process::id().to_string();
     for (words, said) in [
         (["--pid", "4294967295"], "no process 4294967295 has opened a device here"),
-        // It runs, and has no device.
-        (["--pid", &pid], "did you start it with `transom run`?"),
+        // It always runs, and has no device.
+        (["--pid", "1"], "did you start it with `transom run`?"),
         (["--process", "no such name"], "no process called no such name"),
     ] {
         for json in [&[][..], &["--json"]] {
@@ -192,8 +208,7 @@ fn explain_does_not_answer_for_processes_that_nobody_knows() {
             assert!(complaint(&refused).contains(said), "{refused:?}");
         }
     }
-    let pid = owner_of(&said(&["demo"])).to_owned();
-    let both = said(&["explain", "--process", "transom", "--pid", &pid]);
+    let both = Demo::run().explained(&["--process", "transom"]);
     assert!(both.contains("RA-33"), "{both}");
 }
 
@@ -214,8 +229,7 @@ fn explain_follows_what_comes() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
-    let demo = said(&["demo"]);
-    let pid = owner_of(&demo);
+    let pid = Demo::run().owner;
     let mut of_it = || {
         let refusals = lines.by_ref().map(|line| line.unwrap());
         let mut refusals = refusals.map(|line| serde_json::from_str::<Value>(&line).unwrap());
