@@ -93,7 +93,7 @@ kinds! {
         "ibv_dereg_mr(3)";
     /// The program uses memory that it has given back.
     MemoryGone "memory-gone" "CHK-40" Finding
-        "memory is used that was given back under its region"
+        "memory is used that was given back while a region had it"
         "Deregister memory before you unmap, empty or free it, and poll the completions of all requests that name it \
          before that."
         "ibv_reg_mr(3)";
@@ -125,7 +125,7 @@ kinds! {
     /// A peer uses a key of a type 1 window too early.
     KeyBeforeBind "key-before-bind" "CHK-41" Finding
         "a peer uses a key before the completion of its bind is polled"
-        "Send the key when you have polled the completion of the bind, or on the queue pair that binds it."
+        "Poll the completion of the bind before you send the key, or send the key on the queue pair that binds it."
         "ibv_bind_mw(3)";
     /// A peer uses a key of a bind that failed.
     FailedBindUsed "failed-bind-used" "CHK-42" Finding
@@ -140,7 +140,7 @@ kinds! {
     /// A call waits for an acknowledgement that no other thread can give.
     OwnAck "own-ack" "CHK-31" Finding
         "a call waits for an event that only its own thread could acknowledge"
-        "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
+        "Acknowledge each event as soon as you have read it, and before you destroy its object."
         "ibv_get_cq_event(3), rdma_get_cm_event(3)";
     /// The program acknowledges more events than it got.
     AckedTooMuch "acked-too-much" "CHK-34" Finding
@@ -150,7 +150,7 @@ kinds! {
     /// A send queue is full for ever.
     NothingSignaled "nothing-signaled" "CHK-20" Finding
         "a send queue is full, and nothing in it is signaled"
-        "Post at least one request of every queue's length with IBV_SEND_SIGNALED, and poll its completion."
+        "Post at least one request per queue length with IBV_SEND_SIGNALED, and poll its completion."
         "ibv_post_send(3)";
     /// A request is posted to a queue pair whose error was polled.
     PostedAfterError "posted-after-error" "CHK-08" Finding
@@ -161,7 +161,7 @@ kinds! {
     /// The program ignored EBUSY.
     BusyIgnored "busy-ignored" "CHK-04" Finding
         "EBUSY was ignored"
-        "Destroy first what uses the object, then the object. `transom explain` names what used it."
+        "Destroy the objects that use it first, then the object. `transom explain` names them."
         "ibv_dealloc_pd(3)";
     /// Objects are left when their context closes.
     LeftAtClose "left-at-close" "CHK-06" Finding
@@ -187,7 +187,7 @@ kinds! {
     /// A fatal asynchronous event was not read.
     AsyncUnread "async-unread" "CHK-09" Note
         "a fatal asynchronous event was not read"
-        "Call ibv_get_async_event whenever the context's async_fd is readable."
+        "Call ibv_get_async_event when the context's async_fd is readable."
         "ibv_get_async_event(3)";
     /// A thread sleeps while completions wait, but something else may wake it.
     SleepsBeside "sleeps-beside" "CHK-51" Note
@@ -197,7 +197,7 @@ kinds! {
     /// A call waits long for the acknowledgement of an event.
     WaitsForAck "waits-for-ack" "CHK-30" Note
         "a call waits long for an event to be acknowledged"
-        "Acknowledge each event as soon as you have read it, and before you destroy what it is about."
+        "Acknowledge each event as soon as you have read it, and before you destroy its object."
         "ibv_get_cq_event(3), rdma_get_cm_event(3)";
     /// Events were not acknowledged.
     NeverAcked "never-acked" "CHK-32" Note
@@ -218,7 +218,7 @@ kinds! {
     /// A source buffer changed, and a peer may have changed it.
     SourceRaced "source-raced" "CHK-66" Note
         "a source that peers may write to changed between its post and its completion"
-        "Order what writes to the buffer behind the completion of the request, or send from a copy."
+        "Make sure that peers write to the buffer only after the completion of the request, or send from a copy."
         "ibv_post_send(3)";
     /// Two targets share some bytes.
     TargetsOverlap "targets-overlap" "CHK-62" Note
@@ -233,32 +233,33 @@ kinds! {
     /// Objects are left when the process ends.
     LeftAtExit "left-at-exit" "CHK-07" Note
         "objects are left when the process ends"
-        "Destroy them, at least where you look for leaks: --leaks makes findings of these notes."
+        "Destroy them before the process ends. --leaks makes these notes findings."
         "ibv_close_device(3)";
     /// Peers still have keys when the process ends.
     OpenAtEnd "open-at-end" "CHK-43" Note
         "memory is open to peers when the process ends"
-        "Invalidate windows and deregister regions when your peers are done, before the memory is used otherwise."
+        "When your peers are done, invalidate windows and deregister regions. Only then use the memory for other data."
         "ibv_dereg_mr(3)";
     /// Rights of peers that none uses.
     RightsUnused "rights-unused" "CHK-44" Note
         "rights to write or for atomics were granted, and no peer used them"
-        "Grant peers what they need. A window grants it for a part of the memory, and for a while."
+        "Grant peers only the rights that they need. A window grants them for a part of the memory, and for a while."
         "ibv_reg_mr(3)";
     /// A queue was full.
     QueueFull "queue-full" "CHK-21" Note
         "a queue was full"
-        "Ask for a longer queue, or count what is posted and not completed."
+        "Ask for a longer queue, or count the posted requests that are not complete."
         "ibv_create_qp(3)";
     /// A post was refused, and the request was not posted again.
     RefusedAndDropped "refused-and-dropped" "CHK-25" Note
         "a post was refused, and the request not posted again"
-        "Look at what ibv_post_send and ibv_post_recv answer. From the request that bad_wr names on, nothing is posted."
+        "Check the results of ibv_post_send and ibv_post_recv. The request that bad_wr names is not posted, and none after \
+         it."
         "ibv_post_send(3)";
     /// A completion queue has fewer places than requests that may complete into it.
     QueueCouldOverrun "queue-could-overrun" "CHK-22" Note
         "a completion queue could overrun"
-        "Make it as long as the queues that complete into it together."
+        "Ask for as many completions as all queues that complete into it have places together."
         "ibv_create_cq(3)";
     /// A peer had to wait for a receive.
     RanDry "ran-dry" "CHK-24" Note
@@ -268,7 +269,7 @@ kinds! {
     /// The program uses more than it asked for.
     BeyondAsked "beyond-asked" "CHK-23" Note
         "more is used than the queue pair was asked for"
-        "Ask for what you use, or read what was granted from `cap` after ibv_create_qp."
+        "Ask for the sizes that you use, or read the granted sizes from `cap` after ibv_create_qp."
         "ibv_create_qp(3)";
 }
 

@@ -20,7 +20,7 @@ pub enum Record {
     Opened,
     /// The process is not checked any more, because of a mistake in the check itself.
     Stopped {
-        /// What the check says of it.
+        /// The message of the mistake.
         says: String,
     },
     /// A mistake, the first time.

@@ -28,7 +28,7 @@ impl Rights {
         }
     }
 
-    /// What people call them; none if there are none.
+    /// Their names for people. None if there are none.
     pub(super) fn names(self) -> Option<String> {
         let all = [(self.read, "read"), (self.write, "write"), (self.atomic, "atomic")];
         let names: Vec<_> = all.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
@@ -37,7 +37,7 @@ impl Rights {
     }
 }
 
-/// What a request binds a window to.
+/// A bind of a window, in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
     /// The device.

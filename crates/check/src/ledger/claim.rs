@@ -72,8 +72,8 @@ impl Ledger {
         let requests = if in_flight.is_empty() { waiting } else { in_flight };
         let Some(first) = requests.first() else { return };
         let says = match requests.len() {
-            1 => format!("The program claims memory that a {} which is out names.", first.what),
-            count => format!("The program claims memory that {count} requests which are out name."),
+            1 => format!("The program claims memory, and a posted {} names it.", first.what),
+            count => format!("The program claims memory, and {count} posted requests name it."),
         };
         let mut calls = vec![("claimed here".to_owned(), *call)];
         calls.extend(requests.iter().take(SHOWN).map(|it| it.here()));

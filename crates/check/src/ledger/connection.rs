@@ -82,10 +82,10 @@ impl Ledger {
             return is_gone;
         };
         let what = match address == event.address {
-            true => "an event that is",
-            false => "what was in an event that is",
+            true => "an acknowledged event",
+            false => "the content of an acknowledged event",
         };
-        let says = format!("A function of librdmacm is given {what} acknowledged.");
+        let says = format!("A function of librdmacm got {what}.");
         let calls = [
             ("used here", *call),
             ("acknowledged here", acknowledged),

@@ -57,7 +57,7 @@ pub struct Owner {
 /// The calls that got the unacknowledged events of each object.
 pub(super) type Unacknowledged = BTreeMap<Owner, VecDeque<Call>>;
 
-/// The most calls that a mistake names as those that got its events.
+/// The most calls that a mistake names for the events that they got.
 const SHOWN: usize = 3;
 
 impl Ledger {
@@ -77,7 +77,8 @@ impl Ledger {
         };
         let (of, verb) = (self.called(owner), owner.event.acknowledged_by());
         let (_, events) = owner.event.names();
-        let says = format!("{verb} acknowledges {beyond} more {events} of {of} than were got.");
+        let says =
+            format!("{verb} acknowledges {beyond} more {events} of {of} than the program got.");
         let mut calls = vec![("acknowledged here".to_owned(), *call)];
         calls.extend(self.made_by(owner.thing, owner.address));
         self.found(Kind::AckedTooMuch, says, calls);

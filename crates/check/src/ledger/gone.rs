@@ -71,11 +71,11 @@ impl Ledger {
         };
         let (kind, says) = match (in_flight.len(), posts.len()) {
             (0, 0) => {
-                (Kind::GivenBack, format!("Memory of {of} was {was}, and the region is there."))
+                (Kind::GivenBack, format!("Memory of {of} was {was} before the region ended."))
             }
             (0, _) => {
                 let says = format!(
-                    "Memory of {of} was {was} while receives that name it are posted, and messages may come."
+                    "Memory of {of} was {was} while receives that name it are posted, and messages may arrive."
                 );
                 (Kind::GivenBack, says)
             }

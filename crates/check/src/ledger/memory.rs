@@ -281,7 +281,7 @@ impl Ledger {
 
     fn tell_overlap(&mut self, posted: &Posted, other: Call) {
         let says = format!(
-            "The buffer of a {} overlaps that of another request which is out: of two that arrive, one is lost.",
+            "The buffer of a {} overlaps that of another posted request: the later data overwrites the earlier.",
             posted.what
         );
         self.found(
@@ -375,7 +375,7 @@ impl Ledger {
             (0, 0, 0) => return,
             (0, 0, _) => {
                 let says = format!(
-                    "{named} ends while receives that name it are posted, and messages may come."
+                    "{named} ends while receives that name it are posted, and messages may arrive."
                 );
                 (Kind::EndedUnpolled, says, waiting)
             }

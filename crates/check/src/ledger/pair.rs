@@ -69,7 +69,7 @@ pub struct Posted {
     pub is_inline: bool,
     /// It asks for a completion.
     pub is_signaled: bool,
-    /// What it binds a window to, if it does.
+    /// Its bind, if it binds a window.
     pub binds: Option<Bind>,
     /// The call that posted it.
     pub call: Call,
@@ -441,7 +441,7 @@ impl Ledger {
         let (most, asked) = (pair.most_sends, pair.asked.sends);
         if asked > 1 && most >= asked as usize {
             let says = format!(
-                "The send queue of queue pair {number:#x} was full: {most} requests, of {asked} asked for."
+                "The send queue of queue pair {number:#x} was full: it held {most} requests, and was asked for {asked}."
             );
             let calls = self.made_by(Thing::QueuePair, address).into_iter().collect();
             self.found(Kind::QueueFull, says, calls);
@@ -456,7 +456,7 @@ impl Ledger {
         for (posted, asked, what) in more {
             let Some(posted) = posted else { continue };
             let says = format!(
-                "Queue pair {number:#x} had more than {asked} {what} out, which is what it was asked for."
+                "Queue pair {number:#x} held more than {asked} {what}, and was asked for {asked}."
             );
             let mut calls = vec![posted.here()];
             calls.extend(self.made_by(Thing::QueuePair, address));

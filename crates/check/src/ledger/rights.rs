@@ -1,4 +1,4 @@
-//! What peers may do with keys, and what they do.
+//! The rights of peers to memory, and their use.
 //!
 //! Rights that are granted at one place of the program belong together: a right is unused if no peer has used it with
 //! any key that got it there.
@@ -13,11 +13,11 @@ use crate::{Call, Kind};
 #[derive(Clone, Debug)]
 struct Bound {
     pair: usize,
-    /// How many sends had been posted to the queue pair with it.
+    /// The number of sends that were posted to the queue pair, with this one.
     number: u64,
     posted: (String, Call),
     is_type1: bool,
-    /// The call that polled that it failed.
+    /// The call that polled its failure.
     failed: Option<Call>,
 }
 
@@ -26,7 +26,7 @@ struct Bound {
 struct Place {
     thing: Thing,
     call: Call,
-    /// How often.
+    /// The number of regions or windows that were opened there.
     count: usize,
     granted: Rights,
     used: Rights,
@@ -61,7 +61,7 @@ impl Keys {
         })
     }
 
-    /// Binds of a queue pair are forgotten, which has ended or was reset.
+    /// A queue pair has ended or was reset. Forgets its binds.
     pub(super) fn forget_binds(&mut self, pair: usize) {
         self.binds.retain(|_, bound| bound.pair != pair || bound.failed.is_some());
     }
@@ -73,7 +73,7 @@ impl Keys {
         }
     }
 
-    /// Requests have ended, the last one by this completion: well, or not.
+    /// Requests have ended. The call polled the completion of the last one: a success, or not.
     pub(super) fn ended(&mut self, ended: &[Posted], is_success: bool, call: &Call) {
         for (at, bind) in ended.iter().enumerate().filter_map(|(at, it)| Some((at, it.binds?))) {
             let key = (bind.device, bind.key);
@@ -92,7 +92,7 @@ impl Keys {
 }
 
 impl Ledger {
-    /// Requests are posted to a queue pair, to which so many had been posted before.
+    /// Requests are posted to a queue pair. `before` is the number of earlier ones.
     pub(super) fn binds_posted(&mut self, pair: usize, before: u64, posted: &[Posted]) {
         for (number, it) in (before + 1..).zip(posted) {
             let Some(Bind { device, key, is_type1, .. }) = it.binds else { continue };
@@ -101,7 +101,7 @@ impl Ledger {
         }
     }
 
-    /// A key has these rights from now on. Those of them that nobody has used yet of what got them at the same place.
+    /// A key has these rights from now on. Returns those that no peer has used yet with a key of the same place.
     pub fn granted(
         &mut self,
         device: usize,
@@ -133,7 +133,8 @@ impl Ledger {
             self.found(Kind::FailedBindUsed, says, calls);
             return;
         }
-        // What is posted behind the bind may have told the peer. Completions may be counted, too.
+        // A request behind the bind may have told the peer. And a completion counter may have told the program of the
+        // bind.
         let tells = self.pairs.get(&pair).is_none_or(|pair| pair.posted > number);
         let counts = self.objects.keys().any(|(thing, _)| *thing == Thing::CompletionCounter);
         if is_type1 && !tells && !counts {
@@ -167,7 +168,7 @@ impl Ledger {
         }
     }
 
-    /// Tells of rights that nobody has used.
+    /// Reports rights that no peer has used.
     pub(super) fn tell_unused(&mut self) {
         for place in self.keys.places.clone() {
             let unused = place.granted.without(Rights { read: true, ..place.used });

@@ -100,7 +100,7 @@ impl Watched {
         self.last_uses.insert(thread, moment);
     }
 
-    /// Whether only this thread looks after the queue: no other thread has used it since this one began to poll it.
+    /// Whether only this thread serves the queue: no other thread has used it since this one began to poll it.
     fn is_of(&self, thread: u32) -> bool {
         let begun = self.first_polls.get(&thread).copied().unwrap_or(0);
         self.last_uses.iter().all(|(other, last)| *other == thread || *last < begun)

@@ -96,7 +96,7 @@ fn a_dead_object_is_known_until_its_memory_is_used_again() {
     ends(&mut ledger, 0);
     ledger.not_alive("ibv_post_send", Thing::QueuePair, QP, &at(40));
     let mistakes = ledger.take();
-    assert_eq!(mistakes[0].says, "ibv_post_send was given queue pair 0x7, which is gone.");
+    assert_eq!(mistakes[0].says, "ibv_post_send got queue pair 0x7, which is destroyed.");
     ledger.made(Thing::QueuePair, QP, CONTEXT, 8, &at(2));
     ledger.not_alive("ibv_post_send", Thing::QueuePair, QP, &at(40));
     ledger.not_alive("ibv_post_send", Thing::QueuePair, 0x9999, &at(40));

@@ -191,7 +191,7 @@ impl Ledger {
         let Some(grave) = graves.find(|it| (it.thing, it.address) == (thing, address)) else {
             return;
         };
-        let says = format!("{verb} was given {}, which is gone.", thing.called(grave.made.number));
+        let says = format!("{verb} got {}, which is destroyed.", thing.called(grave.made.number));
         let calls =
             [("used here", *call), ("destroyed here", grave.ended), ("made here", grave.made.call)];
         let calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
