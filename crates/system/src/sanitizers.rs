@@ -1,17 +1,17 @@
 //! The sanitizers of gcc and clang, and valgrind's memcheck, in a program that was built or is run with one of them.
 //!
-//! They watch what the program's instructions do with memory, and know nothing of what a device does there. So the
-//! device tells them: it asks before it reads or writes memory of the program, and says what it has written. It finds
-//! them by the functions that they have for that (`runtimes`), so that nothing of Transom is compiled with them. In
-//! any other process there is nobody to tell, and nothing is done.
+//! They watch the memory accesses of the program's instructions, and see none of a device's. So the device tells them:
+//! it asks before it reads or writes memory of the program, and says what it has written. It finds them by their public
+//! functions (`runtimes`), so nothing of Transom is compiled with a sanitizer. In any other process there is nobody to
+//! tell, and nothing is done.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `runtimes` | which of them are there, and their functions |
-//! | [`Allocator`] | memory of Transom's own, which the program reads as written |
-//! | `fibers` | what the ThreadSanitizer is told: of each half of a queue pair, as of a thread |
-//! | `posts` | the latest work requests, and where they were posted |
-//! | `report` | our sentence above a report of theirs |
+//! | `runtimes` | the sanitizers in this process, and their functions |
+//! | [`Allocator`] | Transom's own memory, marked as written |
+//! | `fibers` | each half of a queue pair, as a thread for ThreadSanitizer |
+//! | `posts` | the latest work requests, and where the program posted them |
+//! | `report` | our sentence above a sanitizer's report |
 
 mod allocator;
 mod fibers;
@@ -29,24 +29,24 @@ pub use posts::{Posted, note_post};
 pub use runtimes::begin;
 use runtimes::{Runtimes, runtimes};
 
-/// The half of a queue pair that is at work.
+/// A half of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
-    /// It carries out what is posted to the send queue.
+    /// It carries out the requests in the send queue.
     Send,
-    /// It carries out what peers ask for.
+    /// It carries out the requests of peers.
     Receive,
 }
 
-/// What the device does on a thread.
+/// The work of the device on a thread.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     qp: u32,
     half: Half,
     peer: u32,
-    /// What the peer has asked for, as far as that is known.
+    /// The peer's request, if it is known.
     operation: Option<Operation>,
-    /// The peer's own queue pair, if it sends on this thread, and whom it sends to.
+    /// If the peer's own queue pair sends on this thread: that queue pair, and the one it sends to.
     sender: Option<(u32, u32)>,
 }
 
@@ -60,7 +60,7 @@ impl Half {
 }
 
 impl Work {
-    /// Who of both ends does this, where both are at work.
+    /// The end that does this access, if both ends are at work on this thread.
     fn by_whom(self, access: Access) -> Self {
         let reads = self.operation == Some(Operation::Read);
         match self.sender {
@@ -71,14 +71,14 @@ impl Work {
         }
     }
 
-    /// Whether it is for nothing that the program has posted here.
+    /// Whether no request of this process asks for the access.
     fn is_remote(&self, access: Access) -> bool {
         let receives = self.operation == Some(Operation::Send) && access == Access::Write;
         self.half == Half::Receive && !receives
     }
 }
 
-/// What is done to memory of the program.
+/// An access of the device to memory of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -87,21 +87,21 @@ pub(crate) enum Access {
 
 thread_local! {
     static WORK: Cell<Option<Work>> = const { Cell::new(None) };
-    /// How often this thread has entered Transom without having left it.
+    /// The number of times that this thread has entered Transom and not left it.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether anybody in this process is to be told.
+/// Whether there is a sanitizer in this process.
 #[inline]
 pub fn are_told() -> bool {
     runtimes().is_some()
 }
 
-/// Until it goes, this thread works for half of a queue pair.
+/// Until this is dropped, this thread works for a half of a queue pair.
 #[must_use]
 pub struct Working(Option<Work>);
 
-/// This thread works for half of a queue pair, whose peer is as told. `None` where nobody is to be told.
+/// This thread begins to work for a half of a queue pair with this peer. `None` if there is no sanitizer.
 #[inline]
 pub fn work(qp: u32, half: Half, peer: u32) -> Option<Working> {
     runtimes()?;
@@ -112,7 +112,7 @@ pub fn work(qp: u32, half: Half, peer: u32) -> Option<Working> {
     Some(Working(before))
 }
 
-/// What it works for is this, asked for by a peer.
+/// The work of this thread is this operation, which `peer` asks for.
 #[inline]
 pub fn work_is(operation: Operation, peer: u32) {
     if are_told() {
@@ -126,11 +126,11 @@ impl Drop for Working {
     }
 }
 
-/// Until it goes, this thread is within Transom: what it does with memory is nothing that the program does.
+/// Until this is dropped, this thread is within Transom: its memory accesses are not the program's.
 #[must_use]
 pub struct Inside(&'static Runtimes, PhantomData<*const ()>);
 
-/// This thread is within Transom. `None` where nobody is to be told.
+/// This thread enters Transom. `None` if there is no sanitizer.
 #[inline]
 pub fn inside() -> Option<Inside> {
     let runtimes = runtimes()?;
@@ -140,11 +140,11 @@ pub fn inside() -> Option<Inside> {
     Some(Inside(runtimes, PhantomData))
 }
 
-/// Until it goes, this thread waits within Transom as if outside.
+/// Until this is dropped, this thread waits within Transom as if it were outside.
 #[must_use]
 pub struct Outside(&'static Runtimes, PhantomData<*const ()>);
 
-/// This thread, which is [inside](inside()), waits. `None` where nobody is to be told.
+/// This thread, which is [inside](inside()), begins to wait. `None` if there is no sanitizer.
 pub fn outside() -> Option<Outside> {
     let runtimes = runtimes().filter(|_| INSIDE.get() > 0)?;
     runtimes.end_inside();
@@ -165,7 +165,7 @@ impl Drop for Inside {
     }
 }
 
-/// The device is about to read or write memory of the program; asked before it does.
+/// The device is about to read or write memory of the program.
 pub(crate) fn begins(address: u64, length: u64, access: Access) {
     let Some(runtimes) = runtimes() else { return };
     let _inside = inside();
@@ -184,7 +184,7 @@ pub(crate) fn begins(address: u64, length: u64, access: Access) {
     }
 }
 
-/// A library of Transom's is about to read memory of the program. It need not be written as a whole.
+/// A library of Transom is about to read memory of the program. The program need not have written all of it.
 pub fn are_used(address: u64, length: u64) {
     let Some(runtimes) = runtimes() else { return };
     let _inside = inside();
@@ -194,38 +194,39 @@ pub fn are_used(address: u64, length: u64) {
     }
 }
 
-/// Whether one of them is there that sees for itself what is freed.
+/// Whether a sanitizer of this process itself recognizes the use of freed memory.
 pub fn see_what_is_freed() -> bool {
     runtimes().is_some_and(Runtimes::see_what_is_freed)
 }
 
-/// Transom has written memory of the program: what is there now has come from elsewhere.
+/// Transom has written memory of the program.
 pub fn have_written(address: u64, length: u64) {
     if let Some(runtimes) = runtimes() {
         runtimes.define(address, length);
     }
 }
 
-/// Transom has written memory of the program where nothing is to be read.
+/// The content of this memory of the program is undefined now.
 pub fn left_undefined(address: u64, length: u64) {
     if let Some(runtimes) = runtimes() {
         runtimes.undefine(address, length);
     }
 }
 
-/// The program hands over bytes that are sent from where they are now.
+/// The device sends these bytes during the call that hands them over, such as inline data.
 pub fn are_sent(address: u64, length: u64) {
     begins(address, length, Access::Read);
 }
 
-/// The program has said, by a verb, what comes before all that is done for it from now on.
+/// The program has called a verb. Its accesses up to now come before everything that the device does from now on.
 pub fn released() {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
         fibers::released(tsan);
     }
 }
 
-/// By a verb that ends something the program has back what was used for it.
+/// A verb that ends something has waited for the device. All accesses of the device come before those of the program
+/// from now on.
 pub fn acquired_all() {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
         fibers::acquired_all(tsan);
@@ -246,7 +247,7 @@ pub fn polled() {
     }
 }
 
-/// One of them is of this queue pair: of a half, or of either.
+/// A polled completion is of this queue pair. `half` is None if it may be of either half.
 pub fn completed(qp: u32, half: Option<Half>) {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
         fibers::completed(tsan, qp, half);
@@ -260,7 +261,7 @@ pub fn made(qp: u32) {
     }
 }
 
-/// A queue pair is gone.
+/// A queue pair has ended.
 pub fn forget(qp: u32) {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
         fibers::forget(tsan, qp);

@@ -1,14 +1,14 @@
-//! Memory of Transom's own.
+//! Transom's own memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use super::have_written;
 
-/// The system's memory. To the MemorySanitizer, which does not see what Transom writes, all of it is written: programs
-/// read objects that are in it.
+/// The system's allocator. It marks all memory as written for MemorySanitizer, which does not see Transom's writes.
+/// Programs read objects in this memory.
 pub struct Allocator;
 
-/// The same memory, as if written.
+/// Marks memory as written.
 fn written(memory: *mut u8, size: usize) -> *mut u8 {
     if !memory.is_null() {
         have_written(memory as u64, size as u64);
@@ -16,7 +16,7 @@ fn written(memory: *mut u8, size: usize) -> *mut u8 {
     memory
 }
 
-// SAFETY: it is the system's.
+// SAFETY: all functions are those of the system's allocator.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller says.

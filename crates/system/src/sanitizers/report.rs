@@ -1,4 +1,4 @@
-//! Our sentence above a report of a sanitizer's, which cannot know what the device was doing.
+//! Our sentence above a sanitizer's report, because the sanitizer does not know the device's work.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use super::posts::{self, Calls};
 use super::{Access, Half, Runtimes, Work};
 use crate::say::write_line;
 
-/// What is wrong with the memory.
+/// A problem with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// It is not the program's, or not any more.
+    /// It is not the program's, or no longer.
     Poisoned,
     /// The program has not written it.
     Undefined,
 }
 
-/// Says what the device is about to do.
+/// Prints the sentence: the device is about to do this.
 #[cold]
 pub(super) fn tell(
     runtimes: &Runtimes,
@@ -40,7 +40,7 @@ pub(super) fn tell(
     write_line(format_args!("transom: {who} {verb} {length} bytes at {address:#x}: {wrong}"));
 }
 
-/// Who is at work, and for which work request.
+/// Describes the half that is at work, and its work request.
 fn describe(to: &mut String, runtimes: &Runtimes, work: &Work, access: Access, address: u64) {
     let Work { qp, half, peer, operation, .. } = *work;
     let posted = (!work.is_remote(access)).then(|| posts::find(half, address)).flatten();
@@ -65,7 +65,7 @@ fn describe(to: &mut String, runtimes: &Runtimes, work: &Work, access: Access, a
     }
 }
 
-/// Where it was posted: the innermost function that is not an inline of the headers' own.
+/// The place of the post: the innermost function that is no inline function of the headers.
 fn posted_where(runtimes: &Runtimes, calls: &Calls) -> String {
     let mut places = calls.iter().filter(|pc| **pc != 0).flat_map(|pc| runtimes.places(*pc));
     let is_own = |place: &str| place.contains("verbs.h ") || place.contains("transom_");

@@ -1,4 +1,4 @@
-//! Which sanitizers are in this process, and their functions.
+//! The sanitizers in this process, and their functions.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use super::Access;
 use crate::valgrind;
 
-/// Those of this process; null while nobody is to be told.
+/// The sanitizers of this process. Null if there are none.
 static RUNTIMES: AtomicPtr<Runtimes> = AtomicPtr::new(null_mut());
 
-/// Those of this process, if there are any.
+/// The sanitizers of this process, if there are any.
 #[inline]
 pub(super) fn runtimes() -> Option<&'static Runtimes> {
-    // SAFETY: once made they stay for ever.
+    // SAFETY: null, or a box that was leaked.
     unsafe { RUNTIMES.load(Acquire).as_ref() }
 }
 
-/// Looks once which are there.
+/// Looks for sanitizers, once.
 pub fn begin() {
     static BEGIN: Once = Once::new();
     BEGIN.call_once(|| {
@@ -29,7 +29,7 @@ pub fn begin() {
     });
 }
 
-/// What was found.
+/// The functions that were found.
 pub(super) struct Runtimes {
     address: Option<AddressSanitizer>,
     tags: Option<HwAddressSanitizer>,
@@ -63,7 +63,7 @@ struct HwAddressSanitizer {
     store: Range,
 }
 
-/// Its fibers are threads to it.
+/// ThreadSanitizer. It takes each of its fibers for a thread.
 pub(super) struct ThreadSanitizer {
     pub(super) current_fiber: unsafe extern "C" fn() -> *mut c_void,
     pub(super) create_fiber: unsafe extern "C" fn(c_uint) -> *mut c_void,
@@ -79,13 +79,13 @@ pub(super) struct ThreadSanitizer {
     ignore: Ignore,
 }
 
-/// How it is told not to look at what a thread does for a while. Clang's shows programs an older way only.
+/// How ThreadSanitizer is told to ignore a thread for a while. Clang's exports only an older way to programs.
 enum Ignore {
     Thread { begin: Plain, end: Plain },
     Annotation { begin: Annotation, end: Annotation },
 }
 
-/// With a file and line, for a report of a beginning without an end.
+/// It takes a file and line, for its report of a beginning without an end.
 type Annotation = unsafe extern "C" fn(*const c_char, c_int);
 
 struct MemorySanitizer {
@@ -97,14 +97,14 @@ struct MemorySanitizer {
     enable_checks: Plain,
 }
 
-/// A function that a sanitizer has, by its name.
+/// A function of a sanitizer, by its name.
 ///
 /// # Safety
 ///
-/// `F` is a pointer to a function of the type that it has.
+/// `F` is a function pointer of the function's type.
 unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: a name that ends in zero.
+    // SAFETY: the name ends in zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     // SAFETY: as the caller says, and of the same size.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
@@ -112,7 +112,7 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 
 impl Runtimes {
     fn find() -> Option<Self> {
-        // SAFETY: each as the headers in `sanitizer/` declare it.
+        // SAFETY: each function has the type that the headers in `sanitizer/` declare.
         let found = unsafe {
             Self {
                 address: AddressSanitizer::find(),
@@ -128,7 +128,7 @@ impl Runtimes {
         (any || *memcheck).then_some(found)
     }
 
-    /// Whether one of them knows which memory is freed, and by whom.
+    /// Whether a sanitizer knows which memory was freed, and where.
     pub(super) const fn see_what_is_freed(&self) -> bool {
         self.address.is_some() || self.tags.is_some() || self.memcheck
     }
@@ -137,7 +137,7 @@ impl Runtimes {
     pub(super) fn first_poisoned(&self, address: u64, length: u64) -> Option<u64> {
         let (first, size) = (address as *const c_void, length as usize);
         if let Some(asan) = &self.address {
-            // SAFETY: it looks at its own notes only, whatever the range is.
+            // SAFETY: it only reads its own shadow memory, for any range.
             let found = unsafe { (asan.region_is_poisoned)(first, size) };
             return (!found.is_null()).then_some(found as u64);
         }
@@ -149,12 +149,12 @@ impl Runtimes {
         (self.memcheck && valgrind::has_unaddressable(address, length)).then_some(address)
     }
 
-    /// Has it report that; mostly it ends the process then.
+    /// Makes the sanitizer report that. Most then end the process.
     pub(super) fn report_poisoned(&self, first: u64, address: u64, length: u64, access: Access) {
         if let Some(asan) = &self.address {
             let (pc, stack) = (here(), &raw const first as *const c_void);
             let (at, size) = (first as *const c_void, (address + length - first) as usize);
-            // SAFETY: what it is told is printed, and the stack looked at by the unwinder.
+            // SAFETY: it prints its arguments, and the unwinder reads the stack.
             unsafe {
                 (asan.report_error)(
                     pc,
@@ -183,7 +183,7 @@ impl Runtimes {
     /// Whether the program has not written all of a range.
     pub(super) fn has_undefined(&self, address: u64, length: u64) -> bool {
         match &self.memory {
-            // SAFETY: it looks at its own notes only.
+            // SAFETY: it only reads its own shadow memory.
             Some(msan) => unsafe {
                 (msan.test_shadow)(address as *const c_void, length as usize) >= 0
             },
@@ -191,7 +191,7 @@ impl Runtimes {
         }
     }
 
-    /// Has that reported.
+    /// Makes the sanitizer report that.
     pub(super) fn report_undefined(&self, address: u64, length: u64) {
         if let Some(msan) = &self.memory {
             // SAFETY: as in `has_undefined`; this thread is within Transom.
@@ -204,7 +204,7 @@ impl Runtimes {
         }
     }
 
-    /// What is there has been written.
+    /// Marks memory as written.
     pub(super) fn define(&self, address: u64, length: u64) {
         if let Some(msan) = &self.memory {
             // SAFETY: it changes its own notes only.
@@ -215,7 +215,7 @@ impl Runtimes {
         }
     }
 
-    /// What is there is nothing that the program may look at.
+    /// Marks memory as not written, so the program must not use its content.
     pub(super) fn undefine(&self, address: u64, length: u64) {
         if let Some(msan) = &self.memory {
             // SAFETY: it changes its own notes only.
@@ -226,7 +226,7 @@ impl Runtimes {
         }
     }
 
-    /// What this thread does from now on is not the program's doing.
+    /// From now on the accesses of this thread are not the program's.
     pub(super) fn begin_inside(&self) {
         // SAFETY: each counts, and `end_inside` counts back.
         unsafe {
@@ -240,7 +240,7 @@ impl Runtimes {
 
     /// Ends what [`Runtimes::begin_inside`] has begun.
     pub(super) fn end_inside(&self) {
-        // SAFETY: as there.
+        // SAFETY: it counts back as often as `begin_inside` has counted.
         unsafe {
             self.thread.iter().for_each(|tsan| tsan.ignore.end());
             self.memory.iter().for_each(|msan| (msan.enable_checks)());
@@ -250,13 +250,13 @@ impl Runtimes {
         }
     }
 
-    /// Where an address of code is, as `function file line`: the innermost function that the compiler has put there
-    /// first. Nothing where nobody can say.
+    /// The places of an address of code, each as `function file line`, the innermost inlined function first. Empty if
+    /// they are unknown.
     pub(super) fn places(&self, pc: usize) -> Vec<String> {
         const ROOM: usize = 1024;
         let Some(symbolize) = self.symbolize else { return Vec::new() };
         let mut text = [0_u8; ROOM];
-        // SAFETY: it writes strings that end in zero, and an empty one behind them, into so much room.
+        // SAFETY: it writes strings that end in zero, and an empty one behind them, into a buffer of this size.
         unsafe {
             let format = c"%f %s %l";
             symbolize(pc as *const c_void, format.as_ptr(), text.as_mut_ptr().cast(), ROOM);
@@ -328,11 +328,11 @@ impl Ignore {
         }
     }
 
-    /// It looks away from this thread until [`Ignore::end`].
+    /// It ignores this thread until [`Ignore::end`].
     ///
     /// # Safety
     ///
-    /// As often as it begins it is to end.
+    /// Each call needs a call of [`Ignore::end`] afterwards.
     unsafe fn begin(&self) {
         // SAFETY: as the caller says; it keeps the pointer to a literal.
         unsafe {
@@ -345,7 +345,7 @@ impl Ignore {
 
     /// # Safety
     ///
-    /// As of [`Ignore::begin`].
+    /// A call of [`Ignore::begin`] came before, which no other call has ended.
     unsafe fn end(&self) {
         // SAFETY: as above.
         unsafe {
@@ -373,7 +373,7 @@ impl MemorySanitizer {
     }
 }
 
-/// An address of this code, where a report's stack is to begin.
+/// An address of this code, at which the stack of a report begins.
 #[inline(always)]
 fn here() -> *const c_void {
     Runtimes::report_poisoned as *const c_void
