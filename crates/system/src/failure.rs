@@ -30,12 +30,11 @@ pub fn say_panics() {
         let ended =
             if IS_ASIDE.get() { "this process is not checked" } else { "the device has failed" };
         let at = panic.location().map(|at| format!(" ({at})")).unwrap_or_default();
-        write_line(format_args!("transom: {MISTAKE}; {ended}: {message}{at}"));
+        write_line(format_args!(
+            "transom: a mistake in Transom, so {ended}. Please report it: {message}{at}"
+        ));
     }));
 }
-
-/// The advice to the user.
-const MISTAKE: &str = "a mistake in Transom, which whoever maintains it wants to hear of";
 
 thread_local! {
     /// This thread makes a call of [`caught_aside`].

@@ -219,7 +219,7 @@ impl Excerpt {
     }
 }
 
-/// The processes, and how often.
+/// The count of a finding, and its processes.
 fn who(found: &Found) -> String {
     let times = match found.count {
         1 => String::new(),
@@ -233,12 +233,11 @@ fn who(found: &Found) -> String {
     }
 }
 
-/// That a process was not checked to its end.
+/// The sentence about a process that was not checked to its end.
 pub(super) fn stopped(process: &Process, says: &str) -> String {
     let Process { pid, .. } = process;
     format!(
-        "{} (process {pid}) was not checked to its end, because of a mistake in Transom, which whoever maintains it \
-         wants to hear of: {says}.",
+        "{} (process {pid}) was not checked to its end, because of a mistake in Transom. Please report it: {says}.",
         process.name()
     )
 }
