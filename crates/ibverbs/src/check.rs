@@ -1,22 +1,21 @@
-//! The hooks of `transom check`: the ledger is told what the program calls.
+//! The hooks of `transom check`. They tell the ledger what the program calls.
 //!
-//! Without that command nothing of this runs. A context gets the functions of [`checked`](crate::checked) instead of
-//! the plain ones only in a checked process, so posts and polls of other processes do not even ask. The other hooks
-//! ask [`on`].
+//! Nothing of this runs without that command. Only in a checked process does a context get the functions of
+//! [`checked`](crate::checked), so posts and polls of other processes do not even ask. The other hooks ask [`on`].
 //!
 //! | module | holds |
 //! |---|---|
-//! | `work` | requests and completions, as the ledger has them |
-//! | `events` | events that are got, acknowledged and waited for |
-//! | `claims` | what the program says by `transom.h` |
+//! | `work` | requests and completions, as the ledger keeps them |
+//! | `events` | events that the program gets, acknowledges and waits for |
+//! | `claims` | calls of the functions of `transom.h` |
 //! | `forks` | forks, and what a child does with its parent's objects |
 //! | `given_back` | memory that the program gives back |
 //! | `memory` | regions, and the memory that requests name |
-//! | `rights` | what peers may do with keys, and what they do |
-//! | `sleep` | threads that sleep for completions |
-//! | `waits` | what a thread sleeps in, as the system tells |
-//! | `site` | who called: return addresses, and the files that they are in |
-//! | `sink` | the file that findings are written to |
+//! | `rights` | the rights of peers, and their use |
+//! | `sleep` | threads that sleep while completions wait |
+//! | `waits` | the system call that a thread sleeps in |
+//! | `site` | the callers: return addresses, and the files that contain them |
+//! | `sink` | the file with the findings |
 
 mod claims;
 mod events;
@@ -58,34 +57,34 @@ use self::sleep::Sleepers;
 pub(crate) use self::work::{bind_of, buffer, called};
 use crate::told;
 
-/// The ledger of this process, and where findings go.
+/// The ledger of this process, and the file for its findings.
 pub(crate) struct Checker {
     ledger: Mutex<Ledger>,
     sink: Mutex<Sink>,
     sleepers: Sleepers,
     /// Queue pairs, by the addresses of their `ibv_qp`.
     pairs: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
-    /// Devices, by what the ledger knows them by.
+    /// Devices, by the numbers that the ledger has for them.
     devices: Mutex<BTreeMap<usize, Weak<Device>>>,
-    /// One thread polls at a time: completions are told in the order in which they were polled, and what one thread has
-    /// polled is looked at before another knows of it.
+    /// One thread polls at a time. So the ledger hears of completions in the order of the polls, and the sources of the
+    /// requests are compared before another thread can know of the completions.
     polling: Mutex<()>,
     copier: Copier,
     maps: Maps,
-    /// The process that this is of.
+    /// The process that this checker belongs to.
     owner: Owner,
-    /// Where findings are written.
+    /// The directory of the file.
     directory: PathBuf,
 }
 
-/// None in a process that is not checked, or has opened no device. It is never freed.
+/// Null if the process is not checked, or has opened no device. The checker is never freed.
 static CHECKER: AtomicPtr<Checker> = AtomicPtr::new(null_mut());
 
-/// A mistake in the check itself has ended it.
+/// A mistake in the check itself has ended the check.
 static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// This thread does work of librdmacm's own.
+    /// This thread does librdmacm's own work.
     static OWN_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -107,13 +106,13 @@ pub(crate) fn on() -> Option<&'static Checker> {
     checker().filter(|_| !OWN_WORK.get())
 }
 
-/// Says whether this thread does work of librdmacm's own from now on, such as that of a socket: its objects are none of
-/// the program's, and the ledger does not know of them.
+/// Says whether this thread now does librdmacm's own work, such as that of a socket. The objects that it makes are not
+/// the program's, and the ledger does not know them.
 pub extern "C" fn transom_rdma_cm_own_work(own: c_int) {
     OWN_WORK.set(own != 0);
 }
 
-/// Begins to check this process, if that is asked for. It opens a device now.
+/// Begins to check this process, if `transom check` runs it. Called when it opens a device.
 pub(crate) fn begin() {
     if HAS_STOPPED.load(Acquire) {
         return;
@@ -131,7 +130,7 @@ pub(crate) fn begin() {
     rights::begin();
 }
 
-/// Run when the program has done all that it does at its end.
+/// Runs after the program's own `atexit` functions and destructors.
 extern "C" fn at_end() {
     if let Some(checker) = checker() {
         checker.open_at_end();
@@ -144,27 +143,27 @@ extern "C" fn at_end() {
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = at_end;
 
-/// What the ledger knows a device by.
+/// The number that the ledger has for a device.
 pub(crate) fn id_of(device: &Arc<Device>) -> usize {
     Arc::as_ptr(device).addr()
 }
 
-/// This call of the program.
+/// The program's call that runs now.
 pub(crate) fn call() -> Call {
     site::call()
 }
 
 thread_local! {
-    /// This thread tells the ledger something, and has it locked.
+    /// This thread tells the ledger something, and has locked it.
     static TELLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The checker, unless this thread has its ledger locked, or this is a forked child of its process.
+/// The checker, unless this thread has locked its ledger, or this is a forked child of its process.
 fn on_outside() -> Option<&'static Checker> {
     on().filter(|checker| !TELLS.get() && !checker.owner.is_another())
 }
 
-/// From now on it has, until this is dropped.
+/// This thread has locked the ledger, until this is dropped.
 struct Telling;
 
 impl Telling {
@@ -181,7 +180,7 @@ impl Drop for Telling {
 }
 
 impl Checker {
-    /// One whose findings go into a directory; none if that is not to be had.
+    /// A checker that writes its findings into a directory. None if it cannot write there.
     fn of(directory: &Path) -> Option<Self> {
         let (sink, copier) = (Mutex::new(Sink::open(directory)?), Copier::best().ok()?);
         let (ledger, polling) = (Mutex::default(), Mutex::default());
@@ -202,7 +201,7 @@ impl Checker {
         })
     }
 
-    /// Tells the ledger something, and writes down what it has found.
+    /// Tells the ledger something, and writes down the mistakes that it finds.
     pub(crate) fn tell<T: Default>(&self, what: impl FnOnce(&mut Ledger) -> T) -> T {
         self.attempt(|| {
             let _telling = Telling::begin();
@@ -211,7 +210,7 @@ impl Checker {
             let found = ledger.take();
             drop(ledger);
             if !found.is_empty() {
-                // A thread may be cancelled where it writes.
+                // A write is a cancellation point.
                 uncancelled(|| {
                     let mut sink = self.sink.lock();
                     found.into_iter().for_each(|mistake| sink.write(mistake));
@@ -221,10 +220,10 @@ impl Checker {
         })
     }
 
-    /// Does something for the check. If that panics, by a mistake in the check itself, the check of this process ends,
+    /// Does something for the check. If it panics, by a mistake in the check itself, the check of this process ends,
     /// and the program goes on.
     fn attempt<T: Default>(&self, what: impl FnOnce() -> T) -> T {
-        // Another thread may have the checker still.
+        // Another thread may still have a reference to the checker.
         if HAS_STOPPED.load(Acquire) {
             return T::default();
         }
@@ -248,18 +247,18 @@ impl Checker {
         self.tell(|ledger| ledger.ended(thing, address, &call));
     }
 
-    /// The running verb answers that an object is in use.
+    /// The running verb returns EBUSY for an object.
     pub(crate) fn busy(&self, thing: Thing, address: usize) {
         let call = site::call();
         self.tell(|ledger| ledger.busy(thing, address, &call));
     }
 
-    /// The running verb was given no living object.
+    /// The running verb got a pointer to no living object.
     pub(crate) fn not_alive(&self, thing: Thing, address: usize) {
         self.not_alive_in(told::verb(), thing, address);
     }
 
-    /// The same of a verb by its name.
+    /// The verb of this name got a pointer to no living object.
     pub(crate) fn not_alive_in(&self, verb: &str, thing: Thing, address: usize) {
         let call = site::call();
         self.tell(|ledger| ledger.not_alive(verb, thing, address, &call));
@@ -271,12 +270,12 @@ impl Checker {
         self.tell(|ledger| ledger.context_closes(context, &call));
     }
 
-    /// A completion queue is asked to hold so many completions.
+    /// The program asks a completion queue to hold this many completions.
     pub(crate) fn queue_sized(&self, address: usize, asked: u32) {
         self.tell(|ledger| ledger.queue_sized(address, asked));
     }
 
-    /// A queue pair is made, which was asked to be so.
+    /// A queue pair is made with these attributes.
     pub(crate) fn pair_made(
         &self,
         address: usize,
@@ -306,9 +305,9 @@ impl Checker {
         self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET, &call));
     }
 
-    /// A queue pair ends, whose pointer is at that address.
+    /// A queue pair ends. `address` is that of its `ibv_qp`.
     pub(crate) fn pair_ends(&self, address: usize, pair: &QueuePair) {
-        // What peers have answered counts, though the program has not looked for it.
+        // A peer's answer counts, even if the program has not polled since it came.
         pair.adapter().progress();
         let (under_way, call) = (pair.sends_under_way(), site::call());
         self.pairs.lock().remove(&address);

@@ -1,7 +1,7 @@
-//! Posts and polls that the ledger is told of.
+//! Posts and polls that tell the ledger.
 //!
-//! A request is told before it is posted: its completion may be polled by another thread before the post returns.
-//! What is refused is taken back.
+//! The ledger hears of a request before it is posted, because another thread may poll its completion before the post
+//! returns. If the post is refused, the ledger takes the request back.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -15,7 +15,7 @@ use crate::check::{buffer, call, id_of, is_on, on, rights, uses};
 use crate::context::Context;
 use crate::{bind_mw, cq, mw, post, qp, srq, watched};
 
-/// The operations of a new context: in a checked process with those of this module.
+/// The operations of a new context. In a checked process, some of them are those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
     if !is_on() {
         return plain;
@@ -60,7 +60,7 @@ unsafe extern "C" fn post_send(
     let answer = plain(&mut first_bad);
     let mut taken = requests.len();
     if answer != 0 {
-        // SAFETY: as above; what was refused was not looked at any further.
+        // SAFETY: as above. The list is readable up to the first refused request.
         taken = unsafe { before(wr, first_bad, |wr| (*wr).next) }.min(taken);
         // SAFETY: null or writable, by the contract of this function.
         unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = first_bad);
@@ -101,7 +101,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         sample: None,
         is_inline: false,
         is_signaled: asked.send_flags & IBV_SEND_SIGNALED != 0,
-        // Without length it unbinds.
+        // A bind of length zero unbinds.
         binds: (info.length > 0).then_some(binds),
         call,
     }];
@@ -196,7 +196,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     checker.polling(|| {
         let count = plain();
         let polled = match usize::try_from(count) {
-            // SAFETY: so many were just written.
+            // SAFETY: the poll has just written this many.
             Ok(count @ 1..) => unsafe { std::slice::from_raw_parts(wc, count) },
             _ => &[],
         };
@@ -254,7 +254,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     unsafe { cq::req_notify_cq(cq, solicited_only) }
 }
 
-/// How many elements of a list come before one.
+/// The number of elements of a list before `end`.
 ///
 /// # Safety
 /// The list is readable up to that one.
@@ -301,7 +301,7 @@ unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<P
             sample: None,
             is_inline,
             is_signaled: request.send_flags & IBV_SEND_SIGNALED != 0,
-            // SAFETY: it is what the opcode says.
+            // SAFETY: the opcode says which member of the union is valid.
             binds: unsafe { type2_bind(request, device) },
             call: *call,
         });
@@ -310,7 +310,7 @@ unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<P
     all
 }
 
-/// What a request binds a window to, if it does.
+/// The bind of a request, if it is one.
 ///
 /// # Safety
 /// The request is what its opcode says.
@@ -354,14 +354,14 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
 /// The buffers of a list.
 ///
 /// # Safety
-/// The list has so many readable elements, if it is there.
+/// The list is null, or has this many readable elements.
 unsafe fn buffers(list: *const ibv_sge, count: c_int) -> Vec<Buffer> {
     // SAFETY: by the contract of this function.
     let sges = unsafe { post::sges(list, count) };
     sges.unwrap_or_default().iter().map(buffer).collect()
 }
 
-/// What people call an opcode.
+/// The name of an opcode's operation.
 fn name(opcode: ibv_wr_opcode) -> &'static str {
     match opcode {
         IBV_WR_RDMA_WRITE => "WRITE",

@@ -1,6 +1,6 @@
-//! What posts and polls in a program that a sanitizer watches (`transom_system::sanitizers`): the same verbs, and what
-//! they mean for the program's memory is told. In any other program [`operations`](crate::operations) has the plain
-//! ones.
+//! Posts and polls of a program that a sanitizer watches (`transom_system::sanitizers`). They call the plain verbs, and
+//! tell the sanitizer what the device may do with the program's memory. In any other program,
+//! [`operations`](crate::operations) has the plain verbs.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -13,7 +13,7 @@ use transom_system::sanitizers::{self, Half, Posted};
 use crate::sanitized::has_filled;
 use crate::{cq, post, srq};
 
-/// The verb for this program.
+/// `told` if a sanitizer watches this program, and otherwise `plain`.
 pub(crate) fn told_or<F>(plain: F, told: F) -> F {
     if sanitizers::are_told() { told } else { plain }
 }
@@ -22,7 +22,7 @@ pub(crate) fn told_or<F>(plain: F, told: F) -> F {
 /// As of [`post::sges`].
 unsafe fn buffers(list: *const ibv_sge, count: c_int) -> &'static [ibv_sge] {
     match usize::try_from(count) {
-        // SAFETY: by the contract of this function; it is looked at during the call only.
+        // SAFETY: by the contract of this function. The callers use it during their call only.
         Ok(count) if !list.is_null() => unsafe { slice::from_raw_parts(list, count) },
         _ => &[],
     }
@@ -132,21 +132,21 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
     let count = unsafe { cq::poll_cq(cq, limit, wc) };
     if count > 0 {
         sanitizers::polled();
-        // SAFETY: the verb has written so many.
+        // SAFETY: the verb has written this many.
         let polled = unsafe { slice::from_raw_parts(wc, count as usize) };
         polled.iter().for_each(has_completed);
     }
     count
 }
 
-/// Fields of a completion that say nothing if its status is an error (`ibv_poll_cq(3)`).
+/// Fields of a completion that are not defined if its status is an error (`ibv_poll_cq(3)`).
 const UNDEFINED: [Range<usize>; 3] = [
     offset_of!(ibv_wc, opcode)..offset_of!(ibv_wc, vendor_err),
     offset_of!(ibv_wc, byte_len)..offset_of!(ibv_wc, qp_num),
     offset_of!(ibv_wc, src_qp)..size_of::<ibv_wc>(),
 ];
 
-/// The program has a completion.
+/// The program gets a completion.
 fn has_completed(wc: &ibv_wc) {
     has_filled(wc);
     let failed = wc.status != IBV_WC_SUCCESS;
@@ -162,7 +162,7 @@ fn has_completed(wc: &ibv_wc) {
     }
 }
 
-/// A completion that is read field by field is the current one.
+/// The current completion of a queue that the program reads field by field.
 pub(crate) fn is_current(cq: *const ibv_cq_ex, wc: &ibv_wc) {
     if sanitizers::are_told() {
         sanitizers::polled();

@@ -1,4 +1,4 @@
-//! What the program says by the functions of `transom.h`, and what peers write meanwhile.
+//! The program's calls of the functions of `transom.h`, and the writes of peers to claimed memory.
 
 use std::ffi::c_void;
 
@@ -29,7 +29,7 @@ pub(super) unsafe extern "C" fn says(said: Said, what: *mut c_void, length: usiz
 }
 
 impl Checker {
-    /// From now on peers ask for each write by a message, so that it is seen.
+    /// From now on peers ask for each write with a message, so the check sees it.
     pub(super) fn watch_writes(&self) {
         if writes_are_watched() {
             return;

@@ -1,4 +1,4 @@
-//! Events that are got, acknowledged and waited for.
+//! Events that the program gets, acknowledges and waits for.
 
 use std::ffi::CStr;
 use std::fs;
@@ -22,7 +22,7 @@ impl Checker {
         });
     }
 
-    /// The program acknowledges so many events.
+    /// The program acknowledges `count` events.
     pub(crate) fn acknowledged(&self, owner: Owner, count: u64) {
         let call = site::call();
         self.tell(|ledger| ledger.events_acknowledged(owner, count, &call));
@@ -34,25 +34,25 @@ impl Checker {
         self.tell(|ledger| ledger.connection_event_got(event, &call));
     }
 
-    /// The program acknowledges such an event.
+    /// The program acknowledges an event of rdma_cm.
     pub(crate) fn connection_event_acknowledged(&self, address: usize) {
         let call = site::call();
         self.tell(|ledger| ledger.connection_event_acknowledged(address, &call));
     }
 
-    /// The memory of such an event may be anybody's from now on.
+    /// The memory of such an event is about to be freed.
     pub(crate) fn connection_event_freed(&self, address: usize) {
         self.tell(|ledger| ledger.connection_event_freed(address));
     }
 
-    /// A function of librdmacm is given something. Whether that was of something that has ended.
+    /// A function of librdmacm gets a pointer. Returns whether it points into something that has ended.
     pub(crate) fn given_to_connections(&self, address: usize) -> bool {
         let call = site::call();
         self.tell(|ledger| ledger.given_to_connections(address, &call))
     }
 
-    /// A verb waits for events to be acknowledged, and has done so for long or begins to. Whether it is said that it
-    /// waits for ever.
+    /// A verb waits until the program acknowledges events. `is_late` says that it has waited for long; otherwise it
+    /// begins to wait. Returns whether the ledger reports that it waits for ever.
     pub(crate) fn waits(&self, verb: &str, owner: Owner, is_late: bool) -> bool {
         let is_alone = is_alone();
         if is_alone || is_late {
@@ -62,7 +62,7 @@ impl Checker {
         is_alone
     }
 
-    /// Of an object that ends, or of a context, these events were not read.
+    /// An object ends, or a context closes, and the program has not read these events of it.
     pub(crate) fn events_unread(&self, thing: Option<Thing>, address: usize, events: &[&str]) {
         if !events.is_empty() {
             let call = site::call();
@@ -76,17 +76,17 @@ pub(super) fn unread((wr_id, status): (u64, Status)) -> Unread {
     Unread { wr_id, status: name_of(status as _) }
 }
 
-/// What programs call a status.
+/// The name of a status in C.
 pub(super) fn name_of(status: ibv_wc_status) -> &'static str {
-    // SAFETY: a text that stays.
+    // SAFETY: a static string.
     let text = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) };
     text.to_str().unwrap_or_default()
 }
 
-/// What threads of this library are called.
+/// The names of this library's threads.
 const OWN: [&str; 2] = ["transom", super::sleep::WATCHER];
 
-/// Whether this thread is the only one of the program. Where that cannot be seen, it is not.
+/// Whether this thread is the only one of the program. False if the system does not tell.
 fn is_alone() -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     let main = std::process::id().to_string();

@@ -1,7 +1,7 @@
-//! Forks, and what a child does with its parent's objects.
+//! Forks, and a child's uses of its parent's objects.
 //!
-//! A child begins anew: it has a checker of its own once it opens a device. Until then, and for its parent's objects
-//! always, it only knows what its parent knew.
+//! A child begins anew. When it opens a device, it gets a checker of its own. About its parent's objects it only knows
+//! what the parent knew at the fork.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -17,31 +17,31 @@ use transom_thread::uncancelled;
 use super::sink::Sink;
 use super::{CHECKER, Checker, on, site};
 
-/// What a forked child has of its parent's checker.
+/// The parent's checker, in a forked child.
 struct Parent {
-    /// As it was at the fork. What another thread had locked then stays locked.
+    /// Its state is that of the fork. A lock that another thread held then stays locked.
     checker: &'static Checker,
     /// The call that made this child.
     forked: Option<Call>,
     sink: Mutex<Sink>,
 }
 
-/// None in a process that is not the child of one that is checked. It is never freed.
+/// Null if the parent of this process is not checked. It is never freed.
 static PARENT: AtomicPtr<Parent> = AtomicPtr::new(null_mut());
 /// The program has called `ibv_fork_init`.
 static IS_SAFE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// The call by which this thread forks.
+    /// The call in which this thread forks.
     static FORKS: Cell<Option<Call>> = const { Cell::new(None) };
 }
 
-/// The program wants its forks to be safe.
+/// The program calls `ibv_fork_init`.
 pub(crate) fn is_fork_safe() {
     IS_SAFE.store(true, Relaxed);
 }
 
-/// Looks at forks from now on.
+/// Sees each fork from now on.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     // SAFETY: functions that live as long as this library.
@@ -74,7 +74,7 @@ fn parent() -> Option<&'static Parent> {
     unsafe { PARENT.load(Acquire).as_ref() }
 }
 
-/// A verb is given an object of a device, or the device alone. In a forked child it may be the parent's.
+/// A verb gets an object of a device, or the device alone. In a forked child it may be the parent's.
 #[inline]
 pub(crate) fn uses(
     verb: impl FnOnce() -> &'static str,
@@ -92,7 +92,7 @@ impl Parent {
     #[cold]
     fn used(&self, verb: &str, of: Option<(Thing, usize)>) {
         let call = site::call();
-        // Where another thread had it locked, nobody knows where the object was made.
+        // If another thread held the lock at the fork, nobody knows where the object was made.
         let known = self.checker.ledger.try_lock();
         let known = known.zip(of).and_then(|(ledger, (thing, at))| ledger.made_at(thing, at));
         let mistake = parents_object(verb, of.map(|it| it.0), known, self.forked, &call);

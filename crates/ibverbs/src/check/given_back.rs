@@ -1,4 +1,4 @@
-//! Memory that the program gives back, as `libtransom_freed.so` tells, which only `transom check` preloads.
+//! Memory that the program gives back. `libtransom_freed.so` tells of it, and only `transom check` preloads that.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use transom_system::watch_refusals;
 use super::work::called_by_name;
 use super::{claims, on_outside, site};
 
-/// Where regions are, or have been.
+/// The bounds of all regions so far.
 static BOUNDS: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];
 
 static WATCHER: Watcher =
     Watcher { version: VERSION, bounds: &BOUNDS, before, after, says: claims::says };
 
-/// Asks to be told, if there is somebody to tell.
+/// Asks `libtransom_freed.so` to tell, if it is in this process.
 pub(super) fn watch() {
     watch_refusals(refused);
-    // SAFETY: a name that ends in zero, of a function that is as `Watch` says, or of none.
+    // SAFETY: the name ends in zero. Its function, if there is one, has the type `Watch`.
     let watch: Option<Watch> =
         unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_DEFAULT, WATCH.as_ptr())) };
     if let Some(watch) = watch {
@@ -33,7 +33,7 @@ pub(super) fn watch() {
     }
 }
 
-/// From now on what is given back there is told.
+/// From now on the library tells of memory that is given back in this range.
 pub(super) fn look_at(range: &Range<u64>) {
     BOUNDS[0].fetch_min(range.start as usize, Relaxed);
     BOUNDS[1].fetch_max(range.end as usize, Relaxed);
@@ -47,7 +47,7 @@ unsafe extern "C" fn before(first: *const c_void, length: usize) -> *mut c_void 
     if regions.is_empty() {
         return null_mut();
     }
-    // What this library gives back itself is no mistake of the program's.
+    // Memory that this library gives back itself is no mistake of the program.
     let Some(call) = site::call_of_program() else { return null_mut() };
     let is_private = is_shared(&range) || checker.maps.is_private(start, length);
     Box::into_raw(Box::new(Leaving { range, regions, is_private, call })).cast()
@@ -59,7 +59,7 @@ unsafe extern "C" fn after(told: *mut c_void, given: Given) {
     let how = match given {
         Given::Not => return,
         Given::Unmapped => GivenHow::Unmapped,
-        // A freed block of shared memory is told so, and so is one that is emptied.
+        // A freed block of shared memory comes as `Emptied` too.
         Given::Emptied if is_shared(&leaving.range) => GivenHow::Dropped,
         Given::Emptied => GivenHow::Emptied,
         Given::Freed if is_mapped(&leaving.range) => GivenHow::Freed,
@@ -78,7 +78,7 @@ fn is_shared(range: &Range<u64>) -> bool {
     transom_system::memory::is_shared(range.start, range.end - range.start)
 }
 
-/// An access was refused, perhaps because its memory is not mapped any more.
+/// An access was refused, perhaps because its memory is no longer mapped.
 fn refused(refusal: &Refusal) {
     let Attempt { operation, key, address, length, .. } = refusal.attempt;
     let Some(checker) = on_outside().filter(|_| refusal.reason == Reason::MemoryGone) else {
@@ -92,7 +92,7 @@ fn refused(refusal: &Refusal) {
     checker.tell(|ledger| ledger.not_there(what, key.0, address, length));
 }
 
-/// Whether any whole page of a range is mapped, or there is none in it.
+/// Whether the first whole page of a range is mapped. True if the range contains no whole page.
 fn is_mapped(range: &Range<u64>) -> bool {
     // SAFETY: it takes a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;

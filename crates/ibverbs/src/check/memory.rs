@@ -1,5 +1,5 @@
-//! Regions and the memory that requests name, as the ledger is told of them. Memory of the program is read by the
-//! kernel, which answers an error where there is none.
+//! Tells the ledger of regions, and of the memory that requests name. The kernel reads the program's memory, so memory
+//! that is gone is an error and no crash.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use transom_system::memory::Source;
 use super::{Checker, given_back, id_of, site};
 
 impl Checker {
-    /// A region is made, or has become another: its `ibv_mr` and context, by their addresses.
+    /// A region is registered, or registered anew. `object` and `context` are the addresses of its `ibv_mr` and
+    /// context.
     pub(crate) fn registered(
         &self,
         device: &Arc<Device>,
@@ -40,18 +41,18 @@ impl Checker {
         self.opened(device, region.key(), it.access);
     }
 
-    /// A region is about to end, or to become another.
+    /// A region is about to end, or to be registered anew.
     pub(crate) fn region_ends(&self, device: usize, key: u32) {
         let pairs = self.tell(|ledger| ledger.pairs_naming(device, key));
         let (under_way, call) = (self.under_way(pairs), site::call());
         self.tell(|ledger| ledger.region_ends(device, key, &under_way, &call));
     }
 
-    /// What the device has under way on these queue pairs, each with how many sends had been posted.
+    /// The work that the device has under way on these queue pairs. Each comes with the number of sends posted to it.
     pub(super) fn under_way(&self, pairs: Vec<(usize, u64)>) -> Vec<UnderWay> {
         let under_way = pairs.into_iter().filter_map(|(address, posted)| {
             let pair = self.pairs.lock().get(&address)?.upgrade()?;
-            // What peers have answered counts, though the program has not looked for it.
+            // A peer's answer counts, even if the program has not polled since it came.
             pair.adapter().progress();
             let (sends, receives) = (pair.sends_under_way(), may_receive(&pair));
             Some(UnderWay { pair: address, posted, sends, receives })
@@ -59,7 +60,7 @@ impl Checker {
         under_way.collect()
     }
 
-    /// Looks up the buffers of requests that are about to be posted, and what is in their sources.
+    /// Looks up the buffers of requests that are about to be posted, and samples the content of their sources.
     pub(crate) fn locate(&self, device: usize, requests: &mut [Posted]) {
         self.tell(|ledger| {
             ledger.locate(device, requests);
@@ -73,13 +74,13 @@ impl Checker {
         });
     }
 
-    /// Whether all of some memory of the program could be read.
+    /// Reads memory of the program. Returns whether it could read all of it.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         let length = bytes.len() as u64;
         self.copier.copy(bytes.into(), Source::Program(at), length).is_ok()
     }
 
-    /// Requests have ended, and nobody knows yet. Their sources must be what they were.
+    /// Requests have ended, and the program does not know it yet. Their sources must be unchanged.
     pub(super) fn compare(&self, watched: &[Posted]) {
         for posted in watched {
             let pieces = posted.sample.iter().flat_map(|sample| &sample.pieces);
@@ -95,7 +96,8 @@ impl Checker {
         }
     }
 
-    /// How a piece differs from what is there now; none if it cannot be read any more.
+    /// The difference between a piece and the present content. None if there is none, or the memory cannot be read any
+    /// more.
     fn change(&self, piece: &Piece) -> Option<Change> {
         let mut now = vec![0; piece.bytes.len()];
         if !self.read(piece.at, &mut now) || now == piece.bytes {
@@ -108,7 +110,7 @@ impl Checker {
     }
 }
 
-/// Whether a queue pair takes messages.
+/// Whether a queue pair is in a state in which it receives messages.
 fn may_receive(pair: &QueuePair) -> bool {
     !matches!(pair.summary().gate().state, QpState::Reset | QpState::Init | QpState::Error)
 }

@@ -1,4 +1,4 @@
-//! What peers may do with keys, and what they do.
+//! The rights of peers to memory, and their use.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use transom_host::device::{self, Device};
 
 use super::{Checker, checker, id_of, site};
 
-/// Peers are heard from now on.
+/// From now on the check hears of peers' requests.
 pub(super) fn begin() {
     device::hear(asked);
 }
 
 /// A peer asks for an operation with a key.
 fn asked(device: &Device, operation: Operation, key: Key) {
-    // Also where nobody checks any more.
+    // Also after the check has ended: otherwise the right would stay withheld.
     device.give_back(key, operation.rights());
-    // This thread may do librdmacm's own work just now.
+    // Not `on`: this thread may be doing librdmacm's own work.
     if let Some(checker) = checker() {
         let (device, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
         checker.tell(|ledger| ledger.peer_uses(device, key.0, rights));
     }
 }
 
-/// Rights as the ledger has them.
+/// Rights in the ledger's form.
 pub(crate) fn rights(access: Access) -> Rights {
     Rights {
         read: access.contains(Access::REMOTE_READ),
@@ -44,7 +44,7 @@ fn access(rights: Rights) -> Access {
 }
 
 impl Checker {
-    /// A region is made, or has become another.
+    /// A region is registered, or registered anew.
     pub(super) fn opened(&self, device: &Arc<Device>, key: Key, access_of: Access) {
         let rights = rights(access_of);
         if rights == Rights::default() {
@@ -53,14 +53,14 @@ impl Checker {
         let (id, call) = (id_of(device), site::call());
         self.devices.lock().insert(id, Arc::downgrade(device));
         let unused = self.tell(|ledger| ledger.granted(id, key.0, Thing::Region, rights, &call));
-        // Nothing depends on who reads.
+        // No kind of mistake depends on reads, so reads stay direct.
         device.withhold(key, access(Rights { read: false, ..unused }));
     }
 
-    /// Of these requests, which were posted, some bind windows.
+    /// These requests were posted. Some of them may bind windows.
     pub(crate) fn bound(&self, device: &Arc<Device>, posted: &[Posted]) {
         for (it, bind) in posted.iter().filter_map(|it| Some((it, it.binds?))) {
-            // Later requests of the queue are not carried out yet, and nothing is said of them.
+            // The device has not carried out this bind yet, so its key has no rights that could be withheld.
             if !device.is_valid(Key(bind.key)) {
                 continue;
             }
@@ -68,13 +68,13 @@ impl Checker {
             self.devices.lock().insert(id, Arc::downgrade(device));
             let unused =
                 self.tell(|ledger| ledger.granted(id, bind.key, Thing::Window, rights, call));
-            // Who uses a key of type 1 too early is to be heard each time.
+            // Each early use of a type 1 key counts, so all its rights are withheld.
             let withheld = if bind.is_type1 { rights } else { Rights { read: false, ..unused } };
             device.withhold(Key(bind.key), access(withheld));
         }
     }
 
-    /// The process ends. What is open to peers then.
+    /// The process ends. Tells the ledger which keys are still open to peers.
     pub(super) fn open_at_end(&self) {
         let devices = self.devices.lock();
         let is_open = |&(id, key): &(usize, u32)| {

@@ -1,7 +1,6 @@
-//! The file that findings are written to: one of each process, in the directory of `transom check`.
+//! The file with the findings of a process, in the directory of `transom check`.
 //!
-//! It is opened for each record. A descriptor of ours could be closed by the program, and is one that it does not
-//! expect.
+//! It is opened for each record. The program could close a descriptor of ours, and does not expect one.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -16,31 +15,31 @@ use transom_system::clock;
 
 use super::site;
 
-/// Where one process writes.
+/// The file of one process.
 pub(super) struct Sink {
     file: PathBuf,
-    /// The file is there.
+    /// The file exists.
     is_made: bool,
-    /// What was written, by what makes it the same: its number, and how often it came.
+    /// The mistakes that were written, by their identity: the number of each, and how often it came.
     known: HashMap<u64, (u32, u64)>,
 }
 
 impl Sink {
-    /// Makes the file of this process; none if there is no such directory for it.
+    /// Makes the file of this process. None if it cannot be made.
     pub(super) fn open(directory: &Path) -> Option<Self> {
         let mut sink = Self::later(directory);
         sink.append(&Record::Opened.to_string()).ok()?;
         Some(sink)
     }
 
-    /// That of a forked child: the file is made when there is something to write.
+    /// The sink of a forked child. It makes the file when there is something to write.
     pub(super) fn later(directory: &Path) -> Self {
-        // Processes of several PID namespaces may have one number.
+        // Processes of different PID namespaces may have the same PID.
         let file = directory.join(format!("{}-{}", std::process::id(), clock::steady()));
         Self { file, is_made: false, known: HashMap::new() }
     }
 
-    /// Writes a mistake, or counts it if the same is written.
+    /// Writes a mistake, or counts it if the same one is written already.
     pub(super) fn write(&mut self, mistake: Mistake) {
         let number = self.known.len() as u32 + 1;
         let (number, count) = self.known.entry(identity(&mistake)).or_insert((number, 0));
@@ -50,16 +49,16 @@ impl Sink {
             count if count.is_power_of_two() => Record::Again { number: *number, count },
             _ => return,
         };
-        // There is nobody to tell that it cannot be said.
+        // There is no other place to report that the write failed.
         let _ = self.append(&record.to_string());
     }
 
-    /// Writes that the process is not checked any more.
+    /// Writes that the check of this process has ended.
     pub(super) fn stop(&mut self, says: String) {
         let _ = self.append(&Record::Stopped { says }.to_string());
     }
 
-    /// Writes how often each came.
+    /// Writes how often each mistake came.
     pub(super) fn end(&mut self) {
         let several = self.known.values().filter(|(_, count)| *count > 1);
         let counts = several.map(|&(number, count)| Record::Again { number, count }.to_string());
@@ -80,7 +79,7 @@ impl Sink {
     }
 }
 
-/// What is the same for mistakes of one kind and one place.
+/// The identity of a mistake: its kind and its call sites.
 fn identity(mistake: &Mistake) -> u64 {
     let mut hasher = DefaultHasher::new();
     mistake.kind.hash(&mut hasher);

@@ -1,8 +1,9 @@
-//! Threads that sleep for completions.
+//! Threads that sleep while completions wait.
 //!
-//! A thread says when it is about to sleep in `ibv_get_cq_event`. Another thread, of this library, looks at those that
-//! sleep: what lasts for a while is no moment between two steps of the program. Of threads that sleep in `poll` and its
-//! like it asks the system, only where completions wait and no event can come for them.
+//! A thread tells the checker when it is about to sleep in `ibv_get_cq_event`. A thread of this library, the watcher,
+//! looks at the sleeping threads. Only a state that lasts counts, because a program may be between two steps. About
+//! threads in `poll`, `select` and `epoll_wait` the watcher asks the system, and only if completions wait and no event
+//! can come for them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -21,16 +22,16 @@ use transom_host::objects::Cq;
 use super::waits::Wait;
 use super::{Checker, on, site};
 
-/// What the thread that looks is called.
+/// The name of the watcher.
 pub(super) const WATCHER: &str = "transom-check";
-/// How often it looks.
+/// The time between two looks.
 const TICK: Duration = Duration::from_millis(100);
-/// How long nothing may change until it is said that a thread sleeps.
+/// A thread that has slept for this long, with nothing changed, is reported.
 const LONG: Duration = Duration::from_millis(500);
 
 type Channel = EventQueue<CompletionEvent>;
 
-/// Who sleeps, and for what.
+/// The sleeping threads, and the queues that they may sleep for.
 pub(super) struct Sleepers {
     queues: Mutex<BTreeMap<usize, Waited>>,
     asleep: Mutex<Vec<Asleep>>,
@@ -50,7 +51,7 @@ impl Sleepers {
         }
     }
 
-    /// Whether there ever was a completion queue with a channel.
+    /// Whether the program has ever made a completion queue with a channel.
     pub(super) fn has_channels(&self) -> bool {
         self.has_channels.load(Relaxed)
     }
@@ -66,7 +67,7 @@ impl Sleepers {
         each.collect()
     }
 
-    /// Whether there is anything to look at.
+    /// Whether the watcher has nothing to look at.
     fn is_idle(&self, asleep: &[Asleep]) -> bool {
         let mut queues = self.queues.lock();
         queues.retain(|_, waited| waited.queue.strong_count() > 0);
@@ -77,32 +78,32 @@ impl Sleepers {
 /// A completion queue with a channel.
 struct Waited {
     channel: usize,
-    /// That of the channel.
+    /// The channel's descriptor.
     descriptor: i32,
     events: Weak<Channel>,
     queue: Weak<Cq>,
 }
 
-/// A thread that sleeps.
+/// A sleeping thread.
 struct Asleep {
     call: Call,
     channel: usize,
     events: Weak<Channel>,
-    /// What it does, such as "sleeps in ibv_get_cq_event".
+    /// The text for a report, such as "sleeps in ibv_get_cq_event".
     does: &'static str,
-    /// Why it cannot be woken, since when, if that is so.
+    /// Why nothing can wake it, and since when.
     stuck: Option<(Stuck, Instant)>,
     is_told: bool,
 }
 
-/// Threads that may sleep in such a call, by the channel that they look after.
+/// Threads that may sleep in `poll` and its like, by the channel that each serves.
 #[derive(Default)]
 struct Waits(BTreeMap<usize, Waiting>);
 
 struct Waiting {
     thread: u32,
     stuck: Stuck,
-    /// In what, and since when; none if it does not sleep in such a call.
+    /// Its call, and since when it sleeps there. None if it sleeps in no such call.
     wait: Option<(Wait, Instant)>,
     is_told: bool,
 }
@@ -114,7 +115,7 @@ struct Descriptor {
     events: Arc<Channel>,
 }
 
-/// This thread sleeps no more when it ends: it may be cancelled in its sleep.
+/// Wakes this thread in the checker's books when it ends. It may be cancelled in its sleep.
 struct Cancelled;
 
 thread_local! {
@@ -130,7 +131,7 @@ impl Drop for Cancelled {
 }
 
 impl Checker {
-    /// A completion queue is made that has a channel.
+    /// A completion queue with a channel is made.
     pub(crate) fn queue_watched(
         &'static self,
         address: usize,
@@ -148,13 +149,13 @@ impl Checker {
         self.begin_to_watch();
     }
 
-    /// Something is there to be looked at.
+    /// There is something for the watcher to look at.
     fn begin_to_watch(&'static self) {
         self.sleepers.watches.call_once(|| {
-            // Where there is no thread to be had, nobody looks.
+            // If the thread cannot be made, nobody looks.
             let _ = thread::Builder::new().name(WATCHER.to_owned()).spawn(|| self.watch());
         });
-        // Whoever has just found nothing waits by now.
+        // With the lock taken once, a watcher that has just found nothing waits, and hears the notification.
         drop(self.sleepers.asleep.lock());
         self.sleepers.changed.notify_one();
     }
@@ -179,7 +180,7 @@ impl Checker {
         self.tell(|ledger| ledger.queue_armed(address, arming, &call));
     }
 
-    /// This thread waits for an event of a channel.
+    /// This thread is about to wait for an event of a channel in `ibv_get_cq_event`.
     pub(crate) fn may_sleep(&'static self, channel: usize, events: &Arc<Channel>) {
         if !events.blocks() {
             return;
@@ -187,7 +188,7 @@ impl Checker {
         let call = site::call();
         let stuck = self.stuck(channel, call.thread, events);
         if !events.waiting().is_empty() {
-            // It would sleep on an adapter that raises no event for what was there before.
+            // It would sleep on an adapter that raises no event for earlier completions.
             let how = How::for_events("calls ibv_get_cq_event, which need not return,");
             stuck.iter().for_each(|stuck| self.tell(|ledger| ledger.sleeps(stuck, how, &call)));
             return;
@@ -195,7 +196,7 @@ impl Checker {
         self.sleeps(call, channel, events, "sleeps in ibv_get_cq_event");
     }
 
-    /// This thread waits for an event of a channel, as the program says.
+    /// This thread waits for an event of a channel: the program has called `transom_wait`.
     pub(super) fn waits_for(&'static self, channel: usize) {
         self.is_awake();
         let channels = self.sleepers.channels();
@@ -218,13 +219,13 @@ impl Checker {
         self.begin_to_watch();
     }
 
-    /// This thread waits no more.
+    /// This thread no longer waits.
     pub(crate) fn is_awake(&self) {
         let thread = site::thread_only().thread;
         self.sleepers.asleep.lock().retain(|asleep| asleep.call.thread != thread);
     }
 
-    /// Why a thread that waits for a channel cannot be woken, if that is so.
+    /// Why nothing can wake a thread that waits for a channel. None if something can.
     fn stuck(&self, channel: usize, thread: u32, events: &Channel) -> Option<Stuck> {
         let queues: Vec<_> = {
             let queues = self.sleepers.queues.lock();
@@ -236,12 +237,12 @@ impl Checker {
             Look { queue: *queue, is_armed: outlook.is_armed, holds: outlook.completions }
         };
         let looks: Vec<_> = queues.iter().map(look).collect();
-        // Afterwards: what was raised before the queues were looked at must be seen.
+        // After the look at the queues, so that no event is missed that was raised before it.
         let waiting = events.waiting().len();
         self.tell(|ledger| ledger.stuck(channel, thread, waiting, &looks))
     }
 
-    /// Looks at the threads that sleep.
+    /// The watcher's loop.
     fn watch(&self) {
         block_signals();
         let mut waits = Waits::default();
@@ -271,7 +272,7 @@ impl Checker {
         }
     }
 
-    /// Looks at the threads that look after channels. Those are left out that sleep in `ibv_get_cq_event`.
+    /// Looks at the threads that serve channels, except those that sleep in `ibv_get_cq_event`.
     fn look_at_waits(&self, waits: &mut Waits, in_verbs: &[u32]) {
         let channels = self.sleepers.channels();
         waits.0.retain(|address, _| channels.iter().any(|it| it.address == *address));
@@ -286,7 +287,7 @@ impl Checker {
             };
             let before = waits.0.remove(&channel.address);
             let before = before.filter(|it| (it.thread, it.stuck) == (thread, stuck));
-            // A queue is often full for a moment. Only what lasts is worth a look at the thread.
+            // Completions often wait for a moment. The thread is only looked at if they still wait at the next look.
             let wait = before.as_ref().and_then(|_| self.wait_of(thread));
             let mut now = Waiting { thread, stuck, wait: None, is_told: false };
             if let (Some(wait), Some(before)) = (wait, before) {
@@ -303,7 +304,7 @@ impl Checker {
         }
     }
 
-    /// Why the channel cannot wake the thread, if that is so, and no event waits in it.
+    /// Why the channel cannot wake the thread. None if it can, or if an event waits in it.
     fn misses(&self, channel: &Descriptor, thread: u32) -> Option<Stuck> {
         let stuck = self.stuck(channel.address, thread, &channel.events)?;
         Some(stuck).filter(|_| channel.events.waiting().is_empty())
@@ -313,7 +314,7 @@ impl Checker {
         if !wait.readable.contains(&channel.descriptor) {
             return;
         }
-        // Another descriptor may wake it, unless that is of a channel for which it waits as vainly.
+        // Another descriptor may wake it, except the descriptor of a channel that cannot wake it either.
         let is_vain = |descriptor: &i32| {
             let channel = channels.iter().find(|channel| channel.descriptor == *descriptor);
             channel.is_some_and(|channel| self.misses(channel, it.thread).is_some())
@@ -325,7 +326,7 @@ impl Checker {
     }
 }
 
-/// Signals are for the program's own threads.
+/// Blocks all signals in this thread: they are for the program's own threads.
 fn block_signals() {
     // SAFETY: a signal set of this call's own, filled and then given to this thread only.
     unsafe {

@@ -1,30 +1,30 @@
-//! What a thread sleeps in, as the system tells: `poll`, `select` or `epoll_wait`. Such calls do not go through this
-//! library.
+//! The system call that a thread sleeps in, as the system shows it: `poll`, `select` or `epoll_wait`. Such calls do not
+//! go through this library.
 
 use std::fs;
 
 use super::Checker;
 
-/// A thread that sleeps until one of some descriptors is ready.
+/// A sleep that ends when a descriptor is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
-    /// What people call the function.
+    /// The name of the function.
     pub(super) function: &'static str,
-    /// What it waits to read from.
+    /// The descriptors that it waits to read from.
     pub(super) readable: Vec<i32>,
-    /// It waits for something else, too.
+    /// It waits for something else too, or has a time-out.
     pub(super) has_others: bool,
-    /// Until then it has slept so often: the same number is the same sleep.
+    /// The thread's count of context switches. The same count means the same sleep.
     switches: u64,
 }
 
 impl Checker {
-    /// What a thread sleeps in.
+    /// The call that a thread sleeps in.
     pub(super) fn wait_of(&self, thread: u32) -> Option<Wait> {
         let before = switches(thread)?;
         let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
         let wait = self.wait_in(thread, &Calling::parse(&text)?)?;
-        // It may have been woken meanwhile.
+        // Something may have woken it meanwhile.
         (switches(thread)? == before).then_some(Wait { switches: before, ..wait })
     }
 
@@ -55,7 +55,7 @@ impl Checker {
         Some(Wait { function, readable, has_others: has_others || !lasts, switches: 0 })
     }
 
-    /// The array of a `poll`.
+    /// Reads the array of a `poll`.
     fn polled_for(&self, at: u64, count: u64) -> Option<Asked> {
         const SIZE: usize = size_of::<libc::pollfd>();
         let count = usize::try_from(count).ok().filter(|count| *count <= MOST)?;
@@ -70,7 +70,7 @@ impl Checker {
         Some(Asked::of(entries.filter(|(descriptor, _)| *descriptor >= 0)))
     }
 
-    /// The sets of a `select`.
+    /// Reads the sets of a `select`.
     fn selected(&self, count: u64, readable: u64, others: [u64; 2]) -> Option<Asked> {
         let count = usize::try_from(count).ok().filter(|count| *count <= MOST)?;
         let set = |at: u64| {
@@ -87,10 +87,10 @@ impl Checker {
     }
 }
 
-/// More descriptors are not looked at.
+/// Calls with more descriptors than this are not looked at.
 const MOST: usize = 1 << 16;
 
-/// What a thread asked to be woken for.
+/// The descriptors that a thread waits for.
 #[derive(Default)]
 struct Asked {
     readable: Vec<i32>,
@@ -98,7 +98,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Descriptors, each with the events that `poll` and `epoll` have the same numbers for.
+    /// From descriptors and their events. `poll` and `epoll` have the same numbers for the events.
     fn of(entries: impl Iterator<Item = (i32, u32)>) -> Self {
         let mut asked = Self::default();
         for (descriptor, events) in entries {
@@ -111,7 +111,7 @@ impl Asked {
     }
 }
 
-/// A system call that a thread is in.
+/// The system call that a thread is in.
 #[derive(Debug, PartialEq, Eq)]
 struct Calling {
     number: i64,
@@ -119,8 +119,8 @@ struct Calling {
 }
 
 impl Calling {
-    /// From the text of the system: the number, then the arguments and two addresses. Another text is that of a thread
-    /// in no call.
+    /// Reads the system's text: the number, the arguments and two addresses. A thread that is in no call has another
+    /// text.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let number = words.next()?.parse().ok()?;
@@ -132,12 +132,12 @@ impl Calling {
     }
 }
 
-/// Whether an `int` is negative: a time-out without end.
+/// Whether an argument is a negative `int`: such a time-out never ends.
 const fn is_negative(argument: u64) -> bool {
     (argument as i32) < 0
 }
 
-/// What is registered in an epoll descriptor of a thread.
+/// The descriptors that are registered in an epoll descriptor of a thread.
 fn registered_in(thread: u32, descriptor: u64) -> Option<Asked> {
     let descriptor = descriptor as i32;
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/fdinfo/{descriptor}")).ok()?;
@@ -151,7 +151,7 @@ fn registered_in(thread: u32, descriptor: u64) -> Option<Asked> {
     Some(Asked::of(entries.into_iter()))
 }
 
-/// How often a thread gave its processor up, or had to.
+/// The number of a thread's context switches.
 fn switches(thread: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
     let counts = text.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! Work that the ledger is told of.
+//! Tells the ledger of requests and completions.
 
 use std::ffi::c_int;
 use std::sync::Weak;
@@ -12,7 +12,7 @@ use transom_device::queue::{LocalOp, SendOp, Sge};
 use super::{Checker, events, site};
 
 impl Checker {
-    /// The first so many of these requests were taken by a queue pair, which had been told of all.
+    /// A queue pair took the first `taken` of these requests. The ledger knows all of them already.
     pub(crate) fn posted(
         &self,
         address: usize,
@@ -31,7 +31,7 @@ impl Checker {
         });
     }
 
-    /// Receives are about to be posted to a queue pair. Where it has none, messages may have waited for them.
+    /// Receives are about to be posted to a queue pair. If it has none, messages may have waited for them.
     pub(crate) fn receives_posted(&self, address: usize, requests: &[Posted]) {
         let had_none = self.tell(|ledger| ledger.receives_posted(address, requests));
         let (true, Some(first)) = (had_none, requests.first()) else { return };
@@ -60,8 +60,7 @@ impl Checker {
         answer
     }
 
-    /// The program polls, and gets these.
-    /// Perhaps it sees that there are no more.
+    /// The program polls, and gets these completions. `is_empty` says that it sees that there are no more.
     pub(crate) fn polled(&self, queue: usize, completions: &[ibv_wc], is_empty: bool) {
         let completed: Vec<_> = completions.iter().map(completed).collect();
         let has_failed = completed.iter().any(|it| it.has_failed);
@@ -74,14 +73,14 @@ impl Checker {
         self.attempt(|| self.compare(&watched));
     }
 
-    /// Polls, while no other thread does.
+    /// Polls while no other thread polls.
     pub(crate) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
         let _turn = self.polling.lock();
         poll()
     }
 }
 
-/// What a request ends with that asks for what is not allowed.
+/// The statuses of a request that asked for something that is not allowed.
 const REFUSED: [ibv_wc_status; 5] = [
     IBV_WC_LOC_LEN_ERR,
     IBV_WC_LOC_PROT_ERR,
@@ -101,24 +100,24 @@ fn completed(wc: &ibv_wc) -> Completed {
     }
 }
 
-/// What a request binds a window of type 2 to.
+/// The bind of a type 2 window in a request, if it is one.
 pub(crate) fn bind_of(device: usize, op: &SendOp) -> Option<Bind> {
     let SendOp::Local(LocalOp::BindType2(bind)) = op else { return None };
     let rights = super::rights(bind.access);
     Some(Bind { device, key: bind.window.0, rights, is_type1: false })
 }
 
-/// What a request names by an SGE.
+/// The buffer that an SGE names.
 pub(crate) fn buffer(sge: &Sge) -> Buffer {
     Buffer::new(sge.key, sge.address, sge.length.into())
 }
 
-/// What people call an operation.
+/// The name of a request's operation.
 pub(crate) fn called(op: &SendOp) -> &'static str {
     op.operation().map_or("request", called_by_name)
 }
 
-/// What people call an operation.
+/// The name of an operation.
 pub(super) fn called_by_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Send => "SEND",

@@ -1,8 +1,8 @@
-//! What librdmacm tells `transom check` and sanitizers of ids and events, by functions that it finds at run time. It
-//! asks first whether there is anybody to be told ([`transom_rdma_cm_watched`]); in other processes it calls none of
-//! the others.
+//! The functions with which librdmacm tells `transom check` and sanitizers of ids and events. It finds them at run
+//! time. First it asks whether there is anybody to tell ([`transom_rdma_cm_watched`]). If not, it calls none of the
+//! others.
 //!
-//! Addresses are those that the program has; nothing here follows them.
+//! The addresses are the program's. Nothing here follows them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -16,11 +16,11 @@ use crate::entry::effect_always;
 const BY_NOBODY: c_int = 0;
 /// Somebody is.
 const WATCHED: c_int = 1;
-/// And the memory of ids and events is to be kept when they have ended, so that they can be recognized. A sanitizer
-/// recognizes what is freed by itself, and names who freed it.
+/// Somebody is, and librdmacm must keep the memory of ended ids and events, so that the check recognizes them. A
+/// sanitizer itself recognizes freed memory, and names the call that freed it.
 const KEPT: c_int = 2;
 
-/// Who is to be told in this process. Whoever has this code is no part of the program.
+/// Says who is to be told in this process. The library that contains `code` is no part of the program.
 pub extern "C" fn transom_rdma_cm_watched(code: *const c_void) -> c_int {
     let mut answer = BY_NOBODY;
     effect_always(|| {
@@ -50,7 +50,7 @@ pub extern "C" fn transom_rdma_cm_id_ended(id: *const c_void) {
     });
 }
 
-/// The program gets an event of so many bytes, of an id, and perhaps of a group too.
+/// The program gets an event of an id, and perhaps of a group too. `length` is its size in bytes.
 pub extern "C" fn transom_rdma_cm_event_got(
     event: *const c_void,
     length: usize,
@@ -78,7 +78,8 @@ pub extern "C" fn transom_rdma_cm_event_freed(event: *const c_void) {
     });
 }
 
-/// The program has a function of librdmacm use so many bytes: 1 if they are of something that has ended.
+/// A function of librdmacm is about to use these bytes for the program. Returns 1 if they belong to something that has
+/// ended.
 pub extern "C" fn transom_rdma_cm_used(address: *const c_void, length: usize) -> c_int {
     let mut has_ended = false;
     effect_always(|| {
@@ -88,8 +89,8 @@ pub extern "C" fn transom_rdma_cm_used(address: *const c_void, length: usize) ->
     has_ended.into()
 }
 
-/// A function waits for events to be acknowledged, of an id or a group: it begins to, or has done so for long. 1 if it
-/// is said that it waits for ever.
+/// A function waits until events of an id or a group are acknowledged. `is_late` says that it has waited for long;
+/// otherwise it begins to wait. Returns 1 if the check reports that it waits for ever.
 ///
 /// # Safety
 /// The function's name is a string.
