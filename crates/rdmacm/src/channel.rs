@@ -16,13 +16,13 @@ use crate::wrong::Wrong;
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// First, since the program has a pointer to it.
+    /// First, because the program has a pointer to it.
     public: rdma_event_channel,
     pub(crate) provider: &'static Provider,
 }
 
 impl Channel {
-    /// Opens one.
+    /// Opens a channel.
     pub(crate) fn open(provider: &'static Provider) -> Result<*mut rdma_event_channel, Wrong> {
         check::begin(&provider.calls);
         let fd = provider.calls.open()?;
@@ -30,10 +30,10 @@ impl Channel {
         Ok(Box::into_raw(Box::new(channel)).cast())
     }
 
-    /// What a program's pointer points to.
+    /// The channel that a program's pointer points to.
     ///
     /// # Safety
-    /// It is null, or a channel that is not destroyed as long as the answer is used.
+    /// The pointer is null, or its channel is not destroyed as long as the result is used.
     pub(crate) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> Result<&'a Self, Wrong> {
         // SAFETY: by the contract of this function.
         unsafe { channel.cast::<Self>().as_ref() }.ok_or(Wrong::invalid("channel is null"))
@@ -50,16 +50,16 @@ impl Channel {
     }
 
     fn descriptor(&self) -> &AtomicI32 {
-        // SAFETY: it lives as long, and whoever else looks at it while it changes is mistaken.
+        // SAFETY: it lives as long as `self`. Programs that read it do not destroy the channel at the same time.
         unsafe { AtomicI32::from_ptr((&raw const self.public.fd).cast_mut()) }
     }
 
-    /// Closes one. A thread of the program that fetches its events may be on its way into the next call
-    /// just then: with the kernel's file it would wait there for ever. So that it can do so here, the
-    /// last few that were closed can still be looked at.
+    /// Closes a channel. A thread of the program may be about to fetch the next event just then. With the kernel's file
+    /// it would wait for ever. So that it can do the same here, the memory of the last few closed channels stays
+    /// readable.
     ///
     /// # Safety
-    /// It is null, or a channel that is not used any more.
+    /// The pointer is null, or nothing uses the channel any more.
     pub(crate) unsafe fn close(channel: *mut rdma_event_channel) {
         static CLOSED: Mutex<VecDeque<Box<Channel>>> = Mutex::new(VecDeque::new());
         const KEPT: usize = 16;
@@ -87,7 +87,7 @@ pub extern "C" fn rdma_create_event_channel<S: Source>() -> *mut rdma_event_chan
 /// Closes a channel.
 ///
 /// # Safety
-/// It is null, or a channel that no id and no other call uses any more.
+/// The pointer is null, or no id and no other call uses the channel any more.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     effect_of(c"rdma_destroy_event_channel", || {
         // SAFETY: by the contract of this function.

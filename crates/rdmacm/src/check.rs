@@ -1,6 +1,6 @@
-//! What `transom check` and sanitizers are told of ids and events, in a process that has them.
+//! Tells `transom check` and sanitizers of ids and events.
 //!
-//! In any other process there is nobody to tell, and one pointer is looked at.
+//! In a process without either, each call only looks at one pointer.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,27 +13,27 @@ use transom_abi::rdma_cm_id;
 use crate::file::{CheckCalls, FileCalls};
 use crate::wrong::Wrong;
 
-/// Whom to tell.
+/// The functions to tell.
 struct Told {
     calls: CheckCalls,
-    /// What has ended is kept for a while, so that it is recognized.
+    /// Keeps ended ids and events for a while, so that a later use of one is recognized.
     keeps: bool,
 }
 
 static TOLD: OnceLock<Told> = OnceLock::new();
 
 thread_local! {
-    /// This thread does work of this library's own.
+    /// This thread does this library's own work.
     static OWN_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whom to tell of what the program does.
+/// The functions to tell, while this thread does the program's work.
 fn told() -> Option<&'static Told> {
     TOLD.get().filter(|_| !OWN_WORK.get())
 }
 
-/// As long as it lives, this thread does work of this library's own, such as that of a socket. The objects are none of
-/// the program's, and nobody is told of them.
+/// As long as this lives, this thread does this library's own work, such as that of a socket. The objects that it makes
+/// are not the program's, so nobody is told of them.
 pub(crate) struct OwnWork {
     before: bool,
 }
@@ -43,7 +43,7 @@ impl OwnWork {
         Self { before: Self::is_so(true) }
     }
 
-    /// Says whether it is so from now on: whether it was so before.
+    /// Says whether this thread now does the library's own work. Returns whether it did before.
     fn is_so(own: bool) -> bool {
         if let Some(told) = TOLD.get() {
             (told.calls.own_work)(own.into());
@@ -58,7 +58,7 @@ impl Drop for OwnWork {
     }
 }
 
-/// A channel is opened: there may be ids and events from now on.
+/// A channel is opened, so there may be ids and events from now on.
 pub(crate) fn begin(calls: &FileCalls) {
     let Some(calls) = calls.check.filter(|_| TOLD.get().is_none()) else { return };
     let answer = (calls.watched)((begin as fn(&FileCalls)) as *const c_void);
@@ -67,11 +67,11 @@ pub(crate) fn begin(calls: &FileCalls) {
     }
 }
 
-/// Whose events are waited for.
+/// The owner of the events that a call waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     Id(*mut rdma_cm_id),
-    /// A group, by what stands for it.
+    /// A group, by the address that identifies it.
     Group(*const c_void),
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn id_ended(id: *mut rdma_cm_id) {
     }
 }
 
-/// The program gets an event of so many bytes, of an id, and perhaps of a group.
+/// The program gets an event of an id, and perhaps of a group. `length` is the size of its memory in bytes.
 pub(crate) fn event_got(
     event: *const c_void,
     length: usize,
@@ -101,12 +101,13 @@ pub(crate) fn event_got(
     }
 }
 
-/// The program has this used.
+/// A function of librdmacm is about to use this for the program.
 pub(crate) fn used<T>(what: *const T, said: &'static str) -> Result<(), Wrong> {
     bytes_used(what.cast(), size_of::<T>(), said)
 }
 
-/// The program has so many bytes used. If they are of something that has ended, this is what is said.
+/// A function of librdmacm is about to use these bytes for the program. If they belong to something that has ended, it
+/// fails with `said`.
 pub(crate) fn bytes_used(
     from: *const c_void,
     length: usize,
@@ -118,19 +119,19 @@ pub(crate) fn bytes_used(
     }
 }
 
-/// A function waits for events to be acknowledged, and has done so for long or begins to. Whether it is said that it
-/// waits for ever.
+/// A function waits until the program acknowledges events. `is_late` says that it has waited for long; otherwise it
+/// begins to wait. Returns whether the check reports that it waits for ever.
 pub(crate) fn waits(function: &'static CStr, owner: Owner, is_late: bool) -> bool {
     let Some(told) = told() else { return false };
     let (owner, is_group) = match owner {
         Owner::Id(id) => (id.cast_const().cast(), false),
         Owner::Group(group) => (group, true),
     };
-    // SAFETY: a string that stays.
+    // SAFETY: a static string.
     unsafe { (told.calls.waits)(function.as_ptr(), owner, is_group.into(), is_late.into()) == 1 }
 }
 
-/// What has ended and is kept: perhaps an event, where it is.
+/// Something that has ended and is kept. `event` is its address, if it is an event.
 struct Kept {
     event: Option<usize>,
     _memory: Box<dyn Send>,
@@ -145,14 +146,14 @@ pub(crate) fn free_event(event: Box<impl Send + 'static>) {
     }
 }
 
-/// An id has ended, and nobody uses it any more.
+/// An id has ended, and nothing uses it any more.
 pub(crate) fn free_id(id: Box<impl Send + 'static>) {
     if let Some(told) = told() {
         free(told, Kept { event: None, _memory: id });
     }
 }
 
-/// Frees it, or keeps it for a while and frees what was kept for longest.
+/// Frees it. Or keeps it for a while, and frees the one that was kept longest.
 fn free(told: &Told, ended: Kept) {
     static KEPT: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
     const MOST: usize = 1024;

@@ -1,4 +1,4 @@
-//! Events as programs hold them, and how many of an id's were acknowledged.
+//! Events that programs hold, and the number of acknowledged events of each id.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::check::{self, Owner};
 use crate::entry::{note, zero_of};
 use crate::wrong::Wrong;
 
-/// How long nothing is said of waiting for acknowledgements.
+/// A function that waits longer than this for acknowledgements says so.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many events of an id, or of a group, the program has acknowledged: whoever ends it waits for all
-/// that were fetched.
+/// The number of events of an id, or of a group, that the program has acknowledged. The call that ends the id or group
+/// waits until all fetched events are acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
     count: Mutex<u32>,
@@ -29,15 +29,15 @@ impl Acknowledged {
         self.more.notify_all();
     }
 
-    /// Waits until so many are. Who waits for long says so once: many a program forgets to acknowledge, and stands
-    /// still here.
+    /// Waits until `fetched` events are acknowledged. After a long wait it says so, once: programs that forget to
+    /// acknowledge hang here.
     pub(crate) fn wait_for(&self, fetched: u32, waits: &Waits) {
-        // They are counts modulo 2^32, and no more are acknowledged than fetched.
+        // The counts are modulo 2^32, and the program acknowledges no more events than it fetched.
         let missing = |count: u32| (fetched.wrapping_sub(count) as i32).max(0) as u32;
         if missing(*self.count.lock()) == 0 {
             return;
         }
-        // With nothing locked: what is said of it may take a while.
+        // Not under the lock, because the report may take a while.
         let for_ever = check::waits(waits.function, waits.owner, false);
         let mut count = self.count.lock();
         let mut is_told = false;
@@ -53,7 +53,7 @@ impl Acknowledged {
     }
 }
 
-/// A function that waits for events to be acknowledged, and whose they are.
+/// A function that waits until events are acknowledged, and their owner.
 pub(crate) struct Waits {
     pub(crate) function: &'static CStr,
     pub(crate) owner: Owner,
@@ -69,24 +69,24 @@ impl Waits {
     }
 }
 
-/// An event, and what is freed with it.
+/// An event, and everything that is freed with it.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// First, since the program has a pointer to it.
+    /// First, because the program has a pointer to it.
     pub(crate) public: rdma_cm_event,
     private_data: [u8; RDMA_MAX_PRIVATE_DATA],
-    /// Whose event it is: an id's, and perhaps a group's.
+    /// The owners of the event: an id, and perhaps a group.
     owners: [Option<Arc<Acknowledged>>; 2],
-    /// Enhanced connection establishment, as the peer offers it.
+    /// The peer's offer for enhanced connection establishment.
     pub(crate) ece: ibv_ece,
 }
 
-// SAFETY: its pointers are the program's, and into itself.
+// SAFETY: its pointers are the program's, or point into itself.
 unsafe impl Send for Event {}
 
 impl Event {
-    /// `datagrams` says what it has parameters of.
+    /// `datagrams` says that its parameters are those of a datagram id, not of a connection.
     pub(crate) fn new(
         fetched: &rdma_ucm_event_resp,
         datagrams: bool,
@@ -102,10 +102,10 @@ impl Event {
         let private_data = [0; RDMA_MAX_PRIVATE_DATA];
         let mut event = Box::new(Self { public, private_data, owners, ece });
         if datagrams {
-            // SAFETY: any bytes are such parameters.
+            // SAFETY: any bytes are valid parameters.
             event.set_datagram(unsafe { &fetched.param.ud });
         } else {
-            // SAFETY: any bytes are such parameters.
+            // SAFETY: any bytes are valid parameters.
             event.set_connection(unsafe { &fetched.param.conn });
         }
         event
@@ -137,7 +137,7 @@ impl Event {
         };
     }
 
-    /// Keeps private data, and answers where, or nowhere if there is none.
+    /// Keeps private data. Returns its address, or null if there is none.
     fn keep(&mut self, bytes: &[u8; RDMA_MAX_PRIVATE_DATA], length: u8) -> *const c_void {
         self.private_data = *bytes;
         if length > 0 { self.private_data.as_ptr().cast() } else { std::ptr::null() }
@@ -148,10 +148,10 @@ impl Event {
         Box::into_raw(self).cast()
     }
 
-    /// The program gets it by `rdma_get_cm_event`.
+    /// The program gets it from `rdma_get_cm_event`.
     ///
     /// # Safety
-    /// It is one that was [given](Self::given), and is not acknowledged.
+    /// The event was [given](Self::given) to the program, and is not acknowledged.
     pub(crate) unsafe fn is_got(event: *mut rdma_cm_event) {
         // SAFETY: by the contract of this function.
         let this = unsafe { &*event.cast::<Self>() };
@@ -173,14 +173,14 @@ impl Event {
     /// Takes it back from the program.
     ///
     /// # Safety
-    /// It is null or was given to the program, which has not acknowledged it.
+    /// The event is null, or was given to the program and is not acknowledged.
     pub(crate) unsafe fn back(event: *mut rdma_cm_event) -> Option<Box<Self>> {
         // SAFETY: by the contract of this function.
         (!event.is_null()).then(|| unsafe { Box::from_raw(event.cast()) })
     }
 }
 
-/// An address vector of the file's.
+/// An address vector in the form that programs use.
 pub(crate) fn address_vector(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: ibv_gid { raw: from.grh.dgid },
@@ -200,7 +200,7 @@ pub(crate) fn address_vector(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     }
 }
 
-/// Frees an event and what it refers to.
+/// Frees an event with its content.
 ///
 /// # Safety
 /// The event is null, or `rdma_get_cm_event` gave it and it was not acknowledged.

@@ -1,4 +1,4 @@
-//! The file that connections are made by: `/dev/infiniband/rdma_cm`, or what stands in for it.
+//! The file that makes connections: `/dev/infiniband/rdma_cm`, or Transom's replacement for it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::size_of;
@@ -11,58 +11,60 @@ use crate::wrong::{Wrong, last_errno};
 /// The kernel's file.
 const KERNELS: &CStr = c"/dev/infiniband/rdma_cm";
 
-/// The calls that open, use and close the file: those of the C library on the kernel's file, or those
-/// that Transom's libibverbs has for its own device. A thread may be cancelled while it waits in
-/// `write`.
+/// The calls that open, use and close the file: those of the C library for the kernel's file, or those of Transom's
+/// libibverbs for its own device. A thread may be cancelled while it waits in `write`.
 #[derive(Clone, Copy, Debug)]
 pub struct FileCalls {
-    /// Opens the file: its descriptor, or -1.
+    /// Opens the file. Returns its descriptor, or -1.
     pub open: unsafe extern "C" fn() -> c_int,
-    /// Writes a command, as `write(2)`.
+    /// Writes a command, as `write(2)` does.
     pub write: unsafe extern "C-unwind" fn(c_int, *const c_void, usize) -> isize,
     /// Closes the file.
     pub close: unsafe extern "C" fn(c_int) -> c_int,
-    /// Where the file is Transom's: why, for `transom explain`.
+    /// Only Transom's file: the reasons of errors, for `transom explain`.
     pub explain: Option<ExplainCalls>,
-    /// Where the file is Transom's: whom to tell of ids and events.
+    /// Only Transom's file: the functions to tell of ids and events.
     pub check: Option<CheckCalls>,
 }
 
-/// The calls of Transom's libibverbs that say why.
+/// The calls of Transom's libibverbs that give the reasons of errors.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainCalls {
-    /// Writes why this thread's last command was refused to so much room: its bytes.
+    /// Writes the reason for the refusal of this thread's last command into a buffer of this length. Returns the length
+    /// of the text in bytes.
     pub why: unsafe extern "C" fn(*mut c_char, usize) -> usize,
-    /// Keeps what a function has answered, and why.
+    /// Records the result of a function, and the reason.
     pub refused: unsafe extern "C" fn(*const c_char, c_int, *const c_char),
 }
 
 /// The calls of Transom's libibverbs that tell `transom check` and sanitizers of ids and events.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckCalls {
-    /// Whether somebody is to be told, and what has ended to be kept. Whoever has this code is librdmacm.
+    /// Returns 0 if nobody is to be told, 1 if somebody is, and 2 if ended ids and events are to be kept as well. The
+    /// argument is an address in the code of librdmacm.
     pub watched: extern "C" fn(*const c_void) -> c_int,
     /// An id is made.
     pub id_made: extern "C" fn(*const c_void),
     /// An id has ended.
     pub id_ended: extern "C" fn(*const c_void),
-    /// The program gets an event of so many bytes, of an id, and perhaps of a group.
+    /// The program gets an event of an id, and perhaps of a group. The second argument is its size in bytes.
     pub event_got: extern "C" fn(*const c_void, usize, *const c_void, *const c_void),
     /// The program acknowledges an event.
     pub event_acked: extern "C" fn(*const c_void),
     /// The memory of an event is about to be freed.
     pub event_freed: extern "C" fn(*const c_void),
-    /// The program has so many bytes used: 1 if they are of something that has ended.
+    /// A function is about to use these bytes for the program. Returns 1 if they belong to something that has ended.
     pub used: extern "C" fn(*const c_void, usize) -> c_int,
-    /// A function waits for events of an id or a group to be acknowledged, and has done so for long or begins to: 1 if
-    /// it is said that it waits for ever.
+    /// A function waits until events of an id or a group are acknowledged. The arguments are its name, the owner,
+    /// whether that is a group, and whether it has waited for long. Returns 1 if the check reports that it waits for
+    /// ever.
     pub waits: unsafe extern "C" fn(*const c_char, *const c_void, c_int, c_int) -> c_int,
-    /// Says whether this thread does work of librdmacm's own from now on.
+    /// Says whether this thread now does librdmacm's own work.
     pub own_work: extern "C" fn(c_int),
 }
 
 impl CheckCalls {
-    /// Those of a libibverbs, if it has such.
+    /// The calls of a libibverbs, if it has them.
     ///
     /// # Safety
     /// The library is a libibverbs.
@@ -85,10 +87,10 @@ impl CheckCalls {
 }
 
 impl FileCalls {
-    /// Those of the C library.
+    /// The calls of the C library.
     pub const KERNEL: Self = {
         unsafe extern "C" fn open() -> c_int {
-            // SAFETY: a path that ends with a zero.
+            // SAFETY: the path ends in zero.
             unsafe { libc::open(KERNELS.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
         }
         unsafe extern "C-unwind" {
@@ -97,7 +99,7 @@ impl FileCalls {
         Self { open, write, close: libc::close, explain: None, check: None }
     };
 
-    /// Those that a libibverbs has for its own device, if it has such.
+    /// The calls of a libibverbs for its own device, if it has them.
     ///
     /// # Safety
     /// The library is a libibverbs.
@@ -126,7 +128,7 @@ impl FileCalls {
         }
     }
 
-    /// What is wrong with what was just asked for, with this errno.
+    /// The reason why the last command failed with this errno.
     fn why(&self, errno: c_int) -> Wrong {
         let kernels = || Wrong::of_system("the kernel's rdma_cm", errno);
         let Some(explain) = self.explain else { return kernels() };
@@ -134,12 +136,12 @@ impl FileCalls {
             return kernels();
         }
         let mut room = [0_u8; 256];
-        // SAFETY: there is so much room.
+        // SAFETY: the buffer has this length.
         let length = unsafe { (explain.why)(room.as_mut_ptr().cast(), room.len()) };
         Wrong::told(errno, String::from_utf8_lossy(&room[..length.min(room.len())]).into_owned())
     }
 
-    /// Keeps what a function has answered, if there is anybody to keep it.
+    /// Records the result of a function, if the file is Transom's.
     pub(crate) fn note(&self, function: &CStr, errno: c_int, said: &CStr) {
         if let Some(explain) = self.explain {
             // SAFETY: both are strings.
@@ -155,7 +157,7 @@ pub(crate) struct File {
     pub(crate) descriptor: c_int,
 }
 
-/// A command as it is written.
+/// A command in the form in which it is written.
 #[repr(C)]
 struct Written<C> {
     header: rdma_ucm_cmd_hdr,
@@ -163,7 +165,7 @@ struct Written<C> {
 }
 
 impl<C> Written<C> {
-    /// `room` is that for the answer.
+    /// `room` is the size of the answer.
     fn new(number: u32, command: C, room: usize) -> Self {
         const { assert!(size_of::<Self>() == size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>()) };
         const { assert!(size_of::<C>() <= u16::MAX as usize) };
@@ -178,7 +180,7 @@ impl File {
         self.tell_with_room(number, command, 0)
     }
 
-    /// Writes a command that names where its answer goes itself, with so much room.
+    /// Writes a command that itself contains the address for its answer, of `room` bytes.
     pub(crate) fn tell_with_room<C>(
         &self,
         number: u32,
@@ -188,7 +190,7 @@ impl File {
         self.write(&Written::new(number, command, room))
     }
 
-    /// Writes a command that answers to an address.
+    /// Writes a command, and returns its answer. `command` gets the address for it.
     pub(crate) fn ask<C, A: Default>(
         &self,
         number: u32,
@@ -200,10 +202,10 @@ impl File {
         Ok(answer)
     }
 
-    /// Writes a command, and may be cancelled in it: nothing here would be left undone.
+    /// Writes a command. The thread may be cancelled in it, because nothing here would be left undone.
     fn write<C>(&self, command: &Written<C>) -> Result<(), Wrong> {
         let (bytes, count) = ((&raw const *command).cast(), size_of::<Written<C>>());
-        // SAFETY: the command lies there, and where its answer goes is that of its type.
+        // SAFETY: the command is readable, and its address for the answer has room for its type.
         let answer = unsafe { (self.calls.write)(self.descriptor, bytes, count) };
         if usize::try_from(answer) == Ok(count) {
             Ok(())
