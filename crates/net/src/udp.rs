@@ -1,23 +1,23 @@
-//! The wire link's sockets: UDP port 4791, shared by the processes of one user in one network
-//! namespace. Bytes in, bytes out; what they mean is the transport's business.
+//! The wire link's sockets: UDP port 4791. The processes of one user in one network namespace share it. This module
+//! moves bytes, and the transport gives them their meaning.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `arrivals` | receiving bursts of datagrams |
-//! | `receiving` | for which process each of them is, and giving it to that process |
-//! | `sending` | sending them, from a few sockets that differ in their source port |
-//! | `steering` | which process gets a packet |
-//! | `others` | noticing the end of one of them |
-//! | `forward` | handing on one that went astray |
+//! | `receiving` | finding the process that each datagram is for, and giving it to that process |
+//! | `sending` | sending datagrams, from a few sockets with different source ports |
+//! | `steering` | the kernel's choice of the process that gets a packet |
+//! | `others` | noticing that another process of the port has ended |
+//! | `forward` | passing a datagram on that arrived at the wrong process |
 //! | `guest` | processes of other users, who do not have the port |
-//! | `control` | what goes with a datagram beside its bytes |
-//! | `undelivered` | datagrams of which the network, or the other end, says that they have come to nobody |
-//! | `holder` | who has the port, and what to say when that is somebody else |
-//! | `way` | the way of a datagram |
+//! | `control` | control messages: TTL, traffic class and interface of a datagram |
+//! | `undelivered` | datagrams that nobody got, as the network or the other host reports |
+//! | `holder` | the user who has the port, and the error if it is another user |
+//! | `way` | where a datagram goes, and how |
 //! | `socket` | sockets, their options and addresses |
 //!
-//! `quinn-udp` does the sending and receiving of bursts too, but neither the TTL and DSCP, which a
-//! datagram's Global Route Header shows, nor the choice of both by datagram.
+//! `quinn-udp` sends and receives bursts too. But it does not show TTL and DSCP, which a datagram's Global Route Header
+//! needs, and it cannot set them for each datagram.
 
 mod arrivals;
 mod control;
@@ -61,40 +61,40 @@ use self::steering::Steering;
 pub use self::undelivered::{Obstacle, Undelivered};
 pub use self::way::{Way, path_mtu};
 
-/// How long opening the port waits for its entry in the kernel's list; the loopback interface takes
+/// The longest time that opening the port waits for its entry in the kernel's list. The loopback interface takes
 /// microseconds, and a busy machine a few milliseconds.
 const FIND_PLACE: Duration = Duration::from_millis(50);
 
-/// Bursts that are looked through for those of others before the port is of use, and after.
+/// The most bursts that are searched for datagrams of other processes, when the port opens and when it closes.
 const LEFT_BEHIND: usize = 64;
 
 /// This process's share of the port.
 pub struct Port {
-    // Closed before the others are told that it is.
+    // First, so that it is closed before the other processes hear of it.
     socket: OwnedFd,
     tenure: Tenure,
     steering: Steering,
     forward: Forward,
     sending: Sending,
     me: Announcer,
-    /// When a sender was told last that nobody is there.
+    /// The last time that a sender was told that its packet's process has ended.
     told: AtomicU64,
     counters: &'static Counters,
 }
 
-/// Who keeps a process of this registry from having the port, if somebody does.
+/// The user who keeps processes of this registry from opening the port, if there is one.
 pub fn taken_by_others(registry: &Registry) -> Option<PortError> {
     let known = steering::Mapping::of(registry).ok()?;
     holder::taken_by_others(|inode| known.knows(inode))
 }
 
-/// Whether a user who has the port hands on to those of others what is for them: his programs are Transom's.
+/// Whether a user who has the port passes on the packets of other users. Programs that use Transom do.
 pub fn hands_on(user: u32) -> bool {
     Host::watch(user).is_some()
 }
 
 impl Port {
-    /// Opens the port for the process that has a slot in the registry.
+    /// Opens the port for the process with this slot of the registry.
     pub fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
         let steering = Steering::open(registry, me).map_err(PortError::new)?;
         let forward = Forward::open(registry, me.slot, &steering).map_err(PortError::new)?;
@@ -113,15 +113,15 @@ impl Port {
         Ok(port)
     }
 
-    /// Has the socket share the port with the other processes of this user.
+    /// Joins the other processes of this user on the port.
     fn enter(&self) -> Result<(), PortError> {
-        // Before it joins them.
+        // The others must know the socket before it joins them.
         self.steering.enter(holder::inode(&self.socket).map_err(PortError::new)?);
         if let Err(error) = socket::enter_port(&self.socket) {
             self.steering.leave();
             return Err(PortError::new(error));
         }
-        // Those of another registry would be steered by other slots.
+        // Processes of another registry have other slots, so they would steer packets to the wrong process.
         if holder::is_shared(|inode| self.steering.is_known(inode)) {
             return Err(PortError::shared());
         }
@@ -132,33 +132,34 @@ impl Port {
         Ok(())
     }
 
-    /// The user who has the port, and what hangs up when one of his processes leaves it; none if this user has it.
+    /// A descriptor that hangs up when a process of the user who has the port leaves it. None if this user has the
+    /// port.
     fn watch_holder(&self) -> Option<OwnedFd> {
         Host::watch(self.holder()?)
     }
 
-    /// The other user who has the port, and hands on what is for this process.
+    /// The other user who has the port, and passes on the packets of this process.
     pub fn holder(&self) -> Option<u32> {
         let is_guest = self.tenure.is_guest();
         is_guest.then(|| holder::taken_by_others(|inode| self.steering.is_known(inode))?.user())?
     }
 
-    /// A process of the user who has the port has left it: if it was the last one, the port is this process's now.
+    /// A process of the user who has the port has left it. If it was the last one, this process takes the port.
     fn succeed(&self) {
         let deadline = Instant::now() + FIND_PLACE;
         while self.tenure.is_guest() && Instant::now() < deadline {
             match holder::taken_by_others(|inode| self.steering.is_known(inode)) {
                 None => return drop(self.enter()),
                 Some(taken) if taken.user().and_then(Host::watch).is_some() => return,
-                // One that is killed may still have the port when nobody is to be watched any more.
+                // A killed process may keep the port for a moment after its connection has hung up.
                 Some(_) => std::thread::yield_now(),
             }
         }
     }
 
-    /// Waits until packets for this process come here and do not go astray first: datagrams would be
-    /// late, behind what was sent after them. Where the loopback interface is down it gives up, for
-    /// then they always go astray.
+    /// Waits until the kernel steers the packets of this process to this socket. Until then other processes pass them
+    /// on, so datagrams would arrive late, after datagrams that were sent later. If the loopback interface is down, it
+    /// gives up: then all packets take that detour.
     fn find_place(&self) {
         let mut arrivals = Arrivals::default();
         let deadline = Instant::now() + FIND_PLACE;
@@ -171,35 +172,35 @@ impl Port {
             if !came || Instant::now() >= deadline {
                 return;
             }
-            // It may be for queue pair 1, of this process or of others: this one takes it when its port is of use.
+            // A datagram for queue pair 1 may be for any process. The one that opens the port now takes it later.
             let _ = self.receive(&mut arrivals, LEFT_BEHIND, |datagrams| {
                 let _ = self.forward.send(self.me.slot, &datagrams, &self.steering);
             });
         }
     }
 
-    /// Readable when there is something to receive: the port, and what other processes hand on.
+    /// Readable when there is something to receive: from the port, and from other processes.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         let port = self.tenure.door().map_or(self.socket.as_fd(), Door::descriptor);
         [port, self.forward.descriptor()]
     }
 
-    /// Leaves the port to the other processes, for this one's device has failed.
+    /// Leaves the port to the other processes, because this one's device has failed.
     pub fn close(&self) {
         self.give_up();
-        // What others still hand on wakes nobody.
+        // Other processes may still pass datagrams on. They must wake nobody.
         self.make_private();
         self.steering.leave();
     }
 
-    /// Has nothing come here any more. What of others has gone astray is handed on, and what is for queue pair 1,
-    /// which may be about any process's connections: it would be lost with the socket.
+    /// Stops receiving. Passes on the datagrams of other processes, and those for queue pair 1, which may be about the
+    /// connections of any process. Else they would be lost with the socket.
     fn give_up(&self) {
-        // A child that a thread is just about to start has the socket until it has become its program. Until then
-        // the kernel would go on choosing it, and nobody would take what comes there.
+        // A thread may be starting a child, which has the socket until it calls `exec`. Until then the kernel would
+        // still choose the socket, and nobody would receive from it.
         let has_left = socket::leave_port(&self.socket);
         self.steering.end_repairs();
-        // Else more may come all the time.
+        // If the socket still receives, more may arrive without end.
         let limit = if has_left { usize::MAX } else { LEFT_BEHIND };
         let _ = self.receive(&mut Arrivals::default(), limit, |datagrams| {
             for (number, bytes) in datagrams.iter().enumerate() {
@@ -215,8 +216,8 @@ impl Port {
         });
     }
 
-    /// Leaves the sockets to whoever else has them, and has nothing come here any more: in a forked child they are
-    /// its parent's, whose port is free when that ends.
+    /// Puts other sockets in the place of these, and receives no more. In a forked child the sockets are its parent's,
+    /// and the port must be free when the parent ends.
     pub fn make_private(&self) {
         let Ok(nobody) = UnixDatagram::unbound() else { return };
         let always = [self.socket.as_fd(), self.forward.descriptor()];
@@ -226,24 +227,24 @@ impl Port {
         }
     }
 
-    /// Bytes that may lie in the socket before it loses some, with the kernel's overhead left out.
+    /// The bytes that fit into the socket's receive buffer, without the kernel's overhead.
     pub fn receive_room(&self) -> usize {
-        // The kernel counts both, and says twice what was asked for.
+        // The kernel counts its overhead too, and reports twice the requested size.
         rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or_default() / 2
     }
 
-    /// What was dropped or took a detour.
+    /// Counts of dropped datagrams, and of those that took a detour.
     pub fn counters(&self) -> &Counters {
         self.counters
     }
 
-    /// Another process that had the port has ended without a word.
+    /// Another process of the port was killed, so it could not leave the port itself.
     fn bury(&self, who: Announcer) {
         self.steering.bury(who, &self.socket);
     }
 
-    /// Has requests for a service handed on to this process while another user has the port, until what this answers is
-    /// dropped.
+    /// Asks the other user who has the port to pass requests for a service on to this process, until the announcement
+    /// is dropped.
     pub fn announce(&self, service: ServiceId) -> Option<Announcement> {
         let is_guest = self.tenure.is_guest();
         is_guest.then(|| Announcement::of(service, self.me.slot).ok())?
@@ -254,17 +255,17 @@ impl Port {
         self.sending.undelivered_descriptor()
     }
 
-    /// Hands out what this process has sent and of which was told that it has come to nobody.
+    /// Calls `each` with every datagram of this process that the network or another host reports as undelivered.
     pub fn undelivered(&self, each: impl FnMut(&Undelivered<'_>)) {
         self.sending.undelivered(each);
     }
 
-    /// The UDP port that datagrams of this way come from.
+    /// The UDP source port of datagrams of this way.
     pub fn source_port(&self, way: &Way) -> io::Result<u16> {
         self.sending.source_port(way)
     }
 
-    /// Has what is sent to a group on an interface come here too; again is no error.
+    /// Receives what is sent to a group on an interface, too. A second call is no error.
     ///
     /// # Errors
     ///
@@ -289,14 +290,13 @@ impl Port {
         self.sending.most(segment)
     }
 
-    /// The IPv4 identification, which the ICRC covers, of the datagram with this number in a call of
-    /// [`Port::send`].
+    /// The IPv4 identification of the datagram with this number in a call of [`Port::send`]. The ICRC covers it.
     pub fn identification(&self, index: usize) -> u16 {
         self.sending.identification(index)
     }
 
-    /// Sends datagrams of `segment` bytes each, the last of which may be shorter, and says how many
-    /// went out: all, or the first few. Those to a group on interface zero go to no network.
+    /// Sends datagrams of `segment` bytes each; the last may be shorter. Returns how many it sent: all, or the first
+    /// few. Datagrams to a group on interface zero go to no network.
     pub fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
         if !way.destination.is_multicast() {
             return self.sending.send(way, bytes, segment);
@@ -311,8 +311,8 @@ impl Port {
         sent
     }
 
-    /// Gives datagrams for a group to the processes of this host that only packets lead to: what is sent
-    /// to a network does not come back from it.
+    /// Gives datagrams for a group to the processes of this host that need packets. The network does not send them back
+    /// to this host.
     fn share(&self, way: &Way, bytes: &[u8], segment: usize) {
         let Ok(port) = self.source_port(way) else { return };
         let Way { source, destination: to, tos, ttl, .. } = *way;
