@@ -1,8 +1,8 @@
-/* What a program tells `transom check` of its memory and its threads.
+/* Functions with which a program tells `transom check` about its memory and its threads.
  *
- * A pool of buffers knows what a compiler and a device do not: to whom a buffer belongs. So it says when a buffer is the
- * program's again, as pools tell AddressSanitizer. The functions behind these exist only under `transom check`.
- * Elsewhere each call is a comparison with zero. Nothing has to be linked. docs/check.md has an example.
+ * Only a pool of buffers knows who uses a buffer now. So it says when a buffer is the program's again, as pools tell
+ * AddressSanitizer. The functions behind these exist only under `transom check`. Elsewhere each call is a comparison
+ * with zero. You link nothing. docs/check.md has an example.
  */
 #ifndef TRANSOM_H
 #define TRANSOM_H
@@ -20,7 +20,7 @@ void transom_released(const void *first, size_t length) __attribute__((weak));
 void transom_waiting(struct ibv_comp_channel *channel) __attribute__((weak));
 void transom_woken(void) __attribute__((weak));
 
-/* These bytes are the program's own again. Until they are released no device may touch them: a request that names them,
+/* These bytes are the program's own again. Until you release them, no device may touch them: a request that names them,
  * or a peer's write to them, is a mistake. */
 static inline void transom_claim(const void *first, size_t length)
 {
@@ -35,15 +35,15 @@ static inline void transom_release(const void *first, size_t length)
 		transom_released(first, length);
 }
 
-/* This thread now waits, by whatever means, until a completion queue of the channel raises an event, and nothing else
- * wakes it. To wait while completions lie in the queue and no event can come is a mistake. */
+/* This thread now waits until a completion queue of the channel raises an event, and nothing else wakes it. It is a
+ * mistake to wait while completions are in the queue and no event can come. */
 static inline void transom_wait(struct ibv_comp_channel *channel)
 {
 	if (transom_waiting)
 		transom_waiting(channel);
 }
 
-/* It waits no more. */
+/* This thread no longer waits. */
 static inline void transom_wake(void)
 {
 	if (transom_woken)

@@ -1,4 +1,4 @@
-//! The functions that give memory back, each with the name and arguments of the C library's.
+//! The functions that give memory back. Each has the name and the arguments of the C library's function.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -10,16 +10,16 @@ use transom_thread::{errno, set_errno};
 
 use crate::next;
 
-/// Who is told, if anybody is.
+/// The checker to tell.
 static WATCHER: AtomicPtr<Watcher> = AtomicPtr::new(null_mut());
-/// Blocks of the heap are told too.
+/// The checker also hears of blocks of the heap.
 static TELLS_BLOCKS: AtomicBool = AtomicBool::new(false);
 
 /// A checker asks to be told.
 ///
 /// # Safety
 ///
-/// Its functions can be called until the process ends.
+/// The checker's functions can be called until the process ends.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn transom_freed_watch(watcher: &'static Watcher) -> bool {
     let pointer = std::ptr::from_ref(watcher).cast_mut();
@@ -31,21 +31,22 @@ unsafe extern "C" fn transom_freed_watch(watcher: &'static Watcher) -> bool {
     is_first
 }
 
-/// Who is told.
+/// The checker to tell, if one has asked.
 #[inline]
 pub(crate) fn watcher() -> Option<&'static Watcher> {
-    // SAFETY: what asks to be told stays until the process ends.
+    // SAFETY: a checker that has asked stays until the process ends.
     unsafe { WATCHER.load(Acquire).as_ref() }
 }
 
-/// Memory that a call is about to give back, and that has a region.
+/// Memory of a region that a call is about to give back.
 struct Leaving {
     watcher: &'static Watcher,
     told: NonNull<c_void>,
 }
 
 impl Leaving {
-    /// None if it is of no account. `length` says how many bytes there are, and is asked only where that may matter.
+    /// None if no region has it. `length` returns the number of bytes, and is only called if the memory may have a
+    /// region.
     #[inline]
     fn of(first: *const c_void, length: impl FnOnce() -> usize) -> Option<Self> {
         let watcher = watcher()?;
@@ -58,7 +59,7 @@ impl Leaving {
             return None;
         }
         let before = errno();
-        // SAFETY: the function of a checker, which takes any range.
+        // SAFETY: the checker's function takes any range.
         let told = unsafe { (watcher.before)(first, length) };
         set_errno(before);
         NonNull::new(told).map(|told| Self { watcher, told })
@@ -67,7 +68,7 @@ impl Leaving {
     /// The call is over.
     fn end(self, given: Given) {
         let before = errno();
-        // SAFETY: what `before` answered, once.
+        // SAFETY: `before` returned this pointer, and it is given back once.
         unsafe { (self.watcher.after)(self.told.as_ptr(), given) };
         set_errno(before);
     }
@@ -106,13 +107,13 @@ unsafe extern "C" fn madvise(first: *mut c_void, length: size_t, advice: c_int) 
     answer
 }
 
-/// What is told of a block.
+/// The block that is about to be freed, if the checker wants to hear of it.
 #[inline]
 fn block_leaves(block: *mut c_void) -> Option<Leaving> {
     if block.is_null() || !TELLS_BLOCKS.load(Acquire) {
         return None;
     }
-    // SAFETY: a block of the C library's, which the program is about to free.
+    // SAFETY: the program is about to free this block of the C library.
     let length = || next::malloc_usable_size().map_or(0, |usable| unsafe { usable(block) });
     Leaving::of(block, length)
 }
@@ -153,7 +154,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     other
 }
 
-/// What a function answers that the C library does not have.
+/// The result of a function that the C library does not have.
 fn without() -> c_int {
     set_errno(ENOSYS);
     -1

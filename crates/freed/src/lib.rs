@@ -1,13 +1,12 @@
-//! `libtransom_freed.so`: tells the checker of its process what memory the program gives back.
+//! `libtransom_freed.so` tells the checker of its process which memory the program gives back.
 //!
-//! Only `transom check` has the loader put this before the C library. Until a checker [asks](calls) to be told, each
-//! function does no more than call the next one of its name. Then it compares an address with two bounds, and tells
-//! what lies between: memory that may have a region. What the C library calls itself does not come here: so a large
-//! block that `free` unmaps is told as one that is freed.
+//! Only `transom check` preloads it. Until a checker [asks](calls), each function only calls the next one of its name.
+//! Then it compares an address with two bounds, and tells the checker of memory between them, which may have a region.
+//! Calls inside the C library do not come here. So a large block that `free` unmaps comes as a freed one.
 //!
-//! What the program says itself, by `transom.h`, goes the same way ([`said`]).
+//! The functions of `transom.h` tell the checker in the same way ([`said`]).
 //!
-//! These functions are called from anywhere: they take no lock and no memory of their own.
+//! Programs call these functions from anywhere, so they take no lock and allocate nothing.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -15,10 +14,10 @@ mod calls;
 mod next;
 mod said;
 
-/// Run by the loader, before the program and its threads.
+/// The loader runs this before the program and its threads.
 extern "C" fn constructor() {
     next::find_all();
-    // A C library has not all of them, but a program starts without an error.
+    // A C library may lack some of them. That is no error when a program starts.
     transom_thread::set_errno(0);
 }
 

@@ -1,4 +1,4 @@
-//! The functions that would be called without this library.
+//! The functions that programs would call without this library.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -12,21 +12,21 @@ transom_interpose::next! {
     malloc_usable_size = c"malloc_usable_size": fn(block: *mut c_void) -> size_t;
 }
 
-/// Whether what the program allocates is the C library's: only then is it known how long a block is.
+/// Whether the program's allocator is that of the C library. Only then is the length of a block known.
 pub(crate) fn is_of_the_c_library() -> bool {
     let library = |place: *mut c_void| {
         let mut found = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-        // SAFETY: a place for what is said, which is there if the answer is not zero.
+        // SAFETY: `found` has room for the result, and it is written if the result is not zero.
         unsafe {
             let known = !place.is_null() && libc::dladdr(place, found.as_mut_ptr()) != 0;
             known.then(|| found.assume_init().dli_fbase.addr())
         }
     };
     let behind = |name: &CStr| {
-        // SAFETY: a name that ends in zero.
+        // SAFETY: the name ends in zero.
         library(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
     };
-    // Nothing but the C library has this.
+    // Only the C library has this function.
     let c_library = behind(c"gnu_get_libc_version");
     let all = [c"malloc", c"free", c"realloc", c"malloc_usable_size"];
     c_library.is_some() && all.into_iter().all(|name| behind(name) == c_library)

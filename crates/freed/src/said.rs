@@ -1,5 +1,5 @@
-//! The functions of `transom.h`. They are here, and not in the device's library, so that they cost nothing where nobody
-//! checks: there is no such function then.
+//! The functions of `transom.h`. They are here and not in the device's library, so an unchecked process does not have
+//! them, and a call costs it nothing.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -11,7 +11,7 @@ use crate::calls::watcher;
 
 fn tell(said: Said, what: *mut c_void, length: size_t) {
     if let Some(watcher) = watcher() {
-        // SAFETY: the function of a checker. It takes any range; a channel is live, as the header asks.
+        // SAFETY: the checker's function takes any range. A channel is live, as the header asks.
         unsafe { (watcher.says)(said, what, length) };
     }
 }
@@ -34,7 +34,7 @@ extern "C" fn transom_waiting(channel: *mut c_void) {
     tell(Said::Waits, channel, 0);
 }
 
-/// This thread waits no more.
+/// This thread no longer waits.
 #[unsafe(no_mangle)]
 extern "C" fn transom_woken() {
     tell(Said::Woke, null_mut(), 0);
