@@ -1,4 +1,4 @@
-//! `transom check` as a user has it. Shell scripts stand for programs: they write the records that the device would
+//! Tests of the command `transom check`. Shell scripts stand for programs: they write the records that the device would
 //! write.
 
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use transom_system::environment::ALL;
 
-/// A directory of a test, which has a library too. An empty one serves, as nothing here loads it.
+/// A directory of a test, with an empty library. Nothing here loads it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -52,7 +52,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What is said on standard error. The loader complains of the library, which is empty.
+/// The text on standard error, without the loader's complaints about the empty library.
 fn report_in(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     text.split_inclusive('\n').filter(|line| !line.starts_with("ERROR: ld.so")).collect()
@@ -66,7 +66,7 @@ fn on_one_line(text: &str) -> String {
 /// A process that opens a device.
 const OPENS: &str = "printf 'process %d /opt/server\\nopened\\n' $$ >$TRANSOM_CHECK/$$.a";
 
-/// A process in which something is found.
+/// A process with a finding.
 fn finds(kind: &str) -> String {
     let finding = format!("finding 1 {kind} Queue pair 0x12 was so.");
     format!(

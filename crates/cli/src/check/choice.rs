@@ -32,13 +32,13 @@ pub(super) struct ChoiceArgs {
         hide_possible_values = true
     )]
     without: Vec<Kind>,
-    /// Take objects for findings that the program leaves open when it ends
+    /// Count objects that are left when the program ends as findings
     #[arg(long)]
     leaks: bool,
-    /// Take all notes for findings
+    /// Count all notes as findings
     #[arg(long)]
     notes_are_findings: bool,
-    /// Do not show what a line of FILE matches; see below
+    /// Hide the findings that a line of FILE matches; see below
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     suppressions: Option<PathBuf>,
 }

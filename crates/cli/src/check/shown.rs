@@ -41,7 +41,7 @@ pub(super) fn verb(call: &Call) -> Option<&str> {
     all[..first(&all)].last()?.function.as_deref()
 }
 
-/// Which place is the first that is shown.
+/// The index of the first place that is shown.
 fn first(all: &[&Place]) -> usize {
     let of_verbs = all.iter().take_while(|place| is_of_verbs(place)).count();
     let after = &all[of_verbs..];

@@ -1,15 +1,15 @@
-//! Where a line of source code names the verb that it calls. Compilers tell only where a macro begins, and the verb is
-//! often inside one: `CHECK(!ibv_post_send(…))`.
+//! The place in a line of source code that names the called verb. Compilers tell only where a macro begins, and the
+//! verb is often inside one: `CHECK(!ibv_post_send(…))`.
 
 use std::ops::Range;
 
 use super::found::Call;
 use super::shown;
 
-/// What the verbs' names begin with.
+/// The prefixes of the verbs' names.
 const PREFIXES: [&str; 2] = ["ibv_", "rdma_"];
 
-/// What the names have of the verbs that do what a word of a call says.
+/// For each word of a call's label, the part that the names of its verbs have in common.
 const DONE: [(&str, &[&str]); 9] = [
     ("posted", &["post", "wr_complete"]),
     ("polled", &["poll"]),
@@ -38,7 +38,7 @@ pub(super) fn named_in(text: &str, call: &Call) -> Option<Range<usize>> {
     first.filter(|_| meant.next().is_none())
 }
 
-/// Where verbs are called.
+/// The calls of verbs in a line.
 fn calls(text: &str) -> impl Iterator<Item = Range<usize>> {
     let comment = ["/*", "//"].into_iter().filter_map(|begin| text.find(begin)).min();
     let code = &text[..comment.unwrap_or(text.len())];
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(named(both, &posted), Some("ibv_post_send"));
         assert_eq!(named(both, &destroyed), Some("ibv_destroy_qp"));
         assert_eq!(named("CHECK(!rdma_dereg_mr(mr));", &destroyed), Some("rdma_dereg_mr"));
-        // A line may only hand over what a verb has answered.
+        // A line may only pass a verb's result on.
         assert_eq!(named("FINISH(ibv_create_qp(pd, &init));", &destroyed), None);
         let used = call("used here", vec![]);
         assert_eq!(named("CHECK(!ibv_query_qp(qp, &a, b, &c));", &used), Some("ibv_query_qp"));
@@ -112,7 +112,7 @@ mod tests {
             ..Place::default()
         };
         let own = || Place { module: "/bin/server".into(), ..Place::default() };
-        // A macro of the header has the name without what is before it.
+        // A macro of the header has the name without its prefix.
         let made = call("made here", vec![header("__ibv_reg_mr"), own()]);
         let line = "mr = CHECK(ibv_reg_mr(ibv_alloc_pd(c), p, 1, 0));";
         assert_eq!(named(line, &made), Some("ibv_reg_mr"));
