@@ -8,13 +8,13 @@
 
 #include "pair.h"
 
-/* The rest goes on in a child, which is ended when something is found. */
+/* Goes on in a child, and ends it when the check finds something. */
 static inline void end_when_found(void)
 {
 	const pid_t child = fork();
 
 	CHECK(child >= 0);
-	/* Where nothing is to be found, it waits for ever. */
+	/* If there is nothing to find, it waits for ever. */
 	if (!child && getenv("BRIEFLY"))
 		alarm(1);
 	while (child) {
@@ -45,7 +45,7 @@ static inline void end_when_found(void)
 	}
 }
 
-/* As of pair_of, with a channel for the completion queue. */
+/* As pair_of, with a channel for the completion queue. */
 static inline struct pair pair_with(struct ibv_comp_channel **channel)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

@@ -1,5 +1,5 @@
-/* A program that says to whom its buffers belong, with the pool of docs/check.md. The first argument names the mistake,
-   the second is "wrong" or "right". Lines that a finding names are marked. */
+/* A program that tells who uses its buffers, with the pool of docs/check.md. The first argument names the mistake, the
+   second is "wrong" or "right". Lines that a finding names are marked. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static void claimed_in_use(int wrong)
 	end_pair(&pair);
 }
 
-/* Keeps the pointer to a buffer that it has given back. */
+/* Keeps the pointer to a buffer after it has given the buffer back. */
 static void posted_after_it_was_given(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -63,7 +63,7 @@ static void posted_after_it_was_given(int wrong)
 	end_pair(&pair);
 }
 
-/* The peer writes to a buffer that is not its own. */
+/* The peer writes to a buffer that the program has claimed. */
 static void written_by_peer(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -81,7 +81,7 @@ static void written_by_peer(int wrong)
 	end_pair(&pair);
 }
 
-/* Waits for a queue that it has not armed, by a lock of its own. */
+/* Waits with a lock of its own for a queue that it has not armed. */
 static void waits(int wrong)
 {
 	if (wrong)

@@ -1,11 +1,11 @@
-/* What programs do wrong with ids and events of rdma_cm. Each mistake has a correct twin. The first argument names the
-   mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+/* Mistakes with ids and events of rdma_cm. Each mistake has a correct twin. The first argument names the mistake, the
+   second is "wrong" or "right". Lines that a finding names are marked. */
 #include <pthread.h>
 
 #include "../cm.h"
 #include "channel.h"
 
-/* An id that has asked another for a connection, and the request. */
+/* An id that has asked another one for a connection, and the event of the request. */
 struct asked {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener, *active;
@@ -34,7 +34,7 @@ static void end(struct asked *asked)
 	rdma_destroy_event_channel(asked->channel);
 }
 
-/* An id, and its event that its address is resolved. */
+/* An id, and the event that its address is resolved. */
 static struct rdma_cm_event *found(struct rdma_event_channel *channel, struct rdma_cm_id **id, enum rdma_port_space ps)
 {
 	struct sockaddr_storage address;
@@ -61,7 +61,7 @@ static void own_ack(int wrong)
 	rdma_destroy_event_channel(channel);
 }
 
-/* A group that is left. */
+/* Joins a group and leaves it. */
 static void group_left(int wrong)
 {
 	if (wrong)
@@ -132,7 +132,7 @@ static void used_after_ack(int wrong)
 		CHECK(rdma_reject(passive, data, 6)); /* used */
 		CHECK(!rdma_reject(passive, NULL, 0));
 	}
-	/* What is about the id, and not in the event, stays. */
+	/* The id of a request is no part of the event, and stays. */
 	CHECK(rdma_get_src_port(passive) && !rdma_destroy_id(passive));
 	end(&asked);
 }

@@ -1,10 +1,10 @@
-/* What programs do wrong with events. Each mistake has a correct twin. The first argument names the mistake, the second is
-   "wrong" or "right". Lines that a finding names are marked. */
+/* Mistakes with events. Each mistake has a correct twin. The first argument names the mistake, the second is "wrong" or
+   "right". Lines that a finding names are marked. */
 #include <pthread.h>
 
 #include "channel.h"
 
-/* The receive is completed before the queue is asked for an event: an adapter raises none. */
+/* The receive completes before the program arms the queue, so an adapter raises no event. */
 static void sleeps_on_completions(int wrong)
 {
 	struct ibv_comp_channel *channel;

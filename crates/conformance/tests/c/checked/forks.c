@@ -1,5 +1,5 @@
-/* What programs do wrong with forks. Each mistake has a correct twin. The first argument names the mistake, the second is
-   "wrong" or "right". Lines that a finding names are marked. */
+/* Mistakes with forks. Each mistake has a correct twin. The first argument names the mistake, the second is "wrong" or
+   "right". Lines that a finding names are marked. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ static void parents_objects(int wrong)
 	end_pair(&pair);
 }
 
-/* Verbs that make, destroy and arm. */
+/* Calls verbs that make, destroy and arm. */
 static void parents_device(int wrong)
 {
 	CHECK(!ibv_fork_init());

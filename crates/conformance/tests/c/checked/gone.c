@@ -43,7 +43,7 @@ static void receive_into(struct pair *pair, char *at, struct ibv_mr *mr)
 	CHECK(!ibv_post_recv(pair->ends[1], &receive, &bad));
 }
 
-/* Sends from there, and waits until it has ended, well or not. */
+/* Sends from this memory, and waits until the request has ended, with success or not. */
 static void sent(struct pair *pair, char *at, struct ibv_mr *mr)
 {
 	struct ibv_wc wc;
@@ -104,13 +104,13 @@ static void emptied(int wrong)
 	end(&pair);
 }
 
-/* Apart, so that the compiler does not see the mistake. */
+/* A function of its own, so that the compiler does not see the mistake. */
 __attribute__((noinline)) static void give(void *block)
 {
 	free(block);
 }
 
-/* Large blocks are unmapped when they are freed, and blocks of pages are of the device here. */
+/* The C library unmaps large blocks when they are freed. Blocks of whole pages are shared memory here. */
 static void freed_then_used(int wrong, char *at, size_t length)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -175,7 +175,7 @@ static void given_back(int wrong)
 	end(&pair);
 }
 
-/* A peer writes to a region whose memory is not mapped any more. */
+/* A peer writes to a region whose memory is no longer mapped. */
 static void written_by_peer(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -195,7 +195,7 @@ static void written_by_peer(int wrong)
 	end(&pair);
 }
 
-/* The pages of a file are there though one mapping of them is not. A new region has the new pages. */
+/* The pages of a file still exist after one mapping has ended. A new region has the new pages. */
 static void harmless(int by_file)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

@@ -1,5 +1,5 @@
-/* What programs do wrong with keys, and with the rights that peers have by them. Each mistake has a correct twin. The
-   first argument names the mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+/* Mistakes with keys, and with the rights that they give to peers. Each mistake has a correct twin. The first argument
+   names the mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
 #include "pair.h"
 
 static char own[64];
@@ -19,7 +19,7 @@ static struct window window_of(struct pair *pair)
 	return window;
 }
 
-/* The other end binds so many bytes. */
+/* The other end binds a window to `length` bytes. */
 static void bind(struct pair *pair, struct window *window, uint64_t length)
 {
 	struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED,
@@ -29,7 +29,7 @@ static void bind(struct pair *pair, struct window *window, uint64_t length)
 	CHECK(!ibv_bind_mw(pair->ends[1], window->mw, &bind));
 }
 
-/* The first end uses a key for the memory of the window; how that ends. */
+/* The first end uses a key for the memory of the window. Returns the status. */
 static int used(struct pair *pair, uint32_t key, enum ibv_wr_opcode opcode)
 {
 	struct ibv_sge data = {(uintptr_t)memory, 8, pair->mr->lkey};
@@ -58,13 +58,13 @@ static void key_before_bind(int wrong)
 	bind(&pair, &window, sizeof(own)); /* bound */
 	if (!wrong)
 		polled(pair.cq, 1);
-	/* Its completion is not polled here: it is skipped. */
+	/* Skips the completion of the bind, so nobody polls it here. */
 	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
 	CHECK(used(&pair, window.mw->rkey, IBV_WR_RDMA_READ) == IBV_WC_SUCCESS);
 	end_window(&pair, &window);
 }
 
-/* A message behind the bind may tell the key; one before cannot. */
+/* A message after the bind may tell the key. One before it cannot. */
 static void told_behind(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -73,7 +73,7 @@ static void told_behind(int wrong)
 	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 					.cap = {DEPTH, DEPTH, 1, 1, 0}};
 
-	/* The end that binds completes elsewhere, so that nobody polls the bind. */
+	/* The end that binds has another completion queue, so nobody polls the bind. */
 	CHECK(!ibv_destroy_qp(pair.ends[0]) && !ibv_destroy_qp(pair.ends[1]));
 	CHECK(cq && (pair.ends[1] = ibv_create_qp(pair.pd, &init)));
 	init.send_cq = init.recv_cq = both;
@@ -153,7 +153,7 @@ static void rights_unused(int wrong)
 	if (!wrong)
 		CHECK(used(&pair, mr->rkey, IBV_WR_RDMA_WRITE) == IBV_WC_SUCCESS);
 	CHECK(!ibv_dereg_mr(mr));
-	/* The memory of the pair is written to in both forms. */
+	/* Both forms write to the memory of the pair. */
 	CHECK(!try_write(&pair, 5, IBV_SEND_SIGNALED));
 	polled(pair.cq, 1);
 	end_pair(&pair);

@@ -1,5 +1,5 @@
-/* What programs do wrong with memory that a device has. Each mistake has a correct twin. The first argument names the
-   mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+/* Mistakes with memory that a device has. Each mistake has a correct twin. The first argument names the mistake, the
+   second is "wrong" or "right". Lines that a finding names are marked. */
 #include "pair.h"
 
 static char own[64];
@@ -59,7 +59,7 @@ static void ended_unpolled(int wrong)
 	end_pair(&pair);
 }
 
-/* Sends from there, and writes there before the completion is polled, or after. */
+/* Sends from this memory, and writes to it before or after the poll of the completion. */
 static void change(struct pair *pair, char *at, uint32_t lkey, int wrong)
 {
 	receive_into(pair, memory + 1024, pair->mr->lkey);
@@ -92,14 +92,14 @@ static void targets_overlap(int wrong)
 	struct pair pair = pair_of(IBV_QPT_RC);
 
 	receive_into(&pair, memory, pair.mr->lkey); /* posted */
-	/* Whoever throws away what comes posts one buffer again and again. */
+	/* A program that does not need the data posts one buffer many times. */
 	receive_into(&pair, memory, pair.mr->lkey);
 	receive_into(&pair, memory + sizeof(own) - wrong, pair.mr->lkey); /* posted */
 	end_pair(&pair);
 }
 
-/* The device writes to a source before the program has polled its completion: by a READ behind it, or by a message that
-   comes into it. Neither is a change by the program. */
+/* The device writes to a source before the program has polled its completion: with a READ that follows, or with a
+   message that arrives in it. Neither is a change by the program. */
 static void rewritten(int by_message)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

@@ -105,7 +105,7 @@ static inline int try_write(struct pair *pair, uint64_t id, int flags)
 	return ibv_post_send(pair->ends[0], &write, &bad); /* posted by try_write */
 }
 
-/* Waits for so many completions. */
+/* Waits for this many completions. */
 static inline void polled(struct ibv_cq *cq, int count)
 {
 	struct ibv_wc wc;
@@ -124,7 +124,7 @@ struct mistake {
 	void (*make)(int wrong);
 };
 
-/* Makes the mistake that the first argument names, in the form that the second one says. */
+/* Makes the mistake of the first argument, in the form of the second one. */
 static inline int made(const struct mistake *all, size_t count, int arguments, char **words)
 {
 	CHECK(arguments == 3);

@@ -1,12 +1,12 @@
-/* Programs that sleep until a completion channel is readable. Each mistake has a correct twin. The first argument names the
-   mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+/* Programs that sleep until a completion channel is readable. Each mistake has a correct twin. The first argument names
+   the mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 
 #include "channel.h"
 
-/* Long enough for what is said of shorter sleeps, and over before a test is given up. */
+/* Longer than the check waits for, and shorter than a test waits. */
 enum { SECONDS = 30 };
 
 static void until_read_by_poll(struct ibv_comp_channel *channel)
@@ -66,7 +66,7 @@ static void until_one_is_read(struct ibv_comp_channel *channel)
 	close(pipes[1]);
 }
 
-/* Two messages, each of which the program sleeps for. Perhaps it does not ask for an event of the second. */
+/* The program sleeps for each of two messages. In the wrong form it does not ask for an event of the second. */
 static void two_messages(int wrong, void (*until_read)(struct ibv_comp_channel *))
 {
 	if (wrong)

@@ -1,10 +1,10 @@
-/* rsocket(7) of a correct program: the queue pairs and regions below are the library's. */
+/* A correct program with rsocket(7). The queue pairs and regions below it are the library's. */
 #include <arpa/inet.h>
 #include <rdma/rsocket.h>
 
 #include "pair.h"
 
-/* A socket bound to a free port of 127.0.0.1, whose address is told. */
+/* A socket that is bound to a free port of 127.0.0.1. Sets the address. */
 static int bound(int type, struct sockaddr_in *address)
 {
 	socklen_t length = sizeof(*address);
@@ -16,7 +16,7 @@ static int bound(int type, struct sockaddr_in *address)
 	return socket;
 }
 
-/* Bytes are on their way when both ends are closed. */
+/* Closes both ends while bytes are on their way. */
 static void stream(int keeps)
 {
 	struct sockaddr_in address;

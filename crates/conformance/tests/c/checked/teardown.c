@@ -1,12 +1,12 @@
-/* What programs do wrong with objects and queues. Each mistake has a correct twin. The first argument names the mistake,
-   the second is "wrong" or "right". Lines that a finding names are marked. */
+/* Mistakes with objects and queues. Each mistake has a correct twin. The first argument names the mistake, the second
+   is "wrong" or "right". Lines that a finding names are marked. */
 #include "pair.h"
 
 static void work_lost(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
 
-	/* Where nobody receives it, it stays under way. */
+	/* Nobody receives it in the wrong form, so it stays under way. */
 	if (!wrong)
 		receive_on(pair.ends[1], 2);
 	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED); /* posted */

@@ -1,8 +1,8 @@
-/* Bugs of kind B: queues that are full, or empty. spec/bugs.md says whose they are. Lines that the finding names are
-   marked. */
+/* Bugs of kind B: queues that are full, or empty. spec/bugs.md names the programs that had them. The lines that a
+   finding names are marked. */
 #include "../pair.h"
 
-/* Completions are polled too seldom for the depth of the queue, and a request that is refused is given up. */
+/* Polls completions too seldom for the depth of the queue, and gives up a request that is refused. */
 static void more_than_the_queue_holds(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -20,7 +20,7 @@ static void more_than_the_queue_holds(int wrong)
 	end_pair(&pair);
 }
 
-/* The user of a layer asks for no completions, and the layer posts as the user says. */
+/* A layer posts as its user says, and the user asks for no completions. */
 static void as_the_user_says(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -44,7 +44,7 @@ static void receive_buffer(struct pair *pair, uint64_t id)
 	CHECK(!ibv_post_recv(pair->ends[1], &receive, &bad)); /* posted by receive_buffer */
 }
 
-/* Each receive that completes is posted again, also one that was flushed. */
+/* Posts each completed receive again, even a flushed one. */
 static void posted_again_in_error(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -69,7 +69,7 @@ static void posted_again_in_error(int wrong)
 	end_pair(&pair);
 }
 
-/* More requests are on their way than the peer has receives, and each that finds none waits for the longest time. */
+/* Posts more requests than the peer has receives. Each message without a receive waits for the longest time. */
 static void deeper_than_the_receives(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -88,7 +88,7 @@ static void deeper_than_the_receives(int wrong)
 	end_pair(&pair);
 }
 
-/* A queue pair is connected again, and its receives were lost with the state RESET. */
+/* Connects a queue pair again, whose receives were lost with the state RESET. */
 static void reset_without_receives(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -109,7 +109,7 @@ static void reset_without_receives(int wrong)
 	end_pair(&pair);
 }
 
-/* Two receives are posted for each slot, and half as many have room. */
+/* Posts two receives for each slot, but the queue has room for one. */
 static void twice_the_receives(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

@@ -1,4 +1,4 @@
-/* Bugs of kind C: events of rdma_cm. spec/bugs.md says whose they are. Lines that the finding names are marked. */
+/* Bugs of kind C: events of rdma_cm. spec/bugs.md names the programs that had them. Marked lines are in the finding. */
 #include "../channel.h"
 
 #include "../../cm.h"
@@ -37,7 +37,7 @@ static void end_id(struct rdma_cm_id *id)
 	CHECK(!rdma_destroy_id(id)); /* waits in end_id */
 }
 
-/* A connection is refused. The way out of the error destroys all, but for the event. */
+/* A connection is refused. The error path destroys everything, but does not acknowledge the event. */
 static void error_event_kept(int wrong)
 {
 	if (wrong)
@@ -62,7 +62,7 @@ static void error_event_kept(int wrong)
 	rdma_destroy_event_channel(channel);
 }
 
-/* The handler of an event destroys the connection that the event is of. The event is acknowledged behind the handler. */
+/* The handler of an event destroys the connection of the event. The event is acknowledged after the handler. */
 static void destroyed_by_its_handler(int wrong)
 {
 	if (wrong)
@@ -85,7 +85,7 @@ static void destroyed_by_its_handler(int wrong)
 	rdma_destroy_event_channel(ends.channel);
 }
 
-/* Events of other connections are put aside, for their own turn. One is destroyed before it. */
+/* Puts events of other connections aside for later, and destroys a connection before its event's turn. */
 static void event_put_aside(int wrong)
 {
 	if (wrong)

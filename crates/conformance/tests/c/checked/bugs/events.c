@@ -1,11 +1,11 @@
-/* Bugs of kinds C and F: events of completion queues. spec/bugs.md says whose they are. Lines that the finding names are
-   marked. */
+/* Bugs of kinds C and F: events of completion queues. spec/bugs.md names the programs that had them. The lines that a
+   finding names are marked. */
 #include <fcntl.h>
 #include <poll.h>
 
 #include "../channel.h"
 
-/* An event is got, and the queue is destroyed before it is acknowledged. */
+/* Gets an event, and destroys the queue before it acknowledges the event. */
 static void event_not_acknowledged(int wrong)
 {
 	if (wrong)
@@ -23,7 +23,7 @@ static void event_not_acknowledged(int wrong)
 	end_with(&pair, channel); /* here */
 }
 
-/* Events of two queues are acknowledged with the queue that the last one was of. */
+/* Acknowledges events of two queues with the queue of the last event. */
 static void acknowledged_with_the_last(int wrong)
 {
 	if (wrong)
@@ -63,8 +63,8 @@ static void acknowledged_with_the_last(int wrong)
 	end_with(&pair, channel);
 }
 
-/* A handler takes one completion for each event, and asks for the next event when it has found the queue empty. When there
-   is no event it does not look into the queue. */
+/* A handler takes one completion for each event, and asks for the next event when it finds the queue empty. Without an
+   event it does not look into the queue. */
 static void one_completion_for_each_event(int wrong)
 {
 	if (wrong)
@@ -126,7 +126,7 @@ static void handle(void)
 	}
 }
 
-/* A handler is entered again while the commands that it has parsed are not carried out. */
+/* A handler is entered again before it has carried out the commands that it has parsed. */
 static void handler_entered_again(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

@@ -1,5 +1,5 @@
-/* Bugs of kind G: memory that is touched while the device has it. spec/bugs.md says whose they are. Lines that the
-   finding names are marked. */
+/* Bugs of kind G: a program touches memory while the device has it. spec/bugs.md names the programs that had them. The
+   lines that a finding names are marked. */
 #include "../pair.h"
 
 static void receive_buffer(struct pair *pair)
@@ -10,7 +10,7 @@ static void receive_buffer(struct pair *pair)
 	CHECK(!ibv_post_recv(pair->ends[1], &receive, &bad));
 }
 
-/* A connection is given up: its memory is deregistered first, then its queue pair is destroyed. */
+/* Gives up a connection: first deregisters its memory, then destroys its queue pair. */
 static void deregistered_in_flight(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

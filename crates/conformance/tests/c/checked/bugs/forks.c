@@ -1,11 +1,11 @@
-/* Bugs of kind J: forks. spec/bugs.md says whose they are. Lines that the finding names are marked. */
+/* Bugs of kind J: forks. spec/bugs.md names the programs that had them. The lines that a finding names are marked. */
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../pair.h"
 
-/* The child ends, and its parent waits for that. How it ends does not matter. */
+/* Ends the child, or waits for its end in the parent. It may end in any way. */
 static void end_child(pid_t child)
 {
 	CHECK(child >= 0);
@@ -21,7 +21,7 @@ static void use_own_device(void)
 	end_pair(&pair);
 }
 
-/* An endpoint is made in a child, of the device that the parent had opened. */
+/* A child makes an endpoint with the device that its parent opened. */
 static void made_in_a_child(int wrong)
 {
 	CHECK(!ibv_fork_init());
@@ -37,7 +37,7 @@ static void made_in_a_child(int wrong)
 	end_pair(&pair);
 }
 
-/* A child ends what its parent has made, because it has the destructors too. */
+/* A child destroys its parent's objects, because it has the same destructors. */
 static void ended_in_a_child(int wrong)
 {
 	CHECK(!ibv_fork_init());
@@ -69,8 +69,8 @@ static void opened_by_the_parent(int wrong)
 	end_pair(&pair);
 }
 
-/* A child is made while a page has a buffer of the device and other data. Who writes there next gets a copy, and the
-   device keeps the page. */
+/* Forks while a page has a buffer of the device and other data. The process that writes there next gets a copy, and
+   the device keeps the page. */
 static void page_shared_with_a_buffer(int wrong)
 {
 	if (!wrong)
@@ -89,7 +89,7 @@ static void page_shared_with_a_buffer(int wrong)
 	end_pair(&pair);
 }
 
-/* After ibv_fork_init a child has nothing of a page that a region begins or ends in, on kernels before 5.12. */
+/* On kernels before 5.12, after ibv_fork_init, a child has no page in which a region begins or ends. */
 static void page_missing_in_a_child(int wrong)
 {
 	CHECK(!ibv_fork_init());

@@ -1,12 +1,12 @@
-/* Bugs of kind A that are in memory of the program itself: AddressSanitizer names them. spec/bugs.md says whose they are.
-   Lines that it names are marked. */
+/* Bugs of kind A in memory of the program itself: AddressSanitizer reports them. spec/bugs.md names the programs that
+   had them. The lines that it names are marked. */
 #include <pthread.h>
 
 #include "../pair.h"
 
 #include "../../cm.h"
 
-/* A connection, or what belongs to one. */
+/* A connection, or something that belongs to one. */
 struct endpoint {
 	int is_closed, uses;
 };
@@ -19,13 +19,13 @@ static struct endpoint *endpoint(void)
 	return new;
 }
 
-/* The compiler would warn of what it sees. */
+/* Hides the mistake from the compiler, which would warn of it. */
 static __attribute__((noipa)) void give_back(struct endpoint *it)
 {
 	free(it);
 }
 
-/* Two requests are refused by their peer, and the program learns it of the first. */
+/* The peer refuses two requests, and the program polls the completion of the first. */
 static struct pair failed(struct endpoint *requests)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -36,7 +36,7 @@ static struct pair failed(struct endpoint *requests)
 	return pair;
 }
 
-/* What fails a connection frees its requests. The handler of the completion goes on with one of them. */
+/* A failed connection frees its requests. The handler of the completion goes on with one of them. */
 static void requests_freed_by_an_error(int wrong)
 {
 	struct endpoint *requests = endpoint();
@@ -55,7 +55,7 @@ static void requests_freed_by_an_error(int wrong)
 	end_pair(&pair);
 }
 
-/* A request is freed with the first completion that says so, and another completion comes for it. */
+/* The first completion frees a request, and another completion comes for it. */
 static void freed_before_the_second_completion(int wrong)
 {
 	struct endpoint *requests = endpoint();
@@ -75,7 +75,7 @@ static void freed_before_the_second_completion(int wrong)
 	end_pair(&pair);
 }
 
-/* A connection is twice in the list of those that have something to do. */
+/* A connection is twice in the list of connections with work. */
 static void twice_in_the_list(int wrong)
 {
 	struct endpoint *one = endpoint(), *list[2] = {one, wrong ? one : endpoint()};
@@ -92,7 +92,7 @@ static int handle(struct endpoint *it)
 	return 0;
 }
 
-/* A handler frees its connection, and says so. The loop around it does not listen. */
+/* A handler frees its connection and reports that. The loop around it ignores the report. */
 static void freed_in_its_handler(int wrong)
 {
 	struct endpoint *it = endpoint();
@@ -109,7 +109,7 @@ static void *serve(void *it)
 	return NULL;
 }
 
-/* The thread that serves an endpoint has freed it, while another has it in its list. */
+/* The thread that serves an endpoint frees it, while another thread has it in its list. */
 static void woken_after_its_end(int wrong)
 {
 	struct endpoint *it = endpoint(), *list[1] = {it};
@@ -122,7 +122,7 @@ static void woken_after_its_end(int wrong)
 		list[0]->uses++; /* here */
 }
 
-/* An endpoint is freed when it is disconnected, and its id has another event. */
+/* Frees an endpoint when it is disconnected, while its id has another event. */
 static void event_after_the_end(int wrong)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();

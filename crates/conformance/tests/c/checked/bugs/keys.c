@@ -1,5 +1,5 @@
-/* Bugs of kinds D, E and K: keys, rights and addresses. spec/bugs.md says whose they are. Lines that the finding names
-   are marked. */
+/* Bugs of kinds D, E and K: keys, rights and addresses. spec/bugs.md names the programs that had them. The lines that a
+   finding names are marked. */
 #include <sys/mman.h>
 
 #include "../pair.h"
@@ -17,7 +17,7 @@ static struct ibv_mr *region_of(struct pair *pair, void *at, size_t length, int 
 	return mr;
 }
 
-/* One request of 8 bytes, which has completed, with that status, when this returns. */
+/* Posts one request of 8 bytes, and waits until it completes with this status. */
 static void carry_out(struct pair *pair, struct ibv_send_wr *request, enum ibv_wc_status status)
 {
 	struct ibv_sge data = {(uintptr_t)memory, 8, pair->mr->lkey};
@@ -61,7 +61,7 @@ static void add_to(struct pair *pair, uint64_t address, uint32_t key, uint64_t o
 	carry_out(pair, &add, status);
 }
 
-/* Memory is given back and mapped anew while a cache has it registered. The peer writes to what is there now. */
+/* Gives memory back and maps it anew while a cache has it registered. The peer writes to the new memory. */
 static void unmapped_while_registered(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -80,7 +80,7 @@ static void unmapped_while_registered(int wrong)
 	end_pair(&pair);
 }
 
-/* What callers say of rights is not looked at: every region has all of them. */
+/* Ignores the rights that callers ask for: every region has all of them. */
 static void rights_for_everyone(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -97,7 +97,7 @@ static void rights_for_everyone(int wrong)
 	end_pair(&pair);
 }
 
-/* A peer keeps the key of a region that has been registered again since. */
+/* A peer keeps the key of a region that has been registered anew since. */
 static void key_of_the_past(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -116,7 +116,7 @@ static void key_of_the_past(int wrong)
 		end_pair(&pair);
 }
 
-/* A cache finds a region by its addresses, whatever the rights that it was registered with. */
+/* A cache finds a region by its addresses, and ignores the rights of its registration. */
 static void cached_with_less(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -130,7 +130,7 @@ static void cached_with_less(int wrong)
 		end_pair(&pair);
 }
 
-/* A buffer was registered in two pieces, and one request goes over both. */
+/* A buffer is registered in two pieces, and one request covers both. */
 static void across_two_regions(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -145,7 +145,7 @@ static void across_two_regions(int wrong)
 		end_pair(&pair);
 }
 
-/* The buffer of each message is registered, and stays so. */
+/* Registers the buffer of each message, and never deregisters it. */
 static void never_deregistered(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -159,7 +159,7 @@ static void never_deregistered(int wrong)
 		end_pair(&pair);
 }
 
-/* The list of what is registered is emptied before the loop that deregisters what is in it. */
+/* Empties the list of regions before the loop that deregisters them. */
 static void list_emptied_first(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -179,7 +179,7 @@ static void list_emptied_first(int wrong)
 	CHECK(!ibv_close_device(pair.context)); /* here */
 }
 
-/* Short messages are sent inline, and the queue pair was made without room for that. */
+/* Sends short messages inline, but made the queue pair without room for inline data. */
 static void inline_without_asking(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -189,7 +189,7 @@ static void inline_without_asking(int wrong)
 	end_pair(&pair);
 }
 
-/* An atomic of 8 bytes, at an address that suits 4 bytes. */
+/* An atomic of 8 bytes, at an address that is aligned to 4 bytes. */
 static void atomic_between_words(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -204,7 +204,7 @@ static void atomic_between_words(int wrong)
 		end_pair(&pair);
 }
 
-/* The operand of an atomic is to be the number, and is the address of the number. */
+/* The operand of an atomic should be the number, and is the address of the number. */
 static void address_for_a_number(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -216,7 +216,7 @@ static void address_for_a_number(int wrong)
 	end_pair(&pair);
 }
 
-/* The address of a buffer goes to the peer by a function for 32 bits. */
+/* Sends the address of a buffer to the peer with a function for 32 bits. */
 static void half_of_an_address(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);

@@ -1,5 +1,5 @@
-/* Bugs of kinds A and I: what ends too early, and what never ends. spec/bugs.md says whose they are. Lines that the
-   finding names are marked. */
+/* Bugs of kinds A and I: objects that end too early, or never. spec/bugs.md names the programs that had them. The lines
+   that a finding names are marked. */
 #include "../channel.h"
 
 static struct ibv_qp *queue_pair_of(struct pair *pair, struct ibv_srq *srq)
@@ -56,7 +56,7 @@ static void queue_before_queue_pair(int wrong)
 	CHECK(!ibv_dereg_mr(pair.mr) && !ibv_dealloc_pd(pair.pd) && !ibv_close_device(pair.context));
 }
 
-/* A queue pair is to be destroyed when an event says that its last receive is done. Not every adapter raises it. */
+/* Destroys a queue pair only when an event reports the end of its last receive. Not every adapter raises the event. */
 static void waits_for_last_receive(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -74,7 +74,7 @@ static void waits_for_last_receive(int wrong)
 	end_pair(&pair);
 }
 
-/* Without the state ERR first, nobody learns what became of the requests, and of the shared receives. */
+/* Destroys a queue pair without the state ERR first. So nobody learns the fate of its requests and shared receives. */
 static void destroyed_with_work(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -105,7 +105,7 @@ static void destroyed_with_work(int wrong)
 	end_pair(&pair);
 }
 
-/* Each attempt to connect makes a queue pair. Those that fail forget it. */
+/* Each attempt to connect makes a queue pair. An attempt that fails forgets it. */
 static void lost_on_failure(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -127,7 +127,7 @@ static void lost_on_failure(int wrong)
 	CHECK(!ibv_destroy_qp(pair.ends[1]) && !ibv_dereg_mr(pair.mr) && !ibv_close_device(pair.context));
 }
 
-/* A connection is taken out of the table from which its queue pair is destroyed later. */
+/* Takes a connection out of the table, so its queue pair is not destroyed with the table later. */
 static void removed_from_table(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
