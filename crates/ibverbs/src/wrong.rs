@@ -8,7 +8,7 @@ use transom_host::device::Device;
 use transom_host::objects::{BoundWindows, RegisterError};
 use transom_system::addresses::Unreachable;
 use transom_system::registry::{CallFault, CallRefusal, Holders, Name};
-use transom_system::say_to_whoever_reads;
+use transom_system::say_to_a_reader;
 
 use crate::{errno, told};
 
@@ -223,7 +223,7 @@ pub(crate) fn waits(verb: &'static str, acknowledges: &'static str, count: u64) 
         },
     );
     told::goes_on();
-    say_to_whoever_reads(format_args!("{verb} waits for {said}"));
+    say_to_a_reader(format_args!("{verb} waits for {said}"));
 }
 
 impl From<c_int> for Wrong {

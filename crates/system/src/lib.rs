@@ -63,4 +63,4 @@ pub use guid::{node_guid, system_image_guid};
 pub use process::{
     ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
 };
-pub use say::{say, say_to_whoever_reads};
+pub use say::{say, say_to_a_reader};

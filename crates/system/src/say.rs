@@ -44,12 +44,12 @@ pub(crate) fn hint() {
     }
     let pid = std::process::id();
     let said = "something was refused or failed; `transom explain --pid";
-    say_to_whoever_reads(format_args!("{said} {pid}` says why"));
+    say_to_a_reader(format_args!("{said} {pid}` says why"));
 }
 
 /// Writes a sentence if a person reads along, or a CI keeps the output.
 #[cold]
-pub fn say_to_whoever_reads(sentence: fmt::Arguments<'_>) {
+pub fn say_to_a_reader(sentence: fmt::Arguments<'_>) {
     let collected = !tracing::dispatcher::get_default(|collector| collector.is::<NoSubscriber>());
     if !collected && (is_read_by_a_person() || is_ci()) {
         write_line(format_args!("transom: {sentence}"));

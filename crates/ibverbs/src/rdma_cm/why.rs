@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use transom_host::Adapter;
 
 use transom_system::registry::{CallFault, CallRefusal, Name};
-use transom_system::say_to_whoever_reads;
+use transom_system::say_to_a_reader;
 
 use super::command::Refusal;
 use crate::adapters;
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn transom_rdma_cm_refused(
         let (function, said) = (function.to_string_lossy(), said.to_string_lossy());
         if fault == CallFault::Waits {
             static SAID: Once = Once::new();
-            SAID.call_once(|| say_to_whoever_reads(format_args!("{function} waits for {said}")));
+            SAID.call_once(|| say_to_a_reader(format_args!("{function} waits for {said}")));
         }
         adapter.device().process().note_refused_call(&CallRefusal {
             verb: Name::new(&function),

@@ -331,7 +331,7 @@ mod tests {
             SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
         for soon in [now, now + 60] {
             remove_if_unused(&directory, soon, KEPT).expect("nobody has it");
-            assert!(directory.exists(), "for whoever asks after the program has ended");
+            assert!(directory.exists(), "for a question after the program has ended");
         }
         remove(&directory);
         assert!(!directory.exists());

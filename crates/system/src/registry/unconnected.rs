@@ -242,8 +242,8 @@ impl fmt::Display for ConnectionRecord {
                 if let Some(listens_at) = self.listens_at {
                     return write!(
                         f,
-                        "{source} asked for {destination}, where nobody listens: whoever listens on that \
-                         port does so at {listens_at} only"
+                        "{source} asked for {destination}, where nobody listens: a process listens on that \
+                         port at {listens_at} only"
                     );
                 }
                 write!(f, "a request of {source} for {destination} was refused, for reason {code}")
