@@ -1,5 +1,5 @@
-//! Whoever polls looks at its peers' rings by itself, and need not be told of what comes; whoever ceases to
-//! poll is told again.
+//! A process that polls looks at its peers' rings by itself, so peers need not wake it. When it no longer polls, they
+//! wake it again.
 //!
 //! A program of its own, and one test at a time: where others want the processors, a program polls too
 //! seldom to be left to it, and nothing of this is to be seen.

@@ -143,7 +143,7 @@ mod tests {
 
     /// A program may exit as soon as it has closed its device. Work left then is lost.
     #[test]
-    fn a_device_is_closed_when_that_is_said_whoever_had_it_last() {
+    fn closing_closes_a_device_though_others_still_have_it() {
         let _turn = turn();
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let (device, weak) = (adapter.device().clone(), Arc::downgrade(&adapter));

@@ -470,7 +470,7 @@ mod tests {
 
     /// A poll finds the thread's completions: a program that the thread serves polls all the same.
     #[test]
-    fn whoever_looks_for_what_has_been_done_counts_as_one_that_polls() {
+    fn a_program_that_looks_for_completions_counts_as_one_that_polls() {
         let adapter = OnTheWire::open();
         let work = &adapter.device().work;
         // The background thread waits meanwhile.

@@ -404,8 +404,8 @@ impl Peer {
         let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
         let mut find = || requests.find(positions, bytes, need);
         find().or_else(|| {
-            // In this order: whoever makes room takes the flag down and then looks for who waits.
-            // Then look once more, lest the room came before the flag was up.
+            // In this order: the process that makes room clears the flag, and then looks for queue pairs that wait. So
+            // look once more, because the room may have come before the flag was set.
             self.stalled.add(qp_index);
             positions.full.store(1, SeqCst);
             find()

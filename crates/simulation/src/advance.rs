@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// A packet has left a device's link: whoever waited for room goes on.
+    /// A packet has left a device's link. Queue pairs that waited for room continue.
     pub fn leave(&self, device: usize) {
         let Node { egress, qps, .. } = &self.nodes[device];
         egress.pending.set(egress.pending.get() - 1);

@@ -93,7 +93,7 @@ impl Device {
     }
 }
 
-/// Nobody else runs here, so whoever waits waits for ever.
+/// Nobody else runs here, so a wait never ends.
 pub struct Alone;
 
 impl Waiter for Alone {

@@ -86,7 +86,7 @@ mod tests {
         libc::pollfd { fd: file.as_raw_fd(), events, revents: -1 }
     }
 
-    /// Whoever waits is told the same, and as soon, where the process may have no descriptor.
+    /// A process that may open no descriptor waits in the same way, and wakes as soon.
     #[test]
     fn a_wait_does_not_end_because_descriptors_are_forbidden() {
         let pipes = [(); 100].map(|()| pipe());

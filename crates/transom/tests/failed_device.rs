@@ -34,9 +34,9 @@ fn is_gone(error: &Error) {
 ///
 /// Rules: AE-09
 #[test]
-fn whoever_waits_hears_of_a_device_that_goes() {
+fn a_thread_that_waits_hears_of_a_device_that_goes() {
     need!(has_faults(), "no faults can be had");
-    let test = "whoever_waits_hears_of_a_device_that_goes";
+    let test = "a_thread_that_waits_hears_of_a_device_that_goes";
     if std::env::var_os(ALONE).is_none() {
         return assert_eq!(until_the_device_goes(test), 0);
     }

@@ -1,6 +1,6 @@
 /*
  * The device for languages that call C: Go, Python, and with JAVA defined Java. One connection, to itself, and
- * memory that is allocated aligned to a page. Whoever calls it has one thread that does.
+ * memory that is allocated aligned to a page. Only one thread may call it.
  */
 #include <stdlib.h>
 #include <time.h>

@@ -165,7 +165,7 @@ static void following(int root)
     CHECK(lstat(DEVICE "/", &class) == 0 && S_ISDIR(class.st_mode));
     CHECK(stat(DEVICE "/../..", &class) == 0 && stat(PARENT, &parent) == 0);
     CHECK(class.st_ino == parent.st_ino && class.st_dev == parent.st_dev);
-    /* And what is above a place is what the kernel has there. */
+    /* And the kernel has the same above a place. */
     CHECK(access(DEVICE "/../../../system/cpu/online", R_OK) == 0);
     CHECK(access(CLASS "/../net/lo/ifindex", R_OK) == 0);
 

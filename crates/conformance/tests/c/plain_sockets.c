@@ -356,7 +356,7 @@ static void sets_of_epoll(void)
 	CHECK(!close(third[1]));
 	tells(set, third[0], EPOLLHUP), tells(set, -1, 0);
 	CHECK(!close(third[0]));
-	/* What is closed is in it no more, and neither is what has its number. */
+	/* A closed descriptor is no longer in it, and neither is a new one with the same number. */
 	change(set, EPOLL_CTL_ADD, other[0], EPOLLOUT);
 	CHECK(!close(other[0]));
 	tells(set, -1, 0);

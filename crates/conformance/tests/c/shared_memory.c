@@ -970,7 +970,7 @@ static void without_any_descriptor_left(void)
     }
 }
 
-/* Whoever has memory next finds it as it was, though the one before has protected some of it. */
+/* The next user of memory finds it as it was, although the one before has protected some of it. */
 static void what_was_protected_is_as_it_was_for_the_next(void)
 {
     open_device();

@@ -144,7 +144,7 @@ static struct range shared_memory[16];
 static atomic_long shared_blocks, blocks, forks, kills, visits, refusals, freed_early;
 static atomic_ulong numbers;
 
-/* ---- What is wrong is said in one piece, by whoever finds it. ---- */
+/* ---- The thread that finds a mistake reports it, in one piece. ---- */
 
 static char said[8192];
 static size_t length_said;
@@ -779,7 +779,7 @@ static void end_freed(struct worker *worker, struct slot *slot)
         last = !last;
     dereg(worker, slot, !last);
     look(slot, "freed, and registered once");
-    /* Whoever is given it from here on may write to it. */
+    /* From here on, a thread that gets it may write to it. */
     leave_range(slot);
     dereg(worker, slot, last);
     forget(slot);
@@ -1392,7 +1392,7 @@ int main(int count, char **arguments)
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
-        /* So that whoever waits for this process sees its end. */
+        /* So that a process that waits for this one sees its end. */
         close(orders[0]);
         for (int at = 0; at < THREADS; at++)
             close(ours[at]);

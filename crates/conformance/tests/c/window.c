@@ -147,7 +147,7 @@ static void tear_down(void)
     CHECK(!ibv_close_device(context));
 }
 
-/* The next completion; whoever waits longer than 20 s waits in vain. */
+/* The next completion. After 20 s none is expected any more. */
 static struct ibv_wc completion(void)
 {
     struct ibv_wc wc;

@@ -82,7 +82,7 @@ fn knows(channel: &mut Channel) {
 
 /// The process is there, and waits until it is traced.
 fn begin(channel: &mut Channel, is_shared: bool) {
-    // SAFETY: takes a plain number. Whoever waits for a thread that is held would wait for ever.
+    // SAFETY: takes a plain number. A wait for a thread that is held would never end.
     unsafe { libc::alarm(120) };
     channel.tell(&[is_shared.into()]);
     let [] = channel.hear();

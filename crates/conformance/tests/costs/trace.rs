@@ -184,8 +184,8 @@ impl Tracee {
 }
 
 impl Drop for Tracee {
-    /// Ends a process that is traced still, after a failure. Whoever waits for it waits until its tracer
-    /// has seen all its threads end.
+    /// Ends a process that is still traced, after a failure. A wait for the process lasts until its tracer has seen all
+    /// its threads end.
     fn drop(&mut self) {
         self.threads.remove(&self.pid);
         for thread in std::mem::take(&mut self.threads) {

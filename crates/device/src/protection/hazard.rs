@@ -68,8 +68,10 @@ const GENERATION: u64 = (1 << 23) - 1;
 const ASKS_EVERY: u32 = 64;
 /// The round that a long wait stays at: there it asks each time.
 const LAST_ROUND: u32 = u32::MAX - ASKS_EVERY;
-const _: () =
-    assert!(asks(LAST_ROUND), "else whoever dies after so many rounds is waited for for ever");
+const _: () = assert!(
+    asks(LAST_ROUND),
+    "else a wait for a process that dies after so many rounds never ends"
+);
 
 /// Whether a wait asks in this round whether the process waited for has died.
 const fn asks(round: u32) -> bool {

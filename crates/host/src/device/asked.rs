@@ -1,7 +1,8 @@
-//! What peers ask of the memory of this process, for whoever wants to hear of it.
+//! Tells a listener which memory of this process peers ask for.
 //!
-//! On the direct path this process hears of nothing. So rights can be withheld: then a request for one finds the direct
-//! path closed, comes as a message, and is heard. Whoever hears it gives the right back before anything is decided.
+//! On the direct path this process hears of nothing. So a listener can withhold rights. Then a request that needs one
+//! finds the direct path closed, and comes as a message. The listener hears of it, and gives the right back before the
+//! device decides on the request.
 
 use std::sync::OnceLock;
 

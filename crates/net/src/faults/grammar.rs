@@ -187,7 +187,7 @@ fn rule(settings: &[Setting<'_>]) -> Result<InjectionRule, FaultError> {
             _ => return setting.unknown("a rule for requests", RULE_KEYS),
         }
     }
-    let answer = answer.expect("whoever calls this has seen one");
+    let answer = answer.expect("the caller has seen one");
     let (operation, nth) = (operation.flatten(), nth.unwrap_or(Nth::ALL));
     Ok(InjectionRule { answer, operation, nth })
 }
@@ -243,7 +243,7 @@ fn outage(settings: &[Setting<'_>]) -> Result<PortOutage, FaultError> {
             _ => return setting.unknown("port-down", OUTAGE_KEYS),
         }
     }
-    let lasts = lasts.expect("whoever calls this has seen it");
+    let lasts = lasts.expect("the caller has seen it");
     Ok(PortOutage { lasts, at: at.unwrap_or_default() })
 }
 
@@ -265,7 +265,7 @@ fn incident(settings: &[Setting<'_>]) -> Result<Incident, FaultError> {
             }
         }
     }
-    let kind = kind.expect("whoever calls this has seen it");
+    let kind = kind.expect("the caller has seen it");
     let Some(at) = at else {
         let name = name_of(&INCIDENTS, &kind);
         return error(format_args!("`{name}` does not say when; add at=TIME"));

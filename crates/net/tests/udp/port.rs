@@ -91,7 +91,8 @@ fn local(way: &str) -> Way {
     Way { source: address, destination: address, flow: 0x1234, tos: 0x6a, ttl: 33, interface: 0 }
 }
 
-/// Whoever hands a packet on may be killed before he has counted it; and what lies there may be no packet.
+/// A process that passes a packet on may be killed before it has counted the packet. And a message there may be no
+/// packet.
 #[test]
 fn what_is_handed_on_and_not_counted_is_taken_nevertheless() {
     in_namespace("port::what_is_handed_on_and_not_counted_is_taken_nevertheless", || {
@@ -117,7 +118,7 @@ fn what_is_handed_on_and_not_counted_is_taken_nevertheless() {
     });
 }
 
-/// Whoever takes one burst at a time gets both in turn.
+/// A process that takes one burst at a time gets both in turn.
 #[test]
 fn what_is_handed_on_does_not_keep_what_comes_by_itself_waiting() {
     in_namespace("port::what_is_handed_on_does_not_keep_what_comes_by_itself_waiting", || {

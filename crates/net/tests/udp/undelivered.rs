@@ -33,7 +33,7 @@ fn told(here: &Opened) -> Vec<(IpAddr, Obstacle, Vec<u8>)> {
     all
 }
 
-/// Nor does whoever sends next take it for his own trouble.
+/// The next sender does not take the report for its own.
 #[test]
 fn what_a_host_says_that_nobody_has_the_port_is_told_with_what_was_sent() {
     let test = "undelivered::what_a_host_says_that_nobody_has_the_port_is_told_with_what_was_sent";
@@ -65,10 +65,10 @@ fn what_a_host_says_that_nobody_has_the_port_is_told_with_what_was_sent() {
 
 /// No host says so where another process has the port: that one does.
 #[test]
-fn whoever_sends_to_a_process_that_has_ended_is_told_by_the_one_that_has_the_port() {
+fn a_sender_to_a_process_that_has_ended_is_told_by_the_one_that_has_the_port() {
     let test = concat!(
         "undelivered::",
-        "whoever_sends_to_a_process_that_has_ended_is_told_by_the_one_that_has_the_port"
+        "a_sender_to_a_process_that_has_ended_is_told_by_the_one_that_has_the_port"
     );
     in_namespace(test, || {
         let mut here = Opened::new();

@@ -359,7 +359,7 @@ fn an_event_says_which_queue() {
     }
 }
 
-/// Whoever asks for an event waits for it, unless the descriptor does not block: `EAGAIN`.
+/// A program that asks for an event waits for it, unless the descriptor does not block: `EAGAIN`.
 /// Rules: CQ-06
 #[test]
 fn asking_for_an_event_waits_for_it() {
@@ -472,7 +472,7 @@ fn a_user_with_many_pipes_loses_no_event() {
     std::thread::scope(|scope| scope.spawn(as_user).join()).unwrap();
 }
 
-/// Whoever is told of a change only sees one with each event, also while older ones are unread.
+/// A program that is only told of changes sees one with each event, also while older ones are unread.
 /// Rules: CQ-06
 #[test]
 fn every_event_is_a_change_of_the_descriptor() {

@@ -6,8 +6,8 @@ use transom_conformance::connections::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 
-/// Whoever is bound to an address is told when its interface has another hardware address, as after the
-/// fail-over of a bond, and when it is another interface's; nobody else is.
+/// An id that is bound to an address is told when its interface has another hardware address, as after the fail-over of
+/// a bond, and when it is another interface's; no other id is told.
 ///
 /// Rules: CM-55
 #[test]

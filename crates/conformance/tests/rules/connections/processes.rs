@@ -100,7 +100,7 @@ on_both_ways! {
         passive.finish();
     }
 
-    /// Whoever gets the request, it waits where the port is.
+    /// A request waits where the port is, even if another process gets its packets.
     ///
     /// Rules: CM-56
     fn a_server_tells_its_port_before_it_listens(environment) {
@@ -152,7 +152,7 @@ on_both_ways! {
         passive.finish();
     }
 
-    /// Whoever asks why a program stands still is told.
+    /// The user who asks why a program stands still is told.
     ///
     /// Rules: CM-14
     fn a_request_that_is_not_answered_is_told_while_it_waits(environment) {

@@ -140,7 +140,7 @@ fn a_call_that_comes_too_early_says_what_comes_before() {
     assert_eq!(seen.len(), expected.len());
 }
 
-/// Whoever waits for a second for an acknowledgement says so, in its record and where a CI keeps what is written.
+/// A call that waits for a second for an acknowledgement says so, in its record and where a CI keeps the output.
 /// Rules: CM-52
 #[test]
 fn an_id_that_waits_for_an_acknowledgement_says_so() {

@@ -34,7 +34,7 @@ fn documents_name_files_that_exist() {
     assert!(gone.is_empty(), "no such file:\n  {}", gone.join("\n  "));
 }
 
-/// Whoever sets up a machine by a document has the compiler that is needed.
+/// A user who sets up a machine as a document says has the needed compiler.
 #[test]
 fn documents_name_the_rust_version_that_is_needed() {
     let needed = env!("CARGO_PKG_RUST_VERSION");

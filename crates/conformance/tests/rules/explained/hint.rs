@@ -1,4 +1,4 @@
-//! Whoever reads along is told once where to ask.
+//! A person who reads along is told once where to ask.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Work that comes to nothing though nothing is refused: why, as whoever asks for it is told.
+//! Work that comes to nothing although nothing is refused, and the reason that `explain` gives.
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;

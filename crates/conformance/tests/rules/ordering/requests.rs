@@ -333,7 +333,7 @@ on_each_link! {
         }
     }
 
-    /// An acknowledged WRITE is in memory: whoever learns of it, by whatever way, finds the bytes.
+    /// An acknowledged WRITE is in memory: any thread that learns of it, in any way, finds the bytes.
     /// Rules: ORD-23
     fn an_acknowledged_write_is_in_memory(link: Link) {
         let both = MemoryPair::new(link, LONG as usize);

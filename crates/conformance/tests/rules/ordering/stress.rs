@@ -137,7 +137,7 @@ fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
     assert!(caught > 0, "no operation was under way when its window went");
 }
 
-/// Whoever has the answer to a message may take it for granted that the message has completed, as
+/// A program that has the answer to a message may take it for granted that the message has completed, as
 /// perftest does with completion queues that hold one. On loopback there is no such order: the message
 /// completes in the thread that posts it, when another may have answered already. No rule says so much.
 fn messages_complete_before_their_answers(link: Link) {

@@ -202,7 +202,7 @@ on_each_link! {
             post(qa, &mut silent(write));
         }
         until("the error", || {
-            // Whoever polls another queue of the device makes progress.
+            // A poll of another queue of the device makes progress too.
             pair.a.expect_nothing();
             pair.b.expect_nothing();
             (state(qa) == IBV_QPS_ERR).then_some(())

@@ -1,5 +1,5 @@
-//! Atomics of several processes on one word of private memory, which the kernel copies: whoever has the turn may be
-//! stopped or killed.
+//! Atomics of several processes on one word of private memory, which the kernel copies. The process that has the turn
+//! may be stopped or killed.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! Processes of other hosts that have ended: their queue pairs answer no more, and whoever waits for them learns it.
+//! Processes of other hosts that have ended. Their queue pairs no longer answer, and a program that waits for them
+//! learns it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;

@@ -45,7 +45,7 @@ fn post_when_there_is_room(mut post: impl FnMut() -> i32) {
     });
 }
 
-/// Numbers that must come exactly once each, whoever takes them.
+/// Numbers that must come exactly once each, to any thread.
 #[derive(Default)]
 struct Tally {
     taken: AtomicUsize,

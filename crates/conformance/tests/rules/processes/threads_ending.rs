@@ -22,7 +22,7 @@ const TRIES: usize = 1000;
 /// A call; zero or an errno.
 type Attempt<'a> = Box<dyn Fn() -> i32 + 'a>;
 
-/// What is in use cannot be ended, and whoever uses it meanwhile does not see the attempt: each pair
+/// A program cannot end an object in use, and a thread that uses it meanwhile does not see the attempt: each pair
 /// is an end that is refused and a use that succeeds.
 /// Rules: PD-02, CR-12, CR-17, DR-03
 #[test]

@@ -88,7 +88,7 @@ fn until_refused<T: Copy>(
     made.into_iter().for_each(|object| assert_eq!(end(object), 0, "{name}"));
 }
 
-/// Whoever looks whether memory is there that is in many mappings takes none for that.
+/// To look whether memory in many mappings is there takes no memory.
 ///
 /// Rules: MR-20
 #[test]

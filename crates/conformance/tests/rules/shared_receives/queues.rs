@@ -37,7 +37,7 @@ on_each_link! {
         assert!(poll(cq).is_none());
     }
 
-    /// Receives go out in the order they were posted, to whoever needs one next.
+    /// Receives go out in the order they were posted, to the queue pair that needs one next.
     /// Rules: SQ-07, SQ-08
     fn receives_go_out_in_order(link: Link) {
         let pool = Pool::new(link, 4096);
@@ -124,7 +124,7 @@ on_each_link! {
         assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
     }
 
-    /// What a request's key names is judged by the queue pair's domain, whoever's receive it takes.
+    /// The queue pair's domain decides whether a request may use a key, also with a receive of another domain.
     /// Rules: PD-15
     fn targets_are_of_the_queue_pairs_domain(link: Link) {
         let (a, b) = ends(link, Default::default());
@@ -283,7 +283,7 @@ on_each_link! {
         let (qa, qb) = pool.another();
         for round in 0..4 {
             pool.far.fill(0);
-            // Whoever comes first takes the first: all have room for the long one.
+            // The first message takes the first receive: all have room for the long one.
             for wr_id in 0..5 {
                 pool.recv(wr_id, 0, LONG as u32);
             }

@@ -81,7 +81,7 @@ impl Triangle {
 }
 
 on_each_link! {
-    /// Messages go to the queue they name, whoever has it, each to where its receive says and in
+    /// Messages go to the queue they name, in any process, each to where its receive says and in
     /// order, long ones included.
     fn messages_reach_the_queue_of_another_device(link: Link) {
         if link == Link::Wire {

@@ -220,7 +220,7 @@ on_each_link! {
         both.pair.a.expect_nothing();
     }
 
-    /// The key may be sent as soon as the bind is posted, if on the same queue pair: whoever
+    /// The key may be sent as soon as the bind is posted, if on the same queue pair: the peer that
     /// receives it can use it.
     /// Rules: T1-56
     fn a_key_sent_behind_its_bind_is_good(link: Link) {

@@ -1,4 +1,4 @@
-//! Address handles: making and ending them, and answering whoever sent a datagram.
+//! Address handles: making and ending them, and answering the sender of a datagram.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use transom_ibverbs::*;
 use transom_system::addresses::{Addresses, gid, ip};
 use transom_wire::grh::Route;
 
-/// The address of whoever sent this; the errno if it is refused.
+/// The address of the sender of this; the errno if it is refused.
 fn answer(
     context: *mut ibv_context,
     port: u8,

@@ -124,7 +124,7 @@ on_each_link! {
         }
     }
 
-    /// Whoever has sent to a group is answered.
+    /// A member can answer the sender of a datagram to a group.
     /// Rules: UD-07
     fn a_datagram_to_a_group_can_be_answered(link: Link) {
         let mut both = DatagramPair::new(link);
@@ -172,7 +172,7 @@ on_each_link! {
         }
     }
 
-    /// Whoever has left gets nothing any more; whoever joins twice is a member once.
+    /// A queue pair that has left gets nothing any more. One that joins twice is a member once.
     fn leaving_ends_it(link: Link) {
         let mut both = DatagramPair::new(link);
         let gid = group();

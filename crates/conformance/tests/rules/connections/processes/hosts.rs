@@ -106,7 +106,7 @@ fn what_is_said_for_the_dead_is_said_again() {
     }
 }
 
-/// Nobody could answer: the host says so. Whoever starts there in time gets the request.
+/// Nobody could answer: the host says so. A server that starts there in time gets the request.
 ///
 /// Rules: CM-70
 #[test]
@@ -130,7 +130,7 @@ fn a_host_where_no_process_is_says_so_unless_one_starts_in_time() {
         (asked, [active, passive])
     });
     active.is_accepted_by(&mut passive);
-    // Nobody is left to say that it is over; whoever says so himself learns that it is.
+    // Nobody is left to say that it is over. An end that says so itself learns that it is.
     passive.0.kill();
     active.order(&[order::DISCONNECT]);
     assert_eq!(active.expect(event::DISCONNECTED).0, 0);

@@ -33,7 +33,7 @@ fn a_client_of_another_user_connects_and_parts() {
     });
 }
 
-/// A server that does not have the port is found by requests from whoever has it, and from its own user's.
+/// Requests find a server that does not have the port: those of the user who has it, and those of its own user.
 ///
 /// Rules: NET-18
 #[test]

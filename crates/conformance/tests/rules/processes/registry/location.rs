@@ -48,8 +48,9 @@ fn there_is_another_place_than_shared_memory() {
     });
 }
 
-/// A name in a network namespace is whoever's who takes it first. Another user who takes all that processes take there
-/// keeps nobody from having a device, nor those of one user from telling each other by their numbers.
+/// A name in a network namespace belongs to the user who takes it first. Another user who takes all names that
+/// processes take there keeps nobody from having a device, nor the processes of one user from telling each other by
+/// their numbers.
 #[test]
 fn names_that_another_user_has_taken_keep_nobody_out() {
     if !is_root() {
@@ -144,8 +145,8 @@ impl Drop for Left {
     }
 }
 
-/// Whoever opens a device takes away what namespaces that are gone have left, of whatever version: not
-/// what somebody uses, nor what was used a moment ago, for its user may still ask what was refused.
+/// A process that opens a device removes the directories of ended namespaces, of any version. It keeps those in use,
+/// and those that were in use a moment ago, because their users may still ask what was refused.
 #[test]
 fn what_nobody_uses_any_more_is_removed() {
     // SAFETY: takes nothing and cannot fail.
