@@ -40,7 +40,8 @@ use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
 use crate::run::{Program, ProgramArgs, end_like, tell_of_freed_memory};
 use choice::{Choice, ChoiceArgs};
-use directory::{Directory, Watch};
+pub(crate) use directory::Directory;
+use directory::Watch;
 use found::{Findings, Found};
 use people::Reporter;
 use symbols::Symbols;
@@ -61,9 +62,9 @@ killed. Compile the program with -g to see files and lines. The program runs as 
 help has the faults and variables.
 
 Suppressions:
-  A line of the file is a kind, a space, and the name of a function, program or library. Both may be `*`, and
-  `*` in a name stands for any text. A finding is suppressed if any caller in it has that name. The summary
-  counts the findings that were suppressed.
+A line of the file is a kind, a space, and the name of a function, program or library. Both may be `*`, and
+`*` in a name stands for any text. A finding is suppressed if any caller in it has that name. The summary
+counts the findings that were suppressed.
     # the library of a supplier
     work-lost  libsupplier.so*
     *          close_all

@@ -4,6 +4,7 @@
 //! do. Both use the ordinary API. The guest's standard input and output carry their messages besides RDMA (the address
 //! of a queue pair, a grant).
 
+mod checked;
 mod guest;
 mod narrator;
 mod owner;
@@ -25,11 +26,11 @@ pub(crate) const GUEST: &str = "demo-guest";
 
 pub(crate) const HELP: &str = "\
 Two processes, an owner and a guest, show the life of a memory window. The owner binds it to 64 bytes of
-its memory. The guest uses it, and then reads past its end. The owner revokes it. You need no hardware
-and no privileges.
+its memory. The guest uses it, and then reads past its end. The owner revokes it. At last the guest makes
+a mistake that nobody notices, and `transom check` names it. You need no hardware and no privileges.
 
 Exit status:
-  0  every allowed access worked, and every other was refused
+  0  every allowed access worked, every other was refused, and the mistake was found
   1  something else happened; the message says what";
 
 /// Far longer than any step takes.

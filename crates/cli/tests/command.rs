@@ -104,7 +104,7 @@ impl Demo {
 }
 
 #[test]
-fn the_demo_ends_with_two_refusals_and_their_reasons() {
+fn the_demo_shows_two_refusals_with_their_reasons_and_a_mistake_that_is_found() {
     let demo = said(&["demo"]);
     assert_eq!(demo.matches("Refused.").count(), 2, "{demo}");
     let text = on_one_line(&demo);
@@ -116,7 +116,11 @@ fn the_demo_ends_with_two_refusals_and_their_reasons() {
         "owner revokes the window",
         "READ of 64 bytes at 0x",
         "(rule RA-26)",
+        "Found.",
+        "error[work-lost]: Queue pair 0x",
+        "is destroyed while 1 request is under way.",
         "transom explain",
+        "transom check",
     ] {
         assert!(text.contains(part), "no {part:?} in {demo}");
     }

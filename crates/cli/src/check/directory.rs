@@ -12,11 +12,11 @@ use transom_check::record::{self, Record};
 use crate::run::private;
 
 /// A directory that only this user can use. It is removed with its content.
-pub(super) struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
     /// Makes a directory with an unpredictable name. Removes those of commands that were killed.
-    pub(super) fn make() -> Result<Self, String> {
+    pub(crate) fn make() -> Result<Self, String> {
         private::in_first(Self::make_in)
     }
 
@@ -31,12 +31,12 @@ impl Directory {
         Ok(Self(own))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// The present content of each file, in the order of their names.
-    pub(super) fn files(&self) -> io::Result<Vec<Vec<Record>>> {
+    pub(crate) fn files(&self) -> io::Result<Vec<Vec<Record>>> {
         let mut paths = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;

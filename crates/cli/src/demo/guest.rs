@@ -59,6 +59,7 @@ impl Guest {
                     Err(error) => refusal(error),
                 }
             }
+            Order::Lose => self.lose_a_message(),
         }
     }
 
@@ -73,6 +74,17 @@ impl Guest {
             }
             Err(error) => refusal(error),
         }
+    }
+
+    /// Makes the mistake that `transom check` finds: it sends a message and does not wait for it.
+    fn lose_a_message(&self) -> Result<Answer> {
+        let (from, to) = (self.station.queue_pair()?, self.station.queue_pair()?);
+        let (at_from, at_to) = (from.endpoint(), to.endpoint());
+        let (from, _to) = (from.connect(&at_to)?, to.connect(&at_from)?);
+        // No receive is posted for it, so it stays under way.
+        drop(from.send(b"Farewell.")?);
+        drop(from);
+        Ok(Answer::Ended)
     }
 
     fn queue_pair(&self) -> Result<&QueuePair> {

@@ -39,10 +39,22 @@ impl Narrator {
 
     /// Prints that the last step was refused, and why.
     pub(super) fn refused(&self, why: &str) -> Result {
-        const REFUSED: Style = AnsiColor::Red.on_default().bold();
-        let mut out = layout::stdout();
         let seen = "The guest's program sees only IBV_WC_REM_ACCESS_ERR. The reason:";
-        out.item("           ", format_args!("{REFUSED}Refused.{REFUSED:#} {seen}"))?;
-        Ok(out.item("           ", why)?)
+        told("Refused.", seen, why)
     }
+
+    /// Prints that the last step was a mistake, and which.
+    pub(super) fn found(&self, mistake: &str) -> Result {
+        let seen = "The guest's program sees no error. `transom check` watched it, and says:";
+        told("Found.", seen, mistake)
+    }
+}
+
+/// Prints below a step what came of it: in one word, what its program sees of it, and what Transom says.
+fn told(word: &str, seen: &str, says: &str) -> Result {
+    const WORD: Style = AnsiColor::Red.on_default().bold();
+    const INDENT: &str = "           ";
+    let mut out = layout::stdout();
+    out.item(INDENT, format_args!("{WORD}{word}{WORD:#} {seen}"))?;
+    Ok(out.item(INDENT, says)?)
 }

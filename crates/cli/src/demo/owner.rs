@@ -1,6 +1,7 @@
 //! The owner: tells the story, owns the memory, grants and revokes.
 
 use super::Station;
+use super::checked::GuestCheck;
 use super::narrator::{Narrator, Role};
 use super::partner::Partner;
 use crate::devices::registry;
@@ -27,7 +28,8 @@ pub(crate) fn run() -> Result {
     let mut say = Narrator::new();
     say.plain("One process opens a window into its memory to another, and takes it back.")?;
     say.plain("No RDMA hardware, no kernel module, no root: the device is software.\n")?;
-    let mut guest = Partner::start()?;
+    let check = GuestCheck::begin();
+    let mut guest = Partner::start(check.directory())?;
     let (owner, pid) = (Owner::new()?, std::process::id());
     let device = owner.station.context.name();
     say.step(Role::Owner, format_args!("opens the RDMA device {device} in process {pid}."))?;
@@ -44,8 +46,11 @@ pub(crate) fn run() -> Result {
     // The window belonged to the failed queue pair. Dropping it revokes and frees it.
     drop((window, qp));
     owner.revoke(&mut say, &mut guest)?;
-
+    guest.lose_a_message()?;
+    say.step(Role::Guest, "sends itself a message, and ends the queue pair before it arrives.")?;
     guest.dismiss()?;
+    check.tell(&mut say)?;
+
     say.plain("\nEvery granted access worked, and no other did.")?;
     say.plain("Both refusals are on record with all their numbers. See them: `transom explain`")?;
     say.plain("What does your own program do wrong? Ask: `transom check -- PROGRAM`")

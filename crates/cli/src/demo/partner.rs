@@ -6,8 +6,10 @@ use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 use std::io::BufReader;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use transom::{Grant, QueuePair, RemoteSlice};
+use transom_system::environment::CHECK;
 
 pub(super) struct Partner {
     child: Child,
@@ -15,13 +17,15 @@ pub(super) struct Partner {
 }
 
 impl Partner {
-    pub(super) fn start() -> Result<Self> {
+    /// Starts the guest's process. Its mistakes go into this directory, if there is one.
+    pub(super) fn start(mistakes: Option<&Path>) -> Result<Self> {
         // This program itself, even if its file has been replaced since.
         let mut child = Command::new("/proc/self/exe")
             .arg0("transom")
             .arg(GUEST)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .envs(mistakes.map(|directory| (CHECK.name, directory)))
             .spawn()
             .map_err(|error| {
                 let message = format!(
@@ -66,6 +70,14 @@ impl Partner {
         match self.order(&Order::Read(slice))? {
             Answer::Refused => Ok(()),
             other => Err(unexpected("be refused", &other)),
+        }
+    }
+
+    /// Makes the guest send itself a message, and end the queue pair before the message has arrived.
+    pub(super) fn lose_a_message(&mut self) -> Result {
+        match self.order(&Order::Lose)? {
+            Answer::Ended => Ok(()),
+            other => Err(unexpected("end its queue pair", &other)),
         }
     }
 

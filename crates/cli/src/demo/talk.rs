@@ -12,6 +12,8 @@ pub(super) enum Order {
     Read(RemoteSlice),
     /// Write to the start of a grant.
     Write(Grant, String),
+    /// Send yourself a message, and end the queue pair at once.
+    Lose,
 }
 
 /// The guest's answer.
@@ -25,6 +27,8 @@ pub(super) enum Answer {
     Written,
     /// A request was refused with `IBV_WC_REM_ACCESS_ERR`.
     Refused,
+    /// The queue pair has ended.
+    Ended,
     /// The guest could not do its part.
     Trouble(String),
 }
