@@ -17,8 +17,7 @@ fail() {
 build() {
     cd "$(dirname "$0")/.."
     [ -e crates/cli/Cargo.toml ] || fail "no FILE is named, and $PWD has no source to build it from"
-    cargo build --locked --release --package transom-cli --package transom-libibverbs \
-        --package transom-librdmacm --package transom-paths --package transom-rspreload
+    cargo build --locked --release
     # It finds its libraries beside the file that the link leads to.
     mkdir -p "$bin"
     ln -sf "$(realpath "${CARGO_TARGET_DIR:-target}")/release/transom" "$bin/transom"
