@@ -92,8 +92,10 @@ mod tests {
             "github-c",
             "github-rust",
             "github-python",
+            "github-check",
             "github-source",
             "gitlab-c",
+            "gitlab-check",
             "gitlab-python",
             "gitlab-rust",
             "shell-c",
@@ -132,7 +134,10 @@ mod tests {
             let lines = recipe.steps.iter().flat_map(|step| step.script.lines());
             let commands: Vec<_> = lines.filter(|line| !line.starts_with('#')).collect();
             let set_up = commands.iter().position(|line| line.contains("ci/setup.sh"));
-            let used = commands.iter().position(|line| line.contains("transom run"));
+            let is_use = |line: &&str| {
+                ["run", "check"].iter().any(|it| line.contains(&format!("transom {it}")))
+            };
+            let used = commands.iter().position(is_use);
             assert!(set_up < used && set_up.is_some(), "{}: {commands:#?}", recipe.name);
         }
     }

@@ -23,8 +23,17 @@ struct Job {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Artifacts {
-    when: String,
+    when: Option<String>,
+    #[serde(default)]
     paths: Vec<String>,
+    reports: Option<Reports>,
+}
+
+/// GitLab keeps them whether the job fails or not.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reports {
+    junit: String,
 }
 
 /// The jobs of a file.
@@ -72,13 +81,14 @@ impl Job {
         if let Some(lines) = self.after_script {
             steps.push(step("after_script", lines, When::Always));
         }
-        if let Some(Artifacts { when, paths }) = self.artifacts {
-            let when = match &*when {
-                "on_failure" => When::Failure,
-                "on_success" => When::Success,
-                other => return Err(format!("artifacts kept {other} cannot be tried").into()),
+        if let Some(Artifacts { when, paths, reports }) = self.artifacts {
+            let when = match when.as_deref() {
+                Some("on_failure") => When::Failure,
+                Some("on_success") | None => When::Success,
+                Some(other) => return Err(format!("artifacts kept {other} cannot be tried").into()),
             };
             steps.extend(paths.iter().map(|path| artifact(path, when)));
+            steps.extend(reports.map(|reports| artifact(&reports.junit, When::Always)));
         }
         let image = self.image.ok_or("a job needs an image")?;
         Ok(Recipe { name: format!("gitlab-{name}"), system: system(&image), steps })
@@ -107,6 +117,16 @@ job: { extends: .base, image: 'debian:12', script: [two] }
     }
 
     #[test]
+    fn a_report_is_kept_of_each_run() {
+        let text = "\
+job: { image: 'debian:12', script: [one], artifacts: { reports: { junit: a.xml } } }
+";
+        let [recipe] = &recipes(text).unwrap()[..] else { panic!("there is one job") };
+        let kept = &recipe.steps[1];
+        assert!(kept.script.contains("test -s 'a.xml'") && kept.when == When::Always);
+    }
+
+    #[test]
     fn what_cannot_be_tried_is_an_error() {
         for job in [
             "{ image: a }",
@@ -114,6 +134,7 @@ job: { extends: .base, image: 'debian:12', script: [two] }
             "{ image: a, script: [a], extends: .nothing }",
             "{ image: a, script: [a], services: [b] }",
             "{ image: a, script: [a], artifacts: { when: always, paths: [b] } }",
+            "{ image: a, script: [a], artifacts: { reports: { metrics: b } } }",
         ] {
             assert!(recipes(&format!("job: {job}")).is_err(), "{job}");
         }
