@@ -64,6 +64,9 @@ impl Reporter {
         }
         let aside = format!("{:gutter$} {FRAME}={FRAME:#} ", "");
         out.item(&aside, who(found))?;
+        if let Some(module) = shown::without_lines(&found.calls) {
+            out.item(&aside, format_args!("compile {module} with -g to see its lines"))?;
+        }
         out.item(&aside, format_args!("{BOLD}help{BOLD:#}: {}", found.kind.instead()))?;
         let (rule, man) = (found.kind.rule(), found.kind.man());
         out.item(&aside, format_args!("rule {rule}; {man}"))?;
@@ -338,6 +341,18 @@ error[work-lost]: queue pair 0x12 is destroyed with 1 request under way
         found.calls[0].places.clear();
         let text = printed(&mut Reporter::from("/src".into()), &found);
         assert!(text.contains("--> a place that is not known (thread 4711)\n"), "{text}");
+    }
+
+    #[test]
+    fn a_program_without_lines_is_named() {
+        let mut found = found();
+        let text = printed(&mut Reporter::from("/src".into()), &found);
+        assert!(!text.contains("with -g"), "{text}");
+        for place in found.calls.iter_mut().flat_map(|call| &mut call.places) {
+            place.source = None;
+        }
+        let text = printed(&mut Reporter::from("/src".into()), &found);
+        assert!(text.contains("  = compile server with -g to see its lines\n"), "{text}");
     }
 
     #[test]

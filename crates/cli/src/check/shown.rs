@@ -27,10 +27,9 @@ const BEGINNINGS: [&str; 8] = [
 /// The places that show where a call is in the program, innermost first. If the program called a function of librdmacm,
 /// that function comes first.
 pub(super) fn places(call: &Call) -> Vec<&Place> {
-    let mut all: Vec<&Place> = call.places.iter().collect();
-    while all.len() > 1 && all.last().is_some_and(|place| is_beginning(place)) {
-        all.pop();
-    }
+    // Before the beginning there is only code that begins. In a program without symbols it has no names.
+    let within = call.places.iter().take_while(|place| !is_beginning(place)).count();
+    let all: Vec<&Place> = call.places.iter().take(within.max(1)).collect();
     let first = first(&all);
     all[first..].iter().copied().take(SHOWN).collect()
 }
@@ -77,6 +76,14 @@ fn is_of_connections(place: &Place) -> bool {
 /// Whether its source file helps the user: it is not our own library's.
 pub(super) fn has_user_source(place: &Place) -> bool {
     place.source.is_some() && !is_of_connections(place)
+}
+
+/// The program or library of a call that shows no line of source code, though the user could have it show one.
+pub(super) fn without_lines(calls: &[Call]) -> Option<&str> {
+    let shown = || calls.iter().flat_map(places);
+    let module = shown().next()?.module_name();
+    let has_lines = shown().any(has_user_source);
+    (!has_lines && !module.is_empty()).then_some(module)
 }
 
 /// A place in words: `server.c:83 in finish`.
@@ -141,6 +148,9 @@ mod tests {
         let cm = |name| at("/lib/librdmacm.so.1.3.56", name, "/transom/id.rs");
         let by_cm = shown(vec![verbs(), cm("destroy"), cm("rdma_destroy_qp"), own()]);
         assert_eq!(by_cm, ["rdma_destroy_qp, of librdmacm", "server.c:3 in finish"]);
+        let stripped = |offset| Place { offset, ..at("/bin/server", "", "") };
+        let stripped = |offset| Place { function: None, ..stripped(offset) };
+        assert_eq!(shown(vec![stripped(0x50), libc(), stripped(0x60)]), ["server+0x50"]);
         // There is always at least one place.
         assert_eq!(
             shown(vec![verbs()]),
