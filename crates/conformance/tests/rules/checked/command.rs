@@ -8,8 +8,12 @@ use std::time::Duration;
 use serde_json::Value;
 use transom_check::{Gravity, Kind};
 use transom_conformance::checked::Checked;
-use transom_conformance::documents::root;
+use transom_conformance::documents::{Document, root};
+use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Printed, Running, command};
+
+/// How long a compiler, or a checked program, may take.
+const LIMIT: Duration = Duration::from_secs(60);
 
 static PROGRAM: LazyLock<Checked> =
     LazyLock::new(|| Checked::new("teardown", env!("CARGO_TARGET_TMPDIR"), &["-libverbs"]));
@@ -18,10 +22,15 @@ static PROGRAM: LazyLock<Checked> =
 fn check(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
     let mut check = Command::new(&command()[0]);
     check.arg("check").args(options).arg("--").args(program);
-    // A job of a CI may have these.
-    check.env_remove("GITHUB_ACTIONS").env("TRANSOM_LIB", command()[0].parent().expect("a folder"));
-    let (status, printed) = Running::start(&mut check).end(Duration::from_secs(60)).unwrap();
+    let (status, printed) = Running::start(as_users(&mut check)).end(LIMIT).unwrap();
     (status.code(), printed)
+}
+
+/// With the environment of a user who has the built command as `$TRANSOM`. A job of a CI may have other variables.
+fn as_users(command_line: &mut Command) -> &mut Command {
+    let [transom, ..] = command();
+    command_line.env("TRANSOM", transom).env_remove("GITHUB_ACTIONS");
+    command_line.env("TRANSOM_LIB", transom.parent().expect("a folder"))
 }
 
 fn binary() -> &'static str {
@@ -59,22 +68,60 @@ fn a_mistake_is_reported_with_the_functions_and_lines_that_make_it() {
     assert!(report.ends_with("Nothing found in 1 process that opened a device.\n"), "{report}");
 }
 
-/// The report that docs/check.md shows marks the verbs, also those inside a macro.
-///
 /// Rules: CHK-94
 #[test]
-fn the_report_marks_the_verbs_as_the_page_shows() {
-    let marks = |text: &str| -> Vec<String> {
-        text.lines()
-            .filter(|line| line.contains("| ") && line.contains("^^^"))
-            .map(Into::into)
-            .collect()
-    };
-    let page = fs::read_to_string(root().join("docs/check.md")).expect("it is there");
+fn a_report_marks_the_verbs_inside_macros() {
     let (_, printed) = check(&[], &[binary(), "work-lost", "wrong"]);
-    let expected = marks(&page);
-    assert_eq!(expected.len(), 3);
-    assert_eq!(marks(&printed.complaints), expected, "{}", printed.complaints);
+    let report = printed.complaints;
+    let lines: Vec<_> = report.lines().collect();
+    let marked = lines.windows(2).filter_map(|pair| {
+        let at = pair[1].find('^')?;
+        let length = pair[1][at..].chars().take_while(|it| *it == '^').count();
+        pair[0].get(at..at + length)
+    });
+    assert_eq!(
+        marked.collect::<Vec<_>>(),
+        ["ibv_destroy_qp", "ibv_post_send", "ibv_create_qp"],
+        "{report}"
+    );
+}
+
+/// The program of docs/check.md, compiled and checked by the commands there, has the report there. The README shows its
+/// beginning.
+///
+/// Rules: CHK-90, CHK-94
+#[test]
+fn the_pages_show_the_report_of_their_program() {
+    let blocks = Document::read("docs/check.md").blocks();
+    let block = |begins: &str| {
+        let found = blocks.iter().find(|block| block.text.starts_with(begins));
+        &*found.unwrap_or_else(|| panic!("no block begins with {begins}")).text
+    };
+    let (program, commands) = (block("// drain.c: "), block("cc -g "));
+    let (compile, _) = commands.split_once('\n').expect("two commands");
+    let scratch = Scratch::new("page-of-checks");
+    fs::write(scratch.path().join("drain.c"), program).expect("our own folder");
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", line]).current_dir(scratch.path());
+        shell
+    };
+    Running::start(&mut shell(compile)).finish(LIMIT);
+    let mut checked = shell("exec \"$TRANSOM\" check -- ./drain");
+    let (status, printed) = Running::start(as_users(&mut checked)).end(LIMIT).unwrap();
+    assert_eq!(status.code(), Some(66), "{printed:?}");
+    let expected = block("error[");
+    assert_eq!(without_process(printed.complaints.trim()), without_process(expected.trim()));
+    let readme = Document::read("README.md").blocks();
+    assert!(readme.iter().any(|block| block.language == "text"
+        && block.text.starts_with("error[")
+        && expected.starts_with(&block.text)));
+}
+
+/// A report without the number of the process.
+fn without_process(report: &str) -> String {
+    let (before, after) = report.split_once("(process ").expect("it names the process");
+    before.to_owned() + after.trim_start_matches(|digit: char| digit.is_ascii_digit())
 }
 
 /// Rules: CHK-93

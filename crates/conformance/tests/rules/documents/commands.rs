@@ -22,8 +22,9 @@ use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
 /// Those whose commands are run.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
+    "docs/check.md",
     "docs/run.md",
     "docs/install.md",
     "docs/network.md",
@@ -33,10 +34,9 @@ const PAGES: [&str; 6] = [
 
 /// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
 /// by them and by `./test`; what is for those who have a crate of it, when it is published.
-const OTHER_PAGES: [&str; 12] = [
+const OTHER_PAGES: [&str; 11] = [
     "CONTRIBUTING.md",
     "crates/cli/README.md",
-    "docs/check.md",
     "docs/ci.md",
     "docs/contributing/documents.md",
     "docs/contributing/releases.md",
@@ -189,6 +189,11 @@ fn the_readme() {
 }
 
 #[test]
+fn finding_mistakes() {
+    in_a_network(path_of!("finding_mistakes"), || run_page("docs/check.md"));
+}
+
+#[test]
 fn running_programs() {
     in_a_network(path_of!("running_programs"), || run_page("docs/run.md"));
 }
@@ -226,6 +231,8 @@ struct Step {
     line: String,
     /// It is a server, for those that follow it in its block.
     serves: bool,
+    /// How it exits.
+    status: i32,
     /// What it prints, where the document shows it.
     output: String,
 }
@@ -264,7 +271,9 @@ fn steps(block: &Block) -> Vec<Step> {
         let (line, comment) = typed.split_once(" # ").unwrap_or((typed, ""));
         assert!(!line.replace("&&", "").contains(['&', ';', '|']), "not a plain line: {line}");
         let serves = ["in one terminal", "on one host"].iter().any(|it| comment.starts_with(it));
-        steps.push(Step { line: line.trim().to_owned(), serves, output: String::new() });
+        let status = comment.strip_prefix("exits with ").map(|it| it.parse().expect("a status"));
+        let (line, status) = (line.trim().to_owned(), status.unwrap_or(0));
+        steps.push(Step { line, serves, status, output: String::new() });
     }
     steps
 }
@@ -275,8 +284,9 @@ fn run_page(page: &str) {
     let scratch = Scratch::new("documents");
     let mut session = Session::new(&scratch);
     for block in page.blocks() {
-        if block.language == "c" {
-            let (name, _) = block.text.trim_start_matches("// ").split_once(':').expect("a name");
+        // A program that the commands compile has a name.
+        if let ("c", Some(text)) = (&*block.language, block.text.strip_prefix("// ")) {
+            let (name, _) = text.split_once(':').expect("a name");
             fs::write(scratch.path().join(name), &block.text).expect("our own folder");
         }
         let mut servers = Vec::new();
@@ -346,7 +356,10 @@ impl<'a> Session<'a> {
     /// Runs a line to its end, and keeps what it exports.
     fn run(&mut self, step: &Step) -> Result<(), String> {
         let shell = &mut self.shell("", step, "\nenv -0 >.environment");
-        let Printed { output, .. } = Running::start(shell).success(LIMIT)?;
+        let (status, Printed { output, complaints }) = Running::start(shell).end(LIMIT)?;
+        if status.code() != Some(step.status) {
+            return Err(format!("{}: {status}\n{output}{complaints}", step.line));
+        }
         let has_it = without_numbers(&output).contains(&without_numbers(&step.output));
         has_it.then_some(()).ok_or_else(|| format!("not what the document has: {output}"))?;
         let exported = fs::read(self.folder.join(".environment")).expect("it has been written");
