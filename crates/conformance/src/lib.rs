@@ -17,6 +17,7 @@ pub mod extended;
 pub mod extended_qp;
 pub mod forger;
 pub mod harness;
+pub mod litmus;
 pub mod memory;
 pub mod modules;
 pub mod processes;

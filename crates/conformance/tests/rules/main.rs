@@ -67,6 +67,7 @@ mod remote_access {
 
 /// F. Ordering.
 mod ordering {
+    mod litmus;
     mod requests;
     mod stress;
     mod windows;
