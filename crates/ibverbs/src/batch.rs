@@ -241,8 +241,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Tells sanitizers about the requests, which the function `verb` posts.
-    pub(crate) fn note(&self, verb: usize) {
+    /// Tells sanitizers about the requests, which are posted now.
+    pub(crate) fn note(&self) {
         for request in &self.requests {
             let Data::Sges { start, count } = request.data else { continue };
             let buffer = |sge: &Sge| sanitizers::Posted {
@@ -252,7 +252,7 @@ impl Batch {
                 address: sge.address,
                 length: sge.length.into(),
             };
-            sanitizers::note_post(verb, self.sges[start..start + count].iter().map(buffer));
+            sanitizers::note_post(self.sges[start..start + count].iter().map(buffer));
         }
     }
 

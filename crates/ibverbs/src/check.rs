@@ -14,7 +14,7 @@
 //! | `rights` | the rights of peers, and their use |
 //! | `sleep` | threads that sleep while completions wait |
 //! | `waits` | the system call that a thread sleeps in |
-//! | `site` | the callers: return addresses, and the files that contain them |
+//! | `site` | the callers, as the ledger has them |
 //! | `sink` | the file with the findings |
 
 mod claims;
@@ -52,7 +52,6 @@ use transom_thread::uncancelled;
 pub(crate) use self::forks::{is_fork_safe, uses};
 pub(crate) use self::rights::rights;
 use self::sink::Sink;
-pub(crate) use self::site::is_ours;
 use self::sleep::Sleepers;
 pub(crate) use self::work::{bind_of, buffer, called};
 use crate::told;

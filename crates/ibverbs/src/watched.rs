@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: by the contract of this verb.
         let sges = unsafe { buffers(wr.sg_list, wr.num_sge) };
         let posted = sges.iter().map(|sge| posted(Half::Send, wr.wr_id, name, sge));
-        sanitizers::note_post(post_send as *const () as usize, posted);
+        sanitizers::note_post(posted);
         if wr.send_flags & IBV_SEND_INLINE != 0 {
             sges.iter().for_each(|sge| sanitizers::are_sent(sge.addr, sge.length.into()));
         }
@@ -73,14 +73,14 @@ fn posted(half: Half, wr_id: u64, name: &'static str, sge: &ibv_sge) -> Posted {
 
 /// # Safety
 /// The list and what it points to is valid.
-unsafe fn note_receives(verb: usize, mut next: *const ibv_recv_wr) {
+unsafe fn note_receives(mut next: *const ibv_recv_wr) {
     // SAFETY: by the contract of this function.
     while let Some(wr) = unsafe { next.as_ref() } {
         next = wr.next;
         // SAFETY: as above.
         let sges = unsafe { buffers(wr.sg_list, wr.num_sge) };
         let posted = sges.iter().map(|sge| posted(Half::Receive, wr.wr_id, "receive", sge));
-        sanitizers::note_post(verb, posted);
+        sanitizers::note_post(posted);
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     // SAFETY: by the contract of this verb.
     unsafe {
         let _inside = sanitizers::inside();
-        note_receives(post_recv as *const () as usize, wr);
+        note_receives(wr);
         sanitizers::posted(Some((*qp).qp_num), Half::Receive);
         let answer = post::post_recv(qp, wr, bad);
         if answer != 0 {
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     // SAFETY: by the contract of this verb.
     unsafe {
         let _inside = sanitizers::inside();
-        note_receives(post_srq_recv as *const () as usize, wr);
+        note_receives(wr);
         sanitizers::posted(None, Half::Receive);
         let answer = srq::post_srq_recv(srq, wr, bad);
         if answer != 0 {

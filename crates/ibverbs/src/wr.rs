@@ -109,7 +109,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             // SAFETY: by the contract of this function.
             let pair = unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?;
             if sanitizers::are_told() {
-                batch.note(complete as *const () as usize);
+                batch.note();
             }
             sanitizers::posted(Some(pair.number().bits()), Half::Send);
             let refused = |error| post::wrong(error, pair, Some(IBV_WR_SEND), 0, 0);

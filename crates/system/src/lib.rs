@@ -4,6 +4,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`addresses`] | the addresses of this network namespace: the GID table |
+//! | [`callers`] | who called this library: return addresses |
 //! | [`clock`] | the clocks of the machine |
 //! | [`descriptor`] | descriptors that are kept have high numbers |
 //! | [`environment`] | the variables of the environment, where they may be obeyed |
@@ -30,6 +31,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod addresses;
+pub mod callers;
 pub mod clock;
 pub mod descriptor;
 pub mod environment;

@@ -9,6 +9,7 @@ use transom_check::ledger::{GivenHow, Leaving, UnderWay};
 use transom_device::operation::Operation;
 use transom_device::protection::{Attempt, Reason, Refusal};
 use transom_interpose::given_back::{Given, VERSION, WATCH, Watch, Watcher};
+use transom_system::callers::pass_over;
 use transom_system::watch_refusals;
 
 use super::work::called_by_name;
@@ -27,7 +28,7 @@ pub(super) fn watch() {
     let watch: Option<Watch> =
         unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_DEFAULT, WATCH.as_ptr())) };
     if let Some(watch) = watch {
-        site::pass_over(watch as *const () as usize);
+        pass_over(watch as *const () as usize);
         // SAFETY: the watcher stays, and so does this library: its file is open in the checker.
         unsafe { watch(&WATCHER) };
     }

@@ -7,6 +7,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use transom_check::ledger::{ConnectionEvent, Event, Owner, Thing};
+use transom_system::callers::is_ours;
 use transom_system::sanitizers;
 
 use crate::check::{self, on};
@@ -26,7 +27,7 @@ pub extern "C" fn transom_rdma_cm_watched(code: *const c_void) -> c_int {
     effect_always(|| {
         sanitizers::begin();
         check::begin();
-        check::is_ours(code);
+        is_ours(code);
         answer = match (on().is_some(), sanitizers::see_what_is_freed()) {
             (false, false) => BY_NOBODY,
             (_, true) => WATCHED,

@@ -139,9 +139,10 @@ pub(super) fn touch(
     let remote = work.is_remote(access);
     // To a report, whoever posted the request has called what is done for it.
     let posted = if remote { None } else { posts::find(work.half, address) };
-    let calls = posted.map_or([1 + touch as *const () as usize, 0, 0, 0], |(_, calls)| calls);
-    let outer = || calls[1..].iter().filter(|pc| **pc != 0).rev();
-    let pc = calls[0] as *const c_void;
+    let calls = posted.map(|(_, calls)| calls).unwrap_or_default();
+    let outer = || calls.iter().skip(1).rev();
+    let innermost = calls.first().map_or(1 + touch as *const () as usize, |pc| *pc);
+    let pc = innermost as *const c_void;
     const WITHOUT_ORDER: u32 = 1;
     // SAFETY: this thread comes back from the fiber before anything else; ranges are noted only.
     unsafe {

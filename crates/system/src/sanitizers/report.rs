@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use transom_device::operation::Operation;
 
-use super::posts::{self, Calls};
+use super::posts;
 use super::{Access, Half, Runtimes, Work};
+use crate::callers::Callers;
 use crate::say::write_line;
 
 /// A problem with the memory.
@@ -66,8 +67,8 @@ fn describe(to: &mut String, runtimes: &Runtimes, work: &Work, access: Access, a
 }
 
 /// The place of the post: the innermost function that is no inline function of the headers.
-fn posted_where(runtimes: &Runtimes, calls: &Calls) -> String {
-    let mut places = calls.iter().filter(|pc| **pc != 0).flat_map(|pc| runtimes.places(*pc));
+fn posted_where(runtimes: &Runtimes, calls: &Callers) -> String {
+    let mut places = calls.iter().flat_map(|pc| runtimes.places(*pc));
     let is_own = |place: &str| place.contains("verbs.h ") || place.contains("transom_");
     let Some(place) = places.find(|place| !is_own(place)) else { return String::new() };
     let mut parts = place.split(' ');
