@@ -48,7 +48,7 @@ pub use event::{Event, Owner};
 pub use fork::parents_object;
 pub use gone::Leaving;
 use memory::Memory;
-pub use memory::{Change, Region, UnderWay};
+pub use memory::{Change, Region, UnderWay, WATCHED};
 pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
 use queue::Queue;
 use rights::Keys;

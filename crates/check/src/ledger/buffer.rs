@@ -15,12 +15,14 @@ pub struct Buffer {
     pub(super) region: Option<u64>,
     /// Its address in the program's memory.
     pub(super) at: Option<u64>,
+    /// Its place, as the device reads it.
+    pub(super) place: Option<u64>,
 }
 
 impl Buffer {
     /// A buffer as a work request names it.
     pub const fn new(key: u32, address: u64, length: u64) -> Self {
-        Self { key, address, length, region: None, at: None }
+        Self { key, address, length, region: None, at: None, place: None }
     }
 
     pub(super) fn range(&self) -> Option<Range<u64>> {
@@ -34,6 +36,8 @@ impl Buffer {
 pub struct Piece {
     /// Its address in the program's memory.
     pub at: u64,
+    /// Its place, as the device reads it.
+    pub place: u64,
     /// Its offset in the data of the request, in bytes.
     pub offset: u64,
     /// Its content.

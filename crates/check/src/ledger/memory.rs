@@ -19,6 +19,8 @@ pub struct Region {
     pub object: usize,
     /// The address of the memory in the program.
     pub address: u64,
+    /// The place of the memory, as the device reads it: a number to which offsets are added.
+    pub place: u64,
     /// The first address for requests: the `iova`, or 0 if the region is zero-based.
     pub base: u64,
     /// Its length in bytes.
@@ -55,7 +57,7 @@ pub struct Change {
 }
 
 /// The most bytes of a source that are compared. A longer source is compared in its first and last 2048 bytes.
-const WATCHED: u64 = 4096;
+pub const WATCHED: u64 = 4096;
 
 impl Posted {
     /// The parts of its source to compare. Their content is still zero.
@@ -70,9 +72,10 @@ impl Posted {
             let whole = offset..offset + buffer.length;
             for part in &parts {
                 let (start, end) = (part.start.max(whole.start), part.end.min(whole.end));
-                if let Some(at) = buffer.at.filter(|_| start < end) {
-                    let bytes = vec![0; (end - start) as usize];
-                    pieces.push(Piece { at: at + (start - whole.start), offset: start, bytes });
+                if let Some((at, place)) = buffer.at.zip(buffer.place).filter(|_| start < end) {
+                    let (bytes, inside) = (vec![0; (end - start) as usize], start - whole.start);
+                    let (at, place) = (at + inside, place + inside);
+                    pieces.push(Piece { at, place, offset: start, bytes });
                 }
             }
             offset = whole.end;
@@ -237,6 +240,7 @@ impl Ledger {
         for buffer in requests.iter_mut().flat_map(|it| &mut it.buffers) {
             if let Some((number, region)) = self.memory.regions.get(&(device, buffer.key)) {
                 (buffer.region, buffer.at) = (Some(*number), region.at(buffer));
+                buffer.place = buffer.at.map(|at| region.place + (at - region.address));
             }
         }
     }

@@ -387,8 +387,17 @@ fn with_region(is_open: bool) -> Ledger {
     let mut ledger = with_pair();
     let (address, base, length) = (0x1_0000, 0x5000, 0x1000);
     let (context, object, is_program) = (CONTEXT, 1, true);
-    let region =
-        Region { context, object, address, base, length, is_program, is_open, is_on_demand: false };
+    let region = Region {
+        context,
+        object,
+        address,
+        place: address,
+        base,
+        length,
+        is_program,
+        is_open,
+        is_on_demand: false,
+    };
     ledger.registered(DEVICE, 9, region);
     ledger
 }

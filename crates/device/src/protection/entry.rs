@@ -43,7 +43,7 @@ pub const SHARED: u64 = 1 << 63;
 
 impl Place {
     /// Encodes it as one number. `None` for an address that could be taken for a place in shared memory.
-    pub(super) fn pack(self) -> Option<u64> {
+    pub fn pack(self) -> Option<u64> {
         match self {
             Self::Memory(address) => Some(address).filter(|address| address & SHARED == 0),
             Self::Shared(offset) => Some(offset | SHARED),

@@ -291,6 +291,11 @@ impl MemoryRegion {
         &self.backing
     }
 
+    /// The place of its memory: its first byte.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
     /// Its protection domain.
     pub fn pd(&self) -> &Arc<ProtectionDomain> {
         &self.pd

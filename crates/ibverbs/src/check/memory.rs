@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use transom_check::ledger::{Change, Piece, Posted, Region, UnderWay};
+use transom_check::ledger::{Change, Piece, Posted, Region, UnderWay, WATCHED};
 use transom_device::Access;
 use transom_device::qp::QpState;
 use transom_host::device::Device;
@@ -28,6 +28,7 @@ impl Checker {
             context,
             object,
             address: it.address,
+            place: region.place().pack().unwrap_or(it.address),
             base: if it.access.contains(Access::ZERO_BASED) { 0 } else { it.iova },
             length: it.length,
             is_program: matches!(region.backing(), Backing::Program),
@@ -68,13 +69,14 @@ impl Checker {
             ledger.tell_claimed(requests);
             for request in requests.iter_mut().filter(|it| !it.is_target) {
                 let mut pieces = request.watched();
-                let is_read = pieces.iter_mut().all(|it| self.read(it.at, &mut it.bytes));
+                let is_read = pieces.iter_mut().all(|it| self.read(it.place, &mut it.bytes));
                 request.sample = (is_read && !pieces.is_empty()).then(|| ledger.sample(pieces));
             }
         });
     }
 
-    /// Reads memory of the program. Returns whether it could read all of it.
+    /// Reads memory of the program, by its address or place. Returns whether it could read all of it. At its place,
+    /// shared memory is read without the kernel.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         let length = bytes.len() as u64;
         self.copier.copy(bytes.into(), Source::Program(at), length).is_ok()
@@ -99,8 +101,13 @@ impl Checker {
     /// The difference between a piece and the present content. None if there is none, or the memory cannot be read any
     /// more.
     fn change(&self, piece: &Piece) -> Option<Change> {
-        let mut now = vec![0; piece.bytes.len()];
-        if !self.read(piece.at, &mut now) || now == piece.bytes {
+        let mut room = [0; WATCHED as usize];
+        let now = room.get_mut(..piece.bytes.len())?;
+        if self.read(piece.place, now) && now == piece.bytes {
+            return None;
+        }
+        // The region may have ended since, and its place may be another's. The address says what the program has there.
+        if !self.read(piece.at, now) || now == piece.bytes {
             return None;
         }
         let differs = |at: &usize| now[*at] != piece.bytes[*at];
