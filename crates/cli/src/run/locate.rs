@@ -232,8 +232,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let scratch = Scratch::new("trust");
         let library = scratch.file("libibverbs.so");
-        let user = rustix::process::geteuid().as_raw();
-        let ours = scratch.0.join(format!("transom-run-{user}"));
+        let ours = scratch.0.join(private::name());
         fs::create_dir(&ours).unwrap();
         fs::set_permissions(&ours, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());

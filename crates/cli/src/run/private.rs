@@ -36,11 +36,30 @@ pub(crate) fn in_first<T>(mut act: impl FnMut(&Path) -> io::Result<T>) -> Result
 pub(crate) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let parent = Trusted::this_user_and_root().real_path(parent)?;
-    let ours = parent.join(format!("{PREFIX}{user}"));
+    let ours = parent.join(self::name());
     make(&ours, user)?;
     let directory = ours.join(name);
     make(&directory, user)?;
     Ok(directory)
+}
+
+/// The name of this user's private directory. A user who is root of a user namespace may share /tmp with the real root.
+pub(super) fn name() -> String {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let user = rustix::process::geteuid().as_raw();
+    format!("{PREFIX}{}", number_outside(&map, user))
+}
+
+/// The user's number outside of this user namespace, by the lines of a `uid_map`: the first number inside, the first
+/// one outside, and how many there are.
+fn number_outside(map: &str, user: u32) -> u32 {
+    let of_line = |line: &str| {
+        let mut numbers = line.split_whitespace().map_while(|word| word.parse::<u32>().ok());
+        let [inside, outside, count] = [numbers.next()?, numbers.next()?, numbers.next()?];
+        let index = user.checked_sub(inside).filter(|index| *index < count)?;
+        outside.checked_add(index)
+    };
+    map.lines().find_map(of_line).unwrap_or(user)
 }
 
 /// Whether a path, as written, leads through a private directory of any user.
@@ -77,4 +96,21 @@ pub(super) fn replace(
     let _ = fs::remove_file(&fresh);
     make(&fresh)?;
     fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_same_directory_inside_of_a_user_namespace_and_outside() {
+        assert_eq!(number_outside("         0          0 4294967295\n", 1000), 1000);
+        assert_eq!(number_outside("         0       1000          1\n", 0), 1000);
+        let of_a_container = "0 1000 1\n1 100000 65536\n";
+        assert_eq!(number_outside(of_a_container, 1), 100_000);
+        assert_eq!(number_outside(of_a_container, 65536), 165_535);
+        for map in [of_a_container, "", "0 1", "a b c", "5 4294967290 4294967295"] {
+            assert_eq!(number_outside(map, 65_537), 65_537, "{map:?}");
+        }
+    }
 }
