@@ -20,6 +20,7 @@ pub mod harness;
 pub mod litmus;
 pub mod memory;
 pub mod modules;
+pub mod port_of_others;
 pub mod processes;
 pub mod programs;
 pub mod queues;

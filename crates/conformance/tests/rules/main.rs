@@ -5,6 +5,10 @@
 //! (its limits, signals, environment, forks, the UDP port) is tested in one of its own:
 //! [`transom_conformance::processes`].
 
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LEAVE_PORT_OF_OTHERS: extern "C" fn() = transom_conformance::port_of_others::leave;
+
 /// A. Protection domains and memory regions.
 mod regions {
     mod deregister;

@@ -258,7 +258,7 @@ fn what_does_not_connect_is_explained() {
 #[test]
 fn what_is_refused_says_which_usual_mistake_it_is() {
     // Where nobody else listens.
-    alone(path_of!("what_is_refused_says_which_usual_mistake_it_is"), Way::Network, || {
+    alone(path_of!("what_is_refused_says_which_usual_mistake_it_is"), Way::Namespace, || {
         ip("link set lo up");
         ip("address add 10.77.0.1/32 dev lo");
         ip("address add 10.77.0.2/32 dev lo");
