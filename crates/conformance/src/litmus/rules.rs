@@ -86,7 +86,7 @@ impl Authority {
 
     /// Whether a READ waits until earlier WRITEs of its queue pair are in memory. Otherwise it only sees their data.
     pub fn read_pushes_writes(self) -> bool {
-        self == Self::Model
+        self != Self::Spec
     }
 
     /// Whether a WRITE completes only when all can see its data.
@@ -108,10 +108,5 @@ impl Authority {
     /// Whether the sources of WRITEs are read in order, and what READs brought lands in order.
     pub fn local_side_in_order(self) -> bool {
         self != Self::Spec
-    }
-
-    /// Whether a WRITE that reads its source finds there what READs of its queue pair brought.
-    pub fn source_read_pushes_landed(self) -> bool {
-        self == Self::Model
     }
 }

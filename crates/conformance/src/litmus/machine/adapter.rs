@@ -108,10 +108,7 @@ impl Machine<'_> {
             _ => true,
         };
         let in_order = self.authority.local_side_in_order();
-        if is_gathered(open)
-            || in_order && !queue.open[..at].iter().all(is_gathered)
-            || self.authority.source_read_pushes_landed() && !queue.near.is_empty()
-        {
+        if is_gathered(open) || in_order && !queue.open[..at].iter().all(is_gathered) {
             return;
         }
         let mut after = state.clone();
