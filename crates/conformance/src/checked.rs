@@ -95,24 +95,17 @@ impl Checked {
         }
         let run = Running::start(&mut command).success(LIMIT);
         run.unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"));
-        let files = fs::read_dir(&directory).expect("it was made above");
-        let texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
-        let records = texts.flat_map(|text| read(&text));
-        let found = records.filter_map(|record| match record {
-            Record::Finding(finding) => Some(finding),
-            _ => None,
-        });
-        found.collect()
+        found_in(&directory)
     }
 
     /// Runs the wrong form of this kind, which must be found, and the right form, which must have no findings. The
-    /// finding must name the lines with these marks in the source.
-    pub fn shows(&self, kind: Kind, marks: &[&str]) {
+    /// finding must name the lines with these marks in the source. Returns it.
+    pub fn shows(&self, kind: Kind, marks: &[&str]) -> Finding {
         let name = kind.name();
         let wrong = self.run_for_all(&[name, "wrong"]);
         let found = wrong.iter().find(|finding| finding.kind == kind);
-        let found = found.unwrap_or_else(|| panic!("{name} is not found: {wrong:#?}"));
-        let lines = self.lines_of(found);
+        let found = found.unwrap_or_else(|| panic!("{name} is not found: {wrong:#?}")).clone();
+        let lines = self.lines_of(&found);
         for mark in marks {
             let marked = self.marked(name, mark);
             assert!(
@@ -121,6 +114,7 @@ impl Checked {
             );
         }
         self.is_silent_on(name, kind);
+        found
     }
 
     /// The same of the mistake of this name, of which one finding must name all lines with this mark.
@@ -184,6 +178,18 @@ impl Checked {
             text.lines().filter_map(|line| line.trim().strip_prefix("{\"")?.split_once('"'));
         names.map(|(name, _)| name.to_owned()).collect()
     }
+}
+
+/// The findings that checked processes have written into a directory.
+pub fn found_in(directory: &Path) -> Vec<Finding> {
+    let files = fs::read_dir(directory).expect("the directory is there");
+    let texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let records = texts.flat_map(|text| read(&text));
+    let found = records.filter_map(|record| match record {
+        Record::Finding(finding) => Some(finding),
+        _ => None,
+    });
+    found.collect()
 }
 
 fn leave_rights_out(mut found: Vec<Finding>) -> Vec<Finding> {

@@ -110,9 +110,9 @@ pub use qp::{ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_o
 pub use qp_ex::ibv_qp_to_qp_ex;
 pub use rdma_cm::{
     transom_rdma_cm_close, transom_rdma_cm_event_acked, transom_rdma_cm_event_freed,
-    transom_rdma_cm_event_got, transom_rdma_cm_id_ended, transom_rdma_cm_id_made,
-    transom_rdma_cm_open, transom_rdma_cm_refused, transom_rdma_cm_used, transom_rdma_cm_waits,
-    transom_rdma_cm_watched, transom_rdma_cm_why, transom_rdma_cm_write,
+    transom_rdma_cm_event_got, transom_rdma_cm_given, transom_rdma_cm_id_ended,
+    transom_rdma_cm_id_made, transom_rdma_cm_open, transom_rdma_cm_refused, transom_rdma_cm_used,
+    transom_rdma_cm_waits, transom_rdma_cm_watched, transom_rdma_cm_why, transom_rdma_cm_write,
 };
 pub use special_mr::ibv_reg_dmabuf_mr;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};

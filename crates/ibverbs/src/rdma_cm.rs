@@ -37,8 +37,8 @@ use crate::adapters;
 use crate::entry::{errno_always, number_always};
 pub use checked::{
     transom_rdma_cm_event_acked, transom_rdma_cm_event_freed, transom_rdma_cm_event_got,
-    transom_rdma_cm_id_ended, transom_rdma_cm_id_made, transom_rdma_cm_used, transom_rdma_cm_waits,
-    transom_rdma_cm_watched,
+    transom_rdma_cm_given, transom_rdma_cm_id_ended, transom_rdma_cm_id_made, transom_rdma_cm_used,
+    transom_rdma_cm_waits, transom_rdma_cm_watched,
 };
 use command::{Command, Refusal};
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};

@@ -134,6 +134,7 @@ export! {
     transom_rdma_cm_event_acked
     transom_rdma_cm_event_freed
     transom_rdma_cm_event_got
+    transom_rdma_cm_given
     transom_rdma_cm_id_ended
     transom_rdma_cm_id_made
     transom_rdma_cm_open

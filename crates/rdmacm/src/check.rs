@@ -101,21 +101,29 @@ pub(crate) fn event_got(
     }
 }
 
-/// A function of librdmacm is about to use this for the program.
+/// A function of librdmacm is about to use this for the program. If it belongs to something that has ended, this fails
+/// with `said`. The function reports that by [`given`].
 pub(crate) fn used<T>(what: *const T, said: &'static str) -> Result<(), Wrong> {
     bytes_used(what.cast(), size_of::<T>(), said)
 }
 
-/// A function of librdmacm is about to use these bytes for the program. If they belong to something that has ended, it
-/// fails with `said`.
+/// The same for these bytes.
 pub(crate) fn bytes_used(
     from: *const c_void,
     length: usize,
     said: &'static str,
 ) -> Result<(), Wrong> {
     match told().filter(|_| !from.is_null()).map(|told| (told.calls.used)(from, length)) {
-        Some(1) => Err(Wrong::invalid(said)),
+        Some(1) => Err(Wrong::of_ended(from.addr(), said)),
         _ => Ok(()),
+    }
+}
+
+/// A function got a pointer to something that has ended.
+pub(crate) fn given(function: &'static CStr, address: usize) {
+    if let Some(told) = told() {
+        // SAFETY: a string that stays.
+        unsafe { (told.calls.given)(function.as_ptr(), std::ptr::without_provenance(address)) };
     }
 }
 

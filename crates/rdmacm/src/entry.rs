@@ -11,8 +11,8 @@ use std::ptr::null_mut;
 
 use transom_thread::{set_errno, uncancelled};
 
-use crate::provider;
 use crate::wrong::Wrong;
+use crate::{check, provider};
 
 /// Runs a part of a function.
 pub(crate) fn attempt<T>(part: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
@@ -28,6 +28,7 @@ pub(crate) fn attempt<T>(part: impl FnOnce() -> Result<T, Wrong>) -> Result<T, W
 pub(crate) fn answered<T>(function: &'static CStr, result: Result<T, Wrong>) -> Option<T> {
     result
         .inspect_err(|wrong| {
+            wrong.ended().into_iter().for_each(|address| check::given(function, address));
             note(function, wrong);
             set_errno(wrong.errno());
         })

@@ -55,6 +55,8 @@ pub struct CheckCalls {
     pub event_freed: extern "C" fn(*const c_void),
     /// A function is about to use these bytes for the program. Returns 1 if they belong to something that has ended.
     pub used: extern "C" fn(*const c_void, usize) -> c_int,
+    /// A function got a pointer to something that has ended. The arguments are its name and the pointer.
+    pub given: unsafe extern "C" fn(*const c_char, *const c_void),
     /// A function waits until events of an id or a group are acknowledged. The arguments are its name, the owner,
     /// whether that is a group, and whether it has waited for long. Returns 1 if the check reports that it waits for
     /// ever.
@@ -79,6 +81,7 @@ impl CheckCalls {
                 event_acked: *library.get("transom_rdma_cm_event_acked\0").ok()?,
                 event_freed: *library.get("transom_rdma_cm_event_freed\0").ok()?,
                 used: *library.get("transom_rdma_cm_used\0").ok()?,
+                given: *library.get("transom_rdma_cm_given\0").ok()?,
                 waits: *library.get("transom_rdma_cm_waits\0").ok()?,
                 own_work: *library.get("transom_rdma_cm_own_work\0").ok()?,
             })

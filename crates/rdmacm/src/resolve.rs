@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 
-use crate::entry::{attempt, zero, zero_of};
+use crate::entry::{answered, attempt, zero, zero_of};
 use crate::id::Id;
 use crate::wrong::Wrong;
 use crate::{address, arrival, query};
@@ -108,8 +108,10 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: by the contract of this function. Every address can be read as bytes.
-    unsafe { Id::of(id).map_or(0, |id| address::port(&id.seen().route.addr.src.src_storage)) }
+    // SAFETY: by the contract of this function.
+    let id = answered(c"rdma_get_src_port", unsafe { Id::of(id) });
+    // SAFETY: every address can be read as bytes.
+    id.map_or(0, |id| unsafe { address::port(&id.seen().route.addr.src.src_storage) })
 }
 
 /// The port of the peer's address, network byte order.
@@ -117,6 +119,8 @@ pub unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: by the contract of this function. Every address can be read as bytes.
-    unsafe { Id::of(id).map_or(0, |id| address::port(&id.seen().route.addr.dst.dst_storage)) }
+    // SAFETY: by the contract of this function.
+    let id = answered(c"rdma_get_dst_port", unsafe { Id::of(id) });
+    // SAFETY: every address can be read as bytes.
+    id.map_or(0, |id| unsafe { address::port(&id.seen().route.addr.dst.dst_storage) })
 }

@@ -21,6 +21,8 @@ pub(crate) fn last_errno() -> c_int {
 pub(crate) struct Wrong {
     errno: c_int,
     said: Option<Cow<'static, str>>,
+    /// The address of what the program has given, if that has ended.
+    ended: Option<usize>,
 }
 
 /// Results that mean "try again later". They need no explanation.
@@ -36,7 +38,7 @@ pub(crate) enum NotNow {
 
 impl Wrong {
     pub(crate) const fn new(errno: c_int, said: &'static str) -> Self {
-        Self { errno, said: Some(Cow::Borrowed(said)) }
+        Self { errno, said: Some(Cow::Borrowed(said)), ended: None }
     }
 
     /// An argument is invalid, or invalid in this state.
@@ -46,7 +48,12 @@ impl Wrong {
 
     /// The same, with a sentence that names values.
     pub(crate) fn told(errno: c_int, said: String) -> Self {
-        Self { errno, said: Some(said.into()) }
+        Self { errno, said: Some(said.into()), ended: None }
+    }
+
+    /// The program has given something at this address that has ended.
+    pub(crate) const fn of_ended(address: usize, said: &'static str) -> Self {
+        Self { errno: libc::EINVAL, said: Some(Cow::Borrowed(said)), ended: Some(address) }
     }
 
     /// A result that is no fault.
@@ -56,7 +63,7 @@ impl Wrong {
             NotNow::InProgress => libc::EINPROGRESS,
             NotNow::Interrupted => libc::EINTR,
         };
-        Self { errno, said: None }
+        Self { errno, said: None, ended: None }
     }
 
     /// There is no memory for it.
@@ -107,6 +114,10 @@ impl Wrong {
             0,
             format!("{events} that rdma_get_cm_event gave; acknowledge by rdma_ack_cm_event"),
         )
+    }
+
+    pub(crate) fn ended(&self) -> Option<usize> {
+        self.ended
     }
 
     pub(crate) fn errno(&self) -> c_int {

@@ -71,21 +71,27 @@ impl Ledger {
         self.connections.0.remove(&address);
     }
 
-    /// A function of librdmacm gets something at this address. Returns whether it is a part of an acknowledged event or
-    /// a destroyed id.
-    pub fn given_to_connections(&mut self, address: usize, call: &Call) -> bool {
+    /// Whether something at this address is a part of an acknowledged event, or a destroyed id.
+    pub fn has_ended(&self, address: usize) -> bool {
+        match self.connections.around(address) {
+            Some(Known { acknowledged: Some(_), .. }) => true,
+            _ => self.is_grave(Thing::Id, address),
+        }
+    }
+
+    /// A function of librdmacm gets something at this address that [has ended](Self::has_ended).
+    pub fn given_to_connections(&mut self, function: &str, address: usize, call: &Call) {
         let Some(Known { event, got, acknowledged: Some(acknowledged) }) =
             self.connections.around(address).copied()
         else {
-            let is_gone = self.is_grave(Thing::Id, address);
-            self.not_alive("A function of librdmacm", Thing::Id, address, call);
-            return is_gone;
+            self.not_alive(function, Thing::Id, address, call);
+            return;
         };
         let what = match address == event.address {
             true => "an acknowledged event",
             false => "the content of an acknowledged event",
         };
-        let says = format!("A function of librdmacm got {what}.");
+        let says = format!("{function} got {what}.");
         let calls = [
             ("used here", *call),
             ("acknowledged here", acknowledged),
@@ -93,6 +99,5 @@ impl Ledger {
         ];
         let calls = calls.map(|(what, call)| (what.to_owned(), call)).to_vec();
         self.found(Kind::UsedAfterAck, says, calls);
-        true
     }
 }

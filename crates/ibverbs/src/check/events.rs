@@ -45,10 +45,15 @@ impl Checker {
         self.tell(|ledger| ledger.connection_event_freed(address));
     }
 
-    /// A function of librdmacm gets a pointer. Returns whether it points into something that has ended.
-    pub(crate) fn given_to_connections(&self, address: usize) -> bool {
+    /// Returns whether this address is in an id or an event that has ended.
+    pub(crate) fn has_ended(&self, address: usize) -> bool {
+        self.tell(|ledger| ledger.has_ended(address))
+    }
+
+    /// A function of librdmacm got a pointer into something that has ended.
+    pub(crate) fn given_to_connections(&self, function: &str, address: usize) {
         let call = site::call();
-        self.tell(|ledger| ledger.given_to_connections(address, &call))
+        self.tell(|ledger| ledger.given_to_connections(function, address, &call));
     }
 
     /// A verb waits until the program acknowledges events. `is_late` says that it has waited for long; otherwise it

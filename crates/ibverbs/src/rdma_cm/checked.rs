@@ -85,9 +85,22 @@ pub extern "C" fn transom_rdma_cm_used(address: *const c_void, length: usize) ->
     let mut has_ended = false;
     effect_always(|| {
         sanitizers::are_used(address.addr() as u64, length as u64);
-        has_ended = on().is_some_and(|checker| checker.given_to_connections(address.addr()));
+        has_ended = on().is_some_and(|checker| checker.has_ended(address.addr()));
     });
     has_ended.into()
+}
+
+/// A function got a pointer into something that has ended.
+///
+/// # Safety
+/// The function's name is a string.
+pub unsafe extern "C" fn transom_rdma_cm_given(function: *const c_char, address: *const c_void) {
+    effect_always(|| {
+        let Some(checker) = on() else { return };
+        // SAFETY: by the contract of this function.
+        let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
+        checker.given_to_connections(&function, address.addr());
+    });
 }
 
 /// A function waits until events of an id or a group are acknowledged. `is_late` says that it has waited for long;

@@ -28,6 +28,7 @@ const CONNECTION_MANAGER: FileCalls = FileCalls {
         event_acked: transom_ibverbs::transom_rdma_cm_event_acked,
         event_freed: transom_ibverbs::transom_rdma_cm_event_freed,
         used: transom_ibverbs::transom_rdma_cm_used,
+        given: transom_ibverbs::transom_rdma_cm_given,
         waits: transom_ibverbs::transom_rdma_cm_waits,
         own_work: transom_ibverbs::transom_rdma_cm_own_work,
     }),

@@ -39,23 +39,30 @@ fn an_event_of_an_id_is_never_acknowledged() {
 /// Rule: CHK-33
 #[test]
 fn private_data_is_used_after_its_event_was_acknowledged() {
-    PROGRAM.shows(Kind::UsedAfterAck, &["got", "acknowledged", "used"]);
+    let found = PROGRAM.shows(Kind::UsedAfterAck, &["got", "acknowledged", "used"]);
+    assert_eq!(found.says, "rdma_reject got the content of an acknowledged event.");
 }
 
 /// Rule: CHK-33
 #[test]
 fn parameters_and_events_are_used_after_the_acknowledgement() {
-    for name in ["parameters-after-ack", "acknowledged-twice"] {
-        let count = |form| {
-            let found = PROGRAM.run(&[name, form]);
-            found.iter().filter(|finding| finding.kind == Kind::UsedAfterAck).count()
+    for (name, says) in [
+        ("parameters-after-ack", "rdma_accept got the content of an acknowledged event."),
+        ("acknowledged-twice", "rdma_ack_cm_event got an acknowledged event."),
+    ] {
+        let said = |form| {
+            let mut found = PROGRAM.run(&[name, form]);
+            found.retain(|finding| finding.kind == Kind::UsedAfterAck);
+            found.into_iter().map(|finding| finding.says).collect::<Vec<_>>()
         };
-        assert_eq!((count("wrong"), count("right")), (1, 0), "{name}");
+        assert_eq!(said("wrong"), [says], "{name}");
+        assert_eq!(said("right"), [""; 0], "{name}");
     }
 }
 
 /// Rule: CHK-05
 #[test]
 fn an_id_is_used_after_its_end() {
-    PROGRAM.shows(Kind::UsedAfterDestroy, &["destroyed", "used"]);
+    let found = PROGRAM.shows(Kind::UsedAfterDestroy, &["destroyed", "used"]);
+    assert_eq!(found.says, "rdma_get_src_port got an rdma_cm id, which is destroyed.");
 }
