@@ -107,6 +107,11 @@ kinds! {
         "a source changed between its post and its completion"
         "Poll the completion of a request before you write to its buffers again, or post it with IBV_SEND_INLINE."
         "ibv_post_send(3)";
+    /// The program wrote to the target of a READ or an atomic before the request was complete.
+    TargetChanged "target-changed" "CHK-61" Finding
+        "a READ's target changed before its completion"
+        "Poll the completion of a READ or an atomic before you write to its buffer."
+        "ibv_post_send(3)";
     /// A function gets a destroyed object.
     UsedAfterDestroy "used-after-destroy" "CHK-05" Finding
         "an object is used after it was destroyed"
@@ -219,6 +224,17 @@ kinds! {
     SourceRaced "source-raced" "CHK-66" Note
         "a source that peers may write to changed between its post and its completion"
         "Make sure that peers write to the buffer only after the completion of the request, or send from a copy."
+        "ibv_post_send(3)";
+    /// A target changed, and a peer may have changed it, or the program may know that it may.
+    TargetRaced "target-raced" "CHK-67" Note
+        "a receive's buffer, or a READ's that peers may write to, changed before its completion"
+        "Poll the completion of a receive or READ before you write to its buffer. Post only the part of a buffer that \
+         the device may have."
+        "ibv_post_recv(3)";
+    /// Two queue pairs write to the same bytes of a peer.
+    WritesUnordered "writes-unordered" "CHK-64" Note
+        "two queue pairs write to the same bytes of a peer, and nothing orders them"
+        "Poll the completion of the first WRITE before you post the second one, or post both to one queue pair."
         "ibv_post_send(3)";
     /// Two targets share some bytes.
     TargetsOverlap "targets-overlap" "CHK-62" Note

@@ -13,12 +13,14 @@
 //! | [`queue`] | whether a completion queue has room for all requests that may complete into it |
 //! | [`pair`] | the work of a queue pair: posted, completed, polled |
 //! | [`bind`] | the rights of peers, and binds of windows that grant them |
-//! | [`buffer`] | the buffers of a work request, and their content at the post |
+//! | [`buffer`] | the buffers of a work request, and their content while only the device may change it |
 //! | [`claim`] | memory that the program claims for itself |
 //! | [`fork`] | forks, and a child's uses of its parent's objects |
 //! | [`gone`] | memory that was given back while a region had it |
 //! | `span` | ranges of memory |
 //! | [`memory`] | regions, and buffers in use: sources that the device reads, targets that it writes |
+//! | [`work`] | requests and completions, as the program sees them |
+//! | [`writes`] | WRITEs to one place that nothing orders |
 
 pub mod bind;
 pub mod buffer;
@@ -34,6 +36,8 @@ pub mod rights;
 pub mod sleep;
 mod span;
 pub mod thing;
+pub mod work;
+pub mod writes;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,7 +53,7 @@ pub use fork::parents_object;
 pub use gone::Leaving;
 use memory::Memory;
 pub use memory::{Change, Region, UnderWay, WATCHED};
-pub use pair::{Asked, Completed, Pair, Posted, RanDry, Unread};
+pub use pair::Pair;
 use queue::Queue;
 use rights::Keys;
 use sleep::Watched;
@@ -57,6 +61,9 @@ pub use sleep::{Arming, How, Look, Stuck};
 pub use span::How as GivenHow;
 pub use thing::Thing;
 use thing::{Grave, Made};
+pub use work::{Asked, Completed, Posted, RanDry, Unread};
+pub use writes::Peer;
+use writes::Writes;
 
 /// A mistake, with its calls and what happened in each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +106,7 @@ pub struct Ledger {
     memory: Memory,
     claims: Claims,
     keys: Keys,
+    writes: Writes,
     mistakes: Vec<Mistake>,
 }
 

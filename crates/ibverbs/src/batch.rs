@@ -277,8 +277,11 @@ impl Batch {
                 sges: buffers.len() as u32,
                 buffers,
                 is_target: returns,
-                from: match request.op {
-                    SendOp::Message(Body::Read { address, key }) => Some((key.0, address)),
+                is_receive: false,
+                remote: match request.op {
+                    SendOp::Message(
+                        Body::Read { address, key } | Body::Write { address, key, .. },
+                    ) => Some((key.0, address)),
                     _ => None,
                 },
                 sample: None,

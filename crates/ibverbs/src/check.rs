@@ -38,9 +38,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use transom_abi::{IBV_QPS_RESET, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
-use transom_check::ledger::{Asked, RanDry, Thing};
+use transom_abi::{IBV_QPS_RESET, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
+use transom_check::ledger::{Asked, Peer, RanDry, Thing};
 use transom_check::{Call, Ledger};
+use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
@@ -296,6 +297,18 @@ impl Checker {
             receive_queue: init.recv_cq.addr(),
         };
         self.tell(|ledger| ledger.pair_made(address, number, asked));
+    }
+
+    /// A queue pair is connected: its pointer is at that address.
+    pub(crate) fn pair_connected(&self, address: usize, pair: &QueuePair, attr: &ibv_qp_attr) {
+        // An XRC request names by a number whose keys it means.
+        if !matches!(pair.summary().gate().service, Service::Rc | Service::Uc) {
+            return;
+        }
+        // SAFETY: any bytes are a GID.
+        let gid = unsafe { attr.ah_attr.grh.dgid.raw };
+        let slot = QpNumber::from_bits(attr.dest_qp_num).slot();
+        self.tell(|ledger| ledger.pair_connected(address, Peer { gid, slot }));
     }
 
     /// A queue pair goes to another state.

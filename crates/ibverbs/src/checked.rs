@@ -97,7 +97,8 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         sges: 0,
         buffers: Vec::new(),
         is_target: false,
-        from: None,
+        is_receive: false,
+        remote: None,
         sample: None,
         is_inline: false,
         is_signaled: asked.send_flags & IBV_SEND_SIGNALED != 0,
@@ -131,7 +132,8 @@ unsafe extern "C" fn post_recv(
         return plain(bad);
     }
     // SAFETY: as above.
-    let (device, mut requests) = unsafe { (device_of((*qp).context), receives(wr, &call())) };
+    let (device, mut requests) =
+        unsafe { (device_of((*qp).context), receives(wr, &call())) };
     checker.locate(device, &mut requests);
     checker.receives_posted(qp.addr(), &requests);
     let mut first_bad = null_mut();
@@ -165,7 +167,8 @@ unsafe extern "C" fn post_srq_recv(
         return plain(bad);
     }
     // SAFETY: as above.
-    let (device, mut requests) = unsafe { (device_of((*srq).context), receives(wr, &call())) };
+    let (device, mut requests) =
+        unsafe { (device_of((*srq).context), receives(wr, &call())) };
     checker.locate(device, &mut requests);
     checker.tell(|ledger| ledger.shared_receives_posted(srq.addr(), &requests));
     let mut first_bad = null_mut();
@@ -280,9 +283,9 @@ unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<P
         if is_inline {
             buffers.clear();
         }
-        let from = match request.opcode {
-            // SAFETY: a READ has this member of the union.
-            IBV_WR_RDMA_READ => unsafe {
+        let remote = match request.opcode {
+            // SAFETY: these have this member of the union.
+            IBV_WR_RDMA_READ | IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => unsafe {
                 Some((request.wr.rdma.rkey, request.wr.rdma.remote_addr))
             },
             _ => None,
@@ -293,7 +296,8 @@ unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<P
             bytes,
             sges,
             buffers,
-            from,
+            remote,
+            is_receive: false,
             is_target: matches!(
                 request.opcode,
                 IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
@@ -339,7 +343,8 @@ unsafe fn receives(mut wr: *const ibv_recv_wr, call: &Call) -> Vec<Posted> {
             sges: buffers.len() as u32,
             buffers,
             is_target: true,
-            from: None,
+            is_receive: true,
+            remote: None,
             sample: None,
             is_inline: false,
             is_signaled: true,

@@ -1,4 +1,4 @@
-//! The buffers of a work request, and their content at the post.
+//! The buffers of a work request, and their content while only the device may change it.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl Buffer {
     }
 }
 
-/// A part of a source.
+/// A part of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Its address in the program's memory.
@@ -44,11 +44,27 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
-/// The content of a source when it was posted.
+/// The content of a request's buffers at some time, which only the device may change from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Parts of the source, or all of it.
+    /// Parts of the buffers, or all of them.
     pub pieces: Vec<Piece>,
     /// The count of written targets at the time of the sample.
     pub(super) since: u64,
+    /// The counts at which the request's own targets were among them.
+    pub(super) own: Range<u64>,
+}
+
+impl Sample {
+    /// The first so many bytes of the request's data are not compared.
+    pub(super) fn leave_out(&mut self, bytes: u64) {
+        for piece in &mut self.pieces {
+            let length = piece.bytes.len() as u64;
+            let out = bytes.saturating_sub(piece.offset).min(length);
+            piece.bytes.drain(..out as usize);
+            (piece.at, piece.place) = (piece.at + out, piece.place + out);
+            piece.offset += out;
+        }
+        self.pieces.retain(|piece| !piece.bytes.is_empty());
+    }
 }

@@ -56,11 +56,14 @@ pub struct Change {
     pub count: u64,
 }
 
-/// The most bytes of a source that are compared. A longer source is compared in its first and last 2048 bytes.
+/// The most bytes of a request that are compared. A longer one is compared in its first and last 2048 bytes.
 pub const WATCHED: u64 = 4096;
 
+/// If so many targets are in use, no further receive is compared: each needs room for its sample.
+const RECEIVES: usize = 4096;
+
 impl Posted {
-    /// The parts of its source to compare. Their content is still zero.
+    /// The parts of its buffers to compare. Their content is still zero.
     pub fn watched(&self) -> Vec<Piece> {
         let total: u64 = self.buffers.iter().map(|it| it.length).sum();
         let is_short = total <= WATCHED;
@@ -178,6 +181,12 @@ impl Memory {
         found.map(|((_, key), (_, region))| (*key, region))
     }
 
+    /// Whether peers may write to some of these bytes, or windows may be bound to them.
+    fn is_open(&self, range: &Range<u64>) -> bool {
+        let mut regions = self.regions.values().filter(|(_, region)| region.is_open);
+        regions.any(|(_, region)| overlap(&region.range(), range))
+    }
+
     fn land(&mut self, range: Range<u64>) {
         if self.landed.len() == LANDED {
             self.landed.pop_front();
@@ -212,13 +221,22 @@ impl Memory {
         near.find(|&(&(_, end), _)| end > range.start).map(|(_, target)| target.call)
     }
 
-    /// Whether the device may have written there since the count of written ranges was `since`.
-    fn was_target(&self, range: &Range<u64>, since: u64) -> bool {
+    /// The number of requests that have targets in use there.
+    fn aims_at(&self, range: &Range<u64>) -> usize {
         let first = (range.start.saturating_sub(self.longest), 0);
-        let is_out = self.targets.range(first..(range.end, 0)).any(|(it, _)| it.1 > range.start);
-        let past = usize::try_from(self.count.saturating_sub(since)).unwrap_or(usize::MAX);
+        let near = self.targets.range(first..(range.end, 0));
+        near.filter(|(it, _)| it.1 > range.start).map(|(_, target)| target.count).sum()
+    }
+
+    /// Whether the device may have written there since a sample was taken, for another request.
+    fn was_target(&self, range: &Range<u64>, sample: &Sample) -> bool {
+        let past = usize::try_from(self.count.saturating_sub(sample.since)).unwrap_or(usize::MAX);
         let is_known = past <= self.landed.len();
-        is_out || !is_known || self.landed.iter().rev().take(past).any(|it| overlap(it, range))
+        let mut landed = (0..self.count).rev().zip(self.landed.iter().rev()).take(past);
+        let is_other = |at: u64| !sample.own.contains(&at);
+        self.aims_at(range) > 0
+            || !is_known
+            || landed.any(|(at, it)| is_other(at) && overlap(it, range))
     }
 }
 
@@ -247,19 +265,56 @@ impl Ledger {
 
     /// Makes a sample from pieces with their content.
     pub fn sample(&self, pieces: Vec<Piece>) -> Sample {
-        Sample { pieces, since: self.memory.count }
+        Sample { pieces, since: self.memory.count, own: 0..0 }
+    }
+
+    /// Whether a request that is about to be posted is worth a sample: one that the device reads from, or a receive
+    /// that has its buffers alone.
+    pub fn is_watched(&self, posted: &Posted) -> bool {
+        let has_room = self.memory.targets.len() < RECEIVES;
+        !posted.is_target || (posted.is_receive && has_room && self.aims_of(posted) == 0)
+    }
+
+    /// The number of requests that have targets in use where this one has its buffers.
+    fn aims_of(&self, posted: &Posted) -> usize {
+        posted.buffers.iter().filter_map(Buffer::range).map(|it| self.memory.aims_at(&it)).sum()
+    }
+
+    /// READs and atomics that were posted to a queue pair are carried out. `read` reads what is in their buffers now:
+    /// the device writes nothing there any more. A request is left out if another one has the same target, or if its
+    /// completion was polled meanwhile.
+    pub fn returned(
+        &mut self,
+        address: usize,
+        posted: &[Posted],
+        read: impl Fn(u64, &mut [u8]) -> bool,
+    ) {
+        for it in posted.iter().filter(|it| it.is_target) {
+            let is_alone = self.aims_of(it) == it.buffers.iter().filter_map(Buffer::range).count();
+            let mut pieces = if is_alone { it.watched() } else { Vec::new() };
+            let is_read = pieces.iter_mut().all(|it| read(it.place, &mut it.bytes));
+            if pieces.is_empty() || !is_read {
+                continue;
+            }
+            let sample = self.sample(pieces);
+            let Some(pair) = self.pairs.get_mut(&address) else { return };
+            let mut same = pair.sends.iter_mut().filter(|other| other.is_same(it));
+            if let Some(posted) = same.find(|other| other.sample.is_none()) {
+                posted.sample = Some(sample);
+            }
+        }
     }
 
     /// The targets of these requests are in use from now on.
     pub(super) fn aimed(&mut self, posted: &[Posted]) {
         for posted in posted.iter().filter(|it| it.is_target) {
             for range in posted.buffers.iter().filter_map(Buffer::range) {
-                if let Some(other) = self.memory.other_target(&range, posted.from) {
+                if let Some(other) = self.memory.other_target(&range, posted.remote) {
                     self.tell_overlap(posted, other);
                 }
                 let memory = &mut self.memory;
                 memory.longest = memory.longest.max(range.end - range.start);
-                let new = Target { count: 0, call: posted.call, from: posted.from };
+                let new = Target { count: 0, call: posted.call, from: posted.remote };
                 memory.targets.entry((range.start, range.end)).or_insert(new).count += 1;
             }
         }
@@ -274,12 +329,15 @@ impl Ledger {
     }
 
     /// These requests have ended. The device may have written to their targets.
-    pub(super) fn landed(&mut self, ended: &[Posted]) {
-        for posted in ended.iter().filter(|it| it.is_target) {
+    pub(super) fn landed(&mut self, ended: &mut [Posted]) {
+        for posted in ended.iter_mut().filter(|it| it.is_target) {
+            let before = self.memory.count;
             for range in posted.buffers.iter().filter_map(Buffer::range) {
                 self.memory.take_target(&range);
                 self.memory.land(range);
             }
+            let own = before..self.memory.count;
+            posted.sample.iter_mut().for_each(|sample| sample.own = own.clone());
         }
     }
 
@@ -295,25 +353,37 @@ impl Ledger {
         );
     }
 
-    /// The source of a request has changed since its post.
-    pub fn source_changed(&mut self, posted: &Posted, change: Change, call: &Call) {
+    /// The buffers of a request, which has ended, have changed since its sample.
+    pub fn changed(&mut self, posted: &Posted, change: Change, call: &Call) {
         let Some(sample) = &posted.sample else { return };
         let ranges: Vec<_> = posted.buffers.iter().filter_map(Buffer::range).collect();
-        if ranges.iter().any(|range| self.memory.was_target(range, sample.since)) {
+        if ranges.iter().any(|range| self.memory.was_target(range, sample)) {
             return;
         }
-        let regions = self.memory.regions.values();
-        let mut open = regions.filter(|(_, region)| region.is_open).map(|(_, it)| it.range());
-        let is_open = open.any(|open| ranges.iter().any(|range| overlap(&open, range)));
-        let kind = if is_open { Kind::SourceRaced } else { Kind::SourceChanged };
+        let is_open = ranges.iter().any(|range| self.memory.is_open(range));
+        let (kind, of) = match (posted.is_target, posted.is_receive) {
+            (false, _) if is_open => (Kind::SourceRaced, "of"),
+            (false, _) => (Kind::SourceChanged, "of"),
+            (true, false) if self.counts_completions() => return,
+            (true, false) if is_open => (Kind::TargetRaced, "that came by"),
+            (true, false) => (Kind::TargetChanged, "that came by"),
+            // A peer may have written behind the message.
+            (true, true) if is_open || self.counts_completions() => return,
+            (true, true) => (Kind::TargetRaced, "behind the message of"),
+        };
         let Change { first, count } = change;
         let bytes = if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
         let says = format!(
-            "{bytes} of a {} changed before its completion was polled, the first at offset {first}.",
+            "{bytes} {of} a {} changed before its completion was polled, the first at offset {first}.",
             posted.what
         );
         let calls = vec![posted.here(), ("polled here".to_owned(), *call)];
         self.found(kind, says, calls);
+    }
+
+    /// Whether the program may know by a completion counter that a request has ended.
+    pub(super) fn counts_completions(&self) -> bool {
+        self.objects.keys().any(|(thing, _)| *thing == Thing::CompletionCounter)
     }
 
     /// The queue pairs whose requests name a region that is about to end, and the number of sends posted to each.

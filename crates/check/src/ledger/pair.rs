@@ -2,115 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Bind, Buffer, Ledger, SHOWN, Sample, Thing};
+use super::{Asked, Completed, Ledger, Peer, Posted, RanDry, SHOWN, Thing, Unread};
 use crate::{Call, Kind};
-
-/// The program's request for a queue pair, before the device rounded it up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// `cap.max_send_wr`
-    pub sends: u32,
-    /// `cap.max_recv_wr`
-    pub receives: u32,
-    /// `cap.max_send_sge`
-    pub send_sges: u32,
-    /// `cap.max_recv_sge`
-    pub receive_sges: u32,
-    /// `cap.max_inline_data`
-    pub inline: u32,
-    /// `sq_sig_all`
-    pub signals_all: bool,
-    /// The address of the shared receive queue, or 0.
-    pub shared: usize,
-    /// The address of the completion queue of sends, or 0.
-    pub send_queue: usize,
-    /// The address of the completion queue of receives, or 0.
-    pub receive_queue: usize,
-}
-
-impl Asked {
-    /// The completion queues, and the number of requests that may complete into each. Receives of a shared receive
-    /// queue are not counted.
-    pub(super) fn completions(&self) -> [(usize, u64); 2] {
-        let receives = if self.shared == 0 { self.receives } else { 0 };
-        [(self.send_queue, self.sends.into()), (self.receive_queue, receives.into())]
-    }
-}
-
-/// The times that a queue pair had no receive for a message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RanDry {
-    /// The number of times.
-    pub times: u64,
-    /// The total wait that the peer was asked for, in nanoseconds.
-    pub waits: u64,
-}
-
-/// A work request that was posted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
-    /// The program's number for it.
-    pub wr_id: u64,
-    /// The name of its operation, such as "SEND".
-    pub what: &'static str,
-    /// The total length of its buffers in bytes.
-    pub bytes: u64,
-    /// The number of its buffers.
-    pub sges: u32,
-    /// The buffers that the device uses until the completion is polled. Empty if the post copied the data.
-    pub buffers: Vec<Buffer>,
-    /// The device writes to them.
-    pub is_target: bool,
-    /// The R_Key and the address that a READ reads at.
-    pub from: Option<(u32, u64)>,
-    /// The content of its buffers at the post, if they are watched.
-    pub sample: Option<Sample>,
-    /// The post copied the data.
-    pub is_inline: bool,
-    /// It asks for a completion.
-    pub is_signaled: bool,
-    /// Its bind, if it binds a window.
-    pub binds: Option<Bind>,
-    /// The call that posted it.
-    pub call: Call,
-}
-
-impl Posted {
-    fn is_same(&self, other: &Self) -> bool {
-        (self.wr_id, self.call) == (other.wr_id, other.call)
-    }
-
-    pub(super) fn here(&self) -> (String, Call) {
-        let Self { wr_id, what, bytes, .. } = self;
-        (format!("posted here: {what} of {bytes} bytes, wr_id {wr_id:#x}"), self.call)
-    }
-}
-
-/// A completion that was polled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
-    /// The queue pair's number.
-    pub number: u32,
-    /// The `wr_id` of the work request.
-    pub wr_id: u64,
-    /// It belongs to a receive.
-    pub is_receive: bool,
-    /// It succeeded.
-    pub is_success: bool,
-    /// It failed for its own reason: it was not flushed.
-    pub has_failed: bool,
-    /// The name of its status, if the status says that the device or the peer does not allow the request.
-    pub refused: Option<&'static str>,
-}
-
-/// A completion that nobody polled, with an error other than a flush.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
-    /// The `wr_id` of the work request.
-    pub wr_id: u64,
-    /// The name of the status.
-    pub status: &'static str,
-}
 
 /// An error that was polled.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +19,8 @@ struct ErrorSeen {
 pub struct Pair {
     pub(super) number: u32,
     pub(super) asked: Asked,
+    /// Whom it is connected to.
+    pub(super) peer: Option<Peer>,
     pub(super) sends: VecDeque<Posted>,
     /// The number of sends that were posted so far.
     pub(super) posted: u64,
@@ -152,6 +47,11 @@ pub struct Pair {
 const DROPPED: usize = 64;
 
 impl Pair {
+    /// The program has polled an error of it, and has not changed its state since.
+    pub(super) fn has_error(&self) -> bool {
+        self.error.is_some()
+    }
+
     fn drop_refused(&mut self, refused: &[Posted]) {
         let room = DROPPED.saturating_sub(self.dropped.len());
         self.dropped.extend(refused.iter().take(room).cloned());
@@ -187,6 +87,7 @@ impl Ledger {
         pair.sends.extend(posted.iter().map(signaled));
         self.binds_posted(address, before, posted);
         self.aimed(posted);
+        self.writes_posted(address, posted);
     }
 
     /// The last of the posted requests were refused: the first of these for its own reason, the others after it.
@@ -196,6 +97,7 @@ impl Ledger {
             pair.drop_refused(refused);
             self.keys.take_back(refused);
             self.missed(refused);
+            self.writes_ended(address, refused);
         }
     }
 
@@ -263,17 +165,26 @@ impl Ledger {
         }
     }
 
+    /// A queue pair is connected to a peer.
+    pub fn pair_connected(&mut self, address: usize, peer: Peer) {
+        if let Some(pair) = self.pairs.get_mut(&address) {
+            pair.peer = Some(peer);
+        }
+    }
+
     /// The program changes the state of a queue pair. So it has noticed the errors.
     pub fn pair_modified(&mut self, address: usize, is_reset: bool, call: &Call) {
+        self.writes.forget(address);
         let Some(pair) = self.pairs.get_mut(&address) else { return };
         pair.error = None;
         if is_reset {
             if !pair.receives.is_empty() {
                 pair.emptied = Some(*call);
             }
-            let ended = pair.sends.drain(..).chain(pair.receives.drain(..)).collect::<Vec<_>>();
+            let ended = pair.sends.drain(..).chain(pair.receives.drain(..));
+            let mut ended = ended.collect::<Vec<_>>();
             self.keys.forget_binds(address);
-            self.landed(&ended);
+            self.landed(&mut ended);
         }
     }
 
@@ -296,7 +207,7 @@ impl Ledger {
     }
 
     /// A thread polls a completion queue and gets these completions. Returns the requests that ended with success and
-    /// have a sample of their source.
+    /// have a sample.
     pub fn polled(&mut self, completed: &[Completed], call: &Call) -> Vec<Posted> {
         if self.has_errors {
             let errors = self.pairs.values_mut().filter_map(|pair| pair.error.as_mut());
@@ -304,13 +215,12 @@ impl Ledger {
         }
         let (mut watched, mut refused) = (Vec::new(), Vec::new());
         for it in completed {
-            let Some(pair) = self.numbers.get(&it.number).and_then(|it| self.pairs.get_mut(it))
-            else {
-                continue;
-            };
+            let Some(&address) = self.numbers.get(&it.number) else { continue };
+            let Some(pair) = self.pairs.get_mut(&address) else { continue };
             if it.has_failed && pair.error.is_none() {
                 pair.error = Some(ErrorSeen { call: *call, is_past: false, is_told: false });
                 self.has_errors = true;
+                self.writes.forget(address);
             }
             pair.goes_well = it.is_success;
             let (shared, number) = (pair.asked.shared, pair.number);
@@ -324,12 +234,17 @@ impl Ledger {
                 posted.wr_id == it.wr_id && (posted.is_signaled || !it.is_success)
             };
             let Some(at) = queue.iter().position(completes) else { continue };
-            let ended: Vec<_> = match it.is_receive && shared != 0 {
+            let mut ended: Vec<_> = match it.is_receive && shared != 0 {
                 true => queue.remove(at).into_iter().collect(),
                 // All requests before it in the queue have ended too.
                 false => queue.drain(..=at).collect(),
             };
-            self.landed(&ended);
+            if it.is_receive {
+                received(&mut ended, it.bytes);
+            } else {
+                self.writes_ended(address, &ended);
+            }
+            self.landed(&mut ended);
             if let (Some(status), Some(posted)) = (it.refused, ended.last()) {
                 refused.push((number, status, posted.clone()));
             }
@@ -358,6 +273,7 @@ impl Ledger {
     pub fn pair_ended(&mut self, address: usize, under_way: usize, dry: RanDry, call: &Call) {
         let Some(mut pair) = self.pairs.remove(&address) else { return };
         self.keys.forget_binds(address);
+        self.writes.forget(address);
         self.completes_no_more(&pair.asked);
         self.tell_dry(&pair, address, dry);
         self.tell_dropped(&pair, address);
@@ -508,6 +424,14 @@ impl Ledger {
         calls.extend(self.made_by(Thing::QueuePair, address));
         self.found(Kind::PostedAfterError, says, calls);
     }
+}
+
+/// The last of these receives got a message of so many bytes. What its sample has of them, the device wrote.
+fn received(ended: &mut [Posted], bytes: u64) {
+    let Some((last, before)) = ended.split_last_mut() else { return };
+    // How long their messages were is not known.
+    before.iter_mut().for_each(|posted| posted.sample = None);
+    last.sample.iter_mut().for_each(|sample| sample.leave_out(bytes));
 }
 
 /// Removes refused requests from the end of a queue.

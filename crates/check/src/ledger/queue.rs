@@ -1,7 +1,6 @@
 //! Whether a completion queue has room for all requests that may complete into it.
 
-use super::pair::Asked;
-use super::{Ledger, Thing};
+use super::{Asked, Ledger, Thing};
 use crate::Kind;
 
 /// A completion queue.

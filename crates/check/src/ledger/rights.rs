@@ -136,8 +136,7 @@ impl Ledger {
         // A request behind the bind may have told the peer. And a completion counter may have told the program of the
         // bind.
         let tells = self.pairs.get(&pair).is_none_or(|pair| pair.posted > number);
-        let counts = self.objects.keys().any(|(thing, _)| *thing == Thing::CompletionCounter);
-        if is_type1 && !tells && !counts {
+        if is_type1 && !tells && !self.counts_completions() {
             let says = format!(
                 "A peer uses key {key:#x} before the completion of its bind is polled. It was not sent on the queue pair \
                  that binds it."

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod flight;
+
 const QP: usize = 0x1000;
 const CONTEXT: usize = 0x10;
 
@@ -21,7 +23,8 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
         sges,
         buffers,
         is_target: false,
-        from: None,
+        is_receive: false,
+        remote: None,
         sample: None,
         is_inline: false,
         is_signaled,
@@ -32,7 +35,15 @@ fn send(wr_id: u64, is_signaled: bool) -> Posted {
 
 fn completed(wr_id: u64, has_failed: bool) -> Completed {
     let is_success = !has_failed;
-    Completed { number: 7, wr_id, is_receive: false, is_success, has_failed, refused: None }
+    Completed {
+        number: 7,
+        wr_id,
+        is_receive: false,
+        bytes: 0,
+        is_success,
+        has_failed,
+        refused: None,
+    }
 }
 
 fn with_pair() -> Ledger {
@@ -378,241 +389,4 @@ fn what_nobody_read_is_told_when_its_object_ends() {
     let mistakes = ledger.take();
     let told: Vec<_> = mistakes.iter().map(|it| (it.kind, it.calls.len())).collect();
     assert_eq!(told, [(Kind::ErrorUnread, 3), (Kind::AsyncUnread, 2)]);
-}
-
-const DEVICE: usize = 3;
-
-/// A queue pair and a region. Only the program may write to the region, unless it is open.
-fn with_region(is_open: bool) -> Ledger {
-    let mut ledger = with_pair();
-    let (address, base, length) = (0x1_0000, 0x5000, 0x1000);
-    let (context, object, is_program) = (CONTEXT, 1, true);
-    let region = Region {
-        context,
-        object,
-        address,
-        place: address,
-        base,
-        length,
-        is_program,
-        is_open,
-        is_on_demand: false,
-    };
-    ledger.registered(DEVICE, 9, region);
-    ledger
-}
-
-/// Posts a send whose source is watched.
-fn watched(ledger: &mut Ledger) -> Posted {
-    let mut posted = [send(1, true)];
-    ledger.locate(DEVICE, &mut posted);
-    let pieces = posted[0].watched();
-    assert_eq!((pieces[0].at, pieces[0].bytes.len()), (0x1_0000, 64));
-    posted[0].sample = Some(ledger.sample(pieces));
-    post(ledger, &posted);
-    let [posted] = posted;
-    posted
-}
-
-fn receive(ledger: &mut Ledger, address: u64) -> Posted {
-    let buffers = vec![Buffer::new(9, address, 64)];
-    let mut posted = [Posted { what: "receive", is_target: true, buffers, ..send(2, true) }];
-    ledger.locate(DEVICE, &mut posted);
-    ledger.receives_posted(QP, &posted);
-    let [posted] = posted;
-    posted
-}
-
-/// Rules: CHK-60, CHK-66
-#[test]
-fn a_source_is_changed_by_the_program_unless_somebody_else_may_write_there() {
-    let change = Change { first: 3, count: 1 };
-    for (is_open, kind) in [(false, Kind::SourceChanged), (true, Kind::SourceRaced)] {
-        let mut ledger = with_region(is_open);
-        watched(&mut ledger);
-        let ended = ledger.polled(&[completed(1, false)], &at(25));
-        ledger.source_changed(&ended[0], change, &at(25));
-        let mistakes = ledger.take();
-        assert_eq!(mistakes[0].kind, kind);
-        let expected =
-            "1 byte of a SEND changed before its completion was polled, the first at offset 3.";
-        assert_eq!(mistakes[0].says, expected);
-    }
-    // A receive into it is posted, or was posted at the time of the source's post.
-    for polled_first in [false, true] {
-        let mut ledger = with_region(false);
-        receive(&mut ledger, 0x5020);
-        let posted = watched(&mut ledger);
-        if polled_first {
-            ledger.polled(&[Completed { is_receive: true, ..completed(2, false) }], &at(24));
-        }
-        ledger.source_changed(&posted, change, &at(25));
-        assert_eq!(ledger.take(), []);
-    }
-}
-
-/// Rule: CHK-60
-#[test]
-fn what_failed_is_not_compared() {
-    let mut ledger = with_region(false);
-    watched(&mut ledger);
-    let failed = Completed { is_success: false, ..completed(1, false) };
-    assert_eq!(ledger.polled(&[failed], &at(25)), []);
-}
-
-/// Rule: CHK-60
-#[test]
-fn of_a_long_source_both_ends_are_watched() {
-    let ledger = with_region(false);
-    let buffers = vec![Buffer::new(9, 0x5000, 0x800), Buffer::new(9, 0x5100, 0xf00)];
-    let mut posted = [Posted { buffers, ..send(1, true) }];
-    ledger.locate(DEVICE, &mut posted);
-    let pieces = posted[0].watched();
-    let places: Vec<_> = pieces.iter().map(|it| (it.at, it.offset, it.bytes.len())).collect();
-    assert_eq!(places, [(0x1_0000, 0, 0x800), (0x1_0800, 0xf00, 0x800)]);
-}
-
-/// Rules: CHK-63, CHK-65
-#[test]
-fn a_region_ends_in_flight_only_while_the_device_has_a_request() {
-    let under_way = |sends, receives| UnderWay { pair: QP, posted: 2, sends, receives };
-    let cases = [
-        (under_way(1, false), vec![Kind::EndedInFlight]),
-        (under_way(0, false), vec![Kind::EndedUnpolled]),
-    ];
-    for (under_way, expected) in cases {
-        let mut ledger = with_region(false);
-        watched(&mut ledger);
-        watched(&mut ledger);
-        assert_eq!(ledger.pairs_naming(DEVICE, 9), [(QP, 2)]);
-        ledger.region_ends(DEVICE, 9, &[under_way], &at(50));
-        assert_eq!(kinds(&mut ledger), expected);
-    }
-    for (receives, expected) in [(true, vec![Kind::EndedUnpolled]), (false, vec![])] {
-        let mut ledger = with_region(false);
-        receive(&mut ledger, 0x5000);
-        assert_eq!(ledger.pairs_naming(DEVICE, 9), [(QP, 0)]);
-        ledger.region_ends(DEVICE, 9, &[under_way(0, receives)], &at(50));
-        assert_eq!(kinds(&mut ledger), expected);
-    }
-}
-
-/// Rule: CHK-63
-#[test]
-fn a_request_posted_after_the_device_was_asked_is_not_taken_for_one_under_way() {
-    let mut ledger = with_region(false);
-    watched(&mut ledger);
-    let under_way = UnderWay { pair: QP, posted: 1, sends: 1, receives: false };
-    post(&mut ledger, &[send(3, true)]);
-    ledger.region_ends(DEVICE, 9, &[under_way], &at(50));
-    // The send under way may be either of them. So this one counts as ended.
-    assert_eq!(kinds(&mut ledger), [Kind::EndedUnpolled]);
-}
-
-/// Rule: CHK-62
-#[test]
-fn reads_of_different_memory_do_not_share_a_buffer() {
-    let mut ledger = with_region(false);
-    let mut read = |wr_id, from| {
-        let buffers = vec![Buffer::new(9, 0x5000, 64)];
-        let (is_target, from) = (true, Some((3, from)));
-        let mut posted = [Posted { what: "READ", is_target, from, buffers, ..send(wr_id, true) }];
-        ledger.locate(DEVICE, &mut posted);
-        post(&mut ledger, &posted);
-        kinds(&mut ledger)
-    };
-    assert_eq!(read(1, 0x100), []);
-    assert_eq!(read(2, 0x100), []);
-    assert_eq!(read(3, 0x140), [Kind::TargetsOverlap]);
-}
-
-/// Rule: CHK-62
-#[test]
-fn targets_overlap_while_both_are_out() {
-    let mut ledger = with_region(false);
-    receive(&mut ledger, 0x5000);
-    receive(&mut ledger, 0x5000);
-    let next = receive(&mut ledger, 0x5040);
-    assert_eq!(ledger.take(), []);
-    ledger.receives_refused(QP, &[next]);
-    receive(&mut ledger, 0x5020);
-    assert_eq!(kinds(&mut ledger), [Kind::TargetsOverlap]);
-    ledger.pair_modified(QP, true, &at(28));
-    receive(&mut ledger, 0x5010);
-    assert_eq!(ledger.take(), []);
-}
-
-fn leaving(ledger: &Ledger, range: std::ops::Range<u64>, is_private: bool) -> Leaving {
-    let regions = ledger.regions_in(&range);
-    Leaving { range, regions, is_private, call: at(60) }
-}
-
-/// Posts a send whose source is at 0x1_0000. Returns the mistakes that the ledger reports.
-fn said_of_a_send(ledger: &mut Ledger) -> Vec<Kind> {
-    let mut posted = [send(1, true)];
-    ledger.locate(DEVICE, &mut posted);
-    ledger.tell_gone(&posted);
-    ledger.tell_claimed(&posted);
-    kinds(ledger)
-}
-
-/// Rules: CHK-40, CHK-45
-#[test]
-fn what_is_gone_stays_gone_until_its_region_ends() {
-    let whole = 0x1_0000..0x1_1000;
-    let cases = [
-        (whole.clone(), true, GivenHow::Unmapped, vec![Kind::MemoryGone]),
-        (whole.clone(), true, GivenHow::Emptied, vec![Kind::MemoryGone]),
-        // Others have these pages, the allocator may give them out again, or the send names other bytes.
-        (whole.clone(), false, GivenHow::Unmapped, vec![]),
-        (whole.clone(), true, GivenHow::Freed, vec![]),
-        (0x1_0040..0x1_1000, true, GivenHow::Unmapped, vec![]),
-    ];
-    for (range, is_private, how, expected) in cases {
-        let mut ledger = with_region(false);
-        let leaving = leaving(&ledger, range, is_private);
-        ledger.given_back(&leaving, how, &[]);
-        assert_eq!(kinds(&mut ledger), [Kind::GivenBack], "{how:?}");
-        assert_eq!(said_of_a_send(&mut ledger), expected, "{how:?}");
-        ledger.region_ends(DEVICE, 9, &[], &at(61));
-        assert_eq!((said_of_a_send(&mut ledger), leaving.regions.len()), (vec![], 1));
-        ledger.given_back(&leaving, how, &[]);
-        assert_eq!(ledger.take(), []);
-    }
-    let ledger = with_region(false);
-    assert_eq!(ledger.regions_in(&(0x1_1000..0x2_0000)), []);
-    assert_eq!(ledger.regions_in(&(0x1_0fff..0x2_0000)).len(), 1);
-}
-
-/// Rule: CHK-40
-#[test]
-fn freed_memory_is_used_only_by_what_is_under_way() {
-    for (sends, expected) in [(1, Kind::MemoryGone), (0, Kind::GivenBack)] {
-        let mut ledger = with_region(false);
-        watched(&mut ledger);
-        let leaving = leaving(&ledger, 0x1_0020..0x1_0030, true);
-        let pairs = ledger.pairs_in(&leaving);
-        assert_eq!(pairs, [(QP, 1)]);
-        let under_way = UnderWay { pair: QP, posted: 1, sends, receives: false };
-        ledger.given_back(&leaving, GivenHow::Freed, &[under_way]);
-        assert_eq!(kinds(&mut ledger), [expected]);
-    }
-}
-
-/// Rule: CHK-46
-#[test]
-fn what_is_released_of_a_claim_is_free() {
-    let mut ledger = with_region(false);
-    ledger.claims(&(0xff00..0x1_1000), &at(70));
-    assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
-    ledger.releases(&(0x1_0000..0x1_003f));
-    assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
-    ledger.releases(&(0x1_003f..0x1_0040));
-    assert_eq!(said_of_a_send(&mut ledger), []);
-    ledger.written("WRITE", 9, 0x5040, 8);
-    assert_eq!(kinds(&mut ledger), [Kind::ClaimedInUse]);
-    ledger.written("WRITE", 9, 0x5000, 8);
-    assert_eq!(ledger.take(), []);
-    ledger.claims(&(0x1_0010..0x1_0020), &at(71));
-    assert_eq!(said_of_a_send(&mut ledger), [Kind::ClaimedInUse]);
 }

@@ -61,14 +61,15 @@ impl Checker {
         under_way.collect()
     }
 
-    /// Looks up the buffers of requests that are about to be posted, and samples the content of their sources.
+    /// Looks up the buffers of requests that are about to be posted, and samples the content of sources and receives.
     pub(crate) fn locate(&self, device: usize, requests: &mut [Posted]) {
         self.tell(|ledger| {
             ledger.locate(device, requests);
             ledger.tell_gone(requests);
             ledger.tell_claimed(requests);
-            for request in requests.iter_mut().filter(|it| !it.is_target) {
-                let mut pieces = request.watched();
+            for request in requests.iter_mut() {
+                let mut pieces =
+                    if ledger.is_watched(request) { request.watched() } else { Vec::new() };
                 let is_read = pieces.iter_mut().all(|it| self.read(it.place, &mut it.bytes));
                 request.sample = (is_read && !pieces.is_empty()).then(|| ledger.sample(pieces));
             }
@@ -82,7 +83,7 @@ impl Checker {
         self.copier.copy(bytes.into(), Source::Program(at), length).is_ok()
     }
 
-    /// Requests have ended, and the program does not know it yet. Their sources must be unchanged.
+    /// Requests have ended, and the program does not know it yet. Their buffers must be unchanged since the samples.
     pub(super) fn compare(&self, watched: &[Posted]) {
         for posted in watched {
             let pieces = posted.sample.iter().flat_map(|sample| &sample.pieces);
@@ -93,7 +94,7 @@ impl Checker {
             });
             if let Some(change) = change {
                 let call = site::call();
-                self.tell(|ledger| ledger.source_changed(posted, change, &call));
+                self.tell(|ledger| ledger.changed(posted, change, &call));
             }
         }
     }

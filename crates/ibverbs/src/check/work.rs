@@ -29,6 +29,20 @@ impl Checker {
                 ledger.send_queue_full(address, call);
             }
         });
+        if taken.iter().any(|it| it.is_target) {
+            self.returned(address, taken);
+        }
+    }
+
+    /// These requests were posted to a queue pair, and some return data. If the device has carried out all by now, what
+    /// they have returned may not change any more.
+    fn returned(&self, address: usize, taken: &[Posted]) {
+        let pair = self.pairs.lock().get(&address).and_then(Weak::upgrade);
+        if pair.is_some_and(|pair| pair.sends_under_way() == 0) {
+            self.tell(|ledger| {
+                ledger.returned(address, taken, |at, bytes| self.read(at, bytes));
+            });
+        }
     }
 
     /// Receives are about to be posted to a queue pair. If it has none, messages may have waited for them.
@@ -94,6 +108,7 @@ fn completed(wc: &ibv_wc) -> Completed {
         number: wc.qp_num,
         wr_id: wc.wr_id,
         is_receive: wc.opcode & IBV_WC_RECV != 0,
+        bytes: wc.byte_len.into(),
         is_success: wc.status == IBV_WC_SUCCESS,
         has_failed: !matches!(wc.status, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR),
         refused: REFUSED.contains(&wc.status).then(|| events::name_of(wc.status)),

@@ -39,6 +39,11 @@ pub unsafe extern "C" fn ibv_modify_qp(
         if mask.contains(Mask::AV) {
             told.address = attr.ah_attr;
         }
+        if mask.contains(Mask::AV | Mask::DEST_QPN)
+            && let Some(checker) = check::on()
+        {
+            checker.pair_connected(qp.addr(), &pair, attr);
+        }
         if mask.contains(Mask::STATE) {
             if attr.qp_state == IBV_QPS_RESET {
                 told.address = ibv_ah_attr::default();

@@ -87,6 +87,78 @@ static void source_raced(int wrong)
 	end_pair(&pair);
 }
 
+static void read_into(struct pair *pair, char *at, uint32_t lkey)
+{
+	struct ibv_sge data = {(uintptr_t)at, sizeof(own), lkey};
+	struct ibv_send_wr read = {.wr_id = 3, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED,
+				   .sg_list = &data, .num_sge = 1,
+				   .wr.rdma = {(uintptr_t)memory, pair->remote_key}}, *bad;
+
+	CHECK(!ibv_post_send(pair->ends[0], &read, &bad));
+}
+
+/* Writes to the target of a READ before its completion is polled, or after. */
+static void target_changed(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = own_region(&pair);
+
+	read_into(&pair, own, mr->lkey); /* posted */
+	own[5] += wrong;
+	polled(pair.cq, 1); /* polled */
+	own[5] += !wrong;
+	/* The device may write there as often as it likes. */
+	read_into(&pair, own, mr->lkey);
+	memory[5]++;
+	read_into(&pair, own, mr->lkey);
+	polled(pair.cq, 2);
+	CHECK(!ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
+/* Writes behind the message of a receive before its completion is polled, or after. */
+static void target_raced(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = own_region(&pair);
+	struct ibv_sge data = {(uintptr_t)memory, 8, pair.mr->lkey};
+	struct ibv_send_wr send = {.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+				   .sg_list = &data, .num_sge = 1}, *bad;
+
+	receive_into(&pair, own, mr->lkey); /* posted */
+	own[8] += wrong;
+	memory[5]++;
+	CHECK(!ibv_post_send(pair.ends[0], &send, &bad));
+	polled(pair.cq, 2); /* polled */
+	own[8] += !wrong;
+	CHECK(!ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
+static void write_to(struct pair *pair, int end, char *at)
+{
+	struct ibv_sge data = {(uintptr_t)memory, 8, pair->mr->lkey};
+	struct ibv_send_wr write = {.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+				    .sg_list = &data, .num_sge = 1, .wr.rdma = {(uintptr_t)at, pair->remote_key}}, *bad;
+
+	CHECK(!ibv_post_send(pair->ends[end], &write, &bad));
+}
+
+/* Both ends write to the memory of one process, before the first completion is polled, or after. */
+static void writes_unordered(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	write_to(&pair, 0, memory + 64); /* posted */
+	write_to(&pair, 0, memory + 64);
+	write_to(&pair, 1, memory + 72);
+	if (!wrong)
+		polled(pair.cq, 3);
+	write_to(&pair, 1, memory + 71); /* posted */
+	polled(pair.cq, wrong ? 4 : 1);
+	end_pair(&pair);
+}
+
 static void targets_overlap(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
@@ -132,6 +204,9 @@ int main(int count, char **arguments)
 		{"ended-unpolled", ended_unpolled},
 		{"source-changed", source_changed},
 		{"source-raced", source_raced},
+		{"target-changed", target_changed},
+		{"target-raced", target_raced},
+		{"writes-unordered", writes_unordered},
 		{"targets-overlap", targets_overlap},
 		{"rewritten", rewritten},
 	};

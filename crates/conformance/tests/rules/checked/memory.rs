@@ -32,6 +32,24 @@ fn a_source_changes_that_a_peer_may_have_written_to() {
     PROGRAM.shows(Kind::SourceRaced, &["changed"]);
 }
 
+/// Rule: CHK-61
+#[test]
+fn a_target_of_a_read_changes_before_its_completion_is_polled() {
+    PROGRAM.shows(Kind::TargetChanged, &["posted", "polled"]);
+}
+
+/// Rule: CHK-67
+#[test]
+fn a_buffer_of_a_receive_changes_behind_its_message() {
+    PROGRAM.shows(Kind::TargetRaced, &["posted", "polled"]);
+}
+
+/// Rule: CHK-64
+#[test]
+fn two_queue_pairs_write_to_the_same_bytes() {
+    PROGRAM.shows_all("writes-unordered", Kind::WritesUnordered, "posted");
+}
+
 /// Rule: CHK-62
 #[test]
 fn two_targets_share_bytes() {
