@@ -6,7 +6,7 @@ pub const DEPTH: usize = 12;
 /// A call: the thread that made it, and the return addresses of its callers, innermost first.
 ///
 /// It has a fixed size, so recording one allocates nothing. The command looks up the names afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
     frames: [usize; DEPTH],
     depth: u8,

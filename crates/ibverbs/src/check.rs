@@ -118,7 +118,7 @@ pub(crate) fn begin() {
         return;
     }
     let Some(directory) = CHECK.text().filter(|_| !is_on()) else { return };
-    let Some(checker) = Checker::of(directory.as_ref()) else { return };
+    let Ok(Some(checker)) = caught_aside(|| Checker::of(directory.as_ref())) else { return };
     let checker = Box::into_raw(Box::new(checker));
     if CHECKER.compare_exchange(null_mut(), checker, AcqRel, Acquire).is_err() {
         // Another thread was first.
@@ -133,9 +133,9 @@ pub(crate) fn begin() {
 /// Runs after the program's own `atexit` functions and destructors.
 extern "C" fn at_end() {
     if let Some(checker) = checker() {
-        checker.open_at_end();
+        checker.attempt(|| checker.open_at_end());
         checker.tell(|ledger| ledger.process_ends());
-        checker.sink.lock().end();
+        checker.attempt(|| checker.sink.lock().end());
     }
 }
 
@@ -146,11 +146,6 @@ static AT_END: extern "C" fn() = at_end;
 /// The number that the ledger has for a device.
 pub(crate) fn id_of(device: &Arc<Device>) -> usize {
     Arc::as_ptr(device).addr()
-}
-
-/// The program's call that runs now.
-pub(crate) fn call() -> Call {
-    site::call()
 }
 
 thread_local! {
@@ -235,21 +230,26 @@ impl Checker {
         })
     }
 
+    /// The program's call that runs now.
+    pub(crate) fn call(&self) -> Call {
+        self.attempt(site::call)
+    }
+
     /// An object is made.
     pub(crate) fn made(&self, thing: Thing, address: usize, context: usize, number: u32) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.made(thing, address, context, number, &call));
     }
 
     /// An object has ended.
     pub(crate) fn ended(&self, thing: Thing, address: usize) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.ended(thing, address, &call));
     }
 
     /// The running verb returns EBUSY for an object.
     pub(crate) fn busy(&self, thing: Thing, address: usize) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.busy(thing, address, &call));
     }
 
@@ -260,13 +260,13 @@ impl Checker {
 
     /// The verb of this name got a pointer to no living object.
     pub(crate) fn not_alive_in(&self, verb: &str, thing: Thing, address: usize) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.not_alive(verb, thing, address, &call));
     }
 
     /// A context closes.
     pub(crate) fn context_closes(&self, context: usize) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.context_closes(context, &call));
     }
 
@@ -313,7 +313,7 @@ impl Checker {
 
     /// A queue pair goes to another state.
     pub(crate) fn pair_modified(&self, address: usize, state: ibv_qp_state) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.pair_modified(address, state == IBV_QPS_RESET, &call));
     }
 
@@ -321,7 +321,7 @@ impl Checker {
     pub(crate) fn pair_ends(&self, address: usize, pair: &QueuePair) {
         // A peer's answer counts, even if the program has not polled since it came.
         pair.adapter().progress();
-        let (under_way, call) = (pair.sends_under_way(), site::call());
+        let (under_way, call) = (pair.sends_under_way(), self.call());
         self.pairs.lock().remove(&address);
         let unread: Vec<_> = pair.unread_errors().into_iter().map(events::unread).collect();
         self.tell(|ledger| ledger.errors_unread(address, &unread, &call));
@@ -349,6 +349,7 @@ mod tests {
         let polled: Vec<u32> = checker.tell(|_| panic!("there is no\nobject {}", 3));
         assert_eq!((polled, checker.tell(|_| 7)), (vec![], 0));
         assert!(on().is_none());
+        assert_eq!(checker.call(), Call::default());
         let file = fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
         let records = read(&fs::read_to_string(file).unwrap());
         fs::remove_dir_all(&directory).unwrap();

@@ -11,7 +11,7 @@ use transom_check::Call;
 use transom_check::ledger::{Bind, Buffer, Posted, Thing};
 use transom_device::protection::Key;
 
-use crate::check::{buffer, call, id_of, is_on, on, rights, uses};
+use crate::check::{buffer, id_of, is_on, on, rights, uses};
 use crate::context::Context;
 use crate::{bind_mw, cq, mw, post, qp, srq, watched};
 
@@ -49,7 +49,7 @@ unsafe extern "C" fn post_send(
         checker.not_alive_in("ibv_post_send", Thing::QueuePair, qp.addr());
         return plain(bad);
     }
-    let call = call();
+    let call = checker.call();
     // SAFETY: as above.
     let device = unsafe { device_of((*qp).context) };
     // SAFETY: as above.
@@ -82,7 +82,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     // SAFETY: as above.
     let (pair, window, asked) = unsafe { (qp::of(qp), mw.as_ref(), bind.as_ref()) };
     let (Some(pair), Some(window), Some(asked)) = (pair, window, asked) else { return plain() };
-    let call = call();
+    let call = checker.call();
     let info = &asked.bind_info;
     let binds = Bind {
         device: id_of(pair.device()),
@@ -133,7 +133,7 @@ unsafe extern "C" fn post_recv(
     }
     // SAFETY: as above.
     let (device, mut requests) =
-        unsafe { (device_of((*qp).context), receives(wr, &call())) };
+        unsafe { (device_of((*qp).context), receives(wr, &checker.call())) };
     checker.locate(device, &mut requests);
     checker.receives_posted(qp.addr(), &requests);
     let mut first_bad = null_mut();
@@ -168,7 +168,7 @@ unsafe extern "C" fn post_srq_recv(
     }
     // SAFETY: as above.
     let (device, mut requests) =
-        unsafe { (device_of((*srq).context), receives(wr, &call())) };
+        unsafe { (device_of((*srq).context), receives(wr, &checker.call())) };
     checker.locate(device, &mut requests);
     checker.tell(|ledger| ledger.shared_receives_posted(srq.addr(), &requests));
     let mut first_bad = null_mut();

@@ -116,7 +116,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             let post = || batch.post(pair, refused);
             let posted = match check::on() {
                 Some(checker) => {
-                    let call = check::call();
+                    let call = checker.call();
                     let device = check::id_of(pair.device());
                     let mut requests = batch.described(device, &call);
                     let posted = checker.posting(device, qp.addr(), &mut requests, &call, post);

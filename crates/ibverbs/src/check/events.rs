@@ -6,14 +6,15 @@ use std::fs;
 use transom_abi::ibv_wc_status;
 use transom_check::ledger::{ConnectionEvent, Owner, Thing, Unread};
 use transom_device::queue::Status;
+use transom_thread::uncancelled;
 
-use super::{Checker, site};
+use super::Checker;
 use crate::strings::ibv_wc_status_str;
 
 impl Checker {
     /// The program gets an event.
     pub(crate) fn got(&self, owner: Owner) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| {
             if owner.event == transom_check::ledger::Event::Completion {
                 ledger.queue_told(owner.address, &call);
@@ -24,19 +25,19 @@ impl Checker {
 
     /// The program acknowledges `count` events.
     pub(crate) fn acknowledged(&self, owner: Owner, count: u64) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.events_acknowledged(owner, count, &call));
     }
 
     /// The program gets an event of rdma_cm.
     pub(crate) fn connection_event_got(&self, event: ConnectionEvent) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.connection_event_got(event, &call));
     }
 
     /// The program acknowledges an event of rdma_cm.
     pub(crate) fn connection_event_acknowledged(&self, address: usize) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.connection_event_acknowledged(address, &call));
     }
 
@@ -52,16 +53,16 @@ impl Checker {
 
     /// A function of librdmacm got a pointer into something that has ended.
     pub(crate) fn given_to_connections(&self, function: &str, address: usize) {
-        let call = site::call();
+        let call = self.call();
         self.tell(|ledger| ledger.given_to_connections(function, address, &call));
     }
 
     /// A verb waits until the program acknowledges events. `is_late` says that it has waited for long; otherwise it
     /// begins to wait. Returns whether the ledger reports that it waits for ever.
     pub(crate) fn waits(&self, verb: &str, owner: Owner, is_late: bool) -> bool {
-        let is_alone = is_alone();
+        let is_alone = self.attempt(|| uncancelled(is_alone));
         if is_alone || is_late {
-            let call = site::call();
+            let call = self.call();
             self.tell(|ledger| ledger.waits_for_ack(verb, owner, is_alone, &call));
         }
         is_alone
@@ -70,7 +71,7 @@ impl Checker {
     /// An object ends, or a context closes, and the program has not read these events of it.
     pub(crate) fn events_unread(&self, thing: Option<Thing>, address: usize, events: &[&str]) {
         if !events.is_empty() {
-            let call = site::call();
+            let call = self.call();
             self.tell(|ledger| ledger.events_unread(thing, address, events, &call));
         }
     }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use transom_check::Call;
 use transom_check::ledger::{Thing, parents_object};
 use transom_host::device::Device;
+use transom_system::failure::caught_aside;
 use transom_thread::uncancelled;
 
 use super::sink::Sink;
@@ -50,7 +51,7 @@ pub(super) fn watch() {
 
 unsafe extern "C" fn before() {
     let Some(checker) = on() else { return };
-    let call = site::call();
+    let call = checker.call();
     FORKS.set(Some(call));
     if !IS_SAFE.load(Relaxed) {
         // SAFETY: it takes a number.
@@ -91,11 +92,14 @@ pub(crate) fn uses(
 impl Parent {
     #[cold]
     fn used(&self, verb: &str, of: Option<(Thing, usize)>) {
-        let call = site::call();
-        // If another thread held the lock at the fork, nobody knows where the object was made.
-        let known = self.checker.ledger.try_lock();
-        let known = known.zip(of).and_then(|(ledger, (thing, at))| ledger.made_at(thing, at));
-        let mistake = parents_object(verb, of.map(|it| it.0), known, self.forked, &call);
-        uncancelled(|| self.sink.lock().write(mistake));
+        // After a panic here, by a mistake in the check itself, the child goes on.
+        let _ = caught_aside(|| {
+            let call = site::call();
+            // If another thread held the lock at the fork, nobody knows where the object was made.
+            let known = self.checker.ledger.try_lock();
+            let known = known.zip(of).and_then(|(ledger, (thing, at))| ledger.made_at(thing, at));
+            let mistake = parents_object(verb, of.map(|it| it.0), known, self.forked, &call);
+            uncancelled(|| self.sink.lock().write(mistake));
+        });
     }
 }

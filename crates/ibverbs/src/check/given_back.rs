@@ -13,7 +13,7 @@ use transom_system::callers::pass_over;
 use transom_system::watch_refusals;
 
 use super::work::called_by_name;
-use super::{claims, on_outside, site};
+use super::{Checker, claims, on_outside, site};
 
 /// The bounds of all regions so far.
 static BOUNDS: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];
@@ -44,34 +44,44 @@ unsafe extern "C" fn before(first: *const c_void, length: usize) -> *mut c_void 
     let (start, length) = (first.addr() as u64, length as u64);
     let range = start..start.saturating_add(length);
     let Some(checker) = on_outside() else { return null_mut() };
-    let regions = checker.tell(|ledger| ledger.regions_in(&range));
-    if regions.is_empty() {
-        return null_mut();
-    }
-    // Memory that this library gives back itself is no mistake of the program.
-    let Some(call) = site::call_of_program() else { return null_mut() };
-    let is_private = is_shared(&range) || checker.maps.is_private(start, length);
-    Box::into_raw(Box::new(Leaving { range, regions, is_private, call })).cast()
+    let leaving = checker.attempt(|| {
+        let regions = checker.tell(|ledger| ledger.regions_in(&range));
+        if regions.is_empty() {
+            return None;
+        }
+        // Memory that this library gives back itself is no mistake of the program.
+        let call = site::call_of_program()?;
+        let is_private = is_shared(&range) || checker.maps.is_private(start, length);
+        Some(Box::new(Leaving { range, regions, is_private, call }))
+    });
+    leaving.map_or(null_mut(), |leaving| Box::into_raw(leaving).cast())
 }
 
 unsafe extern "C" fn after(told: *mut c_void, given: Given) {
     // SAFETY: what `before` has answered, once.
     let leaving = unsafe { Box::from_raw(told.cast::<Leaving>()) };
-    let how = match given {
-        Given::Not => return,
-        Given::Unmapped => GivenHow::Unmapped,
-        // A freed block of shared memory comes as `Emptied` too.
-        Given::Emptied if is_shared(&leaving.range) => GivenHow::Dropped,
-        Given::Emptied => GivenHow::Emptied,
-        Given::Freed if is_mapped(&leaving.range) => GivenHow::Freed,
-        Given::Freed => GivenHow::FreedAndUnmapped,
-    };
-    let Some(checker) = on_outside() else { return };
-    let pairs = checker.tell(|ledger| ledger.pairs_in(&leaving));
-    let under_way: Vec<UnderWay> = checker.under_way(pairs);
-    checker.tell(|ledger| ledger.given_back(&leaving, how, &under_way));
-    if how != GivenHow::Freed && leaving.is_private {
-        checker.watch_writes();
+    if let Some(checker) = on_outside() {
+        checker.attempt(|| checker.given_back(&leaving, given));
+    }
+}
+
+impl Checker {
+    fn given_back(&self, leaving: &Leaving, given: Given) {
+        let how = match given {
+            Given::Not => return,
+            Given::Unmapped => GivenHow::Unmapped,
+            // A freed block of shared memory comes as `Emptied` too.
+            Given::Emptied if is_shared(&leaving.range) => GivenHow::Dropped,
+            Given::Emptied => GivenHow::Emptied,
+            Given::Freed if is_mapped(&leaving.range) => GivenHow::Freed,
+            Given::Freed => GivenHow::FreedAndUnmapped,
+        };
+        let pairs = self.tell(|ledger| ledger.pairs_in(leaving));
+        let under_way: Vec<UnderWay> = self.under_way(pairs);
+        self.tell(|ledger| ledger.given_back(leaving, how, &under_way));
+        if how != GivenHow::Freed && leaving.is_private {
+            self.watch_writes();
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, QueuePair};
 use transom_system::memory::Source;
 
-use super::{Checker, given_back, id_of, site};
+use super::{Checker, given_back, id_of};
 
 impl Checker {
     /// A region is registered, or registered anew. `object` and `context` are the addresses of its `ibv_mr` and
@@ -45,7 +45,7 @@ impl Checker {
     /// A region is about to end, or to be registered anew.
     pub(crate) fn region_ends(&self, device: usize, key: u32) {
         let pairs = self.tell(|ledger| ledger.pairs_naming(device, key));
-        let (under_way, call) = (self.under_way(pairs), site::call());
+        let (under_way, call) = (self.under_way(pairs), self.call());
         self.tell(|ledger| ledger.region_ends(device, key, &under_way, &call));
     }
 
@@ -93,7 +93,7 @@ impl Checker {
                 count: one.count + two.count,
             });
             if let Some(change) = change {
-                let call = site::call();
+                let call = self.call();
                 self.tell(|ledger| ledger.changed(posted, change, &call));
             }
         }

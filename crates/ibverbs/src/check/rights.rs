@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use transom_check::ledger::{Posted, Rights, Thing};
+use transom_check::ledger::{Bind, Posted, Rights, Thing};
 use transom_device::Access;
 use transom_device::protection::{Key, Operation};
 use transom_host::device::{self, Device};
 
-use super::{Checker, checker, id_of, site};
+use super::{Checker, checker, id_of};
 
 /// From now on the check hears of peers' requests.
 pub(super) fn begin() {
@@ -50,28 +50,33 @@ impl Checker {
         if rights == Rights::default() {
             return;
         }
-        let (id, call) = (id_of(device), site::call());
-        self.devices.lock().insert(id, Arc::downgrade(device));
-        let unused = self.tell(|ledger| ledger.granted(id, key.0, Thing::Region, rights, &call));
-        // No kind of mistake depends on reads, so reads stay direct.
-        device.withhold(key, access(Rights { read: false, ..unused }));
+        let (id, call) = (id_of(device), self.call());
+        self.attempt(|| {
+            self.devices.lock().insert(id, Arc::downgrade(device));
+            let unused =
+                self.tell(|ledger| ledger.granted(id, key.0, Thing::Region, rights, &call));
+            // No kind of mistake depends on reads, so reads stay direct.
+            device.withhold(key, access(Rights { read: false, ..unused }));
+        });
     }
 
     /// These requests were posted. Some of them may bind windows.
     pub(crate) fn bound(&self, device: &Arc<Device>, posted: &[Posted]) {
-        for (it, bind) in posted.iter().filter_map(|it| Some((it, it.binds?))) {
-            // The device has not carried out this bind yet, so its key has no rights that could be withheld.
-            if !device.is_valid(Key(bind.key)) {
-                continue;
-            }
-            let (id, rights, call) = (id_of(device), bind.rights, &it.call);
-            self.devices.lock().insert(id, Arc::downgrade(device));
-            let unused =
-                self.tell(|ledger| ledger.granted(id, bind.key, Thing::Window, rights, call));
-            // Each early use of a type 1 key counts, so all its rights are withheld.
-            let withheld = if bind.is_type1 { rights } else { Rights { read: false, ..unused } };
-            device.withhold(Key(bind.key), access(withheld));
+        let binds = posted.iter().filter_map(|it| Some((it, it.binds?)));
+        binds.for_each(|(it, bind)| self.attempt(|| self.bound_by(device, it, &bind)));
+    }
+
+    fn bound_by(&self, device: &Arc<Device>, it: &Posted, bind: &Bind) {
+        // The device has not carried out this bind yet, so its key has no rights that could be withheld.
+        if !device.is_valid(Key(bind.key)) {
+            return;
         }
+        let (id, rights, call) = (id_of(device), bind.rights, &it.call);
+        self.devices.lock().insert(id, Arc::downgrade(device));
+        let unused = self.tell(|ledger| ledger.granted(id, bind.key, Thing::Window, rights, call));
+        // Each early use of a type 1 key counts, so all its rights are withheld.
+        let withheld = if bind.is_type1 { rights } else { Rights { read: false, ..unused } };
+        device.withhold(Key(bind.key), access(withheld));
     }
 
     /// The process ends. Tells the ledger which keys are still open to peers.

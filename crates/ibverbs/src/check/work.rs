@@ -79,7 +79,7 @@ impl Checker {
         let completed: Vec<_> = completions.iter().map(completed).collect();
         let has_failed = completed.iter().any(|it| it.has_failed);
         let is_named = has_failed || (is_empty && self.sleepers.has_channels());
-        let call = if is_named { site::call() } else { site::thread_only() };
+        let call = if is_named { self.call() } else { site::thread_only() };
         let watched = self.tell(|ledger| {
             ledger.queue_polled(queue, completed.len(), is_empty, &call);
             ledger.polled(&completed, &call)
