@@ -350,6 +350,7 @@ mod tests {
         assert_eq!((polled, checker.tell(|_| 7)), (vec![], 0));
         assert!(on().is_none());
         assert_eq!(checker.call(), Call::default());
+        checker.watch();
         let file = fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
         let records = read(&fs::read_to_string(file).unwrap());
         fs::remove_dir_all(&directory).unwrap();

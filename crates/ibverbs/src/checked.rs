@@ -248,7 +248,8 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
             checker.not_alive_in("ibv_req_notify_cq", Thing::CompletionQueue, cq.addr());
         }
         let arm = |queue: &cq::Queue| {
-            checker.arms(cq.addr(), &queue.cq, solicited_only, || cq::arm(queue, solicited_only));
+            let arm = |holds| cq::arm(queue, solicited_only, holds);
+            checker.arms(cq.addr(), &queue.cq, solicited_only, arm);
         };
         // SAFETY: as above.
         return unsafe { cq::arm_by(cq, arm) };

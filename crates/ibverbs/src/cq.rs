@@ -354,7 +354,7 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
 /// `cq` is live.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: by the contract of this verb.
-    unsafe { arm_by(cq, |queue| _ = arm(queue, solicited_only)) }
+    unsafe { arm_by(cq, |queue| _ = arm(queue, solicited_only, false)) }
 }
 
 /// Arms a queue with `arm`.
@@ -370,10 +370,11 @@ pub(crate) unsafe fn arm_by(cq: *mut ibv_cq, arm: impl FnOnce(&Queue)) -> c_int 
     }))
 }
 
-/// Arms a queue. Returns whether an event was raised at once.
+/// Arms a queue. Returns whether an event was raised at once, or is [held](Cq::arm_holding).
 #[inline]
-pub(crate) fn arm(queue: &Queue, solicited_only: c_int) -> bool {
-    let raised = queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
+pub(crate) fn arm(queue: &Queue, solicited_only: c_int, holds: bool) -> bool {
+    let notify = if solicited_only != 0 { Notify::Solicited } else { Notify::Any };
+    let raised = if holds { queue.cq.arm_holding(notify) } else { queue.cq.arm(notify) };
     queue.adapter.expect_sleep();
     raised
 }

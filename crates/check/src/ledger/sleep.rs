@@ -17,8 +17,8 @@ pub struct Arming {
     pub held: usize,
     /// One of these completions is of a receive.
     pub has_receive: bool,
-    /// The device raised an event at once for these completions. Most adapters do not.
-    pub raised: bool,
+    /// The device has an event for these completions, and holds it. Some adapters have none.
+    pub is_held: bool,
 }
 
 /// The device's view of a completion queue.
@@ -107,7 +107,7 @@ impl Watched {
     }
 
     fn fate(&self, look: &Look, thread: u32, sends: u64) -> Fate {
-        match (look.holds, self.armed.filter(|armed| look.is_armed || armed.arming.raised)) {
+        match (look.holds, self.armed.filter(|armed| look.is_armed || armed.arming.is_held)) {
             (0, _) if look.is_armed => Fate::Wakes,
             (0, _) => Fate::Idle,
             (_, None) if look.is_armed => Fate::Wakes,
@@ -166,7 +166,14 @@ impl Ledger {
         watched.used(call.thread, moment);
         watched.told = Some(*call);
         if let Some(armed) = &mut watched.armed {
-            armed.arming.raised = false;
+            armed.arming.is_held = false;
+        }
+    }
+
+    /// An event that was held is raised. A thread may see that from now on.
+    pub fn event_raised(&mut self, queue: usize) {
+        if let Some(armed) = self.watched.get_mut(&queue).and_then(|it| it.armed.as_mut()) {
+            armed.arming.is_held = false;
         }
     }
 
@@ -184,7 +191,7 @@ impl Ledger {
     /// * Only this thread looks after the queues.
     /// * No event can come: no queue is armed, except queues whose completions were all there before the arming.
     ///
-    /// An event that was raised at once for earlier completions does not count. Other adapters do not raise it.
+    /// An event that is held does not count: there are adapters that have none for earlier completions.
     pub fn stuck(
         &self,
         channel: usize,
@@ -192,14 +199,12 @@ impl Ledger {
         events: usize,
         looks: &[Look],
     ) -> Option<Stuck> {
-        let mut raised = 0;
         let mut stuck = None;
         for look in looks {
             let watched = self.watched.get(&look.queue).filter(|it| it.channel == channel)?;
             if !watched.is_of(thread) {
                 return None;
             }
-            raised += usize::from(watched.armed.is_some_and(|armed| armed.arming.raised));
             match watched.fate(look, thread, self.sends) {
                 Fate::Idle => {}
                 Fate::Wakes => return None,
@@ -209,7 +214,7 @@ impl Ledger {
                 }
             }
         }
-        stuck.filter(|_| events == raised)
+        stuck.filter(|_| events == 0)
     }
 
     /// The thread that used the queues of a channel last. If a thread sleeps for them, it is this one.
@@ -228,7 +233,7 @@ impl Ledger {
         let of = Thing::CompletionQueue.called(number);
         let completions = if holds == 1 { "a completion" } else { &format!("{holds} completions") };
         let armed = watched.armed;
-        let is_late = armed.is_some_and(|it| it.arming.raised || stuck.is_armed);
+        let is_late = armed.is_some_and(|it| it.arming.is_held || stuck.is_armed);
         let why = match (armed, is_late) {
             (None, _) => ", and was never armed by ibv_req_notify_cq",
             (Some(_), true) => {

@@ -258,6 +258,21 @@ impl Cq {
         pending.notify
     }
 
+    /// As [`Self::arm`], but an event that would come now is held until [`Self::raise`]. True if there is one.
+    pub fn arm_holding(self: &Arc<Self>, notify: Notify) -> bool {
+        let mut queue = self.queue.lock();
+        let now = if queue.is_moderated() { clock::steady() } else { 0 };
+        let pending = queue.arm(notify, now);
+        drop(queue);
+        self.carry_out(Pending { notify: false, ..pending });
+        pending.notify
+    }
+
+    /// Raises an event that was held.
+    pub fn raise(&self) {
+        self.channel.iter().for_each(|channel| channel.raise(CompletionEvent));
+    }
+
     /// What a program that waits for an event can expect.
     pub fn outlook(&self) -> Outlook {
         let queue = self.queue.lock();

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Once, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +29,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// A thread that has slept for this long, with nothing changed, is reported.
 const LONG: Duration = Duration::from_millis(500);
 
+/// An event is held for this long at most. A thread that does not call `ibv_get_cq_event` by then sees that it came.
+const HOLD: Duration = Duration::from_millis(10);
+
 type Channel = EventQueue<CompletionEvent>;
 
 /// The sleeping threads, and the queues that they may sleep for.
@@ -36,7 +39,11 @@ pub(super) struct Sleepers {
     queues: Mutex<BTreeMap<usize, Waited>>,
     asleep: Mutex<Vec<Asleep>>,
     changed: Condvar,
+    held: Mutex<Vec<Held>>,
+    holds: Condvar,
     watches: Once,
+    /// There is a watcher. It raises held events in time.
+    has_watcher: AtomicBool,
     has_channels: AtomicBool,
 }
 
@@ -46,7 +53,10 @@ impl Sleepers {
             queues: Mutex::new(BTreeMap::new()),
             asleep: Mutex::new(Vec::new()),
             changed: Condvar::new(),
+            held: Mutex::new(Vec::new()),
+            holds: Condvar::new(),
             watches: Once::new(),
+            has_watcher: AtomicBool::new(false),
             has_channels: AtomicBool::new(false),
         }
     }
@@ -54,6 +64,26 @@ impl Sleepers {
     /// Whether the program has ever made a completion queue with a channel.
     pub(super) fn has_channels(&self) -> bool {
         self.has_channels.load(Relaxed)
+    }
+
+    /// Holds an event, or raises it at once if there is no watcher.
+    fn hold(&self, event: Held) {
+        let mut held = self.held.lock();
+        if self.has_watcher.load(Acquire) {
+            held.push(event);
+            self.holds.notify_one();
+        } else {
+            drop(held);
+            event.raise();
+        }
+    }
+
+    /// These events are held no longer.
+    fn let_go(&self, is_meant: impl Fn(&Held) -> bool) -> Vec<Held> {
+        let mut held = self.held.lock();
+        let (meant, others) = std::mem::take(&mut *held).into_iter().partition(is_meant);
+        *held = others;
+        meant
     }
 
     /// The channels of completion queues.
@@ -82,6 +112,22 @@ struct Waited {
     descriptor: i32,
     events: Weak<Channel>,
     queue: Weak<Cq>,
+}
+
+/// An event for completions that a queue held before it was armed. While it is held, the channel's descriptor is not
+/// readable. So a thread that asks for it would sleep on an adapter that raises no such event.
+struct Held {
+    channel: usize,
+    /// The address of the `ibv_cq`.
+    address: usize,
+    queue: Weak<Cq>,
+    until: Instant,
+}
+
+impl Held {
+    fn raise(self) {
+        self.queue.upgrade().iter().for_each(|queue| queue.raise());
+    }
 }
 
 /// A sleeping thread.
@@ -152,48 +198,66 @@ impl Checker {
     /// There is something for the watcher to look at.
     fn begin_to_watch(&'static self) {
         self.sleepers.watches.call_once(|| {
+            self.sleepers.has_watcher.store(true, Release);
             // If the thread cannot be made, nobody looks.
-            let _ = thread::Builder::new().name(WATCHER.to_owned()).spawn(|| self.watch());
+            let thread = thread::Builder::new().name(WATCHER.to_owned()).spawn(|| self.watch());
+            if thread.is_err() {
+                self.watches_no_more();
+            }
         });
         // With the lock taken once, a watcher that has just found nothing waits, and hears the notification.
         drop(self.sleepers.asleep.lock());
         self.sleepers.changed.notify_one();
     }
 
-    /// The program asks a completion queue for an event.
+    /// The program asks a completion queue for an event. `arm` does that, and returns whether an event comes at once. If
+    /// its argument is true, it holds this event.
     pub(crate) fn arms(
         &self,
         address: usize,
-        queue: &Cq,
+        queue: &Arc<Cq>,
         solicited_only: c_int,
-        arm: impl FnOnce() -> bool,
+        arm: impl FnOnce(bool) -> bool,
     ) {
         let before = queue.outlook();
-        let raised = arm();
-        let arming = Arming {
-            is_plain: solicited_only == 0 && !before.is_moderated,
-            held: before.completions,
-            has_receive: before.has_receive,
-            raised,
-        };
-        let call = site::call();
-        self.tell(|ledger| ledger.queue_armed(address, arming, &call));
+        let (is_plain, has_receive) =
+            (solicited_only == 0 && !before.is_moderated, before.has_receive);
+        let holds = is_plain && has_receive && self.sleepers.has_watcher.load(Acquire);
+        let is_held = arm(holds) && holds;
+        let channel = self.attempt(|| {
+            let arming = Arming { is_plain, held: before.completions, has_receive, is_held };
+            let call = self.call();
+            self.tell(|ledger| ledger.queue_armed(address, arming, &call));
+            self.sleepers.queues.lock().get(&address).map(|it| it.channel)
+        });
+        if is_held {
+            let (queue, until) = (Arc::downgrade(queue), Instant::now() + HOLD);
+            match channel {
+                Some(channel) => self.sleepers.hold(Held { channel, address, queue, until }),
+                None => queue.upgrade().iter().for_each(|queue| queue.raise()),
+            }
+        }
     }
 
     /// This thread is about to wait for an event of a channel in `ibv_get_cq_event`.
     pub(crate) fn may_sleep(&'static self, channel: usize, events: &Arc<Channel>) {
-        if !events.blocks() {
-            return;
-        }
-        let call = site::call();
-        let stuck = self.stuck(channel, call.thread, events);
-        if !events.waiting().is_empty() {
+        let held = self.sleepers.let_go(|it| it.channel == channel);
+        let is_held = !held.is_empty();
+        let waits = self.attempt(|| {
+            let call = events.blocks().then(|| self.call())?;
+            Some((call, self.stuck(channel, call.thread, events)))
+        });
+        held.into_iter().for_each(Held::raise);
+        let Some((call, stuck)) = waits else { return };
+        self.attempt(|| {
+            if events.waiting().is_empty() {
+                return self.sleeps(call, channel, events, "sleeps in ibv_get_cq_event");
+            }
             // It would sleep on an adapter that raises no event for earlier completions.
             let how = How::for_events("calls ibv_get_cq_event, which need not return,");
+            let stuck = stuck.filter(|_| is_held);
             stuck.iter().for_each(|stuck| self.tell(|ledger| ledger.sleeps(stuck, how, &call)));
-            return;
-        }
-        self.sleeps(call, channel, events, "sleeps in ibv_get_cq_event");
+        });
     }
 
     /// This thread waits for an event of a channel: the program has called `transom_wait`.
@@ -201,7 +265,7 @@ impl Checker {
         self.is_awake();
         let channels = self.sleepers.channels();
         if let Some(it) = channels.into_iter().find(|it| it.address == channel) {
-            self.sleeps(site::call(), channel, &it.events, "waits");
+            self.sleeps(self.call(), channel, &it.events, "waits");
         }
     }
 
@@ -221,8 +285,10 @@ impl Checker {
 
     /// This thread no longer waits.
     pub(crate) fn is_awake(&self) {
-        let thread = site::thread_only().thread;
-        self.sleepers.asleep.lock().retain(|asleep| asleep.call.thread != thread);
+        self.attempt(|| {
+            let thread = site::thread_only().thread;
+            self.sleepers.asleep.lock().retain(|asleep| asleep.call.thread != thread);
+        });
     }
 
     /// Why nothing can wake a thread that waits for a channel. None if something can.
@@ -242,34 +308,63 @@ impl Checker {
         self.tell(|ledger| ledger.stuck(channel, thread, waiting, &looks))
     }
 
-    /// The watcher's loop.
-    fn watch(&self) {
+    /// The watcher's loop. A mistake in the check itself ends it.
+    pub(super) fn watch(&self) {
         block_signals();
         let mut waits = Waits::default();
-        loop {
-            let mut asleep = self.sleepers.asleep.lock();
-            while self.sleepers.is_idle(&asleep) {
-                self.sleepers.changed.wait(&mut asleep);
-            }
-            for thread in asleep.iter_mut().filter(|thread| !thread.is_told) {
-                let Some(events) = thread.events.upgrade() else { continue };
-                let now = self.stuck(thread.channel, thread.call.thread, &events);
-                thread.stuck = match (thread.stuck, now) {
-                    (Some((before, since)), Some(now)) if before == now => Some((now, since)),
-                    (_, now) => now.map(|now| (now, Instant::now())),
-                };
-                let lasting = thread.stuck.filter(|(_, since)| since.elapsed() >= LONG);
-                if let Some((stuck, _)) = lasting {
-                    thread.is_told = true;
-                    let (how, call) = (How::for_events(thread.does), thread.call);
-                    self.tell(|ledger| ledger.sleeps(&stuck, how, &call));
-                }
-            }
-            let in_verbs: Vec<_> = asleep.iter().map(|thread| thread.call.thread).collect();
-            drop(asleep);
-            self.look_at_waits(&mut waits, &in_verbs);
-            thread::sleep(TICK);
+        while self.attempt(|| self.look(&mut waits)) {
+            self.tick();
         }
+        self.watches_no_more();
+    }
+
+    fn watches_no_more(&self) {
+        self.sleepers.has_watcher.store(false, Release);
+        self.sleepers.let_go(|_| true).into_iter().for_each(Held::raise);
+    }
+
+    /// Waits until the next look, and raises events that are held for too long.
+    fn tick(&self) {
+        let end = Instant::now() + TICK;
+        loop {
+            let now = Instant::now();
+            for event in self.sleepers.let_go(|it| it.until <= now) {
+                self.tell(|ledger| ledger.event_raised(event.address));
+                event.raise();
+            }
+            if now >= end {
+                return;
+            }
+            let mut held = self.sleepers.held.lock();
+            let until = held.iter().map(|it| it.until).min().map_or(end, |it| it.min(end));
+            self.sleepers.holds.wait_until(&mut held, until);
+        }
+    }
+
+    /// Waits until there is something to look at, and looks at the sleeping threads. Returns true: it goes on.
+    fn look(&self, waits: &mut Waits) -> bool {
+        let mut asleep = self.sleepers.asleep.lock();
+        while self.sleepers.is_idle(&asleep) {
+            self.sleepers.changed.wait(&mut asleep);
+        }
+        for thread in asleep.iter_mut().filter(|thread| !thread.is_told) {
+            let Some(events) = thread.events.upgrade() else { continue };
+            let now = self.stuck(thread.channel, thread.call.thread, &events);
+            thread.stuck = match (thread.stuck, now) {
+                (Some((before, since)), Some(now)) if before == now => Some((now, since)),
+                (_, now) => now.map(|now| (now, Instant::now())),
+            };
+            let lasting = thread.stuck.filter(|(_, since)| since.elapsed() >= LONG);
+            if let Some((stuck, _)) = lasting {
+                thread.is_told = true;
+                let (how, call) = (How::for_events(thread.does), thread.call);
+                self.tell(|ledger| ledger.sleeps(&stuck, how, &call));
+            }
+        }
+        let in_verbs: Vec<_> = asleep.iter().map(|thread| thread.call.thread).collect();
+        drop(asleep);
+        self.look_at_waits(waits, &in_verbs);
+        true
     }
 
     /// Looks at the threads that serve channels, except those that sleep in `ibv_get_cq_event`.

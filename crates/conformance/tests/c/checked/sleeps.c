@@ -1,5 +1,6 @@
 /* Programs that sleep until a completion channel is readable. Each mistake has a correct twin. The first argument names
    the mistake, the second is "wrong" or "right". Lines that a finding names are marked. */
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -114,6 +115,30 @@ static void sleeps_beside_a_pipe(int wrong)
 	two_messages(wrong, until_one_is_read);
 }
 
+/* Arms late, and looks at the descriptor before it takes an event: on an adapter that raises none the call returns by its
+   time-out, and nothing is taken. */
+static void looks_before(int takes_at_once)
+{
+	struct ibv_comp_channel *channel;
+	struct pair pair = pair_with(&channel);
+	struct pollfd one = {.fd = channel->fd, .events = POLLIN};
+	struct ibv_wc wc;
+
+	if (takes_at_once)
+		CHECK(!fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK));
+	for (int i = 0; i < 5; i++) {
+		message(&pair);
+		arm(pair.cq);
+		if (!takes_at_once)
+			CHECK(poll(&one, 1, SECONDS * 1000) == 1);
+		get_event(channel);
+		ibv_ack_cq_events(pair.cq, 1);
+		while (ibv_poll_cq(pair.cq, 1, &wc) > 0)
+			continue;
+	}
+	end_with(&pair, channel);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct mistake mistakes[] = {
@@ -122,6 +147,7 @@ int main(int count, char **arguments)
 		{"sleeps-in-epoll", sleeps_in_epoll},
 		{"sleeps-beside", sleeps_beside},
 		{"sleeps-beside-a-pipe", sleeps_beside_a_pipe},
+		{"looks-before", looks_before},
 	};
 
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), count, arguments);

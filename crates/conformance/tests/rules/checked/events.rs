@@ -57,6 +57,14 @@ fn a_thread_sleeps_for_something_else_too() {
     assert_eq!(SLEEPS.run(&["sleeps-beside-a-pipe", "right"]), []);
 }
 
+/// Rules: CHK-50, CQ-10
+#[test]
+fn a_thread_that_knows_of_an_event_does_not_sleep() {
+    for form in ["wrong", "right"] {
+        assert_eq!(SLEEPS.run(&["looks-before", form]), []);
+    }
+}
+
 /// Rule: CHK-31
 #[test]
 fn a_thread_waits_for_itself() {
