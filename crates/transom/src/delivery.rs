@@ -99,6 +99,11 @@ impl CreatedQueue {
         self.lock().entries(self.cq)
     }
 
+    /// The pointer to its channel.
+    pub(crate) fn channel(&self) -> *mut ibv_comp_channel {
+        self.channel.raw
+    }
+
     pub(crate) fn device(&self) -> &Arc<OpenDevice> {
         &self.channel.device
     }
