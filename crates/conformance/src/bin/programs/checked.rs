@@ -1,5 +1,7 @@
-//! `programs checked`: the programs of other scripts under `transom check`. A finding is a mistake of the program, and
-//! [`KNOWN`] gives the reason, or it is a mistake of the check.
+//! `programs checked`: the programs of other scripts, and this project's examples, under `transom check`. A finding is a
+//! mistake of the program, and [`KNOWN`] gives the reason, or it is a mistake of the check.
+
+mod examples;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,11 +18,13 @@ use transom_conformance::processes::Scratch;
 use transom_conformance::programs::Running;
 
 use crate::extent::Extent;
+use crate::installation::Installation;
 use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "checked",
-    title: "what `transom check` finds in the programs of other scripts",
+    title: "what `transom check` finds in the programs of other scripts and in this project's \
+            examples",
     subject: &[("program", 20)],
     figures: &[("processes", 9), ("findings", 34), ("notes", 60), ("reason", 60)],
 };
@@ -74,27 +78,39 @@ struct Found {
     processes: usize,
     kinds: BTreeMap<Kind, usize>,
     says: BTreeMap<Kind, String>,
+    /// Where the check itself was at fault.
+    stopped: Vec<String>,
 }
 
-/// Runs the scripts in processes of their own, and collects what was found.
-pub(crate) fn run(style: Style, extent: Extent) -> Result<Report, String> {
+/// Runs the scripts in processes of their own, then the examples, and collects what was found.
+pub(crate) fn run(
+    installation: &Installation,
+    style: Style,
+    extent: Extent,
+) -> Result<Report, String> {
     let this = env::current_exe().map_err(|error| format!("where am I: {error}"))?;
     let scratch = Scratch::new("checked-programs");
     let everyone = Permissions::from_mode(0o1777);
     fs::set_permissions(scratch.path(), everyone).map_err(|error| error.to_string())?;
     let mut report = Report::begin(&FORM, style);
+    // As `transom check` does.
+    let check = |command: &mut Command| {
+        command.env(transom_system::environment::CHECK.name, scratch.path());
+        command.env("LD_PRELOAD", installation.freed_library());
+    };
     for (script, is_quick) in SCRIPTS {
         if extent == Extent::Quick && !is_quick {
             continue;
         }
         let mut command = Command::new(&this);
         command.arg(script).args((extent == Extent::Quick).then_some("--quick"));
-        command.env(transom_system::environment::CHECK.name, scratch.path());
+        check(&mut command);
         // The check must not make a program fail.
         if let Err(problem) = Running::start(&mut command).success(LIMIT) {
             report.remarks.push(problem);
         }
     }
+    report.remarks.extend(examples::run(installation, check).err());
     for (program, found) in found(scratch.path())? {
         report.add(found.row(&program));
     }
@@ -121,7 +137,10 @@ fn found(directory: &Path) -> Result<BTreeMap<String, Found>, String> {
                     *found.kinds.entry(finding.kind).or_default() += 1;
                     found.says.entry(finding.kind).or_insert(finding.says);
                 }
-                _ => {}
+                Record::Stopped { says } => {
+                    program.iter_mut().for_each(|found| found.stopped.push(says.clone()));
+                }
+                Record::Opened | Record::Again { .. } => {}
             }
         }
     }
@@ -143,7 +162,7 @@ impl Found {
             told.join(", ")
         };
         let findings = self.kinds.keys().filter(|kind| kind.gravity() == Gravity::Finding);
-        let (mut reasons, mut problems) = (Vec::new(), Vec::new());
+        let (mut reasons, mut problems) = (Vec::new(), self.stopped.clone());
         for kind in findings {
             let known = KNOWN.iter().find(|(name, known, _)| *name == program && known == kind);
             match known {

@@ -14,6 +14,7 @@ use transom_conformance::programs::{Built, build, folder_of, installed};
 pub(crate) const DEVICE: &str = "transom0";
 
 const SOCKETS: &str = "librspreload.so";
+const FREED: &str = "libtransom_freed.so";
 
 /// The libraries, in a folder that every user can read.
 #[derive(Debug)]
@@ -39,7 +40,9 @@ impl Installation {
             std::fs::rename(&copy, copy.with_file_name(format!("{name}.1")))
                 .map_err(|error| format!("{}: {error}", copy.display()))?;
         }
-        scratch.take(&folder_of(target, profile).join(SOCKETS));
+        for name in [SOCKETS, FREED] {
+            scratch.take(&folder_of(target, profile).join(name));
+        }
         Ok(Self { scratch, target: target.to_owned(), profile, built: RefCell::default() })
     }
 
@@ -51,6 +54,11 @@ impl Installation {
     /// The library that turns a program's sockets into rsockets when it is preloaded.
     pub(crate) fn sockets_library(&self) -> PathBuf {
         self.folder().join(SOCKETS)
+    }
+
+    /// The library that tells a check what memory a program gives back, when it is preloaded.
+    pub(crate) fn freed_library(&self) -> PathBuf {
+        self.folder().join(FREED)
     }
 
     /// A program of a Debian package that will find our library.

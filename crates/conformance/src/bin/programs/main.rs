@@ -86,7 +86,7 @@ enum Script {
     Apart,
     /// Programs of ours under sanitizers, debuggers, allocators and languages
     Watchers,
-    /// The programs of most scripts under `transom check`
+    /// The programs of most scripts, and our examples, under `transom check`
     Checked,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
@@ -176,7 +176,7 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         reports.push(watchers::run(&installation, style)?);
     }
     if arguments.script == Script::Checked {
-        reports.push(checked::run(style, extent)?);
+        reports.push(checked::run(&installation, style, extent)?);
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);

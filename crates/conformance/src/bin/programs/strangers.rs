@@ -37,6 +37,26 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Lets UCX use the device and nothing else.
 const UCX: [(&str, &str); 2] =
     [("UCX_TLS", "rc_verbs,ud_verbs,self"), ("UCX_NET_DEVICES", "transom0:1")];
+/// The tests of `ucx_perftest`, of its layer for programs and of the one below.
+const UCP_TESTS: [&str; 14] = [
+    "tag_lat",
+    "tag_bw",
+    "tag_sync_lat",
+    "ucp_put_lat",
+    "ucp_put_bw",
+    "ucp_get",
+    "ucp_add",
+    "ucp_fadd",
+    "ucp_swap",
+    "ucp_cswap",
+    "stream_bw",
+    "stream_lat",
+    "ucp_am_lat",
+    "ucp_am_bw",
+];
+const UCT_TESTS: [&str; 9] =
+    ["am_lat", "put_lat", "add_lat", "get -D bcopy", "fadd", "cswap", "am_bw", "put_bw", "add_mr"];
+const UCT_OVER_RC: [&str; 4] = ["-d", "transom0:1", "-x", "rc_verbs"];
 /// UCX's example of processes that connect by address.
 const CLIENT_SERVER: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
 /// The source of the MPI ranks, and their checks.
@@ -123,18 +143,14 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 /// Runs a program to its end.
 type Run = fn(&Strangers) -> Result<(), String>;
 
-const PROGRAMS: [(&str, Run); 14] = [
+const PROGRAMS: [(&str, Run); 13] = [
     ("ucx_perftest -E sleep -t tag_lat -s 65536", |it| it.ucx_asleep()),
+    ("ucx_perftest, each test of UCP", |it| it.ucx_tests(&UCP_TESTS, &[])),
+    ("ucx_perftest, each test of UCT over RC", |it| it.ucx_tests(&UCT_TESTS, &UCT_OVER_RC)),
     ("ucp_client_server -c tag, by rdmacm", |it| it.ucx_by_address()),
     ("mpirun -np 4, OpenMPI over UCX", |it| it.ranks()),
-    ("qperf rc_lat rc_bw rc_rdma_read_lat", |it| {
-        it.qperf(&["rc_lat", "rc_bw", "rc_rdma_read_lat"])
-    }),
-    ("qperf uc_lat uc_bw uc_rdma_write_lat", |it| {
-        it.qperf(&["uc_lat", "uc_bw", "uc_rdma_write_lat"])
-    }),
-    ("qperf ud_lat ud_bw", |it| it.qperf(&["ud_lat", "ud_bw"])),
-    // Each test connects to a new port, and the server names that port before it listens there.
+    // Without -cm 1 qperf addresses the other end by a LID, without GRH, which no RoCE port takes (rule ST-09). With it,
+    // each test connects to a new port, and the server names that port before it listens there.
     ("qperf -cm 1 rc_lat rc_bw rc_rdma_read_lat", |it| {
         it.qperf(&["-cm", "1", "rc_lat", "rc_bw", "rc_rdma_read_lat"])
     }),
@@ -178,6 +194,24 @@ impl Strangers<'_> {
         };
         let ended = meet(command()?, vec![command()?], "127.0.0.1", LIMIT)?;
         if ended[0].output.contains("Final:") { Ok(()) } else { Err(ended[0].output.clone()) }
+    }
+
+    /// Each of these tests of UCX between two processes.
+    fn ucx_tests(&self, tests: &[&str], options: &[&str]) -> Result<(), String> {
+        let program = installed("ucx_perftest", "ucx-utils")?;
+        for test in tests {
+            let command = || {
+                let mut command = self.command(&program)?;
+                command.arg("-t").args(test.split_whitespace());
+                command.args(["-n", "1000", "-w", "100"]).args(options);
+                Ok::<_, String>(command)
+            };
+            let ended = meet(command()?, vec![command()?], "127.0.0.1", LIMIT)?;
+            if !ended[0].output.contains("Final:") {
+                return Err(format!("{test}\n{}", ended[0].output));
+            }
+        }
+        Ok(())
     }
 
     /// Messages of UCX between two processes that connect by address, as UCX does with rdma_cm.

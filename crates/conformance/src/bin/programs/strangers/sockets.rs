@@ -1,6 +1,7 @@
 //! Servers with ordinary sockets, and the clients that come with them, with librspreload.so preloaded into both. A
 //! client that finds its server uses rsockets, because nobody listens over TCP.
 
+use std::env;
 use std::path::Path;
 use std::process::Command;
 
@@ -69,8 +70,10 @@ impl Strangers<'_> {
         options: &[&str],
     ) -> Result<Command, String> {
         let mut command = self.command(&installed(name, package)?)?;
+        // A check has preloaded a library too.
+        let others = env::var("LD_PRELOAD").unwrap_or_default();
         let library = self.installation.sockets_library();
-        command.env("LD_PRELOAD", library).args(options);
+        command.env("LD_PRELOAD", format!("{}:{others}", library.display())).args(options);
         Ok(command)
     }
 
