@@ -69,7 +69,11 @@ const KNOWN: [(&str, Kind, &str); 7] = [
         Kind::ParentsObjects,
         "rdma-core's tests of forks: the child frees its parent's objects when Python ends",
     ),
-    ("qperf", Kind::BusyIgnored, "with -cm 1 it ends objects in an order that keeps some"),
+    (
+        "qperf",
+        Kind::BusyIgnored,
+        "deallocates a domain before its region; by rdma_cm its server ends the wrong id's queue pair",
+    ),
 ];
 
 /// What a program's processes did.
