@@ -64,11 +64,17 @@ impl Work {
     fn by_whom(self, access: Access) -> Self {
         let reads = self.operation == Some(Operation::Read);
         match self.sender {
-            Some((qp, peer)) if reads == (access == Access::Write) => {
+            Some((qp, peer)) if !self.is_atomic() && reads == (access == Access::Write) => {
                 Self { qp, half: Half::Send, peer, operation: None, sender: None }
             }
             _ => self,
         }
+    }
+
+    /// Whether it is an atomic of a peer's.
+    fn is_atomic(&self) -> bool {
+        use Operation::{AtomicWrite, CompareSwap, FetchAdd};
+        matches!(self.operation, Some(CompareSwap | FetchAdd | AtomicWrite))
     }
 
     /// Whether no request of this process asks for the access.
@@ -133,7 +139,7 @@ pub struct Inside(&'static Runtimes, PhantomData<*const ()>);
 /// This thread enters Transom. `None` if there is no sanitizer.
 #[inline]
 pub fn inside() -> Option<Inside> {
-    let runtimes = runtimes()?;
+    let runtimes = runtimes().filter(|it| it.look_inside())?;
     if INSIDE.replace(INSIDE.get() + 1) == 0 {
         runtimes.begin_inside();
     }
@@ -146,7 +152,7 @@ pub struct Outside(&'static Runtimes, PhantomData<*const ()>);
 
 /// This thread, which is [inside](inside()), begins to wait. `None` if there is no sanitizer.
 pub fn outside() -> Option<Outside> {
-    let runtimes = runtimes().filter(|_| INSIDE.get() > 0)?;
+    let runtimes = runtimes().filter(|it| it.look_inside() && INSIDE.get() > 0)?;
     runtimes.end_inside();
     Some(Outside(runtimes, PhantomData))
 }
@@ -179,7 +185,21 @@ pub(crate) fn begins(address: u64, length: u64, access: Access) {
         report::tell(runtimes, report::What::Undefined, work.as_ref(), access, address, length);
         runtimes.report_undefined(address, length);
     }
-    if let (Some(tsan), Some(work)) = (&runtimes.thread, work) {
+    if let (Some(tsan), Some(work)) = (&runtimes.thread, work.filter(|it| !it.is_atomic())) {
+        fibers::touch(tsan, &work, address, length, access);
+    }
+}
+
+/// The device has read or written memory of the program.
+pub(crate) fn has_ended(address: u64, length: u64, access: Access) {
+    let Some(runtimes) = runtimes() else { return };
+    if access == Access::Write {
+        runtimes.define(address, length);
+    }
+    // To note an atomic, the sanitizer takes part in it. So the word must be there.
+    let work = WORK.get().filter(Work::is_atomic);
+    if let (Some(tsan), Some(work), 8) = (&runtimes.thread, work, length) {
+        let _inside = inside();
         fibers::touch(tsan, &work, address, length, access);
     }
 }

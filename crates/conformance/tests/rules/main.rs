@@ -213,6 +213,7 @@ mod checked {
     mod forks;
     mod keys;
     mod memory;
+    mod races;
     mod sanitizers;
     mod sockets;
     mod teardown;

@@ -117,8 +117,11 @@ impl Copier {
             sanitizers::begins(to, length, Access::Write);
         }
         self.copy_by_kernel(to, from, length)?;
+        if let Source::Program(from) = from {
+            sanitizers::has_ended(from, length, Access::Read);
+        }
         if let Destination::Program(to) = to {
-            sanitizers::have_written(to, length);
+            sanitizers::has_ended(to, length, Access::Write);
         }
         Ok(())
     }

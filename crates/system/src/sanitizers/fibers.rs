@@ -7,14 +7,16 @@
 //! |---|---|---|
 //! | [`Sync::Posted`], of a half | by a post to it | before it touches memory |
 //! | [`Sync::PostedShared`] | by a post to a shared receive queue | by every receive half |
-//! | [`Sync::Done`], of a half | when it has touched memory | by a poll of its completion; by the half of a peer in this process |
+//! | [`Sync::Done`], of a half | when it has touched memory, or a peer in this process has for it | by a poll of its completion; by the half of a peer in this process |
 //! | [`Sync::AnyPosted`] | by every post and verb | before a peer's access; by every poll that finds something |
 //! | [`Sync::AnyRemote`] | by a peer's access | by every poll that finds something |
 //! | [`Sync::AnyDone`] | with [`Sync::Done`] | by verbs that end something |
 //!
 //! A peer may have heard in other ways than by a queue pair that it may access memory now, and the program that it has
 //! done so. Of these the sanitizer knows sockets: to it all sockets of a process are one thing, which a write releases
-//! and a read acquires. So an access of a peer's reads and writes nothing at a socket of ours.
+//! and a read acquires. So an access of a peer's reads and writes nothing at a socket of ours. Of a peer in this process
+//! the sanitizer knows all that it has heard, and nothing of this is needed: two of them that change the same memory
+//! are ordered only by what the program has them wait for.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -23,7 +25,6 @@ use std::ptr::{null, null_mut};
 use std::sync::LazyLock;
 
 use parking_lot::Mutex;
-use transom_device::operation::Operation;
 
 use super::runtimes::ThreadSanitizer;
 use super::{Access, Half, Work, posts};
@@ -130,13 +131,11 @@ pub(super) fn touch(
     length: u64,
     access: Access,
 ) {
-    // A program looks at words for atomics by atomic instructions, which are no race.
-    let atomic = matches!(
-        work.operation,
-        Some(Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite)
-    );
     let Some(fiber) = fiber(tsan, work.qp, work.half) else { return };
     let remote = work.is_remote(access);
+    let is_peer_here = work.peer >> 16 == work.qp >> 16;
+    let (posted_by_peer, done_for_peer) =
+        (Sync::Posted(work.peer, work.half.other()), Sync::Done(work.peer, work.half.other()));
     // To a report, whoever posted the request has called what is done for it.
     let posted = if remote { None } else { posts::find(work.half, address) };
     let calls = posted.map(|(_, calls)| calls).unwrap_or_default();
@@ -144,35 +143,47 @@ pub(super) fn touch(
     let innermost = calls.first().map_or(1 + touch as *const () as usize, |pc| *pc);
     let pc = innermost as *const c_void;
     const WITHOUT_ORDER: u32 = 1;
-    // SAFETY: this thread comes back from the fiber before anything else; ranges are noted only.
+    const RELAXED: c_int = 0;
+    // SAFETY: this thread comes back from the fiber before anything else; ranges are noted only. The word of an atomic
+    // has just been read or written there, and it keeps its value.
     unsafe {
         let me = (tsan.current_fiber)();
         (tsan.switch_to_fiber)(fiber.0, WITHOUT_ORDER);
         acquire(tsan, Sync::Posted(work.qp, work.half));
         // What the other end has done for this comes before it, also where that is of this process.
-        if work.peer >> 16 == work.qp >> 16 {
-            acquire(tsan, Sync::Posted(work.peer, work.half.other()));
-            acquire(tsan, Sync::Done(work.peer, work.half.other()));
+        if is_peer_here {
+            acquire(tsan, posted_by_peer);
+            acquire(tsan, done_for_peer);
         }
         if work.half == Half::Receive {
             acquire(tsan, Sync::PostedShared);
         }
-        if remote {
+        if remote && !is_peer_here {
             acquire(tsan, Sync::AnyPosted);
             acquire_sockets();
         }
         outer().for_each(|pc| (tsan.func_entry)(*pc as *const c_void));
         match access {
-            _ if atomic => {}
+            // A program looks at words for atomics by atomic instructions, which do not race with these.
+            Access::Read if work.is_atomic() => {
+                (tsan.atomic_load)(address as *const u64, RELAXED);
+            }
+            Access::Write if work.is_atomic() => {
+                (tsan.atomic_add)(address as *mut u64, 0, RELAXED);
+            }
             Access::Read => (tsan.read_range)(address as *const c_void, length as usize, pc),
             Access::Write => (tsan.write_range)(address as *const c_void, length as usize, pc),
         }
         outer().for_each(|_| (tsan.func_exit)());
         release(tsan, Sync::Done(work.qp, work.half));
         release(tsan, Sync::AnyDone);
-        if remote {
-            release(tsan, Sync::AnyRemote);
-            release_sockets();
+        match remote {
+            true if is_peer_here => release(tsan, done_for_peer),
+            true => {
+                release(tsan, Sync::AnyRemote);
+                release_sockets();
+            }
+            false => {}
         }
         (tsan.switch_to_fiber)(me, WITHOUT_ORDER);
     }

@@ -74,6 +74,8 @@ pub(super) struct ThreadSanitizer {
     pub(super) release: At,
     pub(super) read_range: RangeAt,
     pub(super) write_range: RangeAt,
+    pub(super) atomic_load: unsafe extern "C" fn(*const u64, c_int) -> u64,
+    pub(super) atomic_add: unsafe extern "C" fn(*mut u64, u64, c_int) -> u64,
     pub(super) func_entry: At,
     pub(super) func_exit: Plain,
     ignore: Ignore,
@@ -131,6 +133,11 @@ impl Runtimes {
     /// Whether a sanitizer knows which memory was freed, and where.
     pub(super) const fn see_what_is_freed(&self) -> bool {
         self.address.is_some() || self.tags.is_some() || self.memcheck
+    }
+
+    /// Whether one of them looks at what Transom's own code does unless it is told not to.
+    pub(super) const fn look_inside(&self) -> bool {
+        self.thread.is_some() || self.memory.is_some() || self.memcheck
     }
 
     /// The first byte of a range that is not the program's to use, if there is one.
@@ -305,6 +312,8 @@ impl ThreadSanitizer {
                 release: function(c"__tsan_release")?,
                 read_range: function(c"__tsan_read_range_pc")?,
                 write_range: function(c"__tsan_write_range_pc")?,
+                atomic_load: function(c"__tsan_atomic64_load")?,
+                atomic_add: function(c"__tsan_atomic64_fetch_add")?,
                 func_entry: function(c"__tsan_func_entry")?,
                 func_exit: function(c"__tsan_func_exit")?,
                 ignore: Ignore::find()?,
