@@ -172,9 +172,9 @@ impl Peer {
         // The process was opened by PID. Its files are held now, so this check makes sure that the PID was still its
         // own.
         let life = registry.watch(process.announcer)?;
-        if segment.header().departed.load(Acquire) == 1 {
+        let Some(life) = life.filter(|_| segment.header().departed.load(Acquire) == 0) else {
             return Err(io::Error::other("the process has ended or closed its device"));
-        }
+        };
         segment.hazards().attach(me);
         let probe = segment.header().probe.load(Relaxed);
         let copies = matches!(copier, Copier::Kernel);

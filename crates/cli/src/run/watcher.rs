@@ -106,9 +106,10 @@ impl<'a> Vigil<'a> {
         let mut ended = Vec::new();
         while let Some(process) = watcher.next() {
             match registry.watch(process) {
-                Ok(life) => self.members.push(life),
-                Err(_) if registry.is_alive(process) => {}
-                Err(_) => ended.push(process),
+                Ok(Some(life)) => self.members.push(life),
+                Ok(None) => ended.push(process),
+                // Nobody speaks for it, as if there were no watcher.
+                Err(_) => {}
             }
             if self.words.is_none() {
                 self.words = LastWords::new(registry).ok();

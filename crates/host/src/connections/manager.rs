@@ -87,7 +87,8 @@ impl Manager {
             phase: Phase::Serving,
             device,
         };
-        manager.reap(&[]);
+        let ended = manager.exchange.take_ended();
+        manager.reap(&ended);
         manager.settle();
         Ok(manager)
     }

@@ -12,6 +12,8 @@ use transom_system::registry::Life;
 #[derive(Default)]
 pub(super) struct Neighbours {
     watched: Vec<Life>,
+    /// Those that ended before they could be watched. [`Neighbours::take_ended`] takes them.
+    ended: Vec<Announcer>,
     /// Some could not be watched, for example because no descriptor was left.
     some_unwatched: bool,
 }
@@ -26,8 +28,10 @@ impl Neighbours {
             let unknown = registry.process(slot).filter(|it| !known(it.announcer));
             let Some(other) = unknown.filter(|_| pipe.may_be_at(slot)) else { continue };
             match registry.watch(other.announcer) {
-                Ok(life) => self.watched.push(life),
-                Err(_) => self.some_unwatched |= registry.is_alive(other.announcer),
+                Ok(Some(life)) => self.watched.push(life),
+                // It may still have its lock, so that the table of connections counts it as alive.
+                Ok(None) => self.ended.push(other.announcer),
+                Err(_) => self.some_unwatched = true,
             }
         }
     }
@@ -42,7 +46,9 @@ impl Neighbours {
             self.watch(this, pipe);
         }
         let ended = self.watched.extract_if(.., |other| other.has_ended());
-        ended.map(|other| other.process()).collect()
+        let mut ended: Vec<_> = ended.map(|other| other.process()).collect();
+        ended.append(&mut self.ended);
+        ended
     }
 
     /// Their slots.

@@ -45,13 +45,13 @@ impl Others {
     fn add(&mut self, who: Announcer, port: &Port, dead: &mut Vec<Announcer>) {
         let registry = port.steering.registry();
         match registry.watch(who) {
-            Ok(life) => self.watched.push(life),
-            // Packets that go astray will tell of its end.
-            Err(_) if registry.is_alive(who) => {}
-            Err(_) => {
+            Ok(Some(life)) => self.watched.push(life),
+            Ok(None) => {
                 port.bury(who);
                 dead.push(who);
             }
+            // Packets that go astray will tell of its end.
+            Err(_) => {}
         }
     }
 

@@ -19,7 +19,7 @@ use crate::descriptor;
 pub struct Claim {
     registry: &'static Registry,
     announcer: Announcer,
-    presence: Presence,
+    pub(super) presence: Presence,
     /// The process that took it. A child made without `fork` differs from it.
     pid: u32,
     /// This process was forked from the one that took it.

@@ -25,20 +25,25 @@ pub struct Life {
 }
 
 impl Registry {
-    /// Tells when this stay ends: its process ends, calls `exec`, or closes its device. An error if it has ended
-    /// already.
-    pub fn watch(&'static self, process: Announcer) -> io::Result<Life> {
-        let pipe = presence::watch(&self.life_path(process.slot))?;
+    /// Tells when this stay ends: its process ends, calls `exec`, or closes its device. `None` if it has ended already.
+    /// The process may hold locks for another moment.
+    ///
+    /// # Errors
+    ///
+    /// The system's error. The stay may go on.
+    pub fn watch(&'static self, process: Announcer) -> io::Result<Option<Life>> {
+        let opened = presence::watch(&self.life_path(process.slot));
         // The pipe was there before the stay began. So it belongs to this stay if the stay goes on.
-        match self.is_alive(process) {
-            true => Ok(Life {
-                of: process,
-                identity: Identity::of(&pipe)?,
-                pipe: Arc::new(pipe),
-                registry: self,
-            }),
-            false => Err(io::Error::other("the process has ended or closed its device")),
+        if !self.is_alive(process) {
+            return Ok(None);
         }
+        let pipe = opened?;
+        // The kernel closes the files of a process that ends one after the other: the pipe may go before the lock.
+        if !presence::has_writer(&pipe) {
+            return Ok(None);
+        }
+        let identity = Identity::of(&pipe)?;
+        Ok(Some(Life { of: process, identity, pipe: Arc::new(pipe), registry: self }))
     }
 }
 
@@ -68,5 +73,29 @@ impl Life {
             }
             Ok(_) | Err(_) => !self.registry.is_alive(self.of),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// The kernel closes the files of a process that ends one after the other. Another process may begin to watch it
+    /// in between.
+    #[test]
+    fn a_process_that_has_lost_its_pipe_has_ended_for_those_who_begin_to_watch_it() {
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let watch = || registry.watch(claim.announcer()).expect("it can be watched");
+        let early = watch().expect("it is there");
+        assert!(!early.has_ended());
+        let other = std::fs::File::open("/dev/null").expect("it can be opened");
+        // SAFETY: both are open, and `life` stays so, as another file.
+        unsafe { libc::dup3(other.as_raw_fd(), claim.presence.life.as_raw_fd(), libc::O_CLOEXEC) };
+        assert!(early.has_ended());
+        assert!(registry.is_alive(claim.announcer()), "it has its lock");
+        assert!(watch().is_none());
     }
 }

@@ -64,6 +64,12 @@ pub(super) fn watch(path: &Path) -> io::Result<OwnedFd> {
     open_pipe(path, OFlags::RDONLY)
 }
 
+/// Whether a process has the writing end of a pipe that nothing is ever written to. A descriptor that was opened after
+/// the last writer had gone shows no hang-up, so this reads: the end of the file means that there is no writer.
+pub(super) fn has_writer(pipe: &OwnedFd) -> bool {
+    rustix::io::read(pipe, &mut [0; 1]) != Ok(0)
+}
+
 /// Opens a named pipe without waiting for the other end.
 pub(super) fn open_pipe(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
     let flags = how | OFlags::NONBLOCK | OFlags::CLOEXEC;

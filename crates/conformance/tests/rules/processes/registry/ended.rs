@@ -71,7 +71,7 @@ fn nobody_is_dead_because_he_cannot_be_asked() {
             let [] = other.hear();
             let found = registry.processes().into_iter().find(|it| it.pid == other.pid());
             let life = registry.watch(found.expect("it has a device").announcer);
-            life.expect("it lives")
+            life.expect("it can be watched").expect("it lives")
         });
         // In place of what tells of the first one's end is a pipe that hangs up.
         let (reading, _) = std::io::pipe().expect("a pipe");
