@@ -206,6 +206,37 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     }
 }
 
+/// A finding as people read it.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
+}
+
+/// The findings of a run.
+pub(crate) struct Texts {
+    pub(crate) findings: Vec<Text>,
+    /// How many processes opened a device.
+    pub(crate) opened: usize,
+}
+
+/// The findings in a directory, for `transom rehearse`.
+pub(crate) fn texts(directory: &Directory) -> Result<Texts> {
+    let files = directory
+        .files()
+        .map_err(|error| Failure::new(format_args!("cannot read what was found: {error}")))?;
+    let found = Findings::of(files, &Choice::default(), &mut Symbols::default());
+    let (mut people, columns) = (Reporter::new(), layout::columns(io::stderr()));
+    let mut text = |found: &Found| {
+        let mut page = Page::new(Vec::new(), columns);
+        let _ = people.finding(&mut page, found);
+        let text = String::from_utf8_lossy(&page.to).into_owned();
+        Text { kind: found.kind, text }
+    };
+    let findings = found.with(Gravity::Finding).map(&mut text).collect();
+    Ok(Texts { findings, opened: found.opened })
+}
+
 /// How this command fails although the program has succeeded.
 fn own_status(findings: usize, opened: usize, args: &CheckArgs) -> Option<(u8, &'static str)> {
     if findings > 0 && args.error_exitcode != 0 {

@@ -17,6 +17,7 @@ mod manual;
 mod packets;
 mod rdma;
 mod registered;
+mod rehearse;
 mod run;
 mod sentence;
 mod talk;
@@ -32,6 +33,7 @@ Examples:
   transom demo                         Watch a memory window granted, used, and revoked
   transom run -- ibv_devinfo -v        Run any RDMA program on the software device
   transom check -- ./program           What does it do wrong? Mistakes, with the lines that make them
+  transom rehearse -- ./program        Does it rely on luck? Provokes what an adapter may do
   transom explain                      Why was an access refused? The answers, newest first
 
 Exit status:
@@ -58,6 +60,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
+    Rehearse(rehearse::RehearseArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Rehearse(args) => rehearse::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),

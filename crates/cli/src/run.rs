@@ -28,7 +28,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use transom_ibverbs::DeviceName;
 use transom_system::environment::{DEVICE_NAME, MEMORY};
 use tree::Tree;
@@ -152,6 +152,22 @@ pub(crate) struct ProgramArgs {
     command: Vec<OsString>,
 }
 
+impl ProgramArgs {
+    /// The words of the program, as a shell reads them.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let quoted = |word: &OsString| {
+            let word = word.to_string_lossy();
+            let is_plain =
+                |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+            match !word.is_empty() && word.chars().all(is_plain) {
+                true => word.into_owned(),
+                false => format!("'{}'", word.replace('\'', "'\\''")),
+            }
+        };
+        self.command.iter().map(quoted).collect()
+    }
+}
+
 /// Returns only if it failed.
 pub(crate) fn run(args: &RunArgs) -> Result {
     let mut program = Program::prepare(&args.program)?;
@@ -200,6 +216,11 @@ impl Program {
             ));
         }
         Ok(Self { name: program.clone(), command })
+    }
+
+    /// Starts it as a child.
+    pub(crate) fn spawn(&mut self) -> Result<Child> {
+        self.command.spawn().map_err(|error| not_run(&self.name, &error))
     }
 
     /// Runs it as a child, until it has ended. Calls `look` each time `watched` is readable.

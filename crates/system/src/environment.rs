@@ -81,15 +81,17 @@ pub const FAULT: Variable = of_a_run("TRANSOM_FAULT", "FAULTS");
 pub const FAULT_RUN: Variable = of_a_run("TRANSOM_FAULT_RUN", "RUN");
 /// The file of `transom run --capture`.
 pub const CAPTURE: Variable = of_a_run("TRANSOM_CAPTURE", "FILE");
-/// The process beside a program. It speaks for the program when that is killed.
+/// The directory of `transom check`: processes write their findings into it.
 pub const CHECK: Variable = of_a_run("TRANSOM_CHECK", "DIR");
-/// The process beside a program, which speaks for it when it is killed.
+/// The directory of `transom rehearse`: it has the plan, and processes write what was provoked into it.
+pub const REHEARSE: Variable = of_a_run("TRANSOM_REHEARSE", "DIR");
+/// The process beside a program. It speaks for the program when that is killed.
 pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 /// The directory with the device's files, where they cannot be mounted.
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
-/// The beginning of all names.
-pub const ALL: [&Variable; 15] = [
+/// All variables.
+pub const ALL: [&Variable; 16] = [
     &LIB,
     &DEVICE_NAME,
     &WINDOWS,
@@ -103,14 +105,15 @@ pub const ALL: [&Variable; 15] = [
     &FAULT_RUN,
     &CAPTURE,
     &CHECK,
+    &REHEARSE,
     &WATCHER,
     &TREE,
 ];
 
-/// A variable has a value that is not allowed.
+/// The beginning of all names.
 pub const PREFIX: &str = "TRANSOM_";
 
-/// Its value. An empty one counts as not set.
+/// A variable has a value that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value:?}, and may be {allowed}; or unset it")]
 pub struct NotAllowed {
@@ -130,15 +133,15 @@ const fn of_a_run(name: &'static str, value: &'static str) -> Variable {
 }
 
 impl Variable {
-    /// The meaning of its value, which must be one of these words.
+    /// Its value. An empty one counts as not set.
     pub fn text(&self) -> Option<OsString> {
         variable(self.name).filter(|value| !value.is_empty())
     }
 
-    /// What one of these words stands for.
+    /// The meaning of its value, which must be one of these words.
     ///
     /// # Errors
-    /// Its value, as `parse` reads it. `allowed` describes the allowed values, for the message.
+    /// The value is none of them.
     pub fn choose<T: Copy>(&self, words: &[(&str, T)]) -> Result<Option<T>, NotAllowed> {
         let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let allowed = match names.split_last() {
@@ -151,10 +154,10 @@ impl Variable {
         self.parse(&allowed, find)
     }
 
-    /// Its value, as `parse` has it; `allowed` are the words for what that takes.
+    /// Its value, as `parse` reads it. `allowed` describes the allowed values, for the message.
     ///
     /// # Errors
-    /// The value of a variable. None in a program with rights that its user does not have.
+    /// `parse` does not take the value.
     pub fn parse<T>(
         &self,
         allowed: &str,
@@ -168,7 +171,7 @@ impl Variable {
     }
 }
 
-/// The value of a variable; none in a program that has rights its user does not have.
+/// The value of a variable. None in a program with rights that its user does not have.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     (!is_secure()).then(|| std::env::var_os(name)).flatten()

@@ -20,6 +20,7 @@
 //! | [`ThisProcess`] | this process among the others of its user |
 //! | [`registered`] | how much memory each process has registered |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
+//! | [`rehearsal`] | the rehearsal that this process is part of: what is provoked, and when |
 //! | [`sanitizers`] | what AddressSanitizer and its kin are told of what the device does |
 //! | [`segment`] | the memory one process shares with the others |
 //! | `say` | messages that a person must get unasked, on standard error, without trouble for the program |
@@ -51,6 +52,7 @@ pub mod one_step;
 mod process;
 pub mod registered;
 pub mod registry;
+pub mod rehearsal;
 pub mod sanitizers;
 mod say;
 pub mod segment;

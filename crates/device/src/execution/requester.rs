@@ -210,6 +210,13 @@ impl Requester {
         self.under_way.drain_notice = false;
     }
 
+    /// Begins no request before a time, in the host's nanoseconds, unless it waits already.
+    pub fn hold(&mut self, until: u64) {
+        if self.pause == Pause::No {
+            self.pause = Pause::Until(until);
+        }
+    }
+
     /// When to call [`Requester::check_timeout`] and [`Requester::next_segment`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
         // Requests that were to go out again may have been answered meanwhile.

@@ -273,6 +273,11 @@ impl Cq {
         self.channel.iter().for_each(|channel| channel.raise(CompletionEvent));
     }
 
+    /// Takes the completions that wait as reported: arming raises no event for them.
+    pub fn take_as_told(&self) {
+        self.queue.lock().take_as_told();
+    }
+
     /// What a program that waits for an event can expect.
     pub fn outlook(&self) -> Outlook {
         let queue = self.queue.lock();

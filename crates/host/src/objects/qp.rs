@@ -22,6 +22,7 @@ mod feeds;
 mod inbound;
 mod lifetime;
 mod receive;
+mod rehearsed;
 mod send;
 mod services;
 #[cfg(test)]
@@ -46,6 +47,7 @@ use explained::Told;
 use feeds::Feeds;
 pub(crate) use inbound::Taken;
 use receive::Receiving;
+use rehearsed::Rehearsed;
 use send::SendHalf;
 pub use send::{More, PostOne};
 use services::At;
@@ -66,6 +68,7 @@ pub struct QueuePair {
     pub(super) holds: Holds,
     counters: Counters,
     told: Told,
+    rehearsed: Rehearsed,
 }
 
 /// The holders of a queue pair. While it has any, it does not end.

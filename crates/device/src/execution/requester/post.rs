@@ -197,6 +197,7 @@ impl Requester {
             Some(_) => return Direct::Declined,
         };
         let ready = self.places.has_room_for(1)
+            && self.pause == Pause::No
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
             && (self.connection.max_rd_atomic > 0 || !body.uses_read_resources());

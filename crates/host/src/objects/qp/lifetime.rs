@@ -11,6 +11,7 @@ use transom_system::sanitizers;
 use super::explained::Told;
 use super::feeds::Feeds;
 use super::receive::{ReceiveHalf, Receiving};
+use super::rehearsed::Rehearsed;
 use super::send::SendHalf;
 use super::{Holds, QpAttributes, QpConfig, QpReceives, QueuePair};
 use crate::events::AsyncEvent;
@@ -81,6 +82,7 @@ impl QueuePair {
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
             told: Told::default(),
+            rehearsed: Rehearsed::default(),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());

@@ -101,7 +101,12 @@ impl QueuePair {
     /// then. If the following request cannot be posted, call [`QueuePair::advance`] instead.
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
-        self.drive(more, |requester, cx| requester.post(request, cx))
+        self.drive(more, |requester, cx| {
+            if let Some(until) = self.held_until() {
+                requester.hold(until);
+            }
+            requester.post(request, cx)
+        })
     }
 
     /// Posts `count` send work requests together, all or none (rule PS-14). `each` calls the function that it gets for
@@ -113,6 +118,9 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         self.drive(More::Perhaps, |requester, cx| {
             requester.check_room(count, cx.summary)?;
+            if let Some(until) = self.held_until() {
+                requester.hold(until);
+            }
             each(&mut |request| requester.post(request, cx))
         })
     }

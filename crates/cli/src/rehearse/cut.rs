@@ -1,0 +1,115 @@
+//! Cuts a run that fails down to the least that makes it fail: first whole provocations, then places.
+
+use std::collections::{BTreeSet, HashSet};
+
+use transom_rehearse::{Place, Plan, Provocation};
+
+use super::trial::{Outcome, Stage, Trial};
+use crate::failure::Result;
+
+/// How often the same plan is tried before it counts as one that does not fail.
+const TRIES: usize = 3;
+/// The most runs of one cut.
+const MOST: usize = 100;
+
+/// What is left of a run that fails.
+pub(super) enum Least {
+    /// It did not fail again in so many runs.
+    NotAgain(usize),
+    /// It fails by these, and not at places of its own each time.
+    Kinds(Vec<Provocation>),
+    /// These places alone make it fail.
+    Places(Vec<Place>),
+}
+
+pub(super) struct Cut<'a> {
+    stage: &'a mut Stage,
+    plan: Plan,
+    outcome: Outcome,
+    /// What was provoked in the last run that failed.
+    provoked: Vec<Place>,
+    runs: usize,
+}
+
+impl<'a> Cut<'a> {
+    /// Begins with a run that failed by a plan.
+    pub(super) fn begin(stage: &'a mut Stage, plan: &Plan, trial: &Trial) -> Self {
+        let (outcome, provoked) = (trial.outcome.clone(), trial.provoked.clone());
+        Self { stage, plan: plan.clone(), outcome, provoked, runs: 0 }
+    }
+
+    pub(super) fn run(mut self, progress: impl Fn(&str)) -> Result<Least> {
+        self.plan.kinds = self.provoked.iter().map(|place| place.provocation).collect();
+        if !self.fails(self.plan.clone(), &progress)? {
+            return Ok(Least::NotAgain(self.runs));
+        }
+        for kind in self.plan.kinds.clone() {
+            let mut fewer = self.plan.clone();
+            fewer.kinds.remove(&kind);
+            if self.fails(fewer.clone(), &progress)? {
+                self.plan = fewer;
+            }
+        }
+        let places = self.provoked.clone();
+        if !self.fails(at(&self.plan, &places), &progress)? {
+            return Ok(Least::Kinds(self.plan.kinds.into_iter().collect()));
+        }
+        let mut places = self.fewest(places, &progress)?;
+        places.sort();
+        Ok(Least::Places(places))
+    }
+
+    /// The fewest places that make it fail: without each of them it succeeds (Zeller's ddmin).
+    fn fewest(&mut self, mut places: Vec<Place>, progress: &impl Fn(&str)) -> Result<Vec<Place>> {
+        let mut parts = 2;
+        while places.len() > 1 && self.runs < MOST {
+            let size = places.len().div_ceil(parts);
+            let chunks: Vec<Vec<Place>> = places.chunks(size).map(<[Place]>::to_vec).collect();
+            let mut smaller = None;
+            for chunk in &chunks {
+                let rest: Vec<_> =
+                    places.iter().filter(|it| !chunk.contains(it)).copied().collect();
+                if self.fails(at(&self.plan, chunk), progress)? {
+                    smaller = Some((chunk.clone(), 2));
+                } else if chunks.len() > 2 && self.fails(at(&self.plan, &rest), progress)? {
+                    smaller = Some((rest, (parts - 1).max(2)));
+                }
+                if smaller.is_some() {
+                    break;
+                }
+            }
+            match smaller {
+                Some((fewer, next)) => (places, parts) = (fewer, next),
+                None if size == 1 => break,
+                None => parts = (parts * 2).min(places.len()),
+            }
+        }
+        Ok(places)
+    }
+
+    /// Whether the program fails in the same way by a plan.
+    fn fails(&mut self, plan: Plan, progress: &impl Fn(&str)) -> Result<bool> {
+        for _ in 0..TRIES {
+            if self.runs >= MOST {
+                return Ok(false);
+            }
+            self.runs += 1;
+            let places =
+                plan.places.as_ref().map_or(String::new(), |it| format!(", {} places", it.len()));
+            progress(&format!("cutting it down: run {}{places}", self.runs));
+            let trial = self.stage.run(&plan)?;
+            if trial.outcome.is_like(&self.outcome) {
+                self.provoked = trial.provoked;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The same plan at these places only.
+fn at(plan: &Plan, places: &[Place]) -> Plan {
+    let kinds: BTreeSet<_> = places.iter().map(|place| place.provocation).collect();
+    let places: HashSet<_> = places.iter().copied().collect();
+    Plan { kinds, places: Some(places), ..plan.clone() }
+}

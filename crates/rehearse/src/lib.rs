@@ -1,0 +1,20 @@
+//! The provocations of `transom rehearse`, and the plan that decides when each happens.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`provocation`] | the provocations: everything that an adapter may do and Transom does not do by itself |
+//! | [`place`] | the place of a provocation: the process, the object, and the number of its operation |
+//! | [`plan`] | the plan of one run: from a seed and a place to a decision |
+//!
+//! Nothing here asks the system for anything. The same plan and the same place always give the same decision, whatever
+//! the threads of the program do.
+
+#![forbid(unsafe_code)]
+
+pub mod place;
+pub mod plan;
+pub mod provocation;
+
+pub use place::Place;
+pub use plan::Plan;
+pub use provocation::{Provocation, Sort};

@@ -1,0 +1,170 @@
+//! The plan of one run.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::str::FromStr;
+
+use crate::place::NoPlace;
+use crate::{Place, Provocation, Sort};
+
+/// What one run provokes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The seed of all decisions.
+    pub seed: u64,
+    /// The provocations that may happen.
+    pub kinds: BTreeSet<Provocation>,
+    /// If given, a provocation happens at these places only.
+    pub places: Option<HashSet<Place>>,
+}
+
+/// A text that is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPlan {
+    /// A line that says nothing known.
+    Line(String),
+    /// A place that cannot be read.
+    Place(NoPlace),
+}
+
+impl Plan {
+    /// A plan in which nothing is provoked.
+    pub fn quiet() -> Self {
+        Self { seed: 0, kinds: BTreeSet::new(), places: None }
+    }
+
+    /// Whether something is provoked at a place. If so, the answer is a random number, for what is left to choose.
+    pub fn provokes(&self, place: &Place) -> Option<u64> {
+        if !self.kinds.contains(&place.provocation) {
+            return None;
+        }
+        let number = self.number(place);
+        let happens = match &self.places {
+            Some(places) => places.contains(place),
+            None => number % 1024 < self.frequency(place.provocation),
+        };
+        happens.then_some(number >> 10)
+    }
+
+    /// How often something happens in this run, of 1024 times. Runs differ much: what happens always hides what happens
+    /// only after something else went well.
+    fn frequency(&self, provocation: Provocation) -> u64 {
+        let chance = mixed(self.seed ^ provocation.number());
+        match provocation.sort() {
+            // What is not promised is not given.
+            Sort::Mercy => 1024,
+            Sort::Moment => [0, 16, 128, 512][(chance % 4) as usize],
+            // After a failure most programs end. So few runs have any.
+            Sort::Failure => [0, 0, 0, 16, 128, 512][(chance % 6) as usize],
+        }
+    }
+
+    fn number(&self, place: &Place) -> u64 {
+        let Place { provocation, process, object, nth } = *place;
+        let object = u64::from(process) << 32 | u64::from(object);
+        [provocation.number(), object, nth]
+            .into_iter()
+            .fold(mixed(self.seed), |number, part| mixed(number ^ mixed(part)))
+    }
+}
+
+/// Mixes the bits of a number: SplitMix64's last step.
+const fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        self.kinds.iter().try_for_each(|kind| writeln!(f, "kind {}", kind.name()))?;
+        let Some(places) = &self.places else { return Ok(()) };
+        writeln!(f, "only")?;
+        places.iter().try_for_each(|place| writeln!(f, "place {place}"))
+    }
+}
+
+impl FromStr for Plan {
+    type Err = NoPlan;
+
+    fn from_str(text: &str) -> Result<Self, NoPlan> {
+        let mut plan = Self::quiet();
+        for line in text.lines() {
+            let wrong = || NoPlan::Line(line.to_owned());
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("seed", seed) => plan.seed = seed.parse().map_err(|_| wrong())?,
+                ("kind", name) => {
+                    plan.kinds.insert(Provocation::named(name).ok_or_else(wrong)?);
+                }
+                ("only", "") => plan.places = Some(HashSet::new()),
+                ("place", place) => {
+                    let place = place.parse().map_err(NoPlan::Place)?;
+                    plan.places.as_mut().ok_or_else(wrong)?.insert(place);
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(provocation: Provocation, object: u32, nth: u64) -> Place {
+        Place { provocation, process: 0, object, nth }
+    }
+
+    fn all(seed: u64) -> Plan {
+        Plan { seed, kinds: Provocation::ALL.iter().copied().collect(), places: None }
+    }
+
+    /// Rule: REH-01
+    #[test]
+    fn a_plan_is_read_as_it_is_written() {
+        let mut plan = all(7);
+        assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
+        plan.places = Some([place(Provocation::LateWork, 3, 4)].into());
+        assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
+        plan.places = Some(HashSet::new());
+        assert_eq!(plan.to_string().parse(), Ok(plan));
+        assert_eq!("seed x".parse::<Plan>(), Err(NoPlan::Line("seed x".into())));
+        assert!("place late-work:0.0.0".parse::<Plan>().is_err());
+    }
+
+    /// Rule: REH-01
+    #[test]
+    fn a_place_has_the_same_decision_each_time_and_seeds_differ() {
+        let places: Vec<_> = (0..4)
+            .flat_map(|object| (0..64).map(move |nth| place(Provocation::LateWork, object, nth)))
+            .collect();
+        let of = |seed| places.iter().map(|it| all(seed).provokes(it)).collect::<Vec<_>>();
+        let seeds: Vec<_> = (0..32).map(of).collect();
+        assert_eq!(of(5), seeds[5]);
+        let different: HashSet<_> = seeds.iter().collect();
+        // Some runs provoke nothing of one kind.
+        assert!(different.len() > 16, "{}", different.len());
+        let count = |it: &Vec<Option<u64>>| it.iter().flatten().count();
+        assert!(seeds.iter().any(|it| count(it) == 0));
+        assert!(seeds.iter().any(|it| count(it) > places.len() / 4));
+    }
+
+    /// Rule: REH-02
+    #[test]
+    fn a_plan_with_places_provokes_there_and_nowhere_else() {
+        let here = place(Provocation::RefusedObjects, 0, 3);
+        let plan = Plan { places: Some([here].into()), ..all(1) };
+        assert!(plan.provokes(&here).is_some());
+        for other in
+            [place(Provocation::RefusedObjects, 0, 2), place(Provocation::ExactSizes, 0, 3)]
+        {
+            assert_eq!(plan.provokes(&other), None);
+        }
+        let others = Plan { kinds: [Provocation::LateWork].into(), ..plan };
+        assert_eq!(others.provokes(&here), None);
+        assert_eq!(Plan::quiet().provokes(&here), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! The provocations.
+
+/// The sort of a provocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// The device does something later, earlier or otherwise than Transom does by itself. Adapters may do so. A correct
+    /// program does not notice.
+    Moment,
+    /// Transom gives less than it does by itself. It gives all that is promised. A correct program does not notice.
+    Mercy,
+    /// A call fails, as it may for want of room. A correct program ends in good order, or goes on.
+    Failure,
+}
+
+macro_rules! provocations {
+    ($(
+        $(#[$doc:meta])*
+        $provocation:ident $name:literal $rule:literal $sort:ident $what:literal $promise:literal;
+    )+) => {
+        /// Something that an adapter may do, and Transom does not do by itself.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Provocation {
+            $($(#[$doc])* $provocation,)+
+        }
+
+        impl Provocation {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$provocation,)+];
+
+            /// Its name for users, such as `late-work`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$provocation => $name,)+
+                }
+            }
+
+            /// Its rule in `spec/rules.md`, such as `REH-10`.
+            pub const fn rule(self) -> &'static str {
+                match self {
+                    $(Self::$provocation => $rule,)+
+                }
+            }
+
+            /// Its sort.
+            pub const fn sort(self) -> Sort {
+                match self {
+                    $(Self::$provocation => Sort::$sort,)+
+                }
+            }
+
+            /// What the device does: a phrase for a list.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$provocation => $what,)+
+                }
+            }
+
+            /// Who allows it: a man page, or a section of the specification.
+            pub const fn promise(self) -> &'static str {
+                match self {
+                    $(Self::$provocation => $promise,)+
+                }
+            }
+        }
+    };
+}
+
+provocations! {
+    /// A send queue begins a request microseconds to milliseconds after the post.
+    LateWork "late-work" "REH-10" Moment
+        "a send queue begins a request late"
+        "ibv_post_send(3)";
+    /// A poll finds nothing, as if the completions came a moment later.
+    HiddenCompletions "hidden-completions" "REH-11" Moment
+        "a poll finds nothing, as if the completions came a moment later"
+        "ibv_poll_cq(3)";
+    /// A poll gives one completion, as if the next ones came a moment later.
+    SingleCompletions "single-completions" "REH-12" Moment
+        "a poll gives one completion, as if the others came a moment later"
+        "ibv_poll_cq(3)";
+    /// The fields of a completion that mean nothing hold rubbish.
+    PoisonedFields "poisoned-fields" "REH-20" Mercy
+        "fields of a completion that mean nothing hold rubbish"
+        "ibv_poll_cq(3)";
+    /// Arming raises no event for completions that are there already.
+    SilentArming "silent-arming" "REH-21" Mercy
+        "arming raises no event for completions that are there already"
+        "ibv_req_notify_cq(3)";
+    /// A queue pair takes as much as was asked for, and no more.
+    ExactSizes "exact-sizes" "REH-22" Mercy
+        "queues, SGEs and inline data are as asked for, not more"
+        "ibv_create_qp(3)";
+    /// A verb that makes an object fails with ENOMEM.
+    RefusedObjects "refused-objects" "REH-30" Failure
+        "a verb that makes an object fails with ENOMEM"
+        "ibv_create_qp(3)";
+    /// A post is refused with ENOMEM, at one element of its list.
+    RefusedPosts "refused-posts" "REH-31" Failure
+        "a post fails with ENOMEM at one element of its list"
+        "ibv_post_send(3)";
+}
+
+impl Provocation {
+    /// The provocation with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|it| it.name() == name)
+    }
+
+    /// Its number, which decisions depend on. It is made of the name, so that a new provocation changes no decision of
+    /// the others.
+    pub(crate) fn number(self) -> u64 {
+        let fold =
+            |number: u64, byte: u8| (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        self.name().bytes().fold(0xcbf2_9ce4_8422_2325, fold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_numbers_differ() {
+        for one in Provocation::ALL {
+            assert_eq!(Provocation::named(one.name()), Some(*one));
+            let same = Provocation::ALL.iter().filter(|other| other.number() == one.number());
+            assert_eq!(same.count(), 1, "{one:?}");
+        }
+        assert_eq!(Provocation::named("nothing"), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! The rehearsal that this process is part of: its plan, and the record of everything that was provoked.
+//!
+//! The directory of [`REHEARSE`] has the plan, as the command wrote it. Each process that opens a device takes the next
+//! number there, and appends each provocation to its file. So the record of a killed process is complete. The file is
+//! opened for each record, because the program could close a descriptor of ours.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use transom_rehearse::{Place, Plan, Provocation};
+
+use crate::environment::REHEARSE;
+use crate::say;
+
+/// The name of the plan in the directory.
+pub const PLAN: &str = "plan";
+/// The beginning of the names of the processes' files. The number of the process follows.
+pub const PROVOKED: &str = "provoked-";
+
+/// The most provocations of one kind that a process writes down. More still happen.
+const MOST: u64 = 1000;
+/// The most processes of a run.
+const PROCESSES: u32 = 10_000;
+
+/// The rehearsal of this process.
+#[derive(Debug)]
+pub struct Rehearsal {
+    plan: Plan,
+    /// The number of this process in the run.
+    process: u32,
+    file: PathBuf,
+    /// How many provocations of each kind were written down.
+    written: Mutex<BTreeMap<Provocation, u64>>,
+}
+
+static REHEARSAL: OnceLock<Option<Rehearsal>> = OnceLock::new();
+
+/// Joins the rehearsal, if there is one. Call it when a device is opened.
+pub fn begin() {
+    REHEARSAL.get_or_init(|| {
+        let directory = PathBuf::from(REHEARSE.text()?);
+        let joined = Rehearsal::join(&directory);
+        joined
+            .inspect_err(|problem| {
+                let directory = directory.display();
+                say(format_args!("nothing is provoked: the rehearsal in {directory}: {problem}"));
+            })
+            .ok()
+    });
+}
+
+/// The rehearsal, in a process that has one.
+#[inline]
+pub fn on() -> Option<&'static Rehearsal> {
+    REHEARSAL.get()?.as_ref()
+}
+
+impl Rehearsal {
+    fn join(directory: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(directory.join(PLAN))?;
+        let plan = text.parse().map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let made = |process: u32| {
+            let file = directory.join(format!("{PROVOKED}{process}"));
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            options.open(&file).map(|_| (process, file))
+        };
+        let taken = (0..PROCESSES).map(made).find(|made| match made {
+            Err(error) => error.kind() != io::ErrorKind::AlreadyExists,
+            Ok(_) => true,
+        });
+        let none_left = || Err(io::Error::other("too many processes"));
+        let (process, file) = taken.unwrap_or_else(none_left)?;
+        Ok(Self { plan, process, file, written: Mutex::default() })
+    }
+
+    /// Whether something is provoked at the n-th operation on an object. If so, it is written down, and the answer is a
+    /// random number, for what is left to choose.
+    pub fn provokes(&self, provocation: Provocation, object: u32, nth: u64) -> Option<u64> {
+        let place = Place { provocation, process: self.process, object, nth };
+        let number = self.plan.provokes(&place)?;
+        self.write(&place);
+        Some(number)
+    }
+
+    fn write(&self, place: &Place) {
+        let mut written = self.written.lock();
+        let count = written.entry(place.provocation).or_default();
+        *count += 1;
+        if *count > MOST {
+            return;
+        }
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        // There is no other place to report that it failed.
+        let _ = options
+            .open(&self.file)
+            .and_then(|mut file| file.write_all(format!("{place}\n").as_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: REH-01, REH-03
+    #[test]
+    fn processes_are_numbered_and_write_down_what_is_provoked() {
+        let directory =
+            std::env::temp_dir().join(format!("transom-rehearsal-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let kinds = [Provocation::PoisonedFields].into();
+        let plan = Plan { seed: 3, kinds, places: None };
+        fs::write(directory.join(PLAN), plan.to_string()).unwrap();
+        let [first, second] = [(); 2].map(|()| Rehearsal::join(&directory).unwrap());
+        assert_eq!((first.process, second.process), (0, 1));
+        assert!(first.provokes(Provocation::PoisonedFields, 2, 5).is_some());
+        assert!(second.provokes(Provocation::LateWork, 2, 5).is_none());
+        let read = |process| fs::read_to_string(directory.join(format!("{PROVOKED}{process}")));
+        let (one, two) = (read(0).unwrap(), read(1).unwrap());
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!((one.as_str(), two.as_str()), ("poisoned-fields:0.2.5\n", ""));
+    }
+}
