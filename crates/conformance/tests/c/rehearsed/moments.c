@@ -1,0 +1,199 @@
+/*
+ * Programs that rely on luck, each with its right form. The first argument names the program, the second its form:
+ * wrong or right. A program ends with 0 if all is well.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../checked/pair.h"
+
+static struct ibv_sge slice(struct pair *pair, unsigned at)
+{
+	return (struct ibv_sge){.addr = (uintptr_t)memory + at, .length = 8, .lkey = pair->mr->lkey};
+}
+
+static struct ibv_send_wr request(struct pair *pair, enum ibv_wr_opcode opcode, struct ibv_sge *local, unsigned at)
+{
+	return (struct ibv_send_wr){.wr_id = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = local,
+				    .num_sge = 1, .wr.rdma = {.remote_addr = (uintptr_t)memory + at,
+							      .rkey = pair->remote_key}};
+}
+
+static struct ibv_wc next_completion(struct pair *pair)
+{
+	struct ibv_wc wc;
+	int count;
+
+	do
+		count = ibv_poll_cq(pair->cq, 1, &wc);
+	while (!count);
+	CHECK(count == 1);
+	return wc;
+}
+
+/* Uses what a READ brings. Wrong: before its completion. */
+static void reads_early(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge to = slice(&pair, 64);
+	struct ibv_send_wr read = request(&pair, IBV_WR_RDMA_READ, &to, 0), *bad;
+	int is_right = 0;
+
+	memcpy(memory, "the data", 8);
+	CHECK(!ibv_post_send(pair.ends[0], &read, &bad));
+	if (wrong)
+		is_right = !memcmp(memory + 64, "the data", 8);
+	CHECK(next_completion(&pair).status == IBV_WC_SUCCESS);
+	if (!wrong)
+		is_right = !memcmp(memory + 64, "the data", 8);
+	end_pair(&pair);
+	CHECK(is_right);
+}
+
+/* Waits for two completions. Wrong: expects that they come together. */
+static void polls_once(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_wc wc[2];
+	int count = 0;
+
+	for (int i = 0; i < 2; i++) {
+		struct ibv_sge from = slice(&pair, 0);
+		struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+
+		CHECK(!ibv_post_send(pair.ends[0], &write, &bad));
+	}
+	if (wrong) {
+		while (!count)
+			count = ibv_poll_cq(pair.cq, 2, wc);
+		CHECK(count == 2);
+	} else {
+		while (count < 2)
+			count += ibv_poll_cq(pair.cq, 2 - count, wc);
+	}
+	end_pair(&pair);
+}
+
+/* Sleeps until a completion comes. Wrong: does not look again after it has asked for the event. */
+static void sleeps_unlooked(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
+	struct ibv_cq *cq = channel ? ibv_create_cq(pair.context, 4, NULL, channel, 0) : NULL, *of_event;
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+	struct ibv_sge from = slice(&pair, 0);
+	struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+	struct ibv_qp *qp = cq ? ibv_create_qp(pair.pd, &init) : NULL;
+	struct ibv_wc wc;
+	void *user;
+	int count = 0;
+
+	CHECK(qp);
+	connect_to(qp, pair.context, qp->qp_num);
+	CHECK(!ibv_post_send(qp, &write, &bad));
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	if (!wrong)
+		count = ibv_poll_cq(cq, 1, &wc);
+	if (!count) {
+		CHECK(!ibv_get_cq_event(channel, &of_event, &user));
+		ibv_ack_cq_events(cq, 1);
+	}
+	while (!count)
+		count = ibv_poll_cq(cq, 1, &wc);
+	CHECK(count == 1 && wc.status == IBV_WC_SUCCESS);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
+	end_pair(&pair);
+}
+
+/* Recognizes a request that was refused. Wrong: by an opcode that means nothing then. */
+static void trusts_opcode(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge from = slice(&pair, 0);
+	struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+	struct ibv_wc wc;
+
+	write.wr.rdma.rkey ^= 1 << 30;
+	CHECK(!ibv_post_send(pair.ends[0], &write, &bad));
+	wc = next_completion(&pair);
+	CHECK(wc.status != IBV_WC_SUCCESS);
+	CHECK(wrong ? wc.opcode == IBV_WC_RDMA_WRITE : wc.wr_id == 1);
+	end_pair(&pair);
+}
+
+/* Sends a few bytes inline. Wrong: without a request for room. */
+static void inline_unasked(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC,
+					.cap = {4, 4, 1, 1, wrong ? 0 : 8}};
+	struct ibv_sge from = {.addr = (uintptr_t)memory, .length = 8};
+	struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+	struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+
+	CHECK(qp);
+	connect_to(qp, pair.context, qp->qp_num);
+	write.send_flags |= IBV_SEND_INLINE;
+	CHECK(!ibv_post_send(qp, &write, &bad));
+	CHECK(next_completion(&pair).status == IBV_WC_SUCCESS);
+	CHECK(!ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
+/* Registers memory. Wrong: expects that this succeeds. */
+static void ignores_null(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, memory, 64, IBV_ACCESS_LOCAL_WRITE);
+
+	if (!mr && !wrong) {
+		end_pair(&pair);
+		exit(1);
+	}
+	printf("key %#x\n", mr->lkey);
+	CHECK(!ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
+/* Posts two requests as a list. Wrong: waits for both, although the post may have refused the second. */
+static void forgets_the_rest(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge from = slice(&pair, 0);
+	struct ibv_send_wr second = request(&pair, IBV_WR_RDMA_WRITE, &from, 64);
+	struct ibv_send_wr first = second, *rest = &first;
+
+	first.next = &second;
+	while (rest) {
+		struct ibv_send_wr *bad = NULL;
+		int refused = ibv_post_send(pair.ends[0], rest, &bad);
+
+		rest = refused && !wrong ? bad : NULL;
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(next_completion(&pair).status == IBV_WC_SUCCESS);
+	end_pair(&pair);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(int wrong);
+} programs[] = {
+	{"reads-early", reads_early},	      {"polls-once", polls_once},
+	{"sleeps-unlooked", sleeps_unlooked}, {"trusts-opcode", trusts_opcode},
+	{"inline-unasked", inline_unasked},   {"ignores-null", ignores_null},
+	{"forgets-the-rest", forgets_the_rest},
+};
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 3);
+	for (unsigned i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+		if (!strcmp(argv[1], programs[i].name)) {
+			programs[i].run(!strcmp(argv[2], "wrong"));
+			return 0;
+		}
+	}
+	return 2;
+}
