@@ -247,7 +247,7 @@ fn tell_least(args: &RehearseArgs, stage: &mut Stage, plan: &Plan, trial: &Trial
             for place in &places {
                 out.item("  ", trial::described(place))?;
             }
-            out.text("To show it again:")?;
+            out.text("All numbers begin at 0, in the order of creation. To show it again:")?;
             let rest: String = places.iter().map(|place| format!(" --at {place}")).collect();
             let _ = writeln!(out.to, "{}", command(&rest));
             return Ok(());

@@ -212,11 +212,8 @@ unsafe extern "C" fn post_send(
     // The last request that is posted, and the first one that is refused.
     let (mut last, mut next) = (null_mut::<ibv_send_wr>(), wr);
     while !next.is_null() {
-        let nth = pair.count_post();
-        if rehearsal
-            .provokes(Provocation::RefusedPosts, u32::from(pair.number().index()), nth)
-            .is_some()
-        {
+        let (object, nth) = pair.count_post();
+        if rehearsal.provokes(Provocation::RefusedPosts, object, nth).is_some() {
             break;
         }
         // SAFETY: the list is valid, by the contract of this function.

@@ -15,7 +15,7 @@ pub enum Sort {
 macro_rules! provocations {
     ($(
         $(#[$doc:meta])*
-        $provocation:ident $name:literal $rule:literal $sort:ident $what:literal $promise:literal;
+        $provocation:ident $name:literal $rule:literal $sort:ident $operation:literal $what:literal $promise:literal;
     )+) => {
         /// Something that an adapter may do, and Transom does not do by itself.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +48,21 @@ macro_rules! provocations {
                 }
             }
 
+            /// The operation that a place counts, and its object, if it has one.
+            pub const fn operation(self) -> (&'static str, Option<&'static str>) {
+                let operation = match self {
+                    $(Self::$provocation => $operation,)+
+                };
+                match self {
+                    Self::LateWork | Self::RefusedPosts => (operation, Some("queue pair")),
+                    Self::HiddenCompletions
+                    | Self::SingleCompletions
+                    | Self::PoisonedFields
+                    | Self::SilentArming => (operation, Some("completion queue")),
+                    Self::ExactSizes | Self::RefusedObjects => (operation, None),
+                }
+            }
+
             /// What the device does: a phrase for a list.
             pub const fn what(self) -> &'static str {
                 match self {
@@ -67,35 +82,35 @@ macro_rules! provocations {
 
 provocations! {
     /// A send queue begins a request microseconds to milliseconds after the post.
-    LateWork "late-work" "REH-10" Moment
+    LateWork "late-work" "REH-10" Moment "post"
         "a send queue begins a request late"
         "ibv_post_send(3)";
     /// A poll finds nothing, as if the completions came a moment later.
-    HiddenCompletions "hidden-completions" "REH-11" Moment
+    HiddenCompletions "hidden-completions" "REH-11" Moment "poll"
         "a poll finds nothing, as if the completions came a moment later"
         "ibv_poll_cq(3)";
     /// A poll gives one completion, as if the next ones came a moment later.
-    SingleCompletions "single-completions" "REH-12" Moment
+    SingleCompletions "single-completions" "REH-12" Moment "poll"
         "a poll gives one completion, as if the others came a moment later"
         "ibv_poll_cq(3)";
     /// The fields of a completion that mean nothing hold rubbish.
-    PoisonedFields "poisoned-fields" "REH-20" Mercy
+    PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"
         "ibv_poll_cq(3)";
     /// Arming raises no event for completions that are there already.
-    SilentArming "silent-arming" "REH-21" Mercy
+    SilentArming "silent-arming" "REH-21" Mercy "arming"
         "arming raises no event for completions that are there already"
         "ibv_req_notify_cq(3)";
     /// A queue pair takes as much as was asked for, and no more.
-    ExactSizes "exact-sizes" "REH-22" Mercy
+    ExactSizes "exact-sizes" "REH-22" Mercy "queue pair"
         "queues, SGEs and inline data are as asked for, not more"
         "ibv_create_qp(3)";
     /// A verb that makes an object fails with ENOMEM.
-    RefusedObjects "refused-objects" "REH-30" Failure
+    RefusedObjects "refused-objects" "REH-30" Failure "object"
         "a verb that makes an object fails with ENOMEM"
         "ibv_create_qp(3)";
     /// A post is refused with ENOMEM, at one element of its list.
-    RefusedPosts "refused-posts" "REH-31" Failure
+    RefusedPosts "refused-posts" "REH-31" Failure "request"
         "a post fails with ENOMEM at one element of its list"
         "ibv_post_send(3)";
 }

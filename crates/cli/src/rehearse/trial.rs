@@ -151,8 +151,10 @@ impl Stage {
 /// What is provoked at a place, for people.
 pub(super) fn described(place: &Place) -> String {
     let Place { provocation, process, object, nth } = place;
+    let (operation, of) = provocation.operation();
+    let of = of.map_or(String::new(), |of| format!(" of {of} {object}"));
     format!(
-        "{}: {} ({}), at operation {nth} of object {object} of process {process}",
+        "{}: {} ({}), at {operation} {nth}{of} in process {process}",
         provocation.name(),
         provocation.what(),
         provocation.promise()

@@ -82,7 +82,7 @@ impl QueuePair {
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
             told: Told::default(),
-            rehearsed: Rehearsed::default(),
+            rehearsed: Rehearsed::new(),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());

@@ -1,6 +1,6 @@
 //! The sending half in a rehearsal: its requests may begin late.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use transom_rehearse::Provocation;
 use transom_system::{clock, rehearsal};
@@ -8,16 +8,28 @@ use transom_system::{clock, rehearsal};
 use super::QueuePair;
 
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
-const SHORTEST: u64 = 20_000;
-const DOUBLINGS: u64 = 9;
+const SHORTEST: u64 = 100_000;
+const DOUBLINGS: u64 = 8;
 
 /// What a rehearsal counts of a queue pair.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rehearsed {
+    /// The number of the queue pair in this process, in the order of their creation. Its number in packets would not
+    /// do: that differs from run to run.
+    object: u32,
     /// How many times requests were handed to the send queue.
     sends: AtomicU64,
     /// How many elements of lists the program has posted.
     posts: AtomicU64,
+}
+
+impl Rehearsed {
+    /// For a new queue pair.
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let object = NEXT.fetch_add(1, Relaxed);
+        Self { object, sends: AtomicU64::new(0), posts: AtomicU64::new(0) }
+    }
 }
 
 impl QueuePair {
@@ -26,15 +38,15 @@ impl QueuePair {
     pub(super) fn held_until(&self) -> Option<u64> {
         rehearsal::on().and_then(|rehearsal| {
             let nth = self.rehearsed.sends.fetch_add(1, Relaxed);
-            let object = u32::from(self.number().index());
-            let number = rehearsal.provokes(Provocation::LateWork, object, nth)?;
+            let number = rehearsal.provokes(Provocation::LateWork, self.rehearsed.object, nth)?;
             let late = SHORTEST << (number % (DOUBLINGS + 1));
             Some(clock::steady() + late)
         })
     }
 
-    /// Counts an element of a list that the program posts. Answers how many came before.
-    pub fn count_post(&self) -> u64 {
-        self.rehearsed.posts.fetch_add(1, Relaxed)
+    /// Counts an element of a list that the program posts. Returns the number of the queue pair in a rehearsal, and how
+    /// many elements came before.
+    pub fn count_post(&self) -> (u32, u64) {
+        (self.rehearsed.object, self.rehearsed.posts.fetch_add(1, Relaxed))
     }
 }
