@@ -219,6 +219,11 @@ mod checked {
     mod teardown;
 }
 
+/// L. What `transom rehearse` provokes.
+mod rehearsed {
+    mod command;
+}
+
 /// What C programs find.
 mod programs {
     mod c;

@@ -1,0 +1,131 @@
+//! `transom rehearse` on programs that rely on luck (`moments.c`): the wrong form fails, and the right form never does.
+
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use transom_conformance::c_programs::compile;
+use transom_conformance::processes::Scratch;
+use transom_conformance::programs::{Printed, Running, command};
+use transom_rehearse::{Place, Provocation};
+
+/// How long one rehearsal may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
+    let scratch = Scratch::new("rehearsed");
+    let binary = compile(&scratch, "rehearsed/moments.c", "moments", &["-libverbs"]);
+    let binary = binary.to_str().expect("a path in UTF-8").to_owned();
+    (scratch, binary)
+});
+
+/// Rehearses what comes behind the options; the exit status, if it was not killed, and what was printed.
+fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
+    let [transom, ..] = command();
+    let mut rehearse = Command::new(&transom);
+    rehearse.arg("rehearse").args(options).arg("--").args(program);
+    rehearse.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut rehearse).end(LIMIT).unwrap();
+    (status.code(), printed)
+}
+
+/// The wrong form of a program fails by one place of a provocation alone, and again by the command that the report
+/// prints. The right form does not fail with the same seeds.
+fn is_shown(name: &str, provocation: Provocation, runs: &str) {
+    let only = ["--only", provocation.name(), "--runs", runs, "--limit", "3s"];
+    let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "wrong"]);
+    assert_eq!(status, Some(66), "{name}: {printed:?}");
+    let again = printed.errors.lines().find_map(|line| line.trim().strip_prefix("transom rehearse "));
+    let again = again.unwrap_or_else(|| panic!("{name}: {printed:?}"));
+    let (options, program) = again.split_once(" -- ").expect("a program");
+    let options: Vec<_> = options.split(' ').chain(["--limit", "3s"]).collect();
+    let places = options.iter().filter_map(|word| word.parse::<Place>().ok());
+    let places: Vec<_> = places.map(|place| place.provocation).collect();
+    assert_eq!(places, [provocation], "{name}: {printed:?}");
+    let program: Vec<_> = program.split(' ').collect();
+    let (status, printed) = rehearse(&options, &program);
+    assert_eq!(status, Some(66), "{name}, again: {printed:?}");
+    let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "right"]);
+    assert_eq!(status, Some(0), "{name}: {printed:?}");
+}
+
+/// Rules: REH-10, REH-42
+#[test]
+fn what_a_read_brings_is_used_before_its_completion() {
+    is_shown("reads-early", Provocation::LateWork, "30");
+}
+
+/// Rule: REH-11
+#[test]
+fn hidden_completions_are_found_by_a_later_poll() {
+    let only = ["--only", "hidden-completions", "--runs", "12"];
+    for name in ["polls-once", "sleeps-unlooked", "forgets-the-rest"] {
+        let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "right"]);
+        assert_eq!(status, Some(0), "{name}: {printed:?}");
+        assert!(name == "sleeps-unlooked" || !printed.errors.contains("Never"), "{printed:?}");
+    }
+}
+
+/// Rules: REH-12, REH-42
+#[test]
+fn completions_are_expected_to_come_together() {
+    is_shown("polls-once", Provocation::SingleCompletions, "12");
+}
+
+/// Rule: REH-20
+#[test]
+fn a_failed_request_is_recognized_by_its_opcode() {
+    is_shown("trusts-opcode", Provocation::PoisonedFields, "2");
+}
+
+/// Rule: REH-21
+#[test]
+fn a_thread_sleeps_without_another_look() {
+    is_shown("sleeps-unlooked", Provocation::SilentArming, "2");
+}
+
+/// Rule: REH-22
+#[test]
+fn inline_data_is_sent_that_nobody_has_asked_room_for() {
+    is_shown("inline-unasked", Provocation::ExactSizes, "2");
+}
+
+/// Rules: REH-30, REH-40
+#[test]
+fn a_registration_is_expected_to_succeed() {
+    is_shown("ignores-null", Provocation::RefusedObjects, "40");
+}
+
+/// Rules: REH-31, REH-40
+#[test]
+fn the_rest_of_a_list_is_forgotten() {
+    is_shown("forgets-the-rest", Provocation::RefusedPosts, "60");
+}
+
+/// Rule: REH-41
+#[test]
+fn a_program_that_fails_by_itself_is_not_rehearsed() {
+    let (status, printed) = rehearse(&[], &["true"]);
+    assert_eq!(status, Some(1), "{printed:?}");
+    assert!(printed.errors.contains("no process opened a device"), "{printed:?}");
+    let script = "\"$0\" reads-early right; exit 3";
+    let (status, printed) = rehearse(&[], &["sh", "-c", script, &PROGRAM.1]);
+    assert_eq!(status, Some(1), "{printed:?}");
+    assert!(printed.errors.contains("exits with status 3; mend that first"), "{printed:?}");
+}
+
+/// Rule: REH-43
+#[test]
+fn what_a_run_leaves_running_is_ended() {
+    let script = "sleep 1000 & echo $! >> \"$1\"; \"$0\" reads-early right";
+    let list = PROGRAM.0.path().join("left");
+    let list_path = list.to_str().expect("a path in UTF-8");
+    let quiet = ["--runs", "2", "--only", "poisoned-fields"];
+    let (status, printed) = rehearse(&quiet, &["sh", "-c", script, &PROGRAM.1, list_path]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let left = std::fs::read_to_string(list).expect("the script wrote it");
+    assert_eq!(left.lines().count(), 3);
+    for pid in left.lines() {
+        assert!(!std::path::Path::new("/proc").join(pid).exists(), "{pid}");
+    }
+}
