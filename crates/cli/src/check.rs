@@ -33,6 +33,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anstream::adapter::strip_str;
+use transom_check::record::Record;
 use transom_check::{Gravity, Kind};
 use transom_system::environment::CHECK;
 
@@ -225,6 +226,14 @@ pub(crate) fn texts(directory: &Directory) -> Result<Texts> {
     let files = directory
         .files()
         .map_err(|error| Failure::new(format_args!("cannot read what was found: {error}")))?;
+    let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
+    // Looking up names takes longer than most runs. Notes are not wanted.
+    let is_finding = |record: &Record| {
+        matches!(record, Record::Finding(it) if it.kind.gravity() == Gravity::Finding)
+    };
+    if !files.iter().flatten().any(is_finding) {
+        return Ok(Texts { findings: Vec::new(), opened });
+    }
     let found = Findings::of(files, &Choice::default(), &mut Symbols::default());
     let (mut people, columns) = (Reporter::new(), layout::columns(io::stderr()));
     let mut text = |found: &Found| {
@@ -234,7 +243,7 @@ pub(crate) fn texts(directory: &Directory) -> Result<Texts> {
         Text { kind: found.kind, text }
     };
     let findings = found.with(Gravity::Finding).map(&mut text).collect();
-    Ok(Texts { findings, opened: found.opened })
+    Ok(Texts { findings, opened })
 }
 
 /// How this command fails although the program has succeeded.
@@ -390,7 +399,7 @@ mod tests {
     use super::symbols::{Place, Source};
     use super::*;
     use clap::Parser;
-    use transom_check::record::{Finding, Frame, Record, Site};
+    use transom_check::record::{Finding, Frame, Site};
 
     #[derive(clap::Parser)]
     struct Line {

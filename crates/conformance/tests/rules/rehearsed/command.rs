@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use transom_conformance::c_programs::compile;
+use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Printed, Running, command};
 use transom_rehearse::{Place, Provocation};
@@ -32,13 +33,14 @@ fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
 /// The wrong form of a program fails by one place of a provocation alone, and again by the command that the report
 /// prints. The right form does not fail with the same seeds.
 fn is_shown(name: &str, provocation: Provocation, runs: &str) {
-    let only = ["--only", provocation.name(), "--runs", runs, "--limit", "3s"];
+    let only = ["--only", provocation.name(), "--runs", runs, "--limit", "1s"];
     let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "wrong"]);
     assert_eq!(status, Some(66), "{name}: {printed:?}");
-    let again = printed.errors.lines().find_map(|line| line.trim().strip_prefix("transom rehearse "));
+    let again =
+        printed.complaints.lines().find_map(|line| line.trim().strip_prefix("transom rehearse "));
     let again = again.unwrap_or_else(|| panic!("{name}: {printed:?}"));
     let (options, program) = again.split_once(" -- ").expect("a program");
-    let options: Vec<_> = options.split(' ').chain(["--limit", "3s"]).collect();
+    let options: Vec<_> = options.split(' ').chain(["--limit", "1s"]).collect();
     let places = options.iter().filter_map(|word| word.parse::<Place>().ok());
     let places: Vec<_> = places.map(|place| place.provocation).collect();
     assert_eq!(places, [provocation], "{name}: {printed:?}");
@@ -62,7 +64,7 @@ fn hidden_completions_are_found_by_a_later_poll() {
     for name in ["polls-once", "sleeps-unlooked", "forgets-the-rest"] {
         let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "right"]);
         assert_eq!(status, Some(0), "{name}: {printed:?}");
-        assert!(name == "sleeps-unlooked" || !printed.errors.contains("Never"), "{printed:?}");
+        assert!(name == "sleeps-unlooked" || !printed.complaints.contains("Never"), "{printed:?}");
     }
 }
 
@@ -107,11 +109,14 @@ fn the_rest_of_a_list_is_forgotten() {
 fn a_program_that_fails_by_itself_is_not_rehearsed() {
     let (status, printed) = rehearse(&[], &["true"]);
     assert_eq!(status, Some(1), "{printed:?}");
-    assert!(printed.errors.contains("no process opened a device"), "{printed:?}");
+    assert!(on_one_line(&printed.complaints).contains("no process opened a device"), "{printed:?}");
     let script = "\"$0\" reads-early right; exit 3";
     let (status, printed) = rehearse(&[], &["sh", "-c", script, &PROGRAM.1]);
     assert_eq!(status, Some(1), "{printed:?}");
-    assert!(printed.errors.contains("exits with status 3; mend that first"), "{printed:?}");
+    assert!(
+        on_one_line(&printed.complaints).contains("exits with status 3; mend that first"),
+        "{printed:?}"
+    );
 }
 
 /// Rule: REH-43
