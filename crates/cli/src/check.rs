@@ -228,9 +228,7 @@ pub(crate) fn texts(directory: &Directory) -> Result<Texts> {
         .map_err(|error| Failure::new(format_args!("cannot read what was found: {error}")))?;
     let opened = files.iter().filter(|records| records.contains(&Record::Opened)).count();
     // Looking up names takes longer than most runs. Notes are not wanted.
-    let is_finding = |record: &Record| {
-        matches!(record, Record::Finding(it) if it.kind.gravity() == Gravity::Finding)
-    };
+    let is_finding = |record: &Record| matches!(record, Record::Finding(it) if it.kind.gravity() == Gravity::Finding);
     if !files.iter().flatten().any(is_finding) {
         return Ok(Texts { findings: Vec::new(), opened });
     }

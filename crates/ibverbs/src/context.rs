@@ -13,7 +13,7 @@ use transom_host::device::{Device, Inherited};
 use transom_host::events::{AsyncEvent, EventQueue, EventSource};
 use transom_system::object_counts::ObjectKind;
 
-use crate::{adapters, check, rehearsed, told};
+use crate::{adapters, check, rehearse, told};
 
 /// The C struct, and our part behind it. C holds the address of the struct's last part.
 #[repr(C)]
@@ -80,7 +80,7 @@ impl Context {
         // SAFETY: by the contract of this function.
         let ours = unsafe { Self::of(context) }.ok_or(libc::EINVAL)?;
         check::uses(told::verb, ours.device(), None);
-        rehearsed::may_make()?;
+        rehearse::may_make()?;
         ours.device().check_own().map_err(|_: Inherited| libc::EIO)?;
         Ok(ours)
     }

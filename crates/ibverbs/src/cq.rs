@@ -16,7 +16,7 @@ use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
-use crate::rehearsed;
+use crate::rehearse;
 use crate::told;
 use crate::wrong::Wrong;
 
@@ -123,7 +123,7 @@ unsafe fn try_create(
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
     check::uses(told::verb, ours.device(), None);
-    rehearsed::may_make()?;
+    rehearse::may_make()?;
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
     let asked = check_size(cqe, "CR-13")?;
     let cqe = Limits::shared_depth(asked);
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 let unread = context.map(|it| it.fatal_events(Some((thing, handle))));
                 checker.events_unread(Some(thing), cq.addr(), &unread.unwrap_or_default());
             }
-            rehearsed::forget(cq);
+            rehearse::forget(cq);
             drop(queue);
             // SAFETY: the struct stays readable, and a context outlives its queues.
             unsafe { Context::release((*cq).context) };

@@ -16,7 +16,7 @@ use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
 use crate::sanitized;
 use crate::wrong::Wrong;
-use crate::{cq, pd, rehearsed, srq, wr, xrc};
+use crate::{cq, pd, rehearse, srq, wr, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended verb, which can
 /// name an XRC domain.
@@ -85,7 +85,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     let parts = unsafe { parts(init, service, &cap) }?;
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
-    rehearsed::may_make()?;
+    rehearse::may_make()?;
     let batch = wants_batch.then(|| Batch::new(init.qp_type, operations, cap)).transpose()?;
     // Events carry the handle, so reserve it first.
     let handle = qp::reserve();
@@ -160,7 +160,7 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
     if service == Service::XrcTarget {
         (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
     }
-    let is_exact = rehearsed::is_exact();
+    let is_exact = rehearse::is_exact();
     if service != Service::XrcTarget && !is_exact {
         // Adapters have that much inline room in place of a gather entry, and programs use it without having asked for
         // it. An atomic write takes its 8 bytes when it is built.

@@ -54,6 +54,7 @@ pub mod private;
 mod qp;
 mod qp_ex;
 mod rdma_cm;
+mod rehearse;
 mod rehearsed;
 mod sanitized;
 mod special_mr;

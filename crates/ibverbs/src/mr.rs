@@ -18,7 +18,7 @@ use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::pd::{self, Pd};
 use crate::wrong::Wrong;
-use crate::{device, errno, rehearsed};
+use crate::{device, errno, rehearse};
 
 /// A region, and its device.
 pub(crate) struct Mr {
@@ -131,7 +131,7 @@ unsafe fn try_register(
     let pd = unsafe { pd::find(pd_pointer) };
     let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
     let access = parse_access(access)?;
-    rehearsed::may_make()?;
+    rehearse::may_make()?;
     let registration =
         Registration { address: address as u64, length: length as u64, iova, access };
     if length as u64 > device::MAX_REGION && !registration.is_implicit() {

@@ -1,19 +1,16 @@
-//! Posts, polls and creations in a rehearsal (`transom rehearse`). In other processes nothing of this runs: contexts get
-//! the plain functions, and creations only look whether there is a rehearsal.
+//! Posts and polls in a rehearsal (`transom rehearse`). Contexts of other processes get the plain functions.
 //!
-//! The device does what is late by itself (`transom_host::objects`). What happens at the verbs is here.
+//! The device itself begins work late (`transom_host::objects`).
 
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
 use transom_abi::*;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
+use crate::rehearse::POLLED;
 use crate::{cq, qp};
 
 /// The operations without a rehearsal.
@@ -41,58 +38,6 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
         ..plain.context.ops
     };
     verbs_context { context: ibv_context { ops, ..plain.context }, ..plain }
-}
-
-/// A verb is about to make an object. In a rehearsal that may fail.
-#[inline]
-pub(crate) fn may_make() -> Result<(), c_int> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
-    let nth = MADE.fetch_add(1, Relaxed);
-    let refused = rehearsal.provokes(Provocation::RefusedObjects, 0, nth);
-    refused.map_or(Ok(()), |_| Err(libc::ENOMEM))
-}
-
-/// Whether a new queue pair takes only as much as was asked for.
-pub(crate) fn is_exact() -> bool {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
-    rehearsal::on().is_some_and(|rehearsal| {
-        let nth = ASKED.fetch_add(1, Relaxed);
-        rehearsal.provokes(Provocation::ExactSizes, 0, nth).is_some()
-    })
-}
-
-/// What a rehearsal knows of a completion queue.
-#[derive(Debug, Default)]
-struct Polled {
-    /// How many polls had something to find.
-    finding: u64,
-    /// How many completions were given.
-    given: u64,
-    /// How often it was armed with completions there.
-    armed_late: u64,
-    /// It was armed, and its event has not been taken.
-    is_armed: bool,
-    /// The program has been told of completions, or would be: they must not be hidden until a poll has found none.
-    shows_all: bool,
-}
-
-static POLLED: Mutex<BTreeMap<usize, Polled>> = Mutex::new(BTreeMap::new());
-
-/// A completion queue ends. Another may get its address.
-pub(crate) fn forget(cq: *const ibv_cq) {
-    if rehearsal::on().is_some() {
-        POLLED.lock().remove(&cq.addr());
-    }
-}
-
-/// The program takes an event of a queue, which promises it a completion.
-pub(crate) fn event_taken(cq: *const ibv_cq) {
-    if rehearsal::on().is_some() {
-        let mut polled = POLLED.lock();
-        let polled = polled.entry(cq.addr()).or_default();
-        (polled.is_armed, polled.shows_all) = (false, true);
-    }
 }
 
 /// # Safety

@@ -22,9 +22,10 @@ use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
 /// Those whose commands are run.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/check.md",
+    "docs/rehearse.md",
     "docs/run.md",
     "docs/install.md",
     "docs/network.md",
@@ -100,9 +101,9 @@ const ENDLESS: [&str; 2] = ["http.server", "-- server"];
 const PROGRAM: &str = "\
 #!/bin/sh
 set -eu
-ibv_rc_pingpong -g 0 -n 20 &
-until grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.01; done
-ibv_rc_pingpong -g 0 -n 20 localhost
+timeout 5 ibv_rc_pingpong -g 0 -n 20 &
+until grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $!; sleep 0.01; done
+timeout 5 ibv_rc_pingpong -g 0 -n 20 localhost
 wait $!
 ";
 
@@ -191,6 +192,11 @@ fn the_readme() {
 #[test]
 fn finding_mistakes() {
     in_a_network(path_of!("finding_mistakes"), || run_page("docs/check.md"));
+}
+
+#[test]
+fn rehearsing_a_program() {
+    in_a_network(path_of!("rehearsing_a_program"), || run_page("docs/rehearse.md"));
 }
 
 #[test]
