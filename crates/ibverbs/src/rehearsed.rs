@@ -182,3 +182,24 @@ unsafe extern "C" fn post_send(
     unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = next);
     libc::ENOMEM
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule: REH-04
+    #[test]
+    fn without_a_rehearsal_contexts_keep_their_functions_and_nothing_is_refused() {
+        let plain = crate::operations::operations();
+        let of = |it: &verbs_context| {
+            let ops = &it.context.ops;
+            let poll = ops.poll_cq.map(|it| it as usize);
+            let notify = ops.req_notify_cq.map(|it| it as usize);
+            (poll, notify, ops.post_send.map(|it| it as usize))
+        };
+        let before = of(&plain);
+        assert_eq!(of(&operations(plain)), before);
+        assert_eq!((0..1000).filter_map(|_| crate::rehearse::may_make().err()).next(), None);
+        assert!(!crate::rehearse::is_exact());
+    }
+}

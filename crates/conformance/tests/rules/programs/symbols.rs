@@ -132,6 +132,7 @@ fn the_node_of_our_own_has_the_file_of_the_connection_manager() {
         "event_acked",
         "event_freed",
         "event_got",
+        "given",
         "id_ended",
         "id_made",
         "own_work",
