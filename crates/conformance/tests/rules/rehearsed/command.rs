@@ -23,7 +23,7 @@ static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
 /// Rehearses what comes behind the options; the exit status, if it was not killed, and what was printed.
 fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
     let [transom, ..] = command();
-    let mut rehearse = Command::new(&transom);
+    let mut rehearse = Command::new(transom);
     rehearse.arg("rehearse").args(options).arg("--").args(program);
     rehearse.env("TRANSOM_LIB", transom.parent().expect("a folder"));
     let (status, printed) = Running::start(&mut rehearse).end(LIMIT).unwrap();
