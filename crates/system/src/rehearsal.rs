@@ -111,8 +111,7 @@ mod tests {
     /// Rules: REH-01, REH-03
     #[test]
     fn processes_are_numbered_and_write_down_what_is_provoked() {
-        let directory =
-            std::env::temp_dir().join(format!("transom-rehearsal-{}", std::process::id()));
+        let directory = Path::new("/tmp").join(format!("transom-rehearsal-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let kinds = [Provocation::PoisonedFields].into();
         let plan = Plan { seed: 3, kinds, places: None };

@@ -2,7 +2,7 @@
 //!
 //! A processor has a store buffer, as x86 has: its stores and posts leave it in order, and its loads look into it first.
 //! Each end of a queue pair has its requests, oldest first, and two buffers before memory: of what it wrote at its
-//! target ([`Queue::far`]), and of what READs and atomics brought home ([`Queue::near`]).
+//! target (`Queue::far`), and of what READs and atomics brought home (`Queue::near`).
 
 mod adapter;
 mod processor;
