@@ -4,6 +4,7 @@
 mod asked;
 mod deadlines;
 mod domains;
+mod exit;
 mod keys;
 mod limits;
 mod observer;

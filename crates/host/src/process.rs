@@ -14,6 +14,19 @@ use crate::objects::{Adapter, Cq};
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
 impl Adapter {
+    /// Tells the peers that the program exits, and sends what they still get. The background thread does this
+    /// (`device::exit`).
+    pub(crate) fn tell_of_exit(&self, until: Instant) {
+        self.connections().end_all(until);
+        let device = self.device();
+        // Sends delayed acknowledgements.
+        if device.port().wire().is_some() {
+            self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
+        }
+        device.port().send_rest();
+        self.let_peers_take_the_rest();
+    }
+
     /// Waits a little until peers on this host have emptied their rings. Datagrams in them have completed already. A
     /// peer that has not run since the first of them has not attached to this process yet, and the ring would be gone
     /// before it does.
@@ -64,15 +77,12 @@ impl ForkHandler for Adapter {
     }
 
     fn at_exit(&self, until: Instant) {
-        self.connections().end_all(until);
-        let device = self.device();
-        // Sends delayed acknowledgements. In a forked child they are the parent's.
-        if device.port().wire().is_some() && self.is_own_device() {
-            self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
-        }
-        device.port().send_rest();
+        // A forked child has none of the threads, and owes nothing to its parent's peers.
         if self.is_own_device() {
-            self.let_peers_take_the_rest();
+            let device = self.device();
+            device.work.exit.begin();
+            device.process().wake();
+            device.work.exit.wait(until);
         }
     }
 

@@ -59,6 +59,13 @@ pub(crate) fn only() -> Option<Arc<Device>> {
     only.map(|adapter| adapter.device().clone())
 }
 
+/// The device at this address, if it has contexts.
+pub(crate) fn at(address: *const Device) -> Option<Arc<Device>> {
+    let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
+    let mut devices = known.iter().map(|adapter| adapter.device());
+    devices.find(|device| std::ptr::eq(Arc::as_ptr(device), address)).cloned()
+}
+
 /// The device that a descriptor names, if it has contexts.
 pub(crate) fn named_by(fd: BorrowedFd<'_>) -> Option<Arc<Adapter>> {
     let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();

@@ -1,9 +1,10 @@
 //! Ensures that every call that returns an errno leaves a record (rule EX-04). If a verb has not noted the reason
 //! itself, [`entry`](crate::entry) notes at least the verb and the errno.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::{Arc, Weak};
+use std::ptr::null;
+use std::sync::Arc;
 
 use transom_host::device::Device;
 use transom_system::clock;
@@ -11,9 +12,10 @@ use transom_system::registry::{CallRefusal, Name};
 
 use crate::adapters;
 
+// None of these has a destructor: it would run when the thread exits, and a thread may exit in the middle of `malloc`.
 thread_local! {
-    /// The device of the object that the running verb has found last.
-    static ABOUT: RefCell<Option<Weak<Device>>> = const { RefCell::new(None) };
+    /// The address of the device of the object that the running verb has found last. Null if it has found none.
+    static ABOUT: Cell<*const Device> = const { Cell::new(null()) };
     /// The errno about to be returned has been noted, or is no fault.
     static IS_TOLD: Cell<bool> = const { Cell::new(false) };
     /// The running verb, or the last one.
@@ -28,8 +30,7 @@ const APART: u64 = 1_000_000_000;
 /// A verb begins. It has found nothing yet.
 pub(crate) fn begin(verb: &'static str) {
     VERB.set(verb);
-    // A thread that is ending has already lost this variable.
-    let _ = ABOUT.try_with(|about| about.take());
+    ABOUT.set(null());
     IS_TOLD.set(false);
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn verb() -> &'static str {
 
 /// The running verb has found an object of this device.
 pub(crate) fn about(device: &Arc<Device>) {
-    let _ = ABOUT.try_with(|about| about.replace(Some(Arc::downgrade(device))));
+    ABOUT.set(Arc::as_ptr(device));
 }
 
 /// Notes why a verb is refused, at `device` or else at the device of the object that the verb has found.
@@ -94,6 +95,5 @@ pub(crate) fn is_due(verb: &'static str, errno: c_int) -> bool {
 
 /// The device of the object that the verb has found, or the only device of the process.
 fn found() -> Option<Arc<Device>> {
-    let about = ABOUT.try_with(|about| about.borrow().as_ref().and_then(Weak::upgrade));
-    about.ok().flatten().or_else(adapters::only)
+    adapters::at(ABOUT.get()).or_else(adapters::only)
 }

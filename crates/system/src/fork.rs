@@ -108,15 +108,32 @@ extern "C" fn at_exit() {
     uncancelled(tell_all_of_exit);
 }
 
-/// A program may exit with its devices open, and owes its peers the last answers.
+/// A program may exit with its devices open, and owes its peers the last answers. It may exit in the handler of a
+/// signal that has interrupted this very thread in `malloc`. So this takes no memory, gives none back, and waits for no
+/// lock.
 fn tell_all_of_exit() {
-    // Do not hold the lock longer: a thread that finds a defect tells all handlers.
-    let handlers = HANDLERS.try_lock().map(|all| all.iter().filter_map(Weak::upgrade).collect());
-    let Some(handlers): Option<Vec<_>> = handlers else { return };
     let until = Instant::now() + TIMEOUT;
-    if !has_failed() {
-        let _ = caught(|| handlers.iter().for_each(|handler| handler.at_exit(until)));
+    if has_failed() {
+        return;
     }
+    let _ = caught(|| {
+        let mut end = usize::MAX;
+        while let Some(handler) = last_before(&mut end) {
+            handler.at_exit(until);
+            // The last reference to a device would free it here.
+            std::mem::forget(handler);
+        }
+    });
+}
+
+/// The last handler before a place in the list, and its place. From last to first none is missed if some are removed
+/// meanwhile. The lock is not held for longer, because a thread that finds a defect tells all handlers.
+fn last_before(end: &mut usize) -> Option<Arc<dyn ForkHandler>> {
+    let all = HANDLERS.try_lock()?;
+    let before = all.iter().enumerate().take(*end).rev();
+    let (place, found) = before.filter_map(|(at, one)| Some((at, one.upgrade()?))).next()?;
+    *end = place;
+    Some(found)
 }
 
 unsafe extern "C" fn before() {

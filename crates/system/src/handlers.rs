@@ -22,7 +22,8 @@ pub trait ForkHandler: Send + Sync {
     /// no other thread in the process.
     fn leave_to_parent(&self);
 
-    /// The program exits. Waits end at `until`.
+    /// The program exits, perhaps in the handler of a signal: this takes no lock and no memory, and gives none back.
+    /// Waits end at `until`.
     fn at_exit(&self, until: Instant);
 
     /// The process has found a defect in this library. Nothing of this object is used any more.

@@ -12,6 +12,7 @@ use transom_system::ThisProcess;
 use transom_system::lock::ShortMutex;
 
 use super::deadlines::Deadlines;
+use super::exit::Exit;
 use super::polling::Polling;
 
 /// The work to do on a device, and the state of the threads that may do it.
@@ -30,6 +31,7 @@ pub(crate) struct Work {
     pub(crate) working: ShortMutex<()>,
     /// Held by the background thread while it keeps the adapter from being closed.
     pub(crate) holding: Mutex<()>,
+    pub(crate) exit: Exit,
     /// The background thread, until somebody joins it.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -47,6 +49,7 @@ impl Work {
             panics: AtomicBool::new(false),
             working: ShortMutex::default(),
             holding: Mutex::default(),
+            exit: Exit::new(),
             thread: Mutex::default(),
         }
     }

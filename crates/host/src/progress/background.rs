@@ -135,6 +135,7 @@ impl Background {
             if self.woken.connections {
                 adapter.connections().look();
             }
+            device.work.exit.carry_out(|until| adapter.tell_of_exit(until));
             let peers = self.work(dispatch);
             let connections = adapter.connections().descriptors();
             let timeout = self.timeout(dispatch);
