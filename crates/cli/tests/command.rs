@@ -525,13 +525,15 @@ fn every_subcommand_has_a_manual_page() {
     let scratch = Scratch::new();
     said(&["manual", scratch.0.to_str().unwrap()]);
     let read = |name: &str| fs::read_to_string(scratch.0.join(name)).unwrap();
-    for name in ["demo", "devices", "run", "explain", "doctor", "check", "bench", "completions"] {
+    for name in
+        ["demo", "devices", "run", "explain", "doctor", "check", "rehearse", "bench", "completions"]
+    {
         let page = read(&format!("transom-{name}.1"));
         assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
     }
     assert!(read("transom-run.1").contains(".SH EXAMPLES"));
     assert!(read("transom.1").contains("transom\\-run(1)"));
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 9);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 10);
 }
 
 /// Each finding has a state, a topic and advice. The exit status is 1 if one fails.
@@ -770,7 +772,8 @@ const WRONG: [(&str, &str, &str); 11] = [
     ("TRANSOM_FAULT_RUN", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_WATCHER", "x", "may be what `transom run` sets it to"),
 ];
-const FILES: [&str; 4] = ["TRANSOM_LIB", "TRANSOM_CAPTURE", "TRANSOM_CHECK", "TRANSOM_TREE"];
+const FILES: [&str; 5] =
+    ["TRANSOM_LIB", "TRANSOM_CAPTURE", "TRANSOM_CHECK", "TRANSOM_REHEARSE", "TRANSOM_TREE"];
 
 /// `transom run` does not start the program, and no device opens.
 #[test]
