@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use crate::processes::{is_root, this_program};
+use crate::processes::{is_of_a_test, is_root, this_program};
 
 /// UDP port 4791, as the kernel's tables have it.
 const PORT: &str = ":12B7";
@@ -32,7 +32,8 @@ const INSIDE: &str = "\
 /// Moves this process if another user's programs have the port. Call this before the process has threads: a program of
 /// tests names it in its `.init_array`.
 pub extern "C" fn leave() {
-    if env::var_os(MOVED).is_some() {
+    // A test has put its own processes where they are, also those of other users.
+    if env::var_os(MOVED).is_some() || is_of_a_test() {
         return;
     }
     // SAFETY: it has no arguments and cannot fail.

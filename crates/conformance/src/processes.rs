@@ -253,6 +253,11 @@ pub fn is_long() -> bool {
     env::var_os("TRANSOM_LONG").is_some_and(|value| value == "1")
 }
 
+/// Whether a test of this program has started this process.
+pub fn is_of_a_test() -> bool {
+    [ROLE, ALONE, NAMESPACE].iter().any(|name| env::var_os(name).is_some())
+}
+
 /// Whether this process runs as root.
 pub fn is_root() -> bool {
     // SAFETY: it has no arguments and cannot fail.
