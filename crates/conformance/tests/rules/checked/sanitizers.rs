@@ -94,6 +94,16 @@ impl Sanitized {
         });
     }
 
+    /// The same of a sanitizer that tells blocks apart by tags of a few bits. Some blocks have the tag of another by
+    /// chance, so a case may run several times.
+    fn reports_by_tags(&self, cases: &[(&str, &[&str])]) {
+        for (case, words) in cases {
+            let runs = || (0..16).map(|_| self.run(case).1.complaints);
+            let is_whole = |report: &String| words.iter().all(|word| report.contains(word));
+            assert!(runs().any(|report| is_whole(&report)), "{case}: not all of {words:?}");
+        }
+    }
+
     /// Those that are right have none.
     fn is_silent(&self) {
         self.is_silent_in(&RIGHT);
@@ -169,7 +179,7 @@ fn the_address_sanitizer_is_silent_where_all_is_right() {
 #[test]
 fn the_hardware_assisted_one_sees_the_same() {
     let Some(tags) = &*TAGS else { return };
-    tags.reports(&[
+    tags.reports_by_tags(&[
         ("freed_before_it_came", &[NOT_ITS_OWN, "tag-mismatch", "give_back"]),
         ("beyond_the_block", &[NOT_ITS_OWN, "writes 72 bytes", "tag-mismatch"]),
     ]);
