@@ -122,10 +122,10 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     };
     // SAFETY: by the contract of this function.
     if let Some(queue) = unsafe { cq::of(cq) } {
+        queue.adapter.progress();
         let mut all = POLLED.lock();
         let polled = all.entry(cq.addr()).or_default();
         (polled.is_armed, polled.shows_all) = (true, true);
-        queue.adapter.progress();
         if queue.cq.outlook().completions > 0 {
             let nth = polled.armed_late;
             polled.armed_late += 1;
