@@ -28,7 +28,6 @@ mod verb;
 
 use std::collections::HashSet;
 use std::env;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +38,9 @@ use transom_system::environment::CHECK;
 
 use crate::failure::{Failure, Result};
 use crate::layout::{self, Page};
+use crate::lines::{JsonArgs, Lines, cannot_write, create};
 use crate::run::{Program, ProgramArgs, end_like, tell_of_freed_memory};
+use crate::wanted;
 use choice::{Choice, ChoiceArgs};
 pub(crate) use directory::Directory;
 use directory::Watch;
@@ -135,9 +136,8 @@ pub(crate) struct CheckArgs {
     program: ProgramArgs,
     #[command(flatten)]
     choice: ChoiceArgs,
-    /// Print one JSON object a line, instead of the report, or into FILE; --help lists the fields
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    json: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    json: JsonArgs,
     /// Write a report of tests for your CI: each finding is a test that failed
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     junit: Option<PathBuf>,
@@ -155,7 +155,7 @@ pub(crate) struct CheckArgs {
         long,
         value_name = "KIND",
         exclusive = true,
-        value_parser = choice::kind(),
+        value_parser = wanted::parser::<Kind>(),
         hide_possible_values = true
     )]
     explain: Option<Kind>,
@@ -263,7 +263,7 @@ struct Reports<'a> {
     symbols: Symbols,
     people: Reporter,
     /// The output for lines of JSON, if the user wants them.
-    json: Option<Box<dyn Write>>,
+    json: Option<Lines>,
     /// The identities of findings that were reported while the program runs.
     told: HashSet<String>,
 }
@@ -271,11 +271,7 @@ struct Reports<'a> {
 impl<'a> Reports<'a> {
     /// Opens the files, so that a file that cannot be written is reported before the program runs.
     fn begin(args: &'a CheckArgs) -> Result<Self> {
-        let json = match &args.json {
-            None => None,
-            Some(None) => Some(Box::new(io::stdout()) as Box<dyn Write>),
-            Some(Some(file)) => Some(Box::new(create(file)?) as Box<dyn Write>),
-        };
+        let json = args.json.begin()?;
         if let Some(file) = &args.junit {
             create(file)?;
         }
@@ -287,11 +283,6 @@ impl<'a> Reports<'a> {
             json,
             told: HashSet::new(),
         })
-    }
-
-    /// Whether there is a report for people.
-    fn is_for_people(&self) -> bool {
-        !matches!(self.args.json, Some(None))
     }
 
     /// Reports the findings since the last time.
@@ -319,10 +310,10 @@ impl<'a> Reports<'a> {
 
     fn tell(&mut self, found: &Found) -> Result {
         if let Some(out) = &mut self.json {
-            json::print(out, found).map_err(|error| unwritten(self.args, error))?;
+            out.write(|out| json::print(out, found))?;
         }
         // If standard error cannot be written, there is no other place to report it.
-        if self.is_for_people() && found.gravity == Gravity::Finding {
+        if self.args.json.leaves_a_report() && found.gravity == Gravity::Finding {
             let _ = self.people.finding(&mut layout::stderr(), found);
         }
         if github::is_here() {
@@ -335,15 +326,15 @@ impl<'a> Reports<'a> {
     /// Reports the remaining findings when the program has ended.
     fn end(&mut self, directory: &Directory) -> Result<Findings> {
         let findings = self.read(directory)?;
-        if self.is_for_people() && !self.args.follow && !findings.all.is_empty() {
+        if self.args.json.leaves_a_report() && !self.args.follow && !findings.all.is_empty() {
             // The program's output comes before.
             let _ = writeln!(layout::stderr().to);
         }
         self.tell_new(&findings)?;
         if let Some(out) = &mut self.json {
-            json::print_summary(out, &findings).map_err(|error| unwritten(self.args, error))?;
+            out.write(|out| json::print_summary(out, &findings))?;
         }
-        if self.is_for_people() {
+        if self.args.json.leaves_a_report() {
             let mut out = layout::stderr();
             let _ = self.people.notes(&mut out, &findings);
             for (process, says) in &findings.stopped {
@@ -371,23 +362,6 @@ impl<'a> Reports<'a> {
         let report = junit::report(findings, kinds, unopened, &from, text);
         let mut file = create(path)?;
         file.write_all(report.as_bytes()).map_err(|error| cannot_write(path, &error))
-    }
-}
-
-fn create(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| cannot_write(path, &error))
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
-    Failure::new(format_args!("cannot write to {path}: {error}; name a file that you may write"))
-}
-
-/// The failure to write a line of JSON.
-fn unwritten(args: &CheckArgs, error: io::Error) -> Failure {
-    match &args.json {
-        Some(Some(path)) => cannot_write(path, &error),
-        _ => error.into(),
     }
 }
 
@@ -528,7 +502,9 @@ mod tests {
     #[test]
     fn the_command_line_takes_a_program_or_a_kind_to_explain() {
         let parse = |words: &[&str]| Line::try_parse_from(["check"].iter().chain(words));
-        assert!(parse(&["--json", "prog", "--json=x"]).is_ok_and(|it| it.args.json == Some(None)));
+        assert!(
+            parse(&["--json", "prog", "--json=x"]).is_ok_and(|it| !it.args.json.leaves_a_report())
+        );
         assert!(parse(&["--json=file", "--", "prog"]).is_ok());
         assert!(parse(&["--kinds", "work-lost,used-after-destroy", "prog"]).is_ok());
         assert!(parse(&["--explain", "work-lost"]).is_ok());

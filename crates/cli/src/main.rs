@@ -13,6 +13,7 @@ mod explain;
 mod failure;
 mod groups;
 mod layout;
+mod lines;
 mod manual;
 mod packets;
 mod rdma;
@@ -21,6 +22,7 @@ mod rehearse;
 mod run;
 mod sentence;
 mod talk;
+mod wanted;
 
 use clap::builder::StyledStr;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

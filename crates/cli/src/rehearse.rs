@@ -5,15 +5,17 @@
 //! | `trial` | one run of the program by a plan, and its outcome |
 //! | `cut` | from a run that fails to the least that makes it fail |
 //! | `tally` | how often each provocation was exercised |
+//! | `people`, `json` | the reports |
 
 mod cut;
+mod json;
+mod people;
 mod tally;
 mod trial;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use transom_rehearse::{Place, Plan, Provocation};
 use transom_system::environment::{CHECK, REHEARSE};
 
@@ -21,10 +23,12 @@ use crate::check::Directory;
 use crate::clock::parse_duration;
 use crate::failure::{Failure, Result};
 use crate::layout;
+use crate::lines::{JsonArgs, Lines};
 use crate::run::{Program, ProgramArgs, tell_of_freed_memory};
+use crate::wanted::Wanted;
 use cut::{Cut, Least};
 use tally::Tally;
-use trial::{Outcome, Stage, Trial};
+use trial::{Stage, Trial};
 
 /// The exit status if a run has failed: that of `transom check` with a finding.
 const FAILED: u8 = 66;
@@ -66,6 +70,7 @@ fn help() -> String {
 #[derive(clap::Args)]
 #[command(
     after_help = help(),
+    after_long_help = format!("{}{}", json::FIELDS, help()),
     override_usage = "transom rehearse [OPTIONS] [--] PROGRAM [ARGUMENTS]..."
 )]
 pub(crate) struct RehearseArgs {
@@ -86,40 +91,16 @@ pub(crate) struct RehearseArgs {
     /// A run that takes longer has failed
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     limit: Duration,
-    /// Provoke only these
-    #[arg(
-        long,
-        value_name = "NAME,NAME",
-        value_delimiter = ',',
-        value_parser = provocation(),
-        hide_possible_values = true
-    )]
-    only: Vec<Provocation>,
-    /// Do not provoke these
-    #[arg(
-        long,
-        value_name = "NAME,NAME",
-        value_delimiter = ',',
-        value_parser = provocation(),
-        hide_possible_values = true
-    )]
-    without: Vec<Provocation>,
-}
-
-/// Parses the name of a provocation. For a wrong name, clap names the nearest.
-fn provocation() -> impl TypedValueParser<Value = Provocation> {
-    let names = Provocation::ALL.iter().map(|it| it.name());
-    PossibleValuesParser::new(names)
-        .try_map(|name| Provocation::named(&name).ok_or("there is none"))
+    #[command(flatten)]
+    provocations: Wanted<Provocation>,
+    #[command(flatten)]
+    json: JsonArgs,
 }
 
 impl RehearseArgs {
     /// The plan for a seed.
     fn plan(&self, seed: u64) -> Plan {
-        let wanted = |it: &Provocation| {
-            (self.only.is_empty() || self.only.contains(it)) && !self.without.contains(it)
-        };
-        let kinds = Provocation::ALL.iter().copied().filter(wanted).collect();
+        let kinds = self.provocations.all().collect();
         let places = (!self.at.is_empty()).then(|| self.at.iter().copied().collect());
         Plan { seed, kinds, places }
     }
@@ -136,6 +117,33 @@ impl RehearseArgs {
 }
 
 pub(crate) fn run(args: &RehearseArgs) -> Result {
+    let mut reports = Reports::begin(args)?;
+    let mut stage = prepare(args)?;
+    let mut tally = Tally::default();
+    if args.at.is_empty() {
+        check_quiet(&mut stage, &mut reports)?;
+    }
+    let mut failed = false;
+    for seed in args.seeds() {
+        progress(&format!("run {} (seed {seed})", tally.runs() + 1));
+        let plan = args.plan(seed);
+        let trial = stage.run(&plan)?;
+        tally.add(&trial);
+        reports.run(Some(seed), &trial)?;
+        if trial.outcome.is_failure() {
+            failed = true;
+            tell(args, &mut stage, &mut reports, &plan, &trial)?;
+            break;
+        }
+    }
+    progress("");
+    reports.end(&tally, failed)?;
+    // The report has said everything.
+    if failed { Err(Failure::with_status(FAILED, "")) } else { Ok(()) }
+}
+
+/// Prepares the program, and the directories of its processes' files.
+fn prepare(args: &RehearseArgs) -> Result<Stage> {
     let mut program = Program::prepare(&args.program)?;
     let [findings, plans] = [Directory::make(), Directory::make()].map(|made| {
         made.map_err(|problem| {
@@ -149,42 +157,16 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
             "memory that the program gives back is not looked at: {problem}"
         ));
     }
-    let mut stage = Stage::new(program, findings, plans, args.limit)?;
-    let mut tally = Tally::default();
-    if args.at.is_empty() {
-        check_quiet(&mut stage)?;
-    }
-    let (mut runs, mut failed) = (0, 0);
-    for seed in args.seeds() {
-        progress(&format!("run {} (seed {seed})", runs + 1));
-        let plan = args.plan(seed);
-        let trial = stage.run(&plan)?;
-        runs += 1;
-        tally.add(&trial);
-        if trial.outcome.is_failure() {
-            failed += 1;
-            tell(args, &mut stage, &plan, &trial)?;
-            break;
-        }
-    }
-    progress("");
-    let mut out = layout::stderr();
-    tally.print(&mut out, &args.plan(0))?;
-    let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
-    if failed == 0 {
-        out.text(format_args!("transom rehearse: Nothing failed in {runs}."))?;
-        return Ok(());
-    }
-    out.text(format_args!("transom rehearse: The last of {runs} failed."))?;
-    Err(Failure::with_status(FAILED, ""))
+    Stage::new(program, findings, plans, args.limit)
 }
 
 /// The program must succeed without any provocation.
-fn check_quiet(stage: &mut Stage) -> Result {
+fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     progress("a run without provocations");
     let quiet = stage.run(&Plan::quiet())?;
+    progress("");
+    reports.run(None, &quiet)?;
     if quiet.opened == 0 {
-        progress("");
         return Err(Failure::new(
             "no process opened a device, so there is nothing to rehearse. Does the program find a \
              device? `transom run -- ibv_devices` lists it",
@@ -193,8 +175,7 @@ fn check_quiet(stage: &mut Stage) -> Result {
     if !quiet.outcome.is_failure() {
         return Ok(());
     }
-    progress("");
-    show_output(&quiet);
+    people::output(&mut layout::stderr(), &quiet)?;
     Err(Failure::new(format_args!(
         "without any provocation {}; mend that first, by `transom check`",
         quiet.outcome
@@ -202,80 +183,90 @@ fn check_quiet(stage: &mut Stage) -> Result {
 }
 
 /// Tells of a run that failed, cuts it down, and tells what is left.
-fn tell(args: &RehearseArgs, stage: &mut Stage, plan: &Plan, trial: &Trial) -> Result {
+fn tell(
+    args: &RehearseArgs,
+    stage: &mut Stage,
+    reports: &mut Reports,
+    plan: &Plan,
+    trial: &Trial,
+) -> Result {
     progress("");
-    let mut out = layout::stderr();
-    out.text(format_args!("With seed {} {}.", plan.seed, trial.outcome))?;
-    show_output(trial);
-    let Outcome::Found(findings) = &trial.outcome else {
-        return tell_least(args, stage, plan, trial);
-    };
-    for finding in findings {
-        let _ = writeln!(out.to, "{}", finding.text);
-    }
-    tell_least(args, stage, plan, trial)
-}
-
-fn tell_least(args: &RehearseArgs, stage: &mut Stage, plan: &Plan, trial: &Trial) -> Result {
+    reports.failing(plan, trial)?;
     let least = match &plan.places {
         Some(_) => None,
         None => Some(Cut::begin(stage, plan, trial).run(progress)?),
     };
     progress("");
-    let mut out = layout::stderr();
-    let command = |rest: &str| {
-        let words = args.program.words().join(" ");
-        format!("  transom rehearse --seed {}{rest} -- {words}", plan.seed)
-    };
-    match least {
-        None => {}
-        Some(Least::NotAgain(runs)) => out.text(format_args!(
-            "It did not fail again in {runs} runs with the same seed. So it depends on the program's timing too. \
-             Try again:"
-        ))?,
+    let rest = match &least {
+        None | Some(Least::NotAgain(_)) => String::new(),
         Some(Least::Kinds(kinds)) => {
-            out.text("It fails by these provocations; single places do not show it each time:")?;
-            for kind in &kinds {
-                out.item("  ", format_args!("{}: {} ({})", kind.name(), kind.what(), kind.promise()))?;
-            }
             let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-            let _ = writeln!(out.to, "{}", command(&format!(" --only {}", names.join(","))));
-            return Ok(());
+            format!(" --only {}", names.join(","))
         }
-        Some(Least::Places(places)) => {
-            out.text("This alone makes it fail:")?;
-            for place in &places {
-                out.item("  ", trial::described(place))?;
-            }
-            out.text("All numbers begin at 0, in the order of creation. To show it again:")?;
-            let rest: String = places.iter().map(|place| format!(" --at {place}")).collect();
-            let _ = writeln!(out.to, "{}", command(&rest));
-            return Ok(());
-        }
-    }
-    let _ = writeln!(out.to, "{}", command(""));
-    Ok(())
+        Some(Least::Places(places)) => at(places),
+    };
+    let given: Vec<_> = plan.places.iter().flatten().copied().collect();
+    let words = args.program.words().join(" ");
+    let again = format!("transom rehearse --seed {}{}{rest} -- {words}", plan.seed, at(&given));
+    reports.failed(plan, trial, least.as_ref(), &again)
 }
 
-/// The most lines of a program's output that are shown.
-const LINES: usize = 20;
+/// The options for these places.
+fn at(places: &[Place]) -> String {
+    places.iter().map(|place| format!(" --at {place}")).collect()
+}
 
-fn show_output(trial: &Trial) {
-    let lines: Vec<_> = trial.output.lines().collect();
-    let from = lines.len().saturating_sub(LINES);
-    let mut err = std::io::stderr();
-    if from > 0 {
-        let _ = writeln!(err, "  ({from} lines before)");
+/// The reports for the user, and their outputs.
+struct Reports<'a> {
+    args: &'a RehearseArgs,
+    /// The output for lines of JSON, if the user wants them.
+    json: Option<Lines>,
+}
+
+impl<'a> Reports<'a> {
+    fn begin(args: &'a RehearseArgs) -> Result<Self> {
+        Ok(Self { args, json: args.json.begin()? })
     }
-    for line in &lines[from..] {
-        let _ = writeln!(err, "  | {line}");
+
+    fn for_programs(&mut self, print: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result {
+        self.json.as_mut().map_or(Ok(()), |out| out.write(print))
+    }
+
+    fn for_people(
+        &self,
+        print: impl FnOnce(&mut layout::Page<anstream::Stderr>) -> io::Result<()>,
+    ) -> Result {
+        if self.args.json.leaves_a_report() {
+            print(&mut layout::stderr())?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, seed: Option<u64>, trial: &Trial) -> Result {
+        self.for_programs(|out| json::run(out, seed, trial))
+    }
+
+    /// A run has failed, and is going to be cut down.
+    fn failing(&self, plan: &Plan, trial: &Trial) -> Result {
+        self.for_people(|out| people::failing(out, plan, trial))
+    }
+
+    fn failed(&mut self, plan: &Plan, trial: &Trial, least: Option<&Least>, again: &str) -> Result {
+        self.for_people(|out| people::least(out, least, again))?;
+        self.for_programs(|out| json::failure(out, plan, trial, least, again))
+    }
+
+    fn end(&mut self, tally: &Tally, failed: bool) -> Result {
+        let plan = self.args.plan(0);
+        self.for_people(|out| people::end(out, tally, &plan, failed))?;
+        self.for_programs(|out| json::end(out, tally, &plan, failed))
     }
 }
 
 /// Shows on a terminal what goes on. An empty text removes it.
 fn progress(text: &str) {
     if anstream::stderr().is_terminal() {
-        let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        let _ = write!(io::stderr(), "\r\x1b[K{text}");
     }
 }
 

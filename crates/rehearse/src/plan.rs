@@ -27,6 +27,17 @@ pub enum NoPlan {
     Place(NoPlace),
 }
 
+impl fmt::Display for NoPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "a plan has no line {line:?}"),
+            Self::Place(place) => place.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoPlan {}
+
 impl Plan {
     /// A plan in which nothing is provoked.
     pub fn quiet() -> Self {
@@ -131,8 +142,17 @@ mod tests {
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
         plan.places = Some(HashSet::new());
         assert_eq!(plan.to_string().parse(), Ok(plan));
-        assert_eq!("seed x".parse::<Plan>(), Err(NoPlan::Line("seed x".into())));
-        assert!("place late-work:0.0.0".parse::<Plan>().is_err());
+    }
+
+    #[test]
+    fn a_text_that_is_no_plan_is_told_with_the_line() {
+        for (text, said) in [
+            ("seed x", "a plan has no line \"seed x\""),
+            ("place late-work:0.0.0", "a plan has no line \"place late-work:0.0.0\""),
+            ("only\nplace late:0", "\"late:0\" is no place; one is like late-work:0.5.12"),
+        ] {
+            assert_eq!(text.parse::<Plan>().unwrap_err().to_string(), said);
+        }
     }
 
     /// Rule: REH-01

@@ -63,7 +63,7 @@ pub fn on() -> Option<&'static Rehearsal> {
 impl Rehearsal {
     fn join(directory: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(directory.join(PLAN))?;
-        let plan = text.parse().map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let plan = text.parse::<Plan>().map_err(io::Error::other)?;
         let made = |process: u32| {
             let file = directory.join(format!("{PROVOKED}{process}"));
             let mut options = OpenOptions::new();

@@ -3,35 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use transom_check::{Gravity, Kind};
 
 use super::symbols::Place;
 use crate::failure::{Failure, Result};
+use crate::wanted::Wanted;
 
 /// Kinds about objects that still exist when a program ends (`--leaks`).
 const LEAKS: [&str; 1] = ["left-at-exit"];
 
 #[derive(clap::Args)]
 pub(super) struct ChoiceArgs {
-    /// Look only for these kinds; docs/check.md lists them
-    #[arg(
-        long,
-        value_name = "KIND,KIND",
-        value_delimiter = ',',
-        value_parser = kind(),
-        hide_possible_values = true
-    )]
-    kinds: Vec<Kind>,
-    /// Do not look for these kinds
-    #[arg(
-        long,
-        value_name = "KIND,KIND",
-        value_delimiter = ',',
-        value_parser = kind(),
-        hide_possible_values = true
-    )]
-    without: Vec<Kind>,
+    #[command(flatten)]
+    kinds: Wanted<Kind>,
     /// Count objects that are left when the program ends as findings
     #[arg(long)]
     leaks: bool,
@@ -43,18 +27,10 @@ pub(super) struct ChoiceArgs {
     suppressions: Option<PathBuf>,
 }
 
-/// Parses the name of a kind. For a wrong name, clap names the nearest.
-pub(super) fn kind() -> impl TypedValueParser<Value = Kind> {
-    let names = Kind::ALL.iter().map(|kind| kind.name());
-    PossibleValuesParser::new(names).try_map(|name| Kind::named(&name).ok_or("there is none"))
-}
-
 /// The user's choice.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// All kinds if empty.
-    kinds: Vec<Kind>,
-    without: Vec<Kind>,
+    kinds: Wanted<Kind>,
     leaks: bool,
     notes_are_findings: bool,
     suppressions: Vec<Suppression>,
@@ -65,7 +41,6 @@ impl Choice {
         let suppressions = args.suppressions.as_deref().map_or(Ok(Vec::new()), read)?;
         Ok(Self {
             kinds: args.kinds.clone(),
-            without: args.without.clone(),
             leaks: args.leaks,
             notes_are_findings: args.notes_are_findings,
             suppressions,
@@ -73,8 +48,7 @@ impl Choice {
     }
 
     pub(super) fn wants(&self, kind: Kind) -> bool {
-        let is_asked_for = self.kinds.is_empty() || self.kinds.contains(&kind);
-        is_asked_for && !self.without.contains(&kind)
+        self.kinds.has(kind)
     }
 
     pub(super) fn gravity(&self, kind: Kind) -> Gravity {
@@ -93,8 +67,7 @@ impl Choice {
 
     /// All kinds that count as findings.
     pub(super) fn kinds_of_findings(&self) -> impl Iterator<Item = Kind> {
-        let kinds = Kind::ALL.iter().copied().filter(|kind| self.wants(*kind));
-        kinds.filter(|kind| self.gravity(*kind) == Gravity::Finding)
+        self.kinds.all().filter(|kind| self.gravity(*kind) == Gravity::Finding)
     }
 }
 
@@ -220,9 +193,9 @@ mod tests {
     #[test]
     fn kinds_are_chosen() {
         let [one, two] = [Kind::ALL[0], Kind::ALL[1]];
-        let only = Choice { kinds: vec![one], ..Choice::default() };
+        let only = Choice { kinds: Wanted::only(one), ..Choice::default() };
         assert!(only.wants(one) && !only.wants(two));
-        let without = Choice { without: vec![one], ..Choice::default() };
+        let without = Choice { kinds: Wanted::without(one), ..Choice::default() };
         assert!(!without.wants(one) && without.wants(two));
         assert!(!without.kinds_of_findings().any(|kind| kind == one));
     }

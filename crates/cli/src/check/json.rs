@@ -8,6 +8,7 @@ use transom_check::Gravity;
 
 use super::found::{Call, Findings, Found, Process};
 use super::symbols::{Place, Source};
+use crate::lines;
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -71,7 +72,7 @@ pub(super) fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
         Gravity::Finding => Line::Finding(about),
         Gravity::Note => Line::Note(about),
     };
-    write(out, &line)
+    lines::print(out, &line)
 }
 
 /// The last line.
@@ -83,12 +84,7 @@ pub(super) fn print_summary(out: &mut dyn Write, findings: &Findings) -> io::Res
         suppressed: findings.suppressed,
         stopped: findings.stopped.len(),
     };
-    write(out, &summary)
-}
-
-fn write(out: &mut dyn Write, line: &Line) -> io::Result<()> {
-    writeln!(out, "{}", serde_json::to_string(line)?)?;
-    out.flush()
+    lines::print(out, &summary)
 }
 
 fn of(process: &Process) -> Of<'_> {

@@ -10,12 +10,14 @@ use crate::layout::Page;
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
+    runs: usize,
     /// Of each: how often, and in how many runs.
     counts: BTreeMap<Provocation, (usize, usize)>,
 }
 
 impl Tally {
     pub(super) fn add(&mut self, trial: &Trial) {
+        self.runs += 1;
         let mut of_this = BTreeMap::<Provocation, usize>::new();
         trial.provoked.iter().for_each(|it| *of_this.entry(it.provocation).or_default() += 1);
         for (provocation, count) in of_this {
@@ -24,14 +26,27 @@ impl Tally {
         }
     }
 
+    pub(super) fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// How often a provocation was exercised, and in how many runs.
+    pub(super) fn of(&self, provocation: Provocation) -> (usize, usize) {
+        self.counts.get(&provocation).copied().unwrap_or_default()
+    }
+
+    /// What the plan has and never was exercised.
+    pub(super) fn never(&self, plan: &Plan) -> impl Iterator<Item = Provocation> {
+        plan.kinds.iter().copied().filter(|it| !self.counts.contains_key(it))
+    }
+
     /// Lists what was exercised, and what the plan has and never was.
     pub(super) fn print(&self, out: &mut Page<impl Write>, plan: &Plan) -> io::Result<()> {
         writeln!(out.to, "{:<20} {:>9} {:>6}", "provoked", "times", "runs")?;
         for (provocation, (count, runs)) in &self.counts {
             writeln!(out.to, "{:<20} {count:>9} {runs:>6}", provocation.name())?;
         }
-        let never = plan.kinds.iter().filter(|it| !self.counts.contains_key(it));
-        let never: Vec<_> = never.map(|it| it.name()).collect();
+        let never: Vec<_> = self.never(plan).map(|it| it.name()).collect();
         if !never.is_empty() {
             out.text(format_args!("Never exercised: {}.", never.join(", ")))?;
         }

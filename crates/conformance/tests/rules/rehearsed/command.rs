@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use transom_conformance::c_programs::compile;
 use transom_conformance::explained::on_one_line;
 use transom_conformance::processes::Scratch;
@@ -144,4 +145,34 @@ fn what_a_run_leaves_running_is_ended() {
     for pid in left.lines() {
         assert!(!std::path::Path::new("/proc").join(pid).exists(), "{pid}");
     }
+}
+
+/// A program reads what failed, by what, how to show it again, and what was never provoked.
+///
+/// Rule: REH-44
+#[test]
+fn a_report_for_programs_has_each_run_the_failure_and_the_counts() {
+    let options = ["--json", "--only", "single-completions,refused-posts", "--runs", "12"];
+    let (status, printed) = rehearse(&options, &[&PROGRAM.1, "polls-once", "wrong"]);
+    assert_eq!(status, Some(66), "{printed:?}");
+    assert_eq!(printed.complaints, "");
+    let lines: Vec<Value> =
+        printed.output.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |kind: &str| lines.iter().filter(|it| it["type"] == kind).collect::<Vec<_>>();
+    let runs = of("run");
+    assert_eq!((&runs[0]["seed"], &runs[0]["outcome"]), (&Value::Null, &json!("passed")));
+    let failed = runs[runs.len() - 1];
+    assert_eq!((&failed["outcome"], &failed["status"]), (&json!("exited"), &json!(1)));
+    let [failure] = of("failure")[..] else { panic!("{printed:?}") };
+    assert_eq!((&failure["seed"], &failure["cut"]), (&failed["seed"], &json!("places")));
+    let place = failure["places"][0]["place"].as_str().expect("a place");
+    assert_eq!(failure["places"][0]["provocation"], "single-completions");
+    let again = failure["again"].as_str().expect("a command");
+    assert!(again.contains(&format!(" --at {place} -- ")), "{again}");
+    let counts: Vec<_> = of("provocation").iter().map(|it| (&it["name"], &it["sort"])).collect();
+    let [single, refused] = [json!("single-completions"), json!("refused-posts")];
+    assert_eq!(counts, [(&single, &json!("moment")), (&refused, &json!("failure"))]);
+    let last = lines.last().expect("a summary");
+    assert_eq!((&last["type"], &last["failed"]), (&json!("summary"), &json!(1)));
+    assert_eq!(last["runs"], runs.len() - 1);
 }

@@ -1,0 +1,64 @@
+//! Reports for programs: one JSON object a line, on standard output or in a file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Result};
+
+#[derive(clap::Args)]
+pub(crate) struct JsonArgs {
+    /// Print one JSON object a line, instead of the report, or into FILE; --help lists the fields
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+}
+
+impl JsonArgs {
+    /// Whether there is a report for people too.
+    pub(crate) fn leaves_a_report(&self) -> bool {
+        !matches!(self.json, Some(None))
+    }
+
+    /// Opens the output, if lines are wanted. So a file that cannot be written is reported before the program runs.
+    pub(crate) fn begin(&self) -> Result<Option<Lines>> {
+        let begin = |file: &Option<PathBuf>| {
+            let to: Box<dyn Write> = match file {
+                None => Box::new(io::stdout()),
+                Some(file) => Box::new(create(file)?),
+            };
+            Ok(Lines { to, file: file.clone() })
+        };
+        self.json.as_ref().map(begin).transpose()
+    }
+}
+
+/// The output for lines.
+pub(crate) struct Lines {
+    to: Box<dyn Write>,
+    /// `None` is standard output.
+    file: Option<PathBuf>,
+}
+
+impl Lines {
+    pub(crate) fn write(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
+        print(&mut self.to).map_err(|error| match &self.file {
+            Some(file) => cannot_write(file, &error),
+            None => error.into(),
+        })
+    }
+}
+
+/// Writes a line.
+pub(crate) fn print(out: &mut dyn Write, line: &impl serde::Serialize) -> io::Result<()> {
+    writeln!(out, "{}", serde_json::to_string(line)?)?;
+    out.flush()
+}
+
+pub(crate) fn create(path: &Path) -> Result<File> {
+    File::create(path).map_err(|error| cannot_write(path, &error))
+}
+
+pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(format_args!("cannot write to {path}: {error}; name a file that you may write"))
+}

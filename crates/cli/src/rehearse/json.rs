@@ -1,0 +1,315 @@
+//! The report of a rehearsal as lines of JSON.
+
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt as _;
+
+use anstream::adapter::strip_str;
+use serde::Serialize;
+use transom_rehearse::{Place, Plan, Sort};
+
+use super::cut::Least;
+use super::people::last_lines;
+use super::tally::Tally;
+use super::trial::{Outcome, Trial};
+use crate::lines::print;
+
+pub(super) const FIELDS: &str = "\
+With --json, each line is an object. Numbers are integers of up to 64 bits; a field without a value is null.
+Each run has a line with these fields:
+  type           run
+  seed           its seed; null for the run without provocations
+  outcome        passed, exited (with an error), killed, timed_out, or found (by the check)
+  status         the exit status of a program that exited
+  signal         the signal that killed it
+  provoked       how often something was provoked
+  opened         how many processes opened a device
+
+A run that failed has a second line, when it has been cut down:
+  type           failure
+  seed, outcome, status, signal
+                 as in the line of the run
+  says           how the run failed: a sentence
+  findings       the findings of the check, each with these fields:
+    kind         what kind of mistake, such as work-lost
+    text         the finding as people read it
+  output         the last lines that the program printed
+  cut            what is left: places, kinds, not_again (it did not fail again), or given (by --at)
+  provocations   the provocations that make it fail
+  places         the places that make it fail, each with these fields:
+    place        its name for --at
+    provocation  what is provoked there
+    process      the number of the process, from 0
+    object       the number of the object in it, from 0
+    nth          the number of the operation on the object, from 0
+  again          the command that shows it again
+
+Each provocation that was asked for has a line at the end:
+  type           provocation
+  name           its name
+  rule           its rule, such as REH-10
+  sort           moment, mercy or failure
+  times          how often it was exercised, in all runs
+  runs           in how many runs
+
+The last line has these fields:
+  type           summary
+  runs           how many runs there were, without the one that provokes nothing
+  failed         how many failed
+  never          the provocations that were never exercised
+
+";
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    Run {
+        seed: Option<u64>,
+        #[serde(flatten)]
+        ended: Ended,
+        provoked: usize,
+        opened: usize,
+    },
+    Failure {
+        seed: u64,
+        #[serde(flatten)]
+        ended: Ended,
+        says: String,
+        findings: Vec<Finding<'a>>,
+        output: Vec<&'a str>,
+        cut: &'a str,
+        provocations: Vec<&'a str>,
+        places: Vec<At>,
+        again: &'a str,
+    },
+    Provocation {
+        name: &'a str,
+        rule: &'a str,
+        sort: &'a str,
+        times: usize,
+        runs: usize,
+    },
+    Summary {
+        runs: usize,
+        failed: usize,
+        never: Vec<&'a str>,
+    },
+}
+
+/// How a run has ended.
+#[derive(Serialize)]
+struct Ended {
+    outcome: &'static str,
+    status: Option<i32>,
+    signal: Option<i32>,
+}
+
+#[derive(Serialize)]
+struct Finding<'a> {
+    kind: &'a str,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct At {
+    place: String,
+    provocation: &'static str,
+    process: u32,
+    object: u32,
+    nth: u64,
+}
+
+/// A run. The one that provokes nothing has no seed.
+pub(super) fn run(out: &mut dyn Write, seed: Option<u64>, trial: &Trial) -> io::Result<()> {
+    let (provoked, opened) = (trial.provoked.len(), trial.opened);
+    print(out, &Line::Run { seed, ended: ended(&trial.outcome), provoked, opened })
+}
+
+/// A run that failed, and what is left of it. Without `least` the places were given.
+pub(super) fn failure(
+    out: &mut dyn Write,
+    plan: &Plan,
+    trial: &Trial,
+    least: Option<&Least>,
+    again: &str,
+) -> io::Result<()> {
+    let given: Vec<Place>;
+    let (cut, places, mut provocations) = match least {
+        Some(Least::NotAgain(_)) => ("not_again", &[][..], Vec::new()),
+        Some(Least::Kinds(kinds)) => ("kinds", &[][..], kinds.clone()),
+        Some(Least::Places(places)) => ("places", &places[..], Vec::new()),
+        None => {
+            given = plan.places.iter().flatten().copied().collect();
+            ("given", &given[..], Vec::new())
+        }
+    };
+    provocations.extend(places.iter().map(|place| place.provocation));
+    provocations.dedup();
+    let line = Line::Failure {
+        seed: plan.seed,
+        ended: ended(&trial.outcome),
+        says: trial.outcome.to_string(),
+        findings: findings(&trial.outcome),
+        output: last_lines(trial).0,
+        cut,
+        provocations: provocations.iter().map(|it| it.name()).collect(),
+        places: places.iter().map(at).collect(),
+        again,
+    };
+    print(out, &line)
+}
+
+/// The provocations, and the last line.
+pub(super) fn end(out: &mut dyn Write, tally: &Tally, plan: &Plan, failed: bool) -> io::Result<()> {
+    for it in &plan.kinds {
+        let sort = match it.sort() {
+            Sort::Moment => "moment",
+            Sort::Mercy => "mercy",
+            Sort::Failure => "failure",
+        };
+        let (times, runs) = tally.of(*it);
+        print(out, &Line::Provocation { name: it.name(), rule: it.rule(), sort, times, runs })?;
+    }
+    let never = tally.never(plan).map(|it| it.name()).collect();
+    print(out, &Line::Summary { runs: tally.runs(), failed: failed.into(), never })
+}
+
+fn ended(outcome: &Outcome) -> Ended {
+    let (outcome, status, signal) = match outcome {
+        Outcome::Passed => ("passed", None, None),
+        Outcome::Ended(status) => match status.signal() {
+            None => ("exited", status.code(), None),
+            signal => ("killed", None, signal),
+        },
+        Outcome::TimedOut(_) => ("timed_out", None, None),
+        Outcome::Found(_) => ("found", None, None),
+    };
+    Ended { outcome, status, signal }
+}
+
+fn findings(outcome: &Outcome) -> Vec<Finding<'_>> {
+    let Outcome::Found(findings) = outcome else { return Vec::new() };
+    let finding = |it: &crate::check::Text| {
+        let text = strip_str(it.text.trim_end()).to_string();
+        Finding { kind: it.kind.name(), text }
+    };
+    findings.iter().map(finding).collect()
+}
+
+fn at(place: &Place) -> At {
+    let &Place { provocation, process, object, nth } = place;
+    At { place: place.to_string(), provocation: provocation.name(), process, object, nth }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::process::ExitStatus;
+    use std::time::Duration;
+    use transom_check::Kind;
+    use transom_rehearse::Provocation;
+
+    use crate::check::Text;
+
+    const AT: Place =
+        Place { provocation: Provocation::SingleCompletions, process: 0, object: 1, nth: 2 };
+
+    fn trial(outcome: Outcome) -> Trial {
+        Trial { outcome, provoked: vec![AT], opened: 1, output: "first\nlast\n".into() }
+    }
+
+    fn plan() -> Plan {
+        let kinds = [Provocation::LateWork, Provocation::SingleCompletions].into();
+        Plan { seed: 7, kinds, ..Plan::quiet() }
+    }
+
+    fn lines(print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Vec<Value> {
+        let mut out = Vec::new();
+        print(&mut out).unwrap();
+        out.split_inclusive(|it| *it == b'\n')
+            .map(|it| serde_json::from_slice(it).unwrap())
+            .collect()
+    }
+
+    fn failed(outcome: Outcome, least: Option<&Least>) -> Value {
+        lines(|out| failure(out, &plan(), &trial(outcome), least, "transom rehearse"))
+            .pop()
+            .unwrap()
+    }
+
+    fn exited(status: i32) -> Outcome {
+        Outcome::Ended(ExitStatus::from_raw(status << 8))
+    }
+
+    #[test]
+    fn a_failure_has_its_outcome_and_what_is_left_of_it() {
+        let expected = json!({
+            "type": "failure", "seed": 7, "outcome": "exited", "status": 3, "signal": null,
+            "says": "the program exits with status 3", "findings": [], "output": ["first", "last"],
+            "cut": "places", "provocations": ["single-completions"],
+            "places": [{ "place": "single-completions:0.1.2", "provocation": "single-completions",
+                         "process": 0, "object": 1, "nth": 2 }],
+            "again": "transom rehearse",
+        });
+        assert_eq!(failed(exited(3), Some(&Least::Places(vec![AT]))), expected);
+        let kinds = failed(exited(3), Some(&Least::Kinds(vec![Provocation::LateWork])));
+        assert_eq!((&kinds["cut"], &kinds["places"]), (&json!("kinds"), &json!([])));
+        assert_eq!(kinds["provocations"], json!(["late-work"]));
+        assert_eq!(failed(exited(3), Some(&Least::NotAgain(3)))["cut"], "not_again");
+        assert_eq!(failed(exited(3), None)["cut"], "given");
+    }
+
+    #[test]
+    fn each_outcome_has_its_name() {
+        let of = |outcome| {
+            let line = lines(|out| run(out, None, &trial(outcome))).pop().unwrap();
+            (line["outcome"].clone(), line["status"].clone(), line["signal"].clone())
+        };
+        assert_eq!(of(Outcome::Passed), (json!("passed"), json!(null), json!(null)));
+        let killed = Outcome::Ended(ExitStatus::from_raw(9));
+        assert_eq!(of(killed), (json!("killed"), json!(null), json!(9)));
+        assert_eq!(of(Outcome::TimedOut(Duration::ZERO)).0, "timed_out");
+        let finding = Text { kind: Kind::ALL[0], text: "\u{1b}[1mlost\u{1b}[0m\n".into() };
+        let line = failed(Outcome::Found(vec![finding]), None);
+        let findings = json!([{ "kind": Kind::ALL[0].name(), "text": "lost" }]);
+        assert_eq!((&line["outcome"], &line["findings"]), (&json!("found"), &findings));
+    }
+
+    /// Rule: REH-44
+    #[test]
+    fn the_end_counts_every_provocation_and_names_those_that_never_were() {
+        let mut tally = Tally::default();
+        tally.add(&trial(Outcome::Passed));
+        let lines = lines(|out| end(out, &tally, &plan(), false));
+        let counts: Vec<_> = lines[..2].iter().map(|it| (&it["name"], &it["times"])).collect();
+        let expected = [(json!("late-work"), json!(0)), (json!("single-completions"), json!(1))];
+        assert_eq!(counts, expected.iter().map(|(name, it)| (name, it)).collect::<Vec<_>>());
+        let last = json!({ "type": "summary", "runs": 1, "failed": 0, "never": ["late-work"] });
+        assert_eq!(lines[2..], [last]);
+    }
+
+    #[test]
+    fn the_help_lists_every_field() {
+        let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', ':']).collect();
+        fn names(value: &Value, into: &mut Vec<String>) {
+            match value {
+                Value::Object(fields) => {
+                    into.extend(fields.keys().cloned());
+                    fields.values().for_each(|value| names(value, into));
+                }
+                Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+                _ => {}
+            }
+        }
+        let mut fields = Vec::new();
+        let finding = Text { kind: Kind::ALL[0], text: String::new() };
+        let failed = failed(Outcome::Found(vec![finding]), Some(&Least::Places(vec![AT])));
+        let run = lines(|out| run(out, None, &trial(Outcome::Passed)));
+        let end = lines(|out| end(out, &Tally::default(), &plan(), false));
+        [failed].iter().chain(&run).chain(&end).for_each(|line| names(line, &mut fields));
+        assert!(fields.len() > 30);
+        for field in fields {
+            assert!(words.contains(&field.as_str()), "{field}");
+        }
+    }
+}
