@@ -294,6 +294,11 @@ impl Batch {
         each.collect()
     }
 
+    /// How many requests it has.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();

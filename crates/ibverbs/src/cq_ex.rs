@@ -124,7 +124,10 @@ fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
 ///
 /// # Safety
 /// `cq` is null or live, and this thread is in no batch of it; `attr` is null or readable.
-unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+pub(crate) unsafe extern "C" fn start_poll(
+    cq: *mut ibv_cq_ex,
+    attr: *mut ibv_poll_cq_attr,
+) -> c_int {
     let answer = guarded("ibv_start_poll", || {
         // SAFETY: by the contract of this verb.
         let (queue, attr) = unsafe { (cq::of(cq.cast()), attr.as_ref()) };
@@ -153,7 +156,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 ///
 /// # Safety
 /// `cq` is null or live; this thread is in a batch of it.
-unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+pub(crate) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     zero_if_found(guarded("ibv_next_poll", || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { cq::of(cq.cast()) }.ok_or(libc::EINVAL)?;

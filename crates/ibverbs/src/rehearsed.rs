@@ -10,8 +10,8 @@ use transom_abi::*;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
-use crate::rehearse::POLLED;
-use crate::{cq, qp};
+use crate::rehearse::{POLLED, Receives};
+use crate::{cq, cq_ex, qp, qp_ex, srq, wr};
 
 /// The operations without a rehearsal.
 static PLAIN: OnceLock<Plain> = OnceLock::new();
@@ -21,75 +21,203 @@ struct Plain {
     poll_cq: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int,
     req_notify_cq: unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int,
     post_send: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+    post_recv: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    post_srq_recv:
+        unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
 }
 
 /// The operations of a new context: in a rehearsal with those of this module.
 pub(crate) fn operations(plain: verbs_context) -> verbs_context {
-    let ops = &plain.context.ops;
-    let all = (ops.poll_cq, ops.req_notify_cq, ops.post_send);
-    let (Some(_), (Some(poll), Some(notify), Some(post))) = (rehearsal::on(), all) else {
+    let ibv_context_ops { poll_cq: poll, req_notify_cq: notify, .. } = plain.context.ops;
+    let ibv_context_ops { post_send: send, post_recv: receive, .. } = plain.context.ops;
+    let all = (poll, notify, send, receive, plain.context.ops.post_srq_recv);
+    let (Some(_), (Some(poll), Some(notify), Some(send), Some(receive), Some(shared))) =
+        (rehearsal::on(), all)
+    else {
         return plain;
     };
-    PLAIN.get_or_init(|| Plain { poll_cq: poll, req_notify_cq: notify, post_send: post });
+    PLAIN.get_or_init(|| Plain {
+        poll_cq: poll,
+        req_notify_cq: notify,
+        post_send: send,
+        post_recv: receive,
+        post_srq_recv: shared,
+    });
     let ops = ibv_context_ops {
         poll_cq: Some(poll_cq),
         req_notify_cq: Some(req_notify_cq),
         post_send: Some(post_send),
+        post_recv: Some(post_recv),
+        post_srq_recv: Some(post_srq_recv),
         ..plain.context.ops
     };
-    verbs_context { context: ibv_context { ops, ..plain.context }, ..plain }
+    verbs_context {
+        context: ibv_context { ops, ..plain.context },
+        create_cq_ex: Some(create_cq_ex),
+        create_qp_ex: Some(create_qp_ex),
+        ..plain
+    }
+}
+
+/// # Safety
+/// As [`cq_ex::create_cq_ex`].
+unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: by the contract of this function. Nobody else knows the new queue yet.
+    unsafe {
+        let made = cq_ex::create_cq_ex(context, attr);
+        if let Some(queue) = made.as_mut() {
+            queue.start_poll = Some(start_poll);
+            queue.next_poll = Some(next_poll);
+        }
+        made
+    }
+}
+
+/// # Safety
+/// As [`qp_ex::create_qp_ex`].
+unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: by the contract of this function. Nobody else knows the new queue pair yet, and every queue pair has
+    // room for the extended form.
+    unsafe {
+        let made = qp_ex::create_qp_ex(context, init);
+        if let Some(pair) = made.cast::<ibv_qp_ex>().as_mut() {
+            pair.wr_complete = Some(wr_complete);
+        }
+        made
+    }
 }
 
 /// # Safety
 /// As [`cq::poll_cq`].
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
-    let (Some(rehearsal), Some(plain)) = (rehearsal::on(), PLAIN.get()) else { return -1 };
-    // SAFETY: by the contract of this function.
-    let Some(queue) = (unsafe { cq::of(cq) }) else {
-        // SAFETY: as above.
-        return unsafe { (plain.poll_cq)(cq, limit, wc) };
+    let Some(plain) = PLAIN.get() else { return -1 };
+    let kinds = match limit {
+        ..=0 => &[][..],
+        1 => &[Provocation::HiddenCompletions],
+        _ => &[Provocation::HiddenCompletions, Provocation::SingleCompletions],
     };
-    // SAFETY: the struct of a living queue.
-    let (number, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
-    queue.adapter.progress();
-    let is_finding = limit > 0 && queue.cq.outlook().completions > 0;
-    let mut most = limit;
-    if is_finding {
-        let mut all = POLLED.lock();
-        let polled = all.entry(cq.addr()).or_default();
-        let nth = polled.finding;
-        polled.finding += 1;
-        // Completions that come after an arming raise an event. Hidden ones would not.
-        if !has_channel || !(polled.is_armed || polled.shows_all) {
-            if rehearsal.provokes(Provocation::HiddenCompletions, number, nth).is_some() {
-                return 0;
-            }
-            let is_single = || rehearsal.provokes(Provocation::SingleCompletions, number, nth);
-            if limit > 1 && is_single().is_some() {
-                most = 1;
-            }
-        }
-    }
+    // SAFETY: by the contract of this function.
+    let most = match unsafe { hides(cq, kinds) } {
+        Some(Provocation::HiddenCompletions) => return 0,
+        Some(_) => 1,
+        None => limit,
+    };
     // SAFETY: as above.
     let count = unsafe { (plain.poll_cq)(cq, most, wc) };
-    let mut all = POLLED.lock();
-    let polled = all.entry(cq.addr()).or_default();
-    if count < limit && most == limit && !polled.is_armed {
-        polled.shows_all = false;
+    if count < limit && most == limit {
+        has_seen_all(cq);
     }
     let Ok(count @ 1..) = usize::try_from(count) else { return count };
     // SAFETY: so many were just written.
     let given = unsafe { std::slice::from_raw_parts_mut(wc, count) };
-    for completion in given {
-        poison(rehearsal, completion, number, polled.given);
-        polled.given += 1;
-    }
+    // SAFETY: the queue is live, because it was polled.
+    given.iter_mut().for_each(|completion| unsafe { poison(cq, completion) });
     count as c_int
 }
 
+/// # Safety
+/// As [`cq_ex::start_poll`].
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: by the contract of this function.
+    let is_right = unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask == 0);
+    // SAFETY: as above.
+    if is_right && unsafe { hides(cq.cast(), &[Provocation::HiddenCompletions]) }.is_some() {
+        return libc::ENOENT;
+    }
+    // SAFETY: as above.
+    unsafe {
+        let answer = cq_ex::start_poll(cq, attr);
+        has_shown(cq, answer);
+        answer
+    }
+}
+
+/// # Safety
+/// As [`cq_ex::next_poll`].
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        // The batch has given one already.
+        if hides(cq.cast(), &[Provocation::SingleCompletions]).is_some() {
+            return libc::ENOENT;
+        }
+        let answer = cq_ex::next_poll(cq);
+        has_shown(cq, answer);
+        answer
+    }
+}
+
+/// A batch has shown one more completion, or its end.
+///
+/// # Safety
+/// `cq` is null or live. If the answer is 0, this thread is in a batch of it.
+unsafe fn has_shown(cq: *mut ibv_cq_ex, answer: c_int) {
+    // SAFETY: by the contract of this function.
+    match unsafe { cq::of(cq.cast()) } {
+        // SAFETY: it is this thread's turn, so nobody else reads or writes the current completion.
+        Some(queue) if answer == 0 => unsafe {
+            poison(cq.cast(), &mut (*queue.poller.current.get()).wc);
+        },
+        Some(_) if answer == libc::ENOENT => has_seen_all(cq.cast()),
+        _ => {}
+    }
+}
+
+/// The first of these provocations that happens at a poll. It does only if there is something to find, and no event
+/// was promised for it.
+///
+/// # Safety
+/// `cq` is null or live.
+unsafe fn hides(cq: *mut ibv_cq, kinds: &[Provocation]) -> Option<Provocation> {
+    let rehearsal = rehearsal::on()?;
+    // SAFETY: by the contract of this function.
+    let queue = unsafe { cq::of(cq) }?;
+    // SAFETY: the struct of a living queue.
+    let (number, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
+    queue.adapter.progress();
+    if kinds.is_empty() || queue.cq.outlook().completions == 0 {
+        return None;
+    }
+    let mut all = POLLED.lock();
+    let polled = all.entry(cq.addr()).or_default();
+    let nth = polled.finding;
+    polled.finding += 1;
+    // Completions that come after an arming raise an event. Hidden ones would not.
+    if has_channel && (polled.is_armed || polled.shows_all) {
+        return None;
+    }
+    kinds.iter().copied().find(|kind| rehearsal.provokes(*kind, number, nth).is_some())
+}
+
+/// A poll has found no more completions.
+fn has_seen_all(cq: *const ibv_cq) {
+    let mut all = POLLED.lock();
+    let polled = all.entry(cq.addr()).or_default();
+    polled.shows_all &= polled.is_armed;
+}
+
 /// Fills the fields of a completion that mean nothing with rubbish (`ibv_poll_cq(3)`).
-fn poison(rehearsal: &Rehearsal, wc: &mut ibv_wc, queue: u32, nth: u64) {
-    let Some(rubbish) = rehearsal.provokes(Provocation::PoisonedFields, queue, nth) else { return };
+///
+/// # Safety
+/// `cq` is live.
+unsafe fn poison(cq: *const ibv_cq, wc: &mut ibv_wc) {
+    let Some(rehearsal) = rehearsal::on() else { return };
+    let nth = {
+        let mut all = POLLED.lock();
+        let polled = all.entry(cq.addr()).or_default();
+        polled.given += 1;
+        polled.given - 1
+    };
+    // SAFETY: by the contract of this function.
+    let number = unsafe { (*cq).handle };
+    let rubbish = rehearsal.provokes(Provocation::PoisonedFields, number, nth);
+    let Some(rubbish) = rubbish else { return };
     let rubbish = rubbish as u32 | 0x8000_0001;
     let has_failed = wc.status != IBV_WC_SUCCESS;
     let is_receive = !has_failed && wc.opcode & IBV_WC_RECV != 0;
@@ -154,26 +282,107 @@ unsafe extern "C" fn post_send(
     let plain = |wr| unsafe { (plain.post_send)(qp, wr, bad) };
     // SAFETY: as above.
     let Some(pair) = (unsafe { qp::of(qp) }) else { return plain(wr) };
-    // The last request that is posted, and the first one that is refused.
-    let (mut last, mut next) = (null_mut::<ibv_send_wr>(), wr);
-    while !next.is_null() {
-        let (object, nth) = pair.count_post();
-        if rehearsal.provokes(Provocation::RefusedPosts, object, nth).is_some() {
-            break;
+    let is_refused = || refuses(rehearsal, Provocation::RefusedPosts, pair.count_post());
+    // SAFETY: the list is valid, by the contract of this function.
+    unsafe { post_until(is_refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+}
+
+/// # Safety
+/// As [`wr::complete`].
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    let Some(rehearsal) = rehearsal::on() else { return libc::EINVAL };
+    // SAFETY: by the contract of this function.
+    unsafe {
+        if let Some(pair) = qp::of(qp.cast()) {
+            let is_refused = |_| refuses(rehearsal, Provocation::RefusedPosts, pair.count_post());
+            if (0..wr::count_built(qp)).any(is_refused) {
+                // All of the batch or nothing is posted (rule PS-14).
+                wr::abort(qp);
+                return libc::ENOMEM;
+            }
         }
+        wr::complete(qp)
+    }
+}
+
+/// # Safety
+/// As [`crate::post::post_recv`].
+unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let Some(plain) = PLAIN.get() else { return libc::EINVAL };
+    // SAFETY: by the contract of this function.
+    let plain = |wr| unsafe { (plain.post_recv)(qp, wr, bad) };
+    // SAFETY: as above.
+    let receives = unsafe { qp::ours(qp) }.map(|ours| &ours.receives);
+    // SAFETY: as above.
+    unsafe { post_receives(receives, wr, bad, plain) }
+}
+
+/// # Safety
+/// As [`crate::srq::post_srq_recv`].
+unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let Some(plain) = PLAIN.get() else { return libc::EINVAL };
+    // SAFETY: by the contract of this function.
+    let plain = |wr| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
+    // SAFETY: as above.
+    unsafe { post_receives(srq::receives_of(srq), wr, bad, plain) }
+}
+
+/// Posts receives up to the first one that is refused.
+///
+/// # Safety
+/// The list is valid; `bad` is null or writable.
+unsafe fn post_receives(
+    receives: Option<&Receives>,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    plain: impl Fn(*mut ibv_recv_wr) -> c_int,
+) -> c_int {
+    let (Some(rehearsal), Some(receives)) = (rehearsal::on(), receives) else { return plain(wr) };
+    let is_refused = || refuses(rehearsal, Provocation::RefusedReceives, receives.count_post());
+    // SAFETY: by the contract of this function.
+    unsafe { post_until(is_refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+}
+
+/// Whether an element of a list is refused: the n-th one of an object.
+fn refuses(rehearsal: &Rehearsal, kind: Provocation, (object, nth): (u32, u64)) -> bool {
+    rehearsal.provokes(kind, object, nth).is_some()
+}
+
+/// Posts the elements of a list up to the first one that is refused. `next_of` is where an element names the next one.
+///
+/// # Safety
+/// The list is valid; `bad` is null or writable.
+unsafe fn post_until<W>(
+    mut is_refused: impl FnMut() -> bool,
+    list: *mut W,
+    bad: *mut *mut W,
+    next_of: unsafe fn(*mut W) -> *mut *mut W,
+    plain: impl Fn(*mut W) -> c_int,
+) -> c_int {
+    // The last element that is posted, and the first one that is refused.
+    let (mut last, mut next) = (null_mut::<W>(), list);
+    while !next.is_null() && !is_refused() {
         // SAFETY: the list is valid, by the contract of this function.
-        (last, next) = (next, unsafe { (*next).next });
+        (last, next) = (next, unsafe { *next_of(next) });
     }
     if next.is_null() {
-        return plain(wr);
+        return plain(list);
     }
     if !last.is_null() {
-        // The list ends before the refused request, for as long as it is posted.
+        // The list ends before the refused element, for as long as it is posted.
         // SAFETY: it is the caller's own list, which nobody else reads during the call.
-        unsafe { (*last).next = null_mut() };
-        let answer = plain(wr);
+        unsafe { *next_of(last) = null_mut() };
+        let answer = plain(list);
         // SAFETY: as above.
-        unsafe { (*last).next = next };
+        unsafe { *next_of(last) = next };
         if answer != 0 {
             return answer;
         }

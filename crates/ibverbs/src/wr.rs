@@ -100,7 +100,7 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 ///
 /// # Safety
 /// As [`start`].
-unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
+pub(crate) unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     zero_or(guarded_always("ibv_wr_complete", || {
         let post = |batch: &Batch| {
             if has_failed() {
@@ -142,9 +142,21 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 ///
 /// # Safety
 /// As [`start`].
-unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
+pub(crate) unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     // SAFETY: by the contract of this function.
     let _ = guarded_always("ibv_wr_abort", || Ok(unsafe { end(qp, |_| ()) }));
+}
+
+/// How many requests the open batch has. 0 if no batch is open.
+///
+/// # Safety
+/// As [`start`].
+pub(crate) unsafe fn count_built(qp: *mut ibv_qp_ex) -> usize {
+    // SAFETY: by the contract of this function. The thread that builds, which is the caller, has the lock.
+    unsafe {
+        let open = batch_of(qp).filter(|batch| batch.is_locked());
+        open.map_or(0, |batch| (*batch.data_ptr()).len())
+    }
 }
 
 /// # Safety

@@ -59,6 +59,7 @@ macro_rules! provocations {
                     | Self::SingleCompletions
                     | Self::PoisonedFields
                     | Self::SilentArming => (operation, Some("completion queue")),
+                    Self::RefusedReceives => (operation, Some("receive queue")),
                     Self::ExactSizes | Self::RefusedObjects => (operation, None),
                 }
             }
@@ -113,6 +114,10 @@ provocations! {
     RefusedPosts "refused-posts" "REH-31" Failure "request"
         "a post fails with ENOMEM at one element of its list"
         "ibv_post_send(3)";
+    /// A post of receives is refused with ENOMEM, at one element of its list.
+    RefusedReceives "refused-receives" "REH-32" Failure "receive"
+        "a post of receives fails with ENOMEM at one element of its list"
+        "ibv_post_recv(3)";
 }
 
 impl Provocation {

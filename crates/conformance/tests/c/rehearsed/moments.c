@@ -176,6 +176,154 @@ static void forgets_the_rest(int wrong)
 	end_pair(&pair);
 }
 
+/* A queue pair that is connected to itself, with a batch for WRITEs. */
+static struct ibv_qp *to_itself(struct pair *pair, struct ibv_cq *cq, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}, .pd = pair->pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_qp *qp = ibv_create_qp_ex(pair->context, &init);
+
+	CHECK(qp);
+	connect_to(qp, pair->context, qp->qp_num);
+	return qp;
+}
+
+static struct ibv_cq_ex *read_by_fields(struct pair *pair)
+{
+	struct ibv_cq_init_attr_ex attr = {.cqe = 8, .wc_flags = IBV_WC_STANDARD_FLAGS};
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(pair->context, &attr);
+
+	CHECK(cq);
+	return cq;
+}
+
+/* Begins to read completions, when there are any. */
+static void begin_batch(struct ibv_cq_ex *cq)
+{
+	struct ibv_poll_cq_attr how = {0};
+	int answer;
+
+	do
+		answer = ibv_start_poll(cq, &how);
+	while (answer == ENOENT);
+	CHECK(!answer);
+}
+
+/* Reads two completions field by field. Wrong: expects that they come in one batch. */
+static void one_batch(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq_ex *cq = read_by_fields(&pair);
+	struct ibv_qp *qp = to_itself(&pair, ibv_cq_ex_to_cq(cq), NULL);
+	int count = 0;
+
+	for (int i = 0; i < 2; i++) {
+		struct ibv_sge from = slice(&pair, 0);
+		struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+
+		CHECK(!ibv_post_send(qp, &write, &bad));
+	}
+	if (wrong) {
+		begin_batch(cq);
+		CHECK(!ibv_next_poll(cq));
+		ibv_end_poll(cq);
+	}
+	while (!wrong && count < 2) {
+		begin_batch(cq);
+		do
+			count++;
+		while (!ibv_next_poll(cq));
+		ibv_end_poll(cq);
+	}
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
+	end_pair(&pair);
+}
+
+/* Recognizes a request that was refused. Wrong: reads an opcode that means nothing then. */
+static void reads_opcode(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq_ex *cq = read_by_fields(&pair);
+	struct ibv_qp *qp = to_itself(&pair, ibv_cq_ex_to_cq(cq), NULL);
+	struct ibv_sge from = slice(&pair, 0);
+	struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+
+	write.wr.rdma.rkey ^= 1 << 30;
+	CHECK(!ibv_post_send(qp, &write, &bad));
+	begin_batch(cq);
+	CHECK(cq->status != IBV_WC_SUCCESS);
+	CHECK(wrong ? ibv_wc_read_opcode(cq) == IBV_WC_RDMA_WRITE : cq->wr_id == 1);
+	ibv_end_poll(cq);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
+	end_pair(&pair);
+}
+
+/* Builds a batch. Wrong: waits for it, although it may have been refused. */
+static void forgets_the_batch(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp *qp = to_itself(&pair, pair.cq, NULL);
+	struct ibv_qp_ex *batch = ibv_qp_to_qp_ex(qp);
+	int refused;
+
+	do {
+		ibv_wr_start(batch);
+		batch->wr_id = 1;
+		batch->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_rdma_write(batch, pair.remote_key, (uintptr_t)memory + 64);
+		ibv_wr_set_sge(batch, pair.mr->lkey, (uintptr_t)memory, 8);
+		refused = ibv_wr_complete(batch);
+	} while (refused && !wrong);
+	CHECK(next_completion(&pair).status == IBV_WC_SUCCESS);
+	CHECK(!ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
+/* Posts two receives as a list, and sends two messages. Wrong: expects that both receives are there. */
+static void receives_of(int wrong, struct pair *pair, struct ibv_srq *srq)
+{
+	struct ibv_qp *qp = to_itself(pair, pair->cq, srq);
+	struct ibv_recv_wr second = {.wr_id = 2}, first = {.wr_id = 2, .next = &second}, *rest = &first;
+	struct ibv_send_wr send = {.opcode = IBV_WR_SEND}, *bad_send;
+
+	while (rest) {
+		struct ibv_recv_wr *bad = NULL;
+		int refused = srq ? ibv_post_srq_recv(srq, rest, &bad) : ibv_post_recv(qp, rest, &bad);
+
+		rest = refused && !wrong ? bad : NULL;
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_post_send(qp, &send, &bad_send));
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc wc = next_completion(pair);
+
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 2);
+	}
+	CHECK(!ibv_destroy_qp(qp));
+}
+
+static void forgets_receives(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	receives_of(wrong, &pair, NULL);
+	end_pair(&pair);
+}
+
+static void forgets_shared(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &init);
+
+	CHECK(srq);
+	receives_of(wrong, &pair, srq);
+	CHECK(!ibv_destroy_srq(srq));
+	end_pair(&pair);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -183,7 +331,9 @@ static const struct {
 	{"reads-early", reads_early},	      {"polls-once", polls_once},
 	{"sleeps-unlooked", sleeps_unlooked}, {"trusts-opcode", trusts_opcode},
 	{"inline-unasked", inline_unasked},   {"ignores-null", ignores_null},
-	{"forgets-the-rest", forgets_the_rest},
+	{"forgets-the-rest", forgets_the_rest}, {"one-batch", one_batch},
+	{"reads-opcode", reads_opcode},	      {"forgets-the-batch", forgets_the_batch},
+	{"forgets-receives", forgets_receives}, {"forgets-shared", forgets_shared},
 };
 
 int main(int argc, char **argv)

@@ -62,7 +62,7 @@ fn what_a_read_brings_is_used_before_its_completion() {
 #[test]
 fn hidden_completions_are_found_by_a_later_poll() {
     let only = ["--only", "hidden-completions", "--runs", "12"];
-    for name in ["polls-once", "forgets-the-rest"] {
+    for name in ["polls-once", "forgets-the-rest", "one-batch"] {
         let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "right"]);
         assert_eq!(status, Some(0), "{name}: {printed:?}");
         assert!(!printed.complaints.contains("Never"), "{printed:?}");
@@ -84,6 +84,18 @@ fn nothing_is_hidden_between_an_arming_and_its_event() {
 #[test]
 fn completions_are_expected_to_come_together() {
     is_shown("polls-once", Provocation::SingleCompletions, "12");
+}
+
+/// Rules: REH-12, REH-42
+#[test]
+fn completions_are_expected_in_one_batch() {
+    is_shown("one-batch", Provocation::SingleCompletions, "12");
+}
+
+/// Rule: REH-20
+#[test]
+fn a_failed_request_is_recognized_by_its_opcode_as_a_field() {
+    is_shown("reads-opcode", Provocation::PoisonedFields, "2");
 }
 
 /// Rule: REH-20
@@ -114,6 +126,24 @@ fn a_registration_is_expected_to_succeed() {
 #[test]
 fn the_rest_of_a_list_is_forgotten() {
     is_shown("forgets-the-rest", Provocation::RefusedPosts, "60");
+}
+
+/// Rules: REH-31, REH-40
+#[test]
+fn a_batch_is_expected_to_be_posted() {
+    is_shown("forgets-the-batch", Provocation::RefusedPosts, "60");
+}
+
+/// Rules: REH-32, REH-40
+#[test]
+fn receives_are_expected_to_be_posted() {
+    is_shown("forgets-receives", Provocation::RefusedReceives, "60");
+}
+
+/// Rules: REH-32, REH-40
+#[test]
+fn receives_for_many_are_expected_to_be_posted() {
+    is_shown("forgets-shared", Provocation::RefusedReceives, "60");
 }
 
 /// Rule: REH-41
