@@ -126,7 +126,7 @@ unsafe fn try_create(
     rehearse::may_make()?;
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
     let asked = check_size(cqe, "CR-13")?;
-    let cqe = Limits::shared_depth(asked);
+    let cqe = rehearse::shared_depth(asked);
     if comp_vector != 0 {
         return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let queue = unsafe { find(cq) }?;
         let size = check_size(cqe.into(), "CQ-14").and_then(|size| {
             let of_size = |error| Wrong::of_size("cqe", size.into(), error, "CQ-14");
-            queue.resize(Limits::shared_depth(size) as usize).map_err(of_size)
+            queue.resize(rehearse::shared_depth(size) as usize).map_err(of_size)
         });
         size.map_err(|wrong| wrong.told(None, "ibv_resize_cq", 0))?;
         if let Some(checker) = check::on() {

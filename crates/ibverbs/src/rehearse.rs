@@ -6,7 +6,9 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use transom_abi::ibv_cq;
+use transom_abi::*;
+use transom_host::Limits;
+use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal;
 
@@ -20,13 +22,18 @@ pub(crate) fn may_make() -> Result<(), c_int> {
     refused.map_or(Ok(()), |_| Err(libc::ENOMEM))
 }
 
-/// Whether a new queue pair takes only as much as was asked for.
+/// Whether a new queue pair or queue, or a new size of one, is only as large as was asked for.
 pub(crate) fn is_exact() -> bool {
     static ASKED: AtomicU64 = AtomicU64::new(0);
     rehearsal::on().is_some_and(|rehearsal| {
         let nth = ASKED.fetch_add(1, Relaxed);
         rehearsal.provokes(Provocation::ExactSizes, 0, nth).is_some()
     })
+}
+
+/// How many entries a completion queue or shared receive queue gets if the program asks for so many.
+pub(crate) fn shared_depth(asked: u32) -> u32 {
+    if is_exact() { asked } else { Limits::shared_depth(asked) }
 }
 
 /// What a rehearsal counts of a receive queue: of a queue pair's own one, or of a shared one.
@@ -49,6 +56,50 @@ impl Receives {
     /// Counts an element. Returns the number of the queue, and how many elements came before.
     pub(crate) fn count_post(&self) -> (u32, u64) {
         (self.queue, self.posts.fetch_add(1, Relaxed))
+    }
+}
+
+/// Fills those of a queue pair's attributes with rubbish that the program has not asked for (`ibv_query_qp(3)`).
+pub(crate) fn poison_attributes(pair: &QueuePair, attr: &mut ibv_qp_attr, mask: u32) {
+    let Some(rehearsal) = rehearsal::on() else { return };
+    let (object, nth) = pair.count_query();
+    let rubbish = rehearsal.provokes(Provocation::PoisonedAttributes, object, nth);
+    let Some(rubbish) = rubbish else { return };
+    let known = *attr;
+    // SAFETY: it is a plain struct of C, and any bytes are one. With the upper bit they are no small number.
+    unsafe { std::ptr::write_bytes(attr, rubbish as u8 | 0x81, 1) };
+    macro_rules! keep {
+        ($($bit:ident: $($field:ident)+;)+) => {
+            $(if mask & $bit != 0 {
+                $(attr.$field = known.$field;)+
+            })+
+        };
+    }
+    // Nobody asks for this one by a bit.
+    attr.sq_draining = known.sq_draining;
+    keep! {
+        IBV_QP_STATE: qp_state;
+        IBV_QP_CUR_STATE: cur_qp_state;
+        IBV_QP_EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+        IBV_QP_ACCESS_FLAGS: qp_access_flags;
+        IBV_QP_PKEY_INDEX: pkey_index;
+        IBV_QP_PORT: port_num;
+        IBV_QP_QKEY: qkey;
+        IBV_QP_AV: ah_attr;
+        IBV_QP_PATH_MTU: path_mtu;
+        IBV_QP_TIMEOUT: timeout;
+        IBV_QP_RETRY_CNT: retry_cnt;
+        IBV_QP_RNR_RETRY: rnr_retry;
+        IBV_QP_RQ_PSN: rq_psn;
+        IBV_QP_MAX_QP_RD_ATOMIC: max_rd_atomic;
+        IBV_QP_ALT_PATH: alt_ah_attr alt_pkey_index alt_port_num alt_timeout;
+        IBV_QP_MIN_RNR_TIMER: min_rnr_timer;
+        IBV_QP_SQ_PSN: sq_psn;
+        IBV_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        IBV_QP_PATH_MIG_STATE: path_mig_state;
+        IBV_QP_CAP: cap;
+        IBV_QP_DEST_QPN: dest_qp_num;
+        IBV_QP_RATE_LIMIT: rate_limit;
     }
 }
 

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
-use crate::rehearse::Receives;
+use crate::rehearse::{self, Receives};
 use crate::sanitized;
 use crate::wrong::Wrong;
 use crate::{cq, errno, pd, post, xrc};
@@ -165,9 +165,13 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     }
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
-    let max_wr = Limits::shared_depth(init.attr.max_wr);
-    // Adapters have room for one SGE in every receive.
-    let max_sge = init.attr.max_sge.max(1);
+    rehearse::may_make()?;
+    let ibv_srq_attr { mut max_wr, mut max_sge, .. } = init.attr;
+    if !rehearse::is_exact() {
+        max_wr = Limits::shared_depth(max_wr);
+        // Most adapters have room for one SGE in every receive.
+        max_sge = max_sge.max(1);
+    }
     // Events carry the handle, so reserve it first.
     let handle = SRQS.reserve();
     let config = SrqConfig {
@@ -257,7 +261,7 @@ fn change(queue: &SharedReceiveQueue, attr: &ibv_srq_attr, mask: u32) -> Result<
     if let Some(size) = size {
         check_count("attr.max_wr", size, Limits::DEVICE.shared_work_requests)?;
     }
-    let depth = size.map(|size| Limits::shared_depth(size) as usize);
+    let depth = size.map(|size| rehearse::shared_depth(size) as usize);
     queue.modify(depth, limit.map(|limit| limit as usize)).map_err(|error| match (size, limit) {
         (Some(size), _) => Wrong::of_size("attr.max_wr", size.into(), error, "SQ-04"),
         (None, limit) => {

@@ -54,7 +54,9 @@ macro_rules! provocations {
                     $(Self::$provocation => $operation,)+
                 };
                 match self {
-                    Self::LateWork | Self::RefusedPosts => (operation, Some("queue pair")),
+                    Self::LateWork | Self::RefusedPosts | Self::PoisonedAttributes => {
+                        (operation, Some("queue pair"))
+                    }
                     Self::HiddenCompletions
                     | Self::SingleCompletions
                     | Self::PoisonedFields
@@ -102,10 +104,14 @@ provocations! {
     SilentArming "silent-arming" "REH-21" Mercy "arming"
         "arming raises no event for completions that are there already"
         "ibv_req_notify_cq(3)";
-    /// A queue pair takes as much as was asked for, and no more.
-    ExactSizes "exact-sizes" "REH-22" Mercy "queue pair"
+    /// A queue takes as much as was asked for, and no more.
+    ExactSizes "exact-sizes" "REH-22" Mercy "sizing"
         "queues, SGEs and inline data are as asked for, not more"
-        "ibv_create_qp(3)";
+        "ibv_create_qp(3), ibv_create_cq(3), ibv_create_srq(3)";
+    /// Attributes of a queue pair that a query does not ask for hold rubbish.
+    PoisonedAttributes "poisoned-attributes" "REH-23" Mercy "query"
+        "attributes that ibv_query_qp was not asked for hold rubbish"
+        "ibv_query_qp(3)";
     /// A verb that makes an object fails with ENOMEM.
     RefusedObjects "refused-objects" "REH-30" Failure "object"
         "a verb that makes an object fails with ENOMEM"

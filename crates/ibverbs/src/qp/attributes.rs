@@ -13,6 +13,7 @@ use super::{QPS, Told};
 use crate::ah;
 use crate::check;
 use crate::entry::errno_of;
+use crate::rehearse;
 use crate::sanitized;
 use crate::wrong::Wrong;
 
@@ -164,14 +165,14 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
     })
 }
 
-/// Reads all attributes that are set (rule ST-25).
+/// Reads all attributes that are set, whatever the mask (rule ST-25).
 ///
 /// # Safety
 /// `qp` is null or readable; `attr` and `init` are null or writable.
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _mask: c_int,
+    mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     errno_of("ibv_query_qp", || {
@@ -197,6 +198,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         unsafe {
             if let Some(attr) = attr.as_mut() {
                 *attr = to_c(&attributes, draining, created.cap, &told);
+                rehearse::poison_attributes(&pair, attr, mask as u32);
                 sanitized::has_filled(attr);
             }
             if let Some(init) = init.as_mut() {

@@ -324,6 +324,48 @@ static void forgets_shared(int wrong)
 	end_pair(&pair);
 }
 
+/* Asks for a shared receive queue of four. Wrong: posts one more than asked for and granted. */
+static void one_more(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &init);
+	struct ibv_recv_wr receive = {.wr_id = 1}, *bad;
+	const unsigned count = wrong ? 5 : init.attr.max_wr;
+
+	CHECK(srq && init.attr.max_wr >= 4);
+	for (unsigned i = 0; i < count; i++)
+		CHECK(!ibv_post_srq_recv(srq, &receive, &bad));
+	CHECK(!ibv_destroy_srq(srq));
+	end_pair(&pair);
+}
+
+/* Asks for completion queues of four. Wrong: takes for granted that they get more, as from most adapters. */
+static void counts_entries(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *cq = ibv_create_cq(pair.context, wrong ? 4 : 5, NULL, NULL, 0);
+
+	CHECK(cq && cq->cqe >= 5);
+	CHECK(!ibv_resize_cq(cq, 4) && cq->cqe >= 4);
+	CHECK(!ibv_destroy_cq(cq));
+	end_pair(&pair);
+}
+
+/* Looks for its peer's number. Wrong: asks for the state only. */
+static void asks_too_little(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	const int mask = IBV_QP_STATE | (wrong ? 0 : IBV_QP_DEST_QPN);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	CHECK(!ibv_query_qp(pair.ends[0], &attr, mask, &init));
+	CHECK(attr.qp_state == IBV_QPS_RTS && init.cap.max_send_wr >= DEPTH);
+	CHECK(attr.dest_qp_num == pair.ends[1]->qp_num);
+	end_pair(&pair);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -334,6 +376,8 @@ static const struct {
 	{"forgets-the-rest", forgets_the_rest}, {"one-batch", one_batch},
 	{"reads-opcode", reads_opcode},	      {"forgets-the-batch", forgets_the_batch},
 	{"forgets-receives", forgets_receives}, {"forgets-shared", forgets_shared},
+	{"one-more", one_more},		      {"counts-entries", counts_entries},
+	{"asks-too-little", asks_too_little},
 };
 
 int main(int argc, char **argv)

@@ -116,6 +116,24 @@ fn inline_data_is_sent_that_nobody_has_asked_room_for() {
     is_shown("inline-unasked", Provocation::ExactSizes, "2");
 }
 
+/// Rule: REH-22
+#[test]
+fn more_receives_are_posted_than_were_asked_for() {
+    is_shown("one-more", Provocation::ExactSizes, "2");
+}
+
+/// Rule: REH-22
+#[test]
+fn more_completions_are_expected_than_were_asked_for() {
+    is_shown("counts-entries", Provocation::ExactSizes, "2");
+}
+
+/// Rule: REH-23
+#[test]
+fn attributes_are_read_that_nobody_has_asked_for() {
+    is_shown("asks-too-little", Provocation::PoisonedAttributes, "2");
+}
+
 /// Rules: REH-30, REH-40
 #[test]
 fn a_registration_is_expected_to_succeed() {

@@ -21,6 +21,8 @@ pub(super) struct Rehearsed {
     sends: AtomicU64,
     /// How many elements of lists the program has posted.
     posts: AtomicU64,
+    /// How many times the program has queried it.
+    queries: AtomicU64,
 }
 
 impl Rehearsed {
@@ -28,7 +30,8 @@ impl Rehearsed {
     pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = NEXT.fetch_add(1, Relaxed);
-        Self { object, sends: AtomicU64::new(0), posts: AtomicU64::new(0) }
+        let [sends, posts, queries] = [const { AtomicU64::new(0) }; 3];
+        Self { object, sends, posts, queries }
     }
 }
 
@@ -48,5 +51,10 @@ impl QueuePair {
     /// many elements came before.
     pub fn count_post(&self) -> (u32, u64) {
         (self.rehearsed.object, self.rehearsed.posts.fetch_add(1, Relaxed))
+    }
+
+    /// Counts a query of its attributes in the same way.
+    pub fn count_query(&self) -> (u32, u64) {
+        (self.rehearsed.object, self.rehearsed.queries.fetch_add(1, Relaxed))
     }
 }
