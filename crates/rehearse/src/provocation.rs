@@ -62,7 +62,7 @@ macro_rules! provocations {
                     | Self::PoisonedFields
                     | Self::SilentArming => (operation, Some("completion queue")),
                     Self::RefusedReceives => (operation, Some("receive queue")),
-                    Self::ExactSizes | Self::RefusedObjects => (operation, None),
+                    Self::ExactSizes | Self::NumbersAgain | Self::RefusedObjects => (operation, None),
                 }
             }
 
@@ -112,6 +112,10 @@ provocations! {
     PoisonedAttributes "poisoned-attributes" "REH-23" Mercy "query"
         "attributes that ibv_query_qp was not asked for hold rubbish"
         "ibv_query_qp(3)";
+    /// A new queue pair, region or window has the number or key that came free last.
+    NumbersAgain "numbers-again" "REH-24" Mercy "number"
+        "the next queue pair number or key is the one that came free last"
+        "ibv_create_qp(3), ibv_reg_mr(3)";
     /// A verb that makes an object fails with ENOMEM.
     RefusedObjects "refused-objects" "REH-30" Failure "object"
         "a verb that makes an object fails with ENOMEM"

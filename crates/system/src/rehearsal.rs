@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use transom_rehearse::{Place, Plan, Provocation};
@@ -58,6 +59,15 @@ pub fn begin() {
 #[inline]
 pub fn on() -> Option<&'static Rehearsal> {
     REHEARSAL.get()?.as_ref()
+}
+
+/// Whether a new object gets the number that came free last, in place of one that has rested. Ask only if there is one.
+pub fn comes_again() -> bool {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    on().is_some_and(|rehearsal| {
+        let nth = ASKED.fetch_add(1, Relaxed);
+        rehearsal.provokes(Provocation::NumbersAgain, 0, nth).is_some()
+    })
 }
 
 impl Rehearsal {

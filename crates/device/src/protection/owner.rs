@@ -55,13 +55,35 @@ impl KeyOwner {
         random: u8,
     ) -> Result<(u32, Key), Exhausted> {
         let slot = self.choose()?;
-        let entry = table.entry(slot);
-        let last = entry.load().byte;
+        let last = table.entry(slot).load().byte;
         let mut key = table.key_of(slot, last.wrapping_add(1).wrapping_add(random % 255));
         // Zero is no key, and the next byte may be the last key's.
         while key.0 == 0 || key.byte() == last {
             key = key.next();
         }
+        Ok(Self::given(table, kind, slot, key))
+    }
+
+    /// Whether a slot waits.
+    pub fn has_freed(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    /// Takes the slot that came back last, and its last key, for a rehearsal of the most hostile adapter (rule REH-24).
+    /// `None` if none waits.
+    pub fn take_again(&mut self, table: &KeyTable<'_>, kind: Kind) -> Option<(u32, Key)> {
+        let slot = *self.freed.back()?;
+        let key = table.key_of(slot, table.entry(slot).load().byte);
+        // Zero is no key.
+        if key.0 == 0 {
+            return None;
+        }
+        self.freed.pop_back();
+        Some(Self::given(table, kind, slot, key))
+    }
+
+    fn given(table: &KeyTable<'_>, kind: Kind, slot: u32, key: Key) -> (u32, Key) {
+        let entry = table.entry(slot);
         // Only a region may be held by windows; a bind that names this slot by mistake right now
         // has its count kept, and takes it back.
         entry.windows.fetch_or(CLOSED, SeqCst);
@@ -71,7 +93,7 @@ impl KeyOwner {
             kind,
             access: crate::Access::empty(),
         });
-        Ok((slot, key))
+        (slot, key)
     }
 
     fn choose(&mut self) -> Result<u32, Exhausted> {
@@ -99,6 +121,23 @@ mod tests {
     use super::*;
     use crate::protection::{Hazards, KeyEntry, RecentSlots, Scramble};
     use crate::sync::AtomicU32;
+
+    /// Rule: REH-24
+    #[test]
+    fn a_slot_that_is_taken_again_has_its_last_key() {
+        let scramble = Scramble::for_simulation(1);
+        let (open, recent, hazards) =
+            (AtomicU32::new(2), RecentSlots::default(), Box::<Hazards>::default());
+        let entries = [(); 2].map(|()| KeyEntry::default());
+        let table = KeyTable::new(&entries, &open, &scramble, &recent, &hazards);
+        let mut owner = KeyOwner::new(2, 2);
+        assert!(!owner.has_freed());
+        assert_eq!(owner.take_again(&table, Kind::Region), None);
+        let taken = owner.take(&table, Kind::Region, 3).unwrap();
+        owner.give_back(taken.0);
+        assert_eq!(owner.take_again(&table, Kind::Region), Some(taken));
+        assert_eq!(owner.take_again(&table, Kind::Region), None);
+    }
 
     /// Whatever is drawn, also for the index whose keys may not all be used: zero is none.
     /// Rules: DR-16

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::protection::{Exhausted, Key, KeyOwner, Kind};
-use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 use transom_system::segment::KEY_SLOTS;
+use transom_system::{ThisProcess, rehearsal};
 
 use super::Limits;
 
@@ -43,6 +43,12 @@ impl Keys {
         let mut random = [0];
         getrandom::fill(&mut random).map_err(|_| Exhausted::Full)?;
         let mut keys = self.owner.lock();
+        if keys.has_freed()
+            && rehearsal::comes_again()
+            && let Some(again) = keys.take_again(&self.process.segment().keys(), kind)
+        {
+            return Ok(again);
+        }
         loop {
             match keys.take(&self.process.segment().keys(), kind, random[0]) {
                 Err(Exhausted::NeedsMemory { open }) => {

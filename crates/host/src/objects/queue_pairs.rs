@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use transom_device::execution::Unheard;
-use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::Fate;
+use transom_system::{ThisProcess, rehearsal};
 
 use super::QueuePair;
 use super::seldom::Seldom;
@@ -26,6 +26,8 @@ pub(crate) struct QueuePairs {
 struct Indices {
     taken: HashMap<u16, Weak<QueuePair>, BuildHasherDefault<IndexHasher>>,
     next: u16,
+    /// The index that came free last.
+    freed: Option<u16>,
 }
 
 /// Spreads an index over the bits of a hash. Only this process chooses its indices, so nobody else can make them
@@ -53,12 +55,12 @@ impl Hasher for IndexHasher {
 impl QueuePairs {
     /// Makes a table without queue pairs; `first` is the first index to try.
     pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
-        let indices = RwLock::new(Indices { taken: HashMap::default(), next: first });
+        let indices = RwLock::new(Indices { taken: HashMap::default(), next: first, freed: None });
         Self { process, indices, for_none: Seldom::default() }
     }
 
     /// Takes the index that has been unused for longest. A bound window may still name an index; that one is not taken
-    /// (rules CR-20, T2-04).
+    /// (rules CR-20, T2-04). A rehearsal takes the one that came free last (rule REH-24).
     pub(crate) fn take_index(&self) -> Option<u16> {
         let mut indices = self.indices.write();
         if indices.taken.len() >= Limits::DEVICE.queue_pairs as usize {
@@ -66,19 +68,22 @@ impl QueuePairs {
         }
         indices.taken.try_reserve(1).ok()?;
         let segment = self.process.segment();
-        for _ in 0..=u16::MAX {
-            let index = indices.next;
-            indices.next = indices.next.wrapping_add(1);
-            let free = !indices.taken.contains_key(&index)
-                && segment.qps().summary(index).is_some_and(|qp| qp.windows() == 0);
-            if free {
-                segment.open_qp(index).ok()?;
-                indices.taken.insert(index, Weak::new());
-                self.process.objects().add(ObjectKind::QueuePair);
-                return Some(index);
-            }
-        }
-        None
+        let is_free = |indices: &Indices, index: u16| {
+            !indices.taken.contains_key(&index)
+                && segment.qps().summary(index).is_some_and(|qp| qp.windows() == 0)
+        };
+        let freed = indices.freed.take().filter(|index| is_free(&indices, *index));
+        let index = freed.filter(|_| rehearsal::comes_again()).or_else(|| {
+            (0..=u16::MAX).find_map(|_| {
+                let index = indices.next;
+                indices.next = indices.next.wrapping_add(1);
+                is_free(&indices, index).then_some(index)
+            })
+        })?;
+        segment.open_qp(index).ok()?;
+        indices.taken.insert(index, Weak::new());
+        self.process.objects().add(ObjectKind::QueuePair);
+        Some(index)
     }
 
     /// Makes a queue pair findable by its index.
@@ -88,7 +93,9 @@ impl QueuePairs {
 
     /// The index is free again.
     pub(crate) fn leave(&self, index: u16) {
-        if self.indices.write().taken.remove(&index).is_some() {
+        let mut indices = self.indices.write();
+        if indices.taken.remove(&index).is_some() {
+            indices.freed = Some(index);
             self.process.objects().remove(ObjectKind::QueuePair);
         }
     }

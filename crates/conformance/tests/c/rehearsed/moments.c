@@ -366,6 +366,46 @@ static void asks_too_little(int wrong)
 	end_pair(&pair);
 }
 
+/* Makes a second queue pair. Wrong: takes for granted that no number comes again at once. */
+static void second_pair(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge from = slice(&pair, 0);
+	struct ibv_send_wr write = request(&pair, IBV_WR_RDMA_WRITE, &from, 64), *bad;
+	struct ibv_qp *qp = to_itself(&pair, pair.cq, NULL);
+	const uint32_t first = qp->qp_num;
+
+	CHECK(!ibv_destroy_qp(qp));
+	qp = to_itself(&pair, pair.cq, NULL);
+	CHECK(!wrong || qp->qp_num != first);
+	CHECK(!ibv_post_send(qp, &write, &bad));
+	CHECK(next_completion(&pair).status == IBV_WC_SUCCESS);
+	CHECK(!ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
+/* Registers memory a second time, elsewhere. Wrong: takes for granted that no key comes again at once. */
+static void second_key(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, memory, 64, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge to = {.addr = (uintptr_t)memory + 128, .length = 8};
+	struct ibv_send_wr read = request(&pair, IBV_WR_RDMA_READ, &to, 0), *bad;
+	uint32_t first;
+
+	CHECK(mr);
+	first = mr->lkey;
+	CHECK(!ibv_dereg_mr(mr));
+	mr = ibv_reg_mr(pair.pd, memory + 128, 64, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr && (!wrong || mr->lkey != first));
+	to.lkey = mr->lkey;
+	memcpy(memory, "the data", 8);
+	CHECK(!ibv_post_send(pair.ends[0], &read, &bad));
+	CHECK(next_completion(&pair).status == IBV_WC_SUCCESS && !memcmp(memory + 128, "the data", 8));
+	CHECK(!ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -377,7 +417,8 @@ static const struct {
 	{"reads-opcode", reads_opcode},	      {"forgets-the-batch", forgets_the_batch},
 	{"forgets-receives", forgets_receives}, {"forgets-shared", forgets_shared},
 	{"one-more", one_more},		      {"counts-entries", counts_entries},
-	{"asks-too-little", asks_too_little},
+	{"asks-too-little", asks_too_little},   {"second-pair", second_pair},
+	{"second-key", second_key},
 };
 
 int main(int argc, char **argv)

@@ -134,6 +134,18 @@ fn attributes_are_read_that_nobody_has_asked_for() {
     is_shown("asks-too-little", Provocation::PoisonedAttributes, "2");
 }
 
+/// Rule: REH-24
+#[test]
+fn a_queue_pair_is_expected_to_have_a_new_number() {
+    is_shown("second-pair", Provocation::NumbersAgain, "2");
+}
+
+/// Rule: REH-24
+#[test]
+fn a_region_is_expected_to_have_a_new_key() {
+    is_shown("second-key", Provocation::NumbersAgain, "2");
+}
+
 /// Rules: REH-30, REH-40
 #[test]
 fn a_registration_is_expected_to_succeed() {
