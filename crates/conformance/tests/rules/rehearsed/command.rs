@@ -11,8 +11,8 @@ use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Printed, Running, command};
 use transom_rehearse::{Place, Provocation};
 
-/// How long one rehearsal may take.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long one rehearsal may take. One of 2000 runs takes minutes.
+const LIMIT: Duration = Duration::from_secs(600);
 
 static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
     let scratch = Scratch::new("rehearsed");
@@ -22,7 +22,7 @@ static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
 });
 
 /// Rehearses what comes behind the options; the exit status, if it was not killed, and what was printed.
-fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
+pub(super) fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
     let [transom, ..] = command();
     let mut rehearse = Command::new(transom);
     rehearse.arg("rehearse").args(options).arg("--").args(program);

@@ -1,0 +1,158 @@
+/*
+ * Public bugs that need a hostile moment, as programs of the same shape (spec/rehearsed-bugs.md). The first argument
+ * names the program, the second its form: wrong or right. A program ends with 0 if all is well.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../checked/pair.h"
+
+enum { ROUNDS = 12 };
+
+/* An end with a completion queue for what it sends and one for what it receives, and room for one request. */
+struct end {
+	struct ibv_cq *sent, *received;
+	struct ibv_qp *qp;
+};
+
+static struct end end_of(struct pair *pair)
+{
+	struct end end = {ibv_create_cq(pair->context, 4, NULL, NULL, 0), ibv_create_cq(pair->context, 4, NULL, NULL, 0),
+			  NULL};
+	struct ibv_qp_init_attr init = {.send_cq = end.sent, .recv_cq = end.received, .qp_type = IBV_QPT_RC,
+					.cap = {1, 4, 1, 1, 0}};
+
+	CHECK(end.sent && end.received);
+	end.qp = ibv_create_qp(pair->pd, &init);
+	CHECK(end.qp);
+	return end;
+}
+
+static void destroy(struct end *end)
+{
+	CHECK(!ibv_destroy_qp(end->qp) && !ibv_destroy_cq(end->sent) && !ibv_destroy_cq(end->received));
+}
+
+/* Asks again when the reply has come. Wrong: takes the reply for a sign that the request's place is free, and looks for
+   its completion only once. */
+static void counts_replies(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct end client = end_of(&pair), server = end_of(&pair);
+	struct ibv_wc wc;
+
+	connect_to(client.qp, pair.context, server.qp->qp_num);
+	connect_to(server.qp, pair.context, client.qp->qp_num);
+	for (int round = 0; round < ROUNDS; round++) {
+		receive_on(client.qp, 1);
+		receive_on(server.qp, 1);
+		marker_on(client.qp, 2);
+		polled(server.received, 1);
+		marker_on(server.qp, 2);
+		polled(server.sent, 1);
+		polled(client.received, 1);
+		if (wrong)
+			CHECK(ibv_poll_cq(client.sent, 1, &wc) >= 0);
+		else
+			polled(client.sent, 1);
+	}
+	destroy(&client);
+	destroy(&server);
+	end_pair(&pair);
+}
+
+static void write_to(struct pair *pair, struct ibv_qp *qp, unsigned from, unsigned to)
+{
+	struct ibv_sge data = {(uintptr_t)memory + from, 8, pair->mr->lkey};
+	struct ibv_send_wr write = {.wr_id = to, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+				    .sg_list = &data, .num_sge = 1,
+				    .wr.rdma = {(uintptr_t)memory + to, pair->remote_key}}, *bad;
+
+	CHECK(!ibv_post_send(qp, &write, &bad));
+}
+
+static void put(unsigned at, uint64_t value)
+{
+	*(volatile uint64_t *)(memory + at) = value;
+}
+
+static uint64_t seen(unsigned at)
+{
+	return *(volatile uint64_t *)(memory + at);
+}
+
+/* Brings data, and then a flag that says so. Wrong: by two queue pairs. */
+static void flag_by_another(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC), other = pair_of(IBV_QPT_RC);
+
+	for (unsigned round = 1; round <= ROUNDS; round++) {
+		put(0, round);
+		write_to(&pair, pair.ends[0], 0, 1024);
+		if (wrong)
+			write_to(&other, other.ends[0], 0, 2048);
+		else
+			write_to(&pair, pair.ends[0], 0, 2048);
+		while (seen(2048) != round)
+			continue;
+		CHECK(seen(1024) == round);
+		polled(pair.cq, wrong ? 1 : 2);
+		polled(other.cq, wrong ? 1 : 0);
+	}
+	end_pair(&pair);
+	end_pair(&other);
+}
+
+/* Has requests under way on two queue pairs of one completion queue. Wrong: takes the first completion for that of the
+   first post. */
+static void first_for_first(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	for (int round = 0; round < ROUNDS; round++) {
+		struct ibv_wc wc[2];
+		int count = 0;
+
+		for (unsigned i = 0; i < 2; i++)
+			write_to(&pair, pair.ends[i], 0, 1024 + 64 * i);
+		while (count < 2)
+			count += ibv_poll_cq(pair.cq, 2 - count, wc + count);
+		for (unsigned i = 0; i < 2; i++) {
+			const struct ibv_wc *its = wc + i;
+
+			if (!wrong && its->wr_id != 1024 + 64 * i)
+				its = wc + !i;
+			CHECK(its->status == IBV_WC_SUCCESS && its->wr_id == 1024 + 64 * i);
+		}
+	}
+	end_pair(&pair);
+}
+
+/* Tells its user that data has arrived. Wrong: before the completion of the WRITE. */
+static void told_too_early(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	for (unsigned round = 1; round <= ROUNDS; round++) {
+		put(0, round);
+		write_to(&pair, pair.ends[0], 0, 1024);
+		if (wrong)
+			CHECK(seen(1024) == round);
+		polled(pair.cq, 1);
+		CHECK(seen(1024) == round);
+	}
+	end_pair(&pair);
+}
+
+static const struct mistake mistakes[] = {
+	{"counts-replies", counts_replies},
+	{"flag-by-another", flag_by_another},
+	{"first-for-first", first_for_first},
+	{"told-too-early", told_too_early},
+};
+
+int main(int argc, char **argv)
+{
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), argc, argv);
+}
