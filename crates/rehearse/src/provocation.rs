@@ -54,9 +54,11 @@ macro_rules! provocations {
                     $(Self::$provocation => $operation,)+
                 };
                 match self {
-                    Self::LateWork | Self::RefusedPosts | Self::PoisonedAttributes => {
-                        (operation, Some("queue pair"))
-                    }
+                    Self::LateWork
+                    | Self::RefusedPosts
+                    | Self::ScribbledTargets
+                    | Self::PoisonedAttributes
+                    | Self::PoisonedHeaders => (operation, Some("queue pair")),
                     Self::HiddenCompletions
                     | Self::SingleCompletions
                     | Self::PoisonedFields
@@ -96,6 +98,10 @@ provocations! {
     SingleCompletions "single-completions" "REH-12" Moment "poll"
         "a poll gives one completion, as if the others came a moment later"
         "ibv_poll_cq(3)";
+    /// The target of a READ changes as soon as it is posted.
+    ScribbledTargets "scribbled-targets" "REH-13" Moment "READ"
+        "the target of a READ holds rubbish from its post until its success"
+        "ibv_post_send(3)";
     /// The fields of a completion that mean nothing hold rubbish.
     PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"
@@ -112,6 +118,10 @@ provocations! {
     PoisonedAttributes "poisoned-attributes" "REH-23" Mercy "query"
         "attributes that ibv_query_qp was not asked for hold rubbish"
         "ibv_query_qp(3)";
+    /// The bytes before the IPv4 header of a received datagram hold rubbish.
+    PoisonedHeaders "poisoned-headers" "REH-25" Mercy "datagram"
+        "the first 20 bytes of a datagram by IPv4, which mean nothing, hold rubbish"
+        "ibv_post_recv(3)";
     /// A new queue pair, region or window has the number or key that came free last.
     NumbersAgain "numbers-again" "REH-24" Mercy "number"
         "the next queue pair number or key is the one that came free last"

@@ -4,6 +4,9 @@
 /// Bytes of the area.
 pub const GRH_BYTES: usize = 40;
 
+/// Bytes of the area before an IPv4 header. They mean nothing (rule UD-02).
+pub const UNDEFINED_BYTES: usize = 20;
+
 /// Bytes after the IP header besides the payload: UDP, BTH, DETH, ICRC.
 const AROUND_PAYLOAD: u64 = 8 + 12 + 8 + 4;
 const UDP: u8 = 17;

@@ -64,6 +64,10 @@ pub trait Process: Shortcuts {
     fn complete(&self, completion: &Completion);
     /// Something is refused. This notes the reason, before a completion or an answer tells of it.
     fn note_refusal(&self, refusal: &Refusal);
+    /// Fills bytes that come to the program and mean nothing. They are zero before.
+    fn fill_undefined(&self, bytes: &mut [u8]) {
+        let _ = bytes;
+    }
     /// A peer has written somewhere.
     fn note_write(&self, write: &Attempt) {
         let _ = write;

@@ -406,6 +406,68 @@ static void second_key(int wrong)
 	end_pair(&pair);
 }
 
+/* The index of the first GID that stands for an IPv4 address. */
+static int index_of_ipv4(struct ibv_context *context)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	union ibv_gid gid;
+
+	for (int index = 0; !ibv_query_gid(context, 1, index, &gid); index++) {
+		if (!memcmp(gid.raw, mapped, sizeof(mapped)))
+			return index;
+	}
+	CHECK(!"a GID of IPv4");
+	return 0;
+}
+
+/* Receives a datagram by IPv4. Wrong: tells by the first byte that it is not IPv6. */
+static void looks_in_front(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_UD,
+					.cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 7};
+	struct ibv_ah_attr path = {.is_global = 1, .port_num = 1, .grh.hop_limit = 1};
+	struct ibv_sge from = slice(&pair, 0), to = {.addr = (uintptr_t)memory + 64, .length = 48, .lkey = from.lkey};
+	struct ibv_recv_wr receive = {.wr_id = 2, .sg_list = &to, .num_sge = 1}, *bad_receive;
+	struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .sg_list = &from, .num_sge = 1}, *bad;
+	struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+
+	CHECK(qp);
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	path.grh.sgid_index = index_of_ipv4(pair.context);
+	CHECK(!ibv_query_gid(pair.context, 1, path.grh.sgid_index, &path.grh.dgid));
+	send.wr.ud.ah = ibv_create_ah(pair.pd, &path);
+	send.wr.ud.remote_qpn = qp->qp_num;
+	send.wr.ud.remote_qkey = 7;
+	CHECK(send.wr.ud.ah);
+	CHECK(!ibv_post_recv(qp, &receive, &bad_receive) && !ibv_post_send(qp, &send, &bad));
+	CHECK(next_completion(&pair).status == IBV_WC_SUCCESS);
+	CHECK(memory[64 + (wrong ? 0 : 20)] == (wrong ? 0 : 0x45));
+	CHECK(!ibv_destroy_ah(send.wr.ud.ah) && !ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
+/* READs, is refused, and goes on with what it had. Wrong: expects that the target still has it. */
+static void keeps_old(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge to = slice(&pair, 64);
+	struct ibv_send_wr read = request(&pair, IBV_WR_RDMA_READ, &to, 0), *bad;
+
+	memcpy(memory + 64, "the data", 8);
+	memcpy(memory + 128, "the data", 8);
+	read.wr.rdma.rkey ^= 1 << 30;
+	CHECK(!ibv_post_send(pair.ends[0], &read, &bad));
+	CHECK(next_completion(&pair).status != IBV_WC_SUCCESS);
+	CHECK(!memcmp(memory + (wrong ? 64 : 128), "the data", 8));
+	end_pair(&pair);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -418,7 +480,8 @@ static const struct {
 	{"forgets-receives", forgets_receives}, {"forgets-shared", forgets_shared},
 	{"one-more", one_more},		      {"counts-entries", counts_entries},
 	{"asks-too-little", asks_too_little},   {"second-pair", second_pair},
-	{"second-key", second_key},
+	{"second-key", second_key},	      {"looks-in-front", looks_in_front},
+	{"keeps-old", keeps_old},
 };
 
 int main(int argc, char **argv)

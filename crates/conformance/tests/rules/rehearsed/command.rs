@@ -146,6 +146,18 @@ fn a_region_is_expected_to_have_a_new_key() {
     is_shown("second-key", Provocation::NumbersAgain, "2");
 }
 
+/// Rule: REH-25
+#[test]
+fn a_datagram_is_recognized_by_bytes_that_mean_nothing() {
+    is_shown("looks-in-front", Provocation::PoisonedHeaders, "2");
+}
+
+/// Rule: REH-13
+#[test]
+fn the_target_of_a_failed_read_is_used() {
+    is_shown("keeps-old", Provocation::ScribbledTargets, "12");
+}
+
 /// Rules: REH-30, REH-40
 #[test]
 fn a_registration_is_expected_to_succeed() {

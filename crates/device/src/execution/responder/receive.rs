@@ -3,7 +3,7 @@
 use core::slice;
 
 use transom_wire::NakCode;
-use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
+use transom_wire::grh::{GRH_BYTES, Route, UNDEFINED_BYTES, mapped_ipv4};
 
 use super::super::{
     Bytes, Context, CopyError, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent,
@@ -284,7 +284,7 @@ impl Responder {
         cx: &mut Context<'_, P>,
     ) -> Result<(), Misplaced> {
         let Some(datagram) = datagram else { return Ok(()) };
-        let bytes = &Route {
+        let mut bytes = Route {
             source: datagram.address.source,
             destination: datagram.address.gid,
             traffic_class: datagram.address.traffic_class,
@@ -292,7 +292,11 @@ impl Responder {
             flow_label: datagram.address.flow_label,
         }
         .write(length);
-        let mut header = Bytes { bytes, process: cx.process };
+        let ends = [&datagram.address.source, &datagram.address.gid];
+        if ends.into_iter().all(|gid| mapped_ipv4(gid).is_some()) {
+            cx.process.fill_undefined(&mut bytes[..UNDEFINED_BYTES]);
+        }
+        let mut header = Bytes { bytes: &bytes, process: cx.process };
         let buffers = self.buffers(cx);
         let placed = buffers.each(Operation::LocalWrite, 0, GRH_BYTES as u64, |at, grant| {
             header.copy_to(at, grant)

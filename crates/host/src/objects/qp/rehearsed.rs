@@ -1,15 +1,23 @@
-//! The sending half in a rehearsal: its requests may begin late.
+//! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use transom_device::execution::{Bytes, Context, LocalBuffers, Requester, Source as _};
+use transom_device::protection::Operation;
+use transom_device::qp::{QpState, Service};
+use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
-use transom_system::{clock, rehearsal};
+use transom_system::clock;
+use transom_system::rehearsal::{self, Rehearsal};
 
 use super::QueuePair;
+use super::services::At;
 
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 100_000;
 const DOUBLINGS: u64 = 8;
+/// How many bytes of a target are scribbled on at most.
+const SCRIBBLED: usize = 4096;
 
 /// What a rehearsal counts of a queue pair.
 #[derive(Debug)]
@@ -21,8 +29,12 @@ pub(super) struct Rehearsed {
     sends: AtomicU64,
     /// How many elements of lists the program has posted.
     posts: AtomicU64,
+    /// How many READs the program has posted to an idle send queue.
+    reads: AtomicU64,
     /// How many times the program has queried it.
     queries: AtomicU64,
+    /// How many datagrams came to it by IPv4.
+    datagrams: AtomicU64,
 }
 
 impl Rehearsed {
@@ -30,21 +42,63 @@ impl Rehearsed {
     pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = NEXT.fetch_add(1, Relaxed);
-        let [sends, posts, queries] = [const { AtomicU64::new(0) }; 3];
-        Self { object, sends, posts, queries }
+        let [sends, posts, reads, queries, datagrams] = [const { AtomicU64::new(0) }; 5];
+        Self { object, sends, posts, reads, queries, datagrams }
     }
 }
 
 impl QueuePair {
-    /// Until when requests that are posted now must not begin, if they are to be late.
+    /// Requests are posted. The queue may have to begin them late.
+    #[cold]
+    pub(super) fn hold(&self, rehearsal: &Rehearsal, requester: &mut Requester) {
+        let (object, nth) = (self.rehearsed.object, self.rehearsed.sends.fetch_add(1, Relaxed));
+        if let Some(number) = rehearsal.provokes(Provocation::LateWork, object, nth) {
+            requester.hold(clock::steady() + (SHORTEST << (number % (DOUBLINGS + 1))));
+        }
+    }
+
+    /// A request is about to be posted. If it is a READ, its target belongs to the device from now on, and may be
+    /// scribbled on. That is done only if the request will be taken and begun, and nothing is outstanding that may still
+    /// use the same memory.
+    #[cold]
+    pub(super) fn scribble(
+        &self,
+        rehearsal: &Rehearsal,
+        requester: &mut Requester,
+        request: &SendRequest<'_>,
+        cx: &Context<'_, At<'_>>,
+    ) {
+        let is_read = matches!(request.op, SendOp::Message(Body::Read { .. }))
+            && matches!(self.config.service, Service::Rc | Service::XrcInitiator)
+            && request.sges.len() <= self.config.send.max_sge;
+        let is_idle = requester.occupancy().1 == 0 && cx.summary.gate().state == QpState::Rts;
+        if !is_read || !is_idle || requester.check_room(1, cx.summary).is_err() {
+            return;
+        }
+        let target = cx.process.local(request.sges);
+        if target.check(Operation::LocalWrite).is_err() {
+            return;
+        }
+        let (object, nth) = (self.rehearsed.object, self.rehearsed.reads.fetch_add(1, Relaxed));
+        if let Some(number) = rehearsal.provokes(Provocation::ScribbledTargets, object, nth) {
+            let length = LocalBuffers::length(request.sges).min(SCRIBBLED as u64);
+            let bytes = &[number as u8 | 1; SCRIBBLED];
+            let mut rubbish = Bytes { bytes, process: cx.process };
+            // If its memory is gone, the READ says so.
+            let _ = target
+                .each(Operation::LocalWrite, 0, length, |at, grant| rubbish.copy_to(at, grant));
+        }
+    }
+
+    /// Fills bytes before the header of a datagram, which mean nothing, with rubbish. They never look like the version
+    /// of an IPv6 header.
     #[inline]
-    pub(super) fn held_until(&self) -> Option<u64> {
-        rehearsal::on().and_then(|rehearsal| {
-            let nth = self.rehearsed.sends.fetch_add(1, Relaxed);
-            let number = rehearsal.provokes(Provocation::LateWork, self.rehearsed.object, nth)?;
-            let late = SHORTEST << (number % (DOUBLINGS + 1));
-            Some(clock::steady() + late)
-        })
+    pub(super) fn fill_undefined(&self, bytes: &mut [u8]) {
+        let Some(rehearsal) = rehearsal::on() else { return };
+        let (object, nth) = (self.rehearsed.object, self.rehearsed.datagrams.fetch_add(1, Relaxed));
+        if let Some(rubbish) = rehearsal.provokes(Provocation::PoisonedHeaders, object, nth) {
+            bytes.fill(0x80 | rubbish as u8 & 0x1f);
+        }
     }
 
     /// Counts an element of a list that the program posts. Returns the number of the queue pair in a rehearsal, and how

@@ -3,6 +3,7 @@
 use transom_device::execution::{Context, Effects, Requester};
 use transom_device::qp::QpNumber;
 use transom_device::queue::{PostError, SendRequest, SizeError};
+use transom_system::rehearsal;
 use transom_system::sanitizers::{self, Half};
 use transom_wire::Psn;
 
@@ -102,8 +103,9 @@ impl QueuePair {
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
         self.drive(more, |requester, cx| {
-            if let Some(until) = self.held_until() {
-                requester.hold(until);
+            if let Some(rehearsal) = rehearsal::on() {
+                self.hold(rehearsal, requester);
+                self.scribble(rehearsal, requester, request, cx);
             }
             requester.post(request, cx)
         })
@@ -118,10 +120,16 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         self.drive(More::Perhaps, |requester, cx| {
             requester.check_room(count, cx.summary)?;
-            if let Some(until) = self.held_until() {
-                requester.hold(until);
+            let rehearsal = rehearsal::on();
+            if let Some(rehearsal) = rehearsal {
+                self.hold(rehearsal, requester);
             }
-            each(&mut |request| requester.post(request, cx))
+            each(&mut |request| {
+                if let Some(rehearsal) = rehearsal {
+                    self.scribble(rehearsal, requester, request, cx);
+                }
+                requester.post(request, cx)
+            })
         })
     }
 

@@ -67,6 +67,11 @@ impl Process for At<'_> {
         clock::steady()
     }
 
+    #[inline]
+    fn fill_undefined(&self, bytes: &mut [u8]) {
+        self.qp.fill_undefined(bytes);
+    }
+
     fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         self.qp.device.process().store(at, pieces)
     }
@@ -180,7 +185,7 @@ impl At<'_> {
         }
     }
 
-    fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
+    pub(super) fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
         LocalBuffers {
             sges,
             keys: self.keys(),
