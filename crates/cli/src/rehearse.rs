@@ -16,7 +16,9 @@ mod trial;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use transom_rehearse::{Place, Plan, Provocation};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use transom_ibverbs::DeviceName;
+use transom_rehearse::{Place, Plan, Profile, Provocation};
 use transom_system::environment::{CHECK, REHEARSE};
 
 use crate::check::Directory;
@@ -38,7 +40,7 @@ Each run has a seed. The seed decides what is provoked at which operation of whi
 threads do. A run fails if the program fails, if it is killed, if it still runs after --limit, or if
 `transom check` finds a mistake. After a call was made to fail, a program may end with any exit status.
 
-The first run provokes nothing. It must succeed. A run that fails is cut down: it is repeated with less and
+The first run provokes nothing. It must succeed. With --as the second run has only the limits of that adapter. A run that fails is cut down: it is repeated with less and
 less, until only what makes it fail is left. Its output is shown, and the command that shows it again.
 
 Provocations:
@@ -54,6 +56,7 @@ Exit status:
 Examples:
   transom rehearse -- make check
   transom rehearse --for 10m -- ./stress
+  transom rehearse --as mlx5 -- ./program
   transom rehearse --only late-work,single-completions -- ./server-and-client.sh
   transom rehearse --seed 17 --at late-work:0.5.12 -- ./program";
 
@@ -93,8 +96,17 @@ pub(crate) struct RehearseArgs {
     limit: Duration,
     #[command(flatten)]
     provocations: Wanted<Provocation>,
+    /// Let the device have the limits of this adapter, and refuse what it refuses
+    #[arg(long = "as", value_name = "ADAPTER", value_parser = profile())]
+    profile: Option<&'static Profile>,
     #[command(flatten)]
     json: JsonArgs,
+}
+
+/// Parses the name of an adapter.
+fn profile() -> impl TypedValueParser<Value = &'static Profile> {
+    PossibleValuesParser::new(Profile::ALL.iter().map(|it| it.name))
+        .try_map(|name| Profile::named(&name).ok_or("there is none"))
 }
 
 impl RehearseArgs {
@@ -102,7 +114,7 @@ impl RehearseArgs {
     fn plan(&self, seed: u64) -> Plan {
         let kinds = self.provocations.all().collect();
         let places = (!self.at.is_empty()).then(|| self.at.iter().copied().collect());
-        Plan { seed, kinds, places }
+        Plan { seed, profile: self.profile, kinds, places }
     }
 
     /// The seeds, in their order.
@@ -123,13 +135,14 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
     if args.at.is_empty() {
         check_quiet(&mut stage, &mut reports)?;
     }
+    let alone = args.profile.map(|_| Plan { profile: args.profile, ..Plan::quiet() });
+    let alone = alone.filter(|_| args.at.is_empty());
     let mut failed = false;
-    for seed in args.seeds() {
-        progress(&format!("run {} (seed {seed})", tally.runs() + 1));
-        let plan = args.plan(seed);
+    for plan in alone.into_iter().chain(args.seeds().map(|seed| args.plan(seed))) {
+        progress(&format!("run {} (seed {})", tally.runs() + 1, plan.seed));
         let trial = stage.run(&plan)?;
         tally.add(&trial);
-        reports.run(Some(seed), &trial)?;
+        reports.run(&plan, &trial)?;
         if trial.outcome.is_failure() {
             failed = true;
             tell(args, &mut stage, &mut reports, &plan, &trial)?;
@@ -144,7 +157,8 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
 
 /// Prepares the program, and the directories of its processes' files.
 fn prepare(args: &RehearseArgs) -> Result<Stage> {
-    let mut program = Program::prepare(&args.program)?;
+    let device = args.profile.and_then(|profile| profile.device.parse::<DeviceName>().ok());
+    let mut program = Program::prepare_for(&args.program, device)?;
     let [findings, plans] = [Directory::make(), Directory::make()].map(|made| {
         made.map_err(|problem| {
             Failure::new(format_args!("there is no place for a rehearsal's files: {problem}"))
@@ -165,7 +179,7 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     progress("a run without provocations");
     let quiet = stage.run(&Plan::quiet())?;
     progress("");
-    reports.run(None, &quiet)?;
+    reports.run(&Plan::quiet(), &quiet)?;
     if quiet.opened == 0 {
         return Err(Failure::new(
             "no process opened a device, so there is nothing to rehearse. Does the program find a \
@@ -192,13 +206,14 @@ fn tell(
 ) -> Result {
     progress("");
     reports.failing(plan, trial)?;
-    let least = match &plan.places {
-        Some(_) => None,
-        None => Some(Cut::begin(stage, plan, trial).run(progress)?),
+    let least = match (&plan.places, plan.profile) {
+        (Some(_), _) => None,
+        (None, Some(profile)) if plan.kinds.is_empty() => Some(Least::Profile(profile)),
+        (None, _) => Some(Cut::begin(stage, plan, trial).run(progress)?),
     };
     progress("");
     let rest = match &least {
-        None | Some(Least::NotAgain(_)) => String::new(),
+        None | Some(Least::Profile(_) | Least::NotAgain(_)) => String::new(),
         Some(Least::Kinds(kinds)) => {
             let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
             format!(" --only {}", names.join(","))
@@ -207,7 +222,13 @@ fn tell(
     };
     let given: Vec<_> = plan.places.iter().flatten().copied().collect();
     let words = args.program.words().join(" ");
-    let again = format!("transom rehearse --seed {}{}{rest} -- {words}", plan.seed, at(&given));
+    let adapter = plan.profile.map_or(String::new(), |profile| format!(" --as {}", profile.name));
+    let seed = match &least {
+        // The run that shows it comes before those with seeds.
+        Some(Least::Profile(_)) => "--runs 0".to_owned(),
+        _ => format!("--seed {}", plan.seed),
+    };
+    let again = format!("transom rehearse{adapter} {seed}{}{rest} -- {words}", at(&given));
     reports.failed(plan, trial, least.as_ref(), &again)
 }
 
@@ -242,8 +263,8 @@ impl<'a> Reports<'a> {
         Ok(())
     }
 
-    fn run(&mut self, seed: Option<u64>, trial: &Trial) -> Result {
-        self.for_programs(|out| json::run(out, seed, trial))
+    fn run(&mut self, plan: &Plan, trial: &Trial) -> Result {
+        self.for_programs(|out| json::run(out, plan, trial))
     }
 
     /// A run has failed, and is going to be cut down.

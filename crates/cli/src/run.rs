@@ -189,6 +189,11 @@ impl Program {
     /// Prepares it, and starts a process that watches this one. This process then becomes the program or
     /// waits for it.
     pub(crate) fn prepare(args: &ProgramArgs) -> Result<Self> {
+        Self::prepare_for(args, None)
+    }
+
+    /// The same with another name for the device, if the user gives it none.
+    pub(crate) fn prepare_for(args: &ProgramArgs, device: Option<DeviceName>) -> Result<Self> {
         let [program, arguments @ ..] = &args.command[..] else {
             return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
         };
@@ -196,7 +201,7 @@ impl Program {
         let verbs = locate::verbs()?;
         let mut command = Command::new(program);
         command.args(arguments);
-        let name = device_name(args)?;
+        let name = device_name(args, device)?;
         command.env(DEVICE_NAME.name, name.to_string());
         loader::lead(&verbs, &mut command);
         lead_others(&mut command);
@@ -269,10 +274,11 @@ fn begin(watching: Watching) -> io::Result<()> {
 }
 
 /// The name for the device: from the option, or else from the environment.
-fn device_name(args: &ProgramArgs) -> Result<DeviceName> {
+fn device_name(args: &ProgramArgs, usual: Option<DeviceName>) -> Result<DeviceName> {
     let chosen = || DeviceName::chosen().cloned();
     args.device_name
         .clone()
+        .or(usual)
         .map_or_else(chosen, Ok)
         .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DEVICE_NAME.name)))
 }

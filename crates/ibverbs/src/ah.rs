@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_device::queue::{Address, Datagram};
 use transom_host::Limits;
+use transom_rehearse::Feature;
 use transom_system::addresses::{Addresses, NoSource, ip, is_multicast};
 use transom_system::registry::CallFault;
 use transom_wire::grh::{GRH_BYTES, Route};
@@ -14,6 +15,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, number_of, pointer_of};
 use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
+use crate::profile;
 use crate::sanitized;
 use crate::wrong::Wrong;
 
@@ -90,6 +92,7 @@ unsafe fn create(
     pd_pointer: *mut ibv_pd,
     attr: Option<&ibv_ah_attr>,
 ) -> Result<*mut ibv_ah, Wrong> {
+    profile::needs(Feature::AddressHandles)?;
     let attr = attr.ok_or(libc::EINVAL)?;
     // SAFETY: by the contract of this function.
     let pd = unsafe { pd::find(pd_pointer) };
@@ -98,7 +101,7 @@ unsafe fn create(
     let context = unsafe { Context::to_make_in(pd.context) }?;
     let address = address(attr, &context.device().port().addresses())?;
     context.device().port().check_reachable(&address, true).map_err(Wrong::unreachable)?;
-    let limit = Limits::DEVICE.address_handles;
+    let limit = Limits::here().address_handles;
     let one_more = |count| (count < limit).then(|| count + 1);
     COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Wrong::exhausted(""))?;
     if pd.domain.adopt().is_err() {

@@ -8,11 +8,13 @@ use transom_abi::*;
 use transom_device::execution::Counted;
 use transom_host::Limits;
 use transom_host::objects::{AttachError, CompletionCounter, CounterUnit};
+use transom_rehearse::Feature;
 use transom_system::registry::{Holder, Holders};
 
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, pointer_of};
 use crate::object::Table;
+use crate::profile;
 use crate::qp;
 use crate::sanitized;
 use crate::wrong::Wrong;
@@ -30,6 +32,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     size: usize,
 ) -> c_int {
     errno_of("_ibv_query_comp_cntr_caps", || {
+        profile::needs(Feature::CompletionCounters)?;
         let known = size_of::<ibv_comp_cntr_caps>();
         if context.is_null() || caps.is_null() || size < known {
             return Err(libc::EINVAL);
@@ -58,6 +61,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     attr: *mut ibv_comp_cntr_init_attr,
 ) -> *mut ibv_comp_cntr {
     pointer_of("ibv_create_comp_cntr", || {
+        profile::needs(Feature::CompletionCounters)?;
         // SAFETY: by the contract of this verb.
         let (ours, attr) = unsafe { (Context::to_make_in(context)?, attr.as_ref()) };
         let attr = attr.ok_or(libc::EINVAL)?;

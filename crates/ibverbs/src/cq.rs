@@ -8,6 +8,7 @@ use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
 use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
+use transom_rehearse::Feature;
 
 use crate::check;
 use crate::comp_channel::ChannelUse;
@@ -16,6 +17,7 @@ use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
+use crate::profile;
 use crate::rehearse;
 use crate::told;
 use crate::wrong::Wrong;
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 
 /// Checks the size of a completion queue.
 fn check_size(cqe: i64, rule: &'static str) -> Result<u32, Wrong> {
-    let limit = Limits::DEVICE.completions;
+    let limit = Limits::here().completions;
     match u32::try_from(cqe) {
         Ok(0) => Err(Wrong::too_little("cqe", 0, 1, rule)),
         Ok(cqe) if cqe <= limit => Ok(cqe),
@@ -126,7 +128,7 @@ unsafe fn try_create(
     rehearse::may_make()?;
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
     let asked = check_size(cqe, "CR-13")?;
-    let cqe = rehearse::shared_depth(asked);
+    let cqe = rehearse::shared_depth(asked, Limits::here().completions);
     if comp_vector != 0 {
         return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
@@ -241,11 +243,13 @@ unsafe fn busy(cq: *mut ibv_cq, queue: &Cq) -> c_int {
 /// `cq` is null or readable.
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     errno_of("ibv_resize_cq", || {
+        profile::needs(Feature::Resize)?;
         // SAFETY: by the contract of this verb.
         let queue = unsafe { find(cq) }?;
         let size = check_size(cqe.into(), "CQ-14").and_then(|size| {
             let of_size = |error| Wrong::of_size("cqe", size.into(), error, "CQ-14");
-            queue.resize(rehearse::shared_depth(size) as usize).map_err(of_size)
+            let depth = rehearse::shared_depth(size, Limits::here().completions);
+            queue.resize(depth as usize).map_err(of_size)
         });
         size.map_err(|wrong| wrong.told(None, "ibv_resize_cq", 0))?;
         if let Some(checker) = check::on() {

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_device::queue::{Completion, CompletionOptions};
+use transom_rehearse::Feature;
 use transom_system::clock;
 
 use crate::check;
@@ -12,9 +13,9 @@ use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};
 use crate::poller::{Current, Poller};
 use crate::wrong::Wrong;
-use crate::{pd, watched};
+use crate::{pd, profile, watched};
 
-/// The fields that a completion of this device can have.
+/// The fields that a completion of Transom's own device can have.
 const READABLE: u64 = (IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_TM_INFO
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
@@ -23,6 +24,14 @@ const READABLE: u64 = (IBV_WC_STANDARD_FLAGS
 /// The fields with the time of a completion.
 const TIMED: u64 =
     (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
+
+/// The fields that a completion can have.
+fn readable() -> u64 {
+    let timed = if profile::has(Feature::Timestamps) { 0 } else { TIMED };
+    let tagged = u64::from(IBV_WC_EX_WITH_TM_INFO);
+    let tagged = if profile::has(Feature::TagMatching) { 0 } else { tagged };
+    READABLE & !(timed | tagged)
+}
 
 /// Makes a completion queue for at least `cqe` completions. The program can read the fields that it asks for.
 ///
@@ -57,8 +66,9 @@ unsafe fn request(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Resu
     }
     let has = |field| attr.comp_mask & field != 0;
     let flags = if has(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
-    if attr.wc_flags & !READABLE != 0 {
-        return Err(Wrong::unsupported("wc_flags", attr.wc_flags & !READABLE, ""));
+    let unreadable = attr.wc_flags & !readable();
+    if unreadable != 0 {
+        return Err(Wrong::unsupported("wc_flags", unreadable, ""));
     }
     if flags & !FLAGS != 0 {
         return Err(Wrong::unsupported("flags", (flags & !FLAGS).into(), ""));

@@ -16,7 +16,7 @@ use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
 use crate::sanitized;
 use crate::wrong::Wrong;
-use crate::{cq, pd, rehearse, srq, wr, xrc};
+use crate::{cq, pd, profile, rehearse, srq, wr, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended verb, which can
 /// name an XRC domain.
@@ -74,9 +74,10 @@ pub(crate) unsafe fn create(
 /// As [`create`].
 unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wrong> {
     let service = service(init.qp_type)?;
+    profile::needs_service(service, init.qp_type)?;
     let wants_batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
     let operations = if wants_batch { init.send_ops_flags } else { 0 };
-    let unsupported = operations & !wr::operations_of(service);
+    let unsupported = operations & (!wr::operations_of(service) | profile::lacking_operations());
     if unsupported != 0 {
         return Err(Wrong::unsupported("send_ops_flags", unsupported, "PS-06"));
     }
@@ -151,7 +152,7 @@ const GATHER_ENTRY: u32 = 16;
 /// The sizes that the queue pair gets. Queues are at least as deep as asked for. The other sizes are as asked for, but
 /// zero for queues that the type does not have (rules CR-02, CR-03, CR-08).
 fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, Wrong> {
-    let limits = Limits::DEVICE;
+    let limits = Limits::here();
     let mut cap = init.cap;
     let xrc = matches!(service, Service::XrcInitiator | Service::XrcTarget);
     if xrc || !init.srq.is_null() {
@@ -183,8 +184,9 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
         // Adapters have room for one SGE in every receive.
         cap.max_recv_sge = cap.max_recv_sge.max(1);
     }
-    cap.max_send_wr = Limits::depth(cap.max_send_wr);
-    cap.max_recv_wr = Limits::depth(cap.max_recv_wr);
+    let depth = |asked| Limits::depth(asked).min(limits.work_requests);
+    cap.max_send_wr = depth(cap.max_send_wr);
+    cap.max_recv_wr = depth(cap.max_recv_wr);
     Ok(cap)
 }
 

@@ -15,6 +15,7 @@ use transom_thread::set_errno;
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::entry::{errno_of, guarded, number_of, pointer_always};
+use crate::profile;
 use crate::sanitized;
 use crate::told;
 use crate::wrong::Wrong;
@@ -27,8 +28,6 @@ pub const VENDOR_PART_ID: u32 = 1;
 pub const HW_VER: u32 = 1;
 /// The port's only P_Key, which is the default one.
 pub const PKEY: u16 = 0xffff;
-/// The longest region, in bytes: the user half of the address space.
-pub(crate) const MAX_REGION: u64 = 1 << 47;
 
 /// The C struct with zeroed words behind it. Provider libraries of other vendors read these words to see whether a
 /// device is theirs.
@@ -163,16 +162,16 @@ pub unsafe extern "C" fn ibv_query_device(
 
 /// The result of [`ibv_query_device`]. `windows_2a` is true if windows of type 2 are of kind 2A.
 pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
-    let limits = Limits::DEVICE;
+    let limits = Limits::here();
     let type2 =
         if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };
     let count = |limit: u32| limit as c_int;
     let reads = c_int::from(limits.read_resources);
-    ibv_device_attr {
+    profile::attributes(ibv_device_attr {
         fw_ver: padded(FW_VER),
         node_guid: node_guid().to_be(),
         sys_image_guid: system_image_guid().to_be(),
-        max_mr_size: MAX_REGION,
+        max_mr_size: limits.region_bytes,
         page_size_cap: 0xffff_ffff_ffff_f000,
         vendor_id: VENDOR_ID,
         vendor_part_id: VENDOR_PART_ID,
@@ -188,7 +187,7 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
             | IBV_DEVICE_XRC
             | type2,
         max_sge: count(limits.max_sge),
-        max_sge_rd: count(limits.max_sge),
+        max_sge_rd: count(limits.read_sge),
         max_cq: count(limits.completion_queues),
         max_cqe: count(limits.completions),
         max_mr: count(limits.regions),
@@ -196,7 +195,7 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
         max_qp_rd_atom: reads,
         max_ee_rd_atom: 0,
         max_res_rd_atom: reads * count(limits.queue_pairs),
-        max_qp_init_rd_atom: reads,
+        max_qp_init_rd_atom: limits.initiated_reads.into(),
         max_ee_init_rd_atom: 0,
         atomic_cap: IBV_ATOMIC_HCA,
         max_ee: 0,
@@ -212,11 +211,11 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
         max_map_per_fmr: 0,
         max_srq: count(limits.shared_receive_queues),
         max_srq_wr: count(limits.shared_work_requests),
-        max_srq_sge: count(limits.max_sge),
+        max_srq_sge: count(limits.shared_sge),
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,
-    }
+    })
 }
 
 /// The version of Transom, in place of a firmware's.

@@ -11,7 +11,7 @@ use transom_system::clock;
 use crate::context::Context;
 use crate::device;
 use crate::entry::errno_of;
-use crate::sanitized;
+use crate::{profile, sanitized};
 
 /// Ticks of the device's clock in a millisecond. A tick is a nanosecond.
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// segmentation, spreading of received packets, pacing, atomics of the PCI bus.
 fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
     let plain = device::device_attributes(windows_2a);
-    ibv_device_attr_ex {
+    profile::extended_attributes(ibv_device_attr_ex {
         orig_attr: plain,
         comp_mask: 0,
         odp_caps: on_demand_paging(),
@@ -74,7 +74,7 @@ fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
         pci_atomic_caps: ibv_pci_atomic_caps::default(),
         xrc_odp_caps: ONE_SIDED | IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV,
         phys_port_cnt_ex: plain.phys_port_cnt.into(),
-    }
+    })
 }
 
 /// The bytes that a rendezvous request may bring beside the 32 bytes of its headers. Software uses them if no tagged

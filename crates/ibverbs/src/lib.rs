@@ -51,6 +51,7 @@ mod poller;
 mod post;
 mod post_srq_ops;
 pub mod private;
+mod profile;
 mod qp;
 mod qp_ex;
 mod rdma_cm;

@@ -4,10 +4,11 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_host::objects::JoinError;
+use transom_rehearse::Feature;
 use transom_system::addresses::is_multicast;
 
 use crate::entry::errno_of;
-use crate::qp;
+use crate::{profile, qp};
 
 /// Makes a UD queue pair a member of a multicast group.
 ///
@@ -19,6 +20,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     _lid: u16,
 ) -> c_int {
     errno_of("ibv_attach_mcast", || {
+        profile::needs(Feature::Multicast)?;
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
         adapter.join_group(group, &pair).map_err(|error| match error {
@@ -38,6 +40,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     _lid: u16,
 ) -> c_int {
     errno_of("ibv_detach_mcast", || {
+        profile::needs(Feature::Multicast)?;
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
         adapter.leave_group(group, &pair).map_err(|_| libc::EINVAL)

@@ -8,8 +8,10 @@ use transom_abi::*;
 use transom_check::ledger::Thing;
 use transom_device::Access;
 use transom_device::protection::{Reason, WindowType, may_carry};
+use transom_host::Limits;
 use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
+use transom_rehearse::Feature;
 use transom_system::registry::CallFault;
 
 use crate::check;
@@ -18,7 +20,7 @@ use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::pd::{self, Pd};
 use crate::wrong::Wrong;
-use crate::{device, errno, rehearse};
+use crate::{errno, profile, rehearse};
 
 /// A region, and its device.
 pub(crate) struct Mr {
@@ -73,6 +75,7 @@ pub(crate) fn parse_access(bits: c_uint) -> Result<Access, Wrong> {
     if bits & !known != 0 {
         return Err(Wrong::invalid("access", (bits & !known).into(), "MR-08"));
     }
+    profile::check_rights(bits)?;
     let access = Access::from_bits_truncate(bits);
     // No memory here survives a loss of power.
     if access.contains(Access::FLUSH_PERSISTENT) {
@@ -134,8 +137,9 @@ unsafe fn try_register(
     rehearse::may_make()?;
     let registration =
         Registration { address: address as u64, length: length as u64, iova, access };
-    if length as u64 > device::MAX_REGION && !registration.is_implicit() {
-        return Err(Wrong::too_much("length", length as u64, device::MAX_REGION, "MR-27"));
+    let most = Limits::here().region_bytes;
+    if length as u64 > most && !registration.is_implicit() {
+        return Err(Wrong::too_much("length", length as u64, most, "MR-27"));
     }
     let region = MemoryRegion::register(&pd.domain, registration)
         .map_err(|error| wrong(error, &registration))?;
@@ -329,6 +333,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 ) -> c_int {
     let mut code = IBV_REREG_MR_ERR_CMD;
     let changed = errno_of("ibv_rereg_mr", || {
+        profile::needs(Feature::Reregistration)?;
         let flags = flags as c_uint;
         let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
         // SAFETY: by the contract of this verb.
@@ -354,7 +359,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         let mut registration = region.registration();
         if moves {
             // The same limit as at registration (rule MR-27).
-            if length as u64 > device::MAX_REGION {
+            if length as u64 > Limits::here().region_bytes {
                 return Err(libc::EINVAL);
             }
             registration.address = address as u64;

@@ -31,9 +31,10 @@ pub(crate) fn is_exact() -> bool {
     })
 }
 
-/// How many entries a completion queue or shared receive queue gets if the program asks for so many.
-pub(crate) fn shared_depth(asked: u32) -> u32 {
-    if is_exact() { asked } else { Limits::shared_depth(asked) }
+/// How many entries a completion queue or shared receive queue gets if the program asks for so many. It has at most
+/// `most`.
+pub(crate) fn shared_depth(asked: u32, most: u32) -> u32 {
+    if is_exact() { asked } else { Limits::shared_depth(asked).min(most) }
 }
 
 /// What a rehearsal counts of a receive queue: of a queue pair's own one, or of a shared one.

@@ -11,7 +11,7 @@ use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
 use crate::rehearse::{POLLED, Receives};
-use crate::{cq, cq_ex, qp, qp_ex, srq, wr};
+use crate::{cq, cq_ex, profile, qp, qp_ex, srq, wr};
 
 /// The operations without a rehearsal.
 static PLAIN: OnceLock<Plain> = OnceLock::new();
@@ -51,12 +51,12 @@ pub(crate) fn operations(plain: verbs_context) -> verbs_context {
         post_srq_recv: Some(post_srq_recv),
         ..plain.context.ops
     };
-    verbs_context {
+    profile::operations(verbs_context {
         context: ibv_context { ops, ..plain.context },
         create_cq_ex: Some(create_cq_ex),
         create_qp_ex: Some(create_qp_ex),
         ..plain
-    }
+    })
 }
 
 /// # Safety
@@ -275,6 +275,15 @@ unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: by the contract of this function.
+    profile::answer(unsafe { post(qp, wr, bad) })
+}
+
+/// Posts the requests before the first that is refused.
+///
+/// # Safety
+/// As [`post_send`].
+unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     let (Some(rehearsal), Some(plain)) = (rehearsal::on(), PLAIN.get()) else {
         return libc::EINVAL;
     };
@@ -282,9 +291,16 @@ unsafe extern "C" fn post_send(
     let plain = |wr| unsafe { (plain.post_send)(qp, wr, bad) };
     // SAFETY: as above.
     let Some(pair) = (unsafe { qp::of(qp) }) else { return plain(wr) };
-    let is_refused = || refuses(rehearsal, Provocation::RefusedPosts, pair.count_post());
+    let signals_all = pair.config().send.signal_all;
+    let refused = |wr: *mut ibv_send_wr| {
+        // SAFETY: the list is valid, by the contract of this function.
+        if profile::refuses(unsafe { &*wr }, signals_all) {
+            return Some(libc::EINVAL);
+        }
+        refuses(rehearsal, Provocation::RefusedPosts, pair.count_post()).then_some(libc::ENOMEM)
+    };
     // SAFETY: the list is valid, by the contract of this function.
-    unsafe { post_until(is_refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+    unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
 }
 
 /// # Safety
@@ -318,7 +334,7 @@ unsafe extern "C" fn post_recv(
     // SAFETY: as above.
     let receives = unsafe { qp::ours(qp) }.map(|ours| &ours.receives);
     // SAFETY: as above.
-    unsafe { post_receives(receives, wr, bad, plain) }
+    profile::answer(unsafe { post_receives(receives, wr, bad, plain) })
 }
 
 /// # Safety
@@ -332,7 +348,7 @@ unsafe extern "C" fn post_srq_recv(
     // SAFETY: by the contract of this function.
     let plain = |wr| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
     // SAFETY: as above.
-    unsafe { post_receives(srq::receives_of(srq), wr, bad, plain) }
+    profile::answer(unsafe { post_receives(srq::receives_of(srq), wr, bad, plain) })
 }
 
 /// Posts receives up to the first one that is refused.
@@ -346,9 +362,12 @@ unsafe fn post_receives(
     plain: impl Fn(*mut ibv_recv_wr) -> c_int,
 ) -> c_int {
     let (Some(rehearsal), Some(receives)) = (rehearsal::on(), receives) else { return plain(wr) };
-    let is_refused = || refuses(rehearsal, Provocation::RefusedReceives, receives.count_post());
+    let refused = |_| {
+        refuses(rehearsal, Provocation::RefusedReceives, receives.count_post())
+            .then_some(libc::ENOMEM)
+    };
     // SAFETY: by the contract of this function.
-    unsafe { post_until(is_refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+    unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
 }
 
 /// Whether an element of a list is refused: the n-th one of an object.
@@ -356,12 +375,12 @@ fn refuses(rehearsal: &Rehearsal, kind: Provocation, (object, nth): (u32, u64)) 
     rehearsal.provokes(kind, object, nth).is_some()
 }
 
-/// Posts the elements of a list up to the first one that is refused. `next_of` is where an element names the next one.
+/// Posts the elements of a list up to the first one that is refused, with the errno for it. `next_of` is where an element names the next one.
 ///
 /// # Safety
 /// The list is valid; `bad` is null or writable.
 unsafe fn post_until<W>(
-    mut is_refused: impl FnMut() -> bool,
+    mut refused: impl FnMut(*mut W) -> Option<c_int>,
     list: *mut W,
     bad: *mut *mut W,
     next_of: unsafe fn(*mut W) -> *mut *mut W,
@@ -369,13 +388,16 @@ unsafe fn post_until<W>(
 ) -> c_int {
     // The last element that is posted, and the first one that is refused.
     let (mut last, mut next) = (null_mut::<W>(), list);
-    while !next.is_null() && !is_refused() {
+    let errno = loop {
+        if next.is_null() {
+            return plain(list);
+        }
+        if let Some(errno) = refused(next) {
+            break errno;
+        }
         // SAFETY: the list is valid, by the contract of this function.
         (last, next) = (next, unsafe { *next_of(next) });
-    }
-    if next.is_null() {
-        return plain(list);
-    }
+    };
     if !last.is_null() {
         // The list ends before the refused element, for as long as it is posted.
         // SAFETY: it is the caller's own list, which nobody else reads during the call.
@@ -389,7 +411,7 @@ unsafe fn post_until<W>(
     }
     // SAFETY: null or writable, by the contract of this function.
     unsafe { bad.as_mut() }.into_iter().for_each(|bad| *bad = next);
-    libc::ENOMEM
+    errno
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use transom_abi::*;
 use transom_device::Access;
 use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
+use transom_rehearse::Feature;
 use transom_system::memory::page_size;
 
 use crate::entry::pointer_of;
 use crate::mr::{enter, parse_access};
 use crate::wrong::Wrong;
-use crate::{dm, errno, pd};
+use crate::{dm, errno, pd, profile};
 
 /// Rights that peers and this side can use. The other flags say how a program's memory is registered.
 const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::RELAXED_ORDERING);
@@ -92,6 +93,7 @@ pub(crate) unsafe fn register_dmabuf(
     fd: c_int,
     access: c_int,
 ) -> Result<*mut ibv_mr, Wrong> {
+    profile::needs(Feature::DmaBuf)?;
     // SAFETY: by the contract of this function.
     let found = unsafe { pd::find(pd) };
     let found = found.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;

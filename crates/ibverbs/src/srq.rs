@@ -8,6 +8,7 @@ use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::queue::{PostError, ReceiveRequest};
 use transom_host::Limits;
 use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
+use transom_rehearse::Feature;
 
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
@@ -16,7 +17,7 @@ use crate::object::{Table, trusted};
 use crate::rehearse::{self, Receives};
 use crate::sanitized;
 use crate::wrong::Wrong;
-use crate::{cq, errno, pd, post, xrc};
+use crate::{cq, errno, pd, post, profile, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -119,15 +120,21 @@ unsafe fn create(
 /// # Safety
 /// As [`create`].
 unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wrong> {
+    profile::needs(Feature::SharedReceives)?;
     let given = |bit| init.comp_mask & bit != 0;
     if init.comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || !given(IBV_SRQ_INIT_ATTR_PD) {
         return Err(Wrong::invalid("comp_mask", init.comp_mask.into(), ""));
     }
     let kind = if given(IBV_SRQ_INIT_ATTR_TYPE) { init.srq_type } else { IBV_SRQT_BASIC };
+    match kind {
+        IBV_SRQT_XRC => profile::needs(Feature::Xrc)?,
+        IBV_SRQT_TM => profile::needs(Feature::TagMatching)?,
+        _ => {}
+    }
     // SAFETY: by the contract of this function.
     let pd = unsafe { pd::find(init.pd) };
     let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
-    let limits = Limits::DEVICE;
+    let limits = Limits::here();
     let (xrc, tag_matching) = match kind {
         IBV_SRQT_BASIC => (None, None),
         IBV_SRQT_XRC if given(IBV_SRQ_INIT_ATTR_XRCD) && given(IBV_SRQ_INIT_ATTR_CQ) => {
@@ -159,8 +166,8 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
         _ => return Err(Wrong::invalid("srq_type", kind.into(), "")),
     };
     check_count("attr.max_wr", init.attr.max_wr, limits.shared_work_requests)?;
-    if init.attr.max_sge > limits.max_sge {
-        let (asked, limit) = (init.attr.max_sge.into(), limits.max_sge.into());
+    if init.attr.max_sge > limits.shared_sge {
+        let (asked, limit) = (init.attr.max_sge.into(), limits.shared_sge.into());
         return Err(Wrong::too_much("attr.max_sge", asked, limit, "CR-19"));
     }
     // SAFETY: a context outlives its domains.
@@ -168,7 +175,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     rehearse::may_make()?;
     let ibv_srq_attr { mut max_wr, mut max_sge, .. } = init.attr;
     if !rehearse::is_exact() {
-        max_wr = Limits::shared_depth(max_wr);
+        max_wr = Limits::shared_depth(max_wr).min(limits.shared_work_requests);
         // Most adapters have room for one SGE in every receive.
         max_sge = max_sge.max(1);
     }
@@ -259,9 +266,11 @@ fn change(queue: &SharedReceiveQueue, attr: &ibv_srq_attr, mask: u32) -> Result<
     let size = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
     let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit);
     if let Some(size) = size {
-        check_count("attr.max_wr", size, Limits::DEVICE.shared_work_requests)?;
+        profile::needs(Feature::SharedResize)?;
+        check_count("attr.max_wr", size, Limits::here().shared_work_requests)?;
     }
-    let depth = size.map(|size| rehearse::shared_depth(size) as usize);
+    let most = Limits::here().shared_work_requests;
+    let depth = size.map(|size| rehearse::shared_depth(size, most) as usize);
     queue.modify(depth, limit.map(|limit| limit as usize)).map_err(|error| match (size, limit) {
         (Some(size), _) => Wrong::of_size("attr.max_wr", size.into(), error, "SQ-04"),
         (None, limit) => {

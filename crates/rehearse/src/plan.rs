@@ -5,13 +5,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::NoPlace;
-use crate::{Place, Provocation, Sort};
+use crate::{Place, Profile, Provocation, Sort};
 
 /// What one run provokes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed of all decisions.
     pub seed: u64,
+    /// The adapter that the device stands for.
+    pub profile: Option<&'static Profile>,
     /// The provocations that may happen.
     pub kinds: BTreeSet<Provocation>,
     /// If given, a provocation happens at these places only.
@@ -41,7 +43,7 @@ impl std::error::Error for NoPlan {}
 impl Plan {
     /// A plan in which nothing is provoked.
     pub fn quiet() -> Self {
-        Self { seed: 0, kinds: BTreeSet::new(), places: None }
+        Self { seed: 0, profile: None, kinds: BTreeSet::new(), places: None }
     }
 
     /// Whether something is provoked at a place. If so, the answer is a random number, for what is left to choose.
@@ -90,6 +92,7 @@ const fn mixed(number: u64) -> u64 {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}", self.seed)?;
+        self.profile.iter().try_for_each(|profile| writeln!(f, "as {}", profile.name))?;
         self.kinds.iter().try_for_each(|kind| writeln!(f, "kind {}", kind.name()))?;
         let Some(places) = &self.places else { return Ok(()) };
         writeln!(f, "only")?;
@@ -109,6 +112,7 @@ impl FromStr for Plan {
                 ("kind", name) => {
                     plan.kinds.insert(Provocation::named(name).ok_or_else(wrong)?);
                 }
+                ("as", name) => plan.profile = Some(Profile::named(name).ok_or_else(wrong)?),
                 ("only", "") => plan.places = Some(HashSet::new()),
                 ("place", place) => {
                     let place = place.parse().map_err(NoPlan::Place)?;
@@ -130,13 +134,15 @@ mod tests {
     }
 
     fn all(seed: u64) -> Plan {
-        Plan { seed, kinds: Provocation::ALL.iter().copied().collect(), places: None }
+        Plan { seed, kinds: Provocation::ALL.iter().copied().collect(), ..Plan::quiet() }
     }
 
     /// Rule: REH-01
     #[test]
     fn a_plan_is_read_as_it_is_written() {
         let mut plan = all(7);
+        assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
+        plan.profile = Profile::named("mlx5");
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
         plan.places = Some([place(Provocation::LateWork, 3, 4)].into());
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
@@ -148,6 +154,7 @@ mod tests {
     fn a_text_that_is_no_plan_is_told_with_the_line() {
         for (text, said) in [
             ("seed x", "a plan has no line \"seed x\""),
+            ("as mlx", "a plan has no line \"as mlx\""),
             ("place late-work:0.0.0", "a plan has no line \"place late-work:0.0.0\""),
             ("only\nplace late:0", "\"late:0\" is no place; one is like late-work:0.5.12"),
         ] {

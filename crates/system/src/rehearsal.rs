@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use transom_rehearse::{Place, Plan, Provocation};
+use transom_rehearse::{Place, Plan, Profile, Provocation};
 
 use crate::environment::REHEARSE;
 use crate::say;
@@ -55,6 +55,12 @@ pub fn begin() {
     });
 }
 
+/// The adapter that the device stands for in a rehearsal.
+#[inline]
+pub fn profile() -> Option<&'static Profile> {
+    on()?.profile()
+}
+
 /// The rehearsal, in a process that has one.
 #[inline]
 pub fn on() -> Option<&'static Rehearsal> {
@@ -87,6 +93,11 @@ impl Rehearsal {
         let none_left = || Err(io::Error::other("too many processes"));
         let (process, file) = taken.unwrap_or_else(none_left)?;
         Ok(Self { plan, process, file, written: Mutex::default() })
+    }
+
+    /// The adapter that the device stands for.
+    pub fn profile(&self) -> Option<&'static Profile> {
+        self.plan.profile
     }
 
     /// Whether something is provoked at the n-th operation on an object. If so, it is written down, and the answer is a
@@ -124,7 +135,7 @@ mod tests {
         let directory = Path::new("/tmp").join(format!("transom-rehearsal-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let kinds = [Provocation::PoisonedFields].into();
-        let plan = Plan { seed: 3, kinds, places: None };
+        let plan = Plan { seed: 3, kinds, ..Plan::quiet() };
         fs::write(directory.join(PLAN), plan.to_string()).unwrap();
         let [first, second] = [(); 2].map(|()| Rehearsal::join(&directory).unwrap());
         assert_eq!((first.process, second.process), (0, 1));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use transom_rehearse::{Place, Plan, Provocation};
+use transom_rehearse::{Place, Plan, Profile, Provocation};
 
 use super::trial::{Outcome, Stage, Trial};
 use crate::failure::Result;
@@ -14,6 +14,8 @@ const MOST: usize = 100;
 
 /// What is left of a run that fails.
 pub(super) enum Least {
+    /// No provocation: what the device lacks as another adapter.
+    Profile(&'static Profile),
     /// It did not fail again in so many runs.
     NotAgain(usize),
     /// It fails by these, and not at places of its own each time.

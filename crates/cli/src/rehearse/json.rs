@@ -17,7 +17,8 @@ pub(super) const FIELDS: &str = "\
 With --json, each line is an object. Numbers are integers of up to 64 bits; a field without a value is null.
 Each run has a line with these fields:
   type           run
-  seed           its seed; null for the run without provocations
+  seed           its seed; null for a run without provocations
+  as             the adapter that the device stands for
   outcome        passed, exited (with an error), killed, timed_out, or found (by the check)
   status         the exit status of a program that exited
   signal         the signal that killed it
@@ -26,14 +27,15 @@ Each run has a line with these fields:
 
 A run that failed has a second line, when it has been cut down:
   type           failure
-  seed, outcome, status, signal
+  seed, as, outcome, status, signal
                  as in the line of the run
   says           how the run failed: a sentence
   findings       the findings of the check, each with these fields:
     kind         what kind of mistake, such as work-lost
     text         the finding as people read it
   output         the last lines that the program printed
-  cut            what is left: places, kinds, not_again (it did not fail again), or given (by --at)
+  cut            what is left: places, kinds, profile (no provocation: the limits of the adapter), not_again (it did
+                 not fail again), or given (by --at)
   provocations   the provocations that make it fail
   places         the places that make it fail, each with these fields:
     place        its name for --at
@@ -63,14 +65,16 @@ The last line has these fields:
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line<'a> {
     Run {
-        seed: Option<u64>,
+        #[serde(flatten)]
+        by: By,
         #[serde(flatten)]
         ended: Ended,
         provoked: usize,
         opened: usize,
     },
     Failure {
-        seed: u64,
+        #[serde(flatten)]
+        by: By,
         #[serde(flatten)]
         ended: Ended,
         says: String,
@@ -93,6 +97,21 @@ enum Line<'a> {
         failed: usize,
         never: Vec<&'a str>,
     },
+}
+
+/// The plan of a run.
+#[derive(Serialize)]
+struct By {
+    seed: Option<u64>,
+    #[serde(rename = "as")]
+    profile: Option<&'static str>,
+}
+
+impl By {
+    fn of(plan: &Plan) -> Self {
+        let seed = (!plan.kinds.is_empty()).then_some(plan.seed);
+        Self { seed, profile: plan.profile.map(|it| it.name) }
+    }
 }
 
 /// How a run has ended.
@@ -118,10 +137,10 @@ struct At {
     nth: u64,
 }
 
-/// A run. The one that provokes nothing has no seed.
-pub(super) fn run(out: &mut dyn Write, seed: Option<u64>, trial: &Trial) -> io::Result<()> {
+/// A run. One that provokes nothing has no seed.
+pub(super) fn run(out: &mut dyn Write, plan: &Plan, trial: &Trial) -> io::Result<()> {
     let (provoked, opened) = (trial.provoked.len(), trial.opened);
-    print(out, &Line::Run { seed, ended: ended(&trial.outcome), provoked, opened })
+    print(out, &Line::Run { by: By::of(plan), ended: ended(&trial.outcome), provoked, opened })
 }
 
 /// A run that failed, and what is left of it. Without `least` the places were given.
@@ -134,6 +153,7 @@ pub(super) fn failure(
 ) -> io::Result<()> {
     let given: Vec<Place>;
     let (cut, places, mut provocations) = match least {
+        Some(Least::Profile(_)) => ("profile", &[][..], Vec::new()),
         Some(Least::NotAgain(_)) => ("not_again", &[][..], Vec::new()),
         Some(Least::Kinds(kinds)) => ("kinds", &[][..], kinds.clone()),
         Some(Least::Places(places)) => ("places", &places[..], Vec::new()),
@@ -145,7 +165,7 @@ pub(super) fn failure(
     provocations.extend(places.iter().map(|place| place.provocation));
     provocations.dedup();
     let line = Line::Failure {
-        seed: plan.seed,
+        by: By::of(plan),
         ended: ended(&trial.outcome),
         says: trial.outcome.to_string(),
         findings: findings(&trial.outcome),
@@ -244,7 +264,7 @@ mod tests {
     #[test]
     fn a_failure_has_its_outcome_and_what_is_left_of_it() {
         let expected = json!({
-            "type": "failure", "seed": 7, "outcome": "exited", "status": 3, "signal": null,
+            "type": "failure", "seed": 7, "as": null, "outcome": "exited", "status": 3, "signal": null,
             "says": "the program exits with status 3", "findings": [], "output": ["first", "last"],
             "cut": "places", "provocations": ["single-completions"],
             "places": [{ "place": "single-completions:0.1.2", "provocation": "single-completions",
@@ -262,7 +282,7 @@ mod tests {
     #[test]
     fn each_outcome_has_its_name() {
         let of = |outcome| {
-            let line = lines(|out| run(out, None, &trial(outcome))).pop().unwrap();
+            let line = lines(|out| run(out, &plan(), &trial(outcome))).pop().unwrap();
             (line["outcome"].clone(), line["status"].clone(), line["signal"].clone())
         };
         assert_eq!(of(Outcome::Passed), (json!("passed"), json!(null), json!(null)));
@@ -304,7 +324,7 @@ mod tests {
         let mut fields = Vec::new();
         let finding = Text { kind: Kind::ALL[0], text: String::new() };
         let failed = failed(Outcome::Found(vec![finding]), Some(&Least::Places(vec![AT])));
-        let run = lines(|out| run(out, None, &trial(Outcome::Passed)));
+        let run = lines(|out| run(out, &Plan::quiet(), &trial(Outcome::Passed)));
         let end = lines(|out| end(out, &Tally::default(), &plan(), false));
         [failed].iter().chain(&run).chain(&end).for_each(|line| names(line, &mut fields));
         assert!(fields.len() > 30);

@@ -30,7 +30,14 @@ pub(super) fn output(out: &mut Page<impl Write>, trial: &Trial) -> io::Result<()
 
 /// A run that failed, before it is cut down.
 pub(super) fn failing(out: &mut Page<impl Write>, plan: &Plan, trial: &Trial) -> io::Result<()> {
-    out.text(format_args!("With seed {} {}.", plan.seed, trial.outcome))?;
+    let outcome = &trial.outcome;
+    match plan.profile {
+        None => out.text(format_args!("With seed {} {outcome}.", plan.seed))?,
+        Some(it) if plan.kinds.is_empty() => out.text(format_args!("As {} {outcome}.", it.name))?,
+        Some(it) => {
+            out.text(format_args!("As {}, with seed {}, {outcome}.", it.name, plan.seed))?;
+        }
+    }
     output(out, trial)?;
     let Outcome::Found(findings) = &trial.outcome else { return Ok(()) };
     findings.iter().try_for_each(|finding| writeln!(out.to, "{}", finding.text))
@@ -44,6 +51,11 @@ pub(super) fn least(
 ) -> io::Result<()> {
     match least {
         None => {}
+        Some(Least::Profile(profile)) => out.text(format_args!(
+            "No provocation is needed. {} ({}) has less, or refuses what Transom takes; spec/adapters.md lists what, \
+             and `transom explain` tells what was refused. To show it again:",
+            profile.name, profile.model
+        ))?,
         Some(Least::NotAgain(runs)) => out.text(format_args!(
             "It did not fail again in {runs} runs with the same seed. So it depends on the program's timing too. \
              Try again:"

@@ -221,6 +221,7 @@ mod checked {
 
 /// L. What `transom rehearse` provokes.
 mod rehearsed {
+    mod adapters;
     mod bugs;
     mod command;
 }

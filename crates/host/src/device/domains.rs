@@ -27,7 +27,7 @@ impl Numbers {
     /// numbers within an hour, and keep one of the first. A new domain must not get that one's number: it would open
     /// its memory.
     fn take(&mut self) -> Option<u32> {
-        if self.taken.len() >= Limits::DEVICE.domains as usize {
+        if self.taken.len() >= Limits::here().domains as usize {
             return None;
         }
         self.taken.try_reserve(1).ok()?;

@@ -27,9 +27,9 @@ impl Keys {
 
     /// Takes a slot and key for an object. Windows of all kinds count as one kind.
     pub(crate) fn take(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
-        let one_more = |count| (count < Limits::DEVICE.windows).then(|| count + 1);
+        let one_more = |count| (count < Limits::here().windows).then(|| count + 1);
         let counted = if is_region(kind) {
-            self.process.objects().add_below(ObjectKind::Region, Limits::DEVICE.regions)
+            self.process.objects().add_below(ObjectKind::Region, Limits::here().regions)
         } else {
             self.windows.fetch_update(AcqRel, Relaxed, one_more).is_ok()
         };

@@ -127,7 +127,7 @@ impl Cq {
         let attach = |channel: Arc<EventQueue<_>>| channel.attach(id, &[CompletionEvent]);
         let channel = config.channel.map(attach).transpose()?;
         let events = config.events.attach(id, &[AsyncEvent::CqError])?;
-        let limit = Limits::DEVICE.completion_queues;
+        let limit = Limits::here().completion_queues;
         if !device.process().objects().add_below(ObjectKind::CompletionQueue, limit) {
             return Err(RegisterError::Exhausted);
         }

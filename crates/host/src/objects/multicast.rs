@@ -57,7 +57,7 @@ impl Groups {
             return Err(JoinError::Inherited);
         }
         let mut groups = self.members.write();
-        if !groups.contains_key(&group) && groups.len() >= Limits::DEVICE.multicast_groups as usize
+        if !groups.contains_key(&group) && groups.len() >= Limits::here().multicast_groups as usize
         {
             return Err(JoinError::Full);
         }
@@ -66,7 +66,7 @@ impl Groups {
         if before.iter().any(|member| is(member, qp)) {
             return Ok(());
         }
-        if before.len() >= Limits::DEVICE.multicast_members as usize {
+        if before.len() >= Limits::here().multicast_members as usize {
             return Err(JoinError::Full);
         }
         let new = Arc::downgrade(qp);

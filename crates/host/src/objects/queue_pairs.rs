@@ -63,7 +63,7 @@ impl QueuePairs {
     /// (rules CR-20, T2-04). A rehearsal takes the one that came free last (rule REH-24).
     pub(crate) fn take_index(&self) -> Option<u16> {
         let mut indices = self.indices.write();
-        if indices.taken.len() >= Limits::DEVICE.queue_pairs as usize {
+        if indices.taken.len() >= Limits::here().queue_pairs as usize {
             return None;
         }
         indices.taken.try_reserve(1).ok()?;

@@ -138,7 +138,7 @@ impl SharedReceiveQueue {
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
         let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
-        let limit = Limits::DEVICE.shared_receive_queues as usize;
+        let limit = Limits::here().shared_receive_queues as usize;
         let free = (0..=u16::MAX)
             .map(|_| queues.next.fetch_add(1, Relaxed) as u16)
             .find(|index| !by_index.contains_key(index))

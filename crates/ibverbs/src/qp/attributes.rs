@@ -111,7 +111,8 @@ fn wrong(failure: ModifyFailure, attr: &ibv_qp_attr, from: QpState, to: QpState)
 
 /// The value of the first of these attributes, and its maximum.
 fn first_of(mask: Mask, attr: &ibv_qp_attr) -> [u64; 2] {
-    let reads = u64::from(Limits::DEVICE.read_resources);
+    let limits = Limits::here();
+    let [sent, answered] = [limits.initiated_reads, limits.read_resources].map(u64::from);
     let attributes: [(Mask, u64, u64); 12] = [
         (Mask::ACCESS_FLAGS, attr.qp_access_flags.into(), 0),
         (Mask::PKEY_INDEX, attr.pkey_index.into(), 0),
@@ -121,9 +122,9 @@ fn first_of(mask: Mask, attr: &ibv_qp_attr) -> [u64; 2] {
         (Mask::RETRY_CNT, attr.retry_cnt.into(), 7),
         (Mask::RNR_RETRY, attr.rnr_retry.into(), 7),
         (Mask::RQ_PSN, attr.rq_psn.into(), 0xff_ffff),
-        (Mask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic.into(), reads),
+        (Mask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic.into(), sent),
         (Mask::MIN_RNR_TIMER, attr.min_rnr_timer.into(), 31),
-        (Mask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic.into(), reads),
+        (Mask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic.into(), answered),
         (Mask::DEST_QPN, attr.dest_qp_num.into(), 0xff_ffff),
     ];
     let first = attributes.into_iter().find(|(bit, ..)| mask.contains(*bit));

@@ -123,7 +123,7 @@ impl QpAttributes {
 
     /// The attributes of `mask` that are out of range.
     fn out_of_range(&self, mask: Mask) -> Mask {
-        let limit = Limits::DEVICE.read_resources;
+        let limits = Limits::here();
         let checks = [
             (Mask::PORT, self.port == 1),
             (Mask::PKEY_INDEX, self.pkey_index == 0),
@@ -132,8 +132,8 @@ impl QpAttributes {
             (Mask::RETRY_CNT, self.retry_count <= 7),
             (Mask::RNR_RETRY, self.rnr_retry <= 7),
             (Mask::MIN_RNR_TIMER, self.min_rnr_timer <= 31),
-            (Mask::MAX_QP_RD_ATOMIC, self.max_rd_atomic <= limit),
-            (Mask::MAX_DEST_RD_ATOMIC, self.max_dest_rd_atomic <= limit),
+            (Mask::MAX_QP_RD_ATOMIC, self.max_rd_atomic <= limits.initiated_reads),
+            (Mask::MAX_DEST_RD_ATOMIC, self.max_dest_rd_atomic <= limits.read_resources),
         ];
         checks
             .into_iter()
@@ -248,7 +248,7 @@ impl QueuePair {
         };
         let first = Psn::new(attributes.rq_psn);
         if matches!(link, Some(Link::Wire(_)))
-            && receive.packets.keep(Limits::DEVICE.read_resources).is_err()
+            && receive.packets.keep(Limits::here().read_resources).is_err()
         {
             return Err(ModifyFailure::NoMemory);
         }

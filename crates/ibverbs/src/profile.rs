@@ -1,0 +1,161 @@
+//! What the device lacks because it stands for another adapter (`transom rehearse --as`). Outside such a rehearsal
+//! nothing is lacking.
+
+use std::ffi::{c_int, c_uint};
+
+use transom_abi::*;
+use transom_device::Access;
+use transom_device::qp::Service;
+use transom_host::Limits;
+use transom_rehearse::Feature;
+use transom_rehearse::profile::AtomicCap;
+use transom_system::rehearsal;
+
+use crate::wrong::Wrong;
+
+/// Whether the device has something.
+pub(crate) fn has(feature: Feature) -> bool {
+    rehearsal::profile().is_none_or(|profile| profile.has(feature))
+}
+
+/// `EOPNOTSUPP` if the device lacks what a verb needs.
+pub(crate) fn needs(feature: Feature) -> Result<(), c_int> {
+    if has(feature) { Ok(()) } else { Err(libc::EOPNOTSUPP) }
+}
+
+/// `EOPNOTSUPP` if the device lacks a type of queue pair.
+pub(crate) fn needs_service(service: Service, kind: ibv_qp_type) -> Result<(), Wrong> {
+    let feature = match service {
+        Service::Rc => Feature::Rc,
+        Service::Uc => Feature::Uc,
+        Service::Ud => Feature::Ud,
+        Service::XrcInitiator | Service::XrcTarget => Feature::Xrc,
+    };
+    needs(feature).map_err(|_| Wrong::unsupported("qp_type", kind.into(), "REH-52"))
+}
+
+/// The operations that no queue pair can build: bits of `ibv_qp_create_send_ops_flags`.
+pub(crate) fn lacking_operations() -> u64 {
+    let all = [
+        (Feature::Atomics, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD),
+        (Feature::AtomicWrites, IBV_QP_EX_WITH_ATOMIC_WRITE),
+        (Feature::Flushes, IBV_QP_EX_WITH_FLUSH),
+        (Feature::RemoteInvalidate, IBV_QP_EX_WITH_SEND_WITH_INV),
+        (Feature::LocalInvalidate, IBV_QP_EX_WITH_LOCAL_INV),
+        (Feature::Windows, IBV_QP_EX_WITH_BIND_MW),
+        (Feature::Immediates, IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM),
+    ];
+    let lacking = all.into_iter().filter(|(feature, _)| !has(*feature));
+    lacking.fold(0, |all, (_, bits)| all | u64::from(bits))
+}
+
+/// The fault of rights that no region can have.
+pub(crate) fn check_rights(bits: c_uint) -> Result<(), Wrong> {
+    const USUAL: Access =
+        Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
+    let all = [
+        (Feature::OnDemandPaging, Access::ON_DEMAND.bits()),
+        (Feature::ZeroBased, Access::ZERO_BASED.bits()),
+        (Feature::HugePages, Access::HUGETLB.bits()),
+        (Feature::OtherRights, !(USUAL.bits() | IBV_ACCESS_OPTIONAL_RANGE)),
+    ];
+    let refused = |(feature, right): &(Feature, c_uint)| bits & right != 0 && !has(*feature);
+    match all.into_iter().find(refused) {
+        Some((_, right)) => Err(Wrong::unsupported("access", (bits & right).into(), "REH-52")),
+        None => Ok(()),
+    }
+}
+
+/// Whether the post of a request is refused. `signals_all` is true of a queue pair whose requests all have a completion.
+pub(crate) fn refuses(wr: &ibv_send_wr, signals_all: bool) -> bool {
+    let needed = match wr.opcode {
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => Some(Feature::Atomics),
+        IBV_WR_ATOMIC_WRITE => Some(Feature::AtomicWrites),
+        IBV_WR_SEND_WITH_INV => Some(Feature::RemoteInvalidate),
+        IBV_WR_LOCAL_INV => Some(Feature::LocalInvalidate),
+        IBV_WR_BIND_MW => Some(Feature::Windows),
+        IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM => Some(Feature::Immediates),
+        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_READ => Some(Feature::OneSided),
+        _ => None,
+    };
+    let asks = |flags| wr.send_flags & flags != 0;
+    let many = wr.opcode == IBV_WR_RDMA_READ && wr.num_sge > Limits::here().read_sge as c_int;
+    many || needed.is_some_and(|feature| !has(feature))
+        || !(signals_all || asks(IBV_SEND_SIGNALED) || has(Feature::Unsignaled))
+        || asks(IBV_SEND_SOLICITED | IBV_SEND_FENCE) && !has(Feature::SolicitedAndFence)
+}
+
+/// What a post answers that is refused with an errno. Some providers answer with its negative.
+pub(crate) fn answer(errno: c_int) -> c_int {
+    let negative = rehearsal::profile().is_some_and(|profile| profile.answers_negative);
+    if negative { -errno } else { errno }
+}
+
+/// The operations of a context: those that the provider lacks are null, and the inlines of `verbs.h` answer
+/// `EOPNOTSUPP`.
+pub(crate) fn operations(all: verbs_context) -> verbs_context {
+    let mut left = all;
+    macro_rules! without {
+        ($feature:ident: $($place:expr),+) => {
+            if !has(Feature::$feature) {
+                $($place = None;)+
+            }
+        };
+    }
+    let ops = &mut left.context.ops;
+    without!(Windows: ops.alloc_mw, ops.bind_mw, ops.dealloc_mw);
+    without!(SharedReceives: left.create_srq_ex, left.get_srq_num);
+    without!(TagMatching: left.post_srq_ops);
+    without!(Xrc: left.open_xrcd, left.close_xrcd, left.open_qp, left.get_srq_num);
+    without!(ExtendedQueuePairs: left.create_qp_ex);
+    without!(ExtendedQueues: left.create_cq_ex);
+    without!(Timestamps: left.query_rt_values);
+    without!(Moderation: left.modify_cq);
+    without!(Domains: left.alloc_td, left.dealloc_td, left.alloc_parent_domain);
+    without!(NullRegions: left.alloc_null_mr);
+    without!(DeviceMemory: left.alloc_dm, left.free_dm, left.reg_dm_mr);
+    without!(OnDemandPaging: left.advise_mr);
+    without!(RateLimits: left.modify_qp_rate_limit);
+    left
+}
+
+/// The attributes of the adapter. `own` are those of Transom's device, with the adapter's limits.
+pub(crate) fn attributes(own: ibv_device_attr) -> ibv_device_attr {
+    let Some(profile) = rehearsal::profile() else { return own };
+    ibv_device_attr {
+        vendor_id: profile.vendor_id,
+        vendor_part_id: profile.part_id,
+        device_cap_flags: own.device_cap_flags & profile.flags as c_uint,
+        page_size_cap: profile.page_sizes.unwrap_or(own.page_size_cap),
+        atomic_cap: match profile.atomics {
+            AtomicCap::None => IBV_ATOMIC_NONE,
+            AtomicCap::Hca => IBV_ATOMIC_HCA,
+            AtomicCap::Glob => IBV_ATOMIC_GLOB,
+        },
+        local_ca_ack_delay: profile.ack_delay.unwrap_or(own.local_ca_ack_delay),
+        ..own
+    }
+}
+
+/// The same for the attributes that only the longer answer has.
+pub(crate) fn extended_attributes(own: ibv_device_attr_ex) -> ibv_device_attr_ex {
+    let Some(profile) = rehearsal::profile() else { return own };
+    let mut left = own;
+    left.device_cap_flags_ex &= profile.flags;
+    if !has(Feature::OnDemandPaging) {
+        (left.odp_caps, left.xrc_odp_caps) = (ibv_odp_caps::default(), 0);
+    }
+    if !has(Feature::Timestamps) {
+        (left.completion_timestamp_mask, left.hca_core_clock) = (0, 0);
+    }
+    if !has(Feature::TagMatching) {
+        left.tm_caps = ibv_tm_caps::default();
+    }
+    if !has(Feature::Moderation) {
+        left.cq_mod_caps = ibv_cq_moderation_caps::default();
+    }
+    if !has(Feature::DeviceMemory) {
+        left.max_dm_size = 0;
+    }
+    left
+}

@@ -1,0 +1,242 @@
+//! Adapters that a rehearsal stands for (`--as`): what each has and refuses.
+//!
+//! `spec/adapters.md` has the source of each fact. Facts that it marks "not checked" are not here: there the limits of
+//! Transom's own device stay.
+
+mod adapters;
+
+use Feature::*;
+
+/// Something that an adapter has or lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// UC queue pairs.
+    Uc,
+    /// UD queue pairs.
+    Ud,
+    /// RC queue pairs.
+    Rc,
+    /// XRC queue pairs, domains and shared receive queues.
+    Xrc,
+    /// Memory windows that a program can allocate.
+    Windows,
+    /// Compare and swap, fetch and add.
+    Atomics,
+    /// Atomic writes.
+    AtomicWrites,
+    /// FLUSH.
+    Flushes,
+    /// SENDs that invalidate a key of the peer.
+    RemoteInvalidate,
+    /// `IBV_WR_LOCAL_INV`.
+    LocalInvalidate,
+    /// Immediate data.
+    Immediates,
+    /// READ and WRITE.
+    OneSided,
+    /// Requests without a completion.
+    Unsignaled,
+    /// `IBV_SEND_SOLICITED` and `IBV_SEND_FENCE`.
+    SolicitedAndFence,
+    /// Shared receive queues.
+    SharedReceives,
+    /// A new size for a shared receive queue.
+    SharedResize,
+    /// Tag matching.
+    TagMatching,
+    /// `ibv_create_qp_ex` beyond a protection domain.
+    ExtendedQueuePairs,
+    /// `ibv_create_cq_ex`.
+    ExtendedQueues,
+    /// Timestamps of completions, and `ibv_query_rt_values_ex`.
+    Timestamps,
+    /// `ibv_modify_cq`.
+    Moderation,
+    /// `ibv_resize_cq`.
+    Resize,
+    /// `ibv_rereg_mr`.
+    Reregistration,
+    /// Thread domains and parent domains.
+    Domains,
+    /// Null regions.
+    NullRegions,
+    /// Regions whose addresses begin at zero.
+    ZeroBased,
+    /// Regions of huge pages (`IBV_ACCESS_HUGETLB`).
+    HugePages,
+    /// Regions for more than LOCAL_WRITE, REMOTE_READ and REMOTE_WRITE.
+    OtherRights,
+    /// Regions of a dma-buf.
+    DmaBuf,
+    /// Device memory.
+    DeviceMemory,
+    /// On-demand paging.
+    OnDemandPaging,
+    /// Multicast.
+    Multicast,
+    /// Address handles that a program makes.
+    AddressHandles,
+    /// Completion counters.
+    CompletionCounters,
+    /// `ibv_modify_qp_rate_limit`.
+    RateLimits,
+}
+
+/// What `atomic_cap` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicCap {
+    /// No atomics.
+    None,
+    /// Among the queue pairs of the adapter.
+    Hca,
+    /// Against the processor too.
+    Glob,
+}
+
+/// The most of everything. `None` is not checked: as many as Transom's own device has. So is more than it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// `max_mr`
+    pub regions: Option<u32>,
+    /// `max_mr_size`
+    pub region_bytes: Option<u64>,
+    /// `max_mw`
+    pub windows: Option<u32>,
+    /// `max_pd`
+    pub domains: Option<u32>,
+    /// `max_qp`
+    pub queue_pairs: Option<u32>,
+    /// `max_cq`
+    pub completion_queues: Option<u32>,
+    /// `max_cqe`
+    pub completions: Option<u32>,
+    /// `max_qp_wr`
+    pub work_requests: Option<u32>,
+    /// `max_sge`
+    pub sges: Option<u32>,
+    /// `max_sge_rd`
+    pub read_sges: Option<u32>,
+    /// Inline bytes of a request. No attribute tells them.
+    pub inline: Option<u32>,
+    /// `max_qp_rd_atom`
+    pub responder_reads: Option<u8>,
+    /// `max_qp_init_rd_atom`
+    pub initiator_reads: Option<u8>,
+    /// `max_srq`
+    pub shared_queues: Option<u32>,
+    /// `max_srq_wr`
+    pub shared_work_requests: Option<u32>,
+    /// `max_srq_sge`
+    pub shared_sges: Option<u32>,
+    /// `max_ah`
+    pub address_handles: Option<u32>,
+    /// `max_mcast_grp`
+    pub multicast_groups: Option<u32>,
+    /// `max_mcast_qp_attach`
+    pub multicast_members: Option<u32>,
+}
+
+/// An adapter, by its driver in Linux and its provider in rdma-core.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Its name for users, such as `mlx5`.
+    pub name: &'static str,
+    /// The model.
+    pub model: &'static str,
+    /// The name that the kernel gives its first device.
+    pub device: &'static str,
+    /// `vendor_id`
+    pub vendor_id: u32,
+    /// `vendor_part_id`
+    pub part_id: u32,
+    /// The bits of `device_cap_flags_ex`.
+    pub flags: u64,
+    /// `page_size_cap`, if it was checked.
+    pub page_sizes: Option<u64>,
+    /// `atomic_cap`
+    pub atomics: AtomicCap,
+    /// `local_ca_ack_delay`, if it was checked.
+    pub ack_delay: Option<u8>,
+    /// The most of everything.
+    pub most: Most,
+    /// What it lacks.
+    pub lacks: &'static [Feature],
+    /// Whether `ibv_post_send` answers a refusal with a negative number.
+    pub answers_negative: bool,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: &[&Self] = &[
+        &adapters::MLX5,
+        &adapters::RXE,
+        &adapters::IRDMA,
+        &adapters::BNXT,
+        &adapters::EFA,
+        &adapters::HNS,
+        &adapters::IONIC,
+        &adapters::QEDR,
+        &adapters::SIW,
+    ];
+
+    /// The profile with a name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|it| it.name == name)
+    }
+
+    /// Whether the adapter has something.
+    pub fn has(&self, feature: Feature) -> bool {
+        // An adapter without a whole has no part of it.
+        let whole = match feature {
+            SharedResize | TagMatching => Some(SharedReceives),
+            _ => None,
+        };
+        let lacks = |it| self.lacks.contains(&it);
+        !lacks(feature) && !whole.is_some_and(lacks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule: REH-50
+    #[test]
+    fn profiles_are_found_by_name_and_agree_with_themselves() {
+        for profile in Profile::ALL {
+            assert_eq!(Profile::named(profile.name), Some(*profile));
+            let has = |feature| profile.has(feature);
+            let name = profile.name;
+            assert_eq!(has(Atomics), profile.atomics != AtomicCap::None, "{name}");
+            assert_eq!(has(SharedReceives), profile.most.shared_queues != Some(0), "{name}");
+            assert_eq!(has(Multicast), profile.most.multicast_groups != Some(0), "{name}");
+            assert!(has(SharedReceives) || !has(TagMatching) && !has(SharedResize), "{name}");
+        }
+        assert_eq!(Profile::named("transom"), None);
+    }
+
+    /// Each profile stands in the table of models with its numbers, and each has a section of facts.
+    ///
+    /// Rule: REH-50
+    #[test]
+    fn the_table_of_adapters_has_every_profile() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/adapters.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for profile in Profile::ALL {
+            assert!(text.contains(&format!("\n## {}\n", profile.name)), "{}", profile.name);
+            let row = text.lines().find(|it| it.starts_with(&format!("| {} |", profile.name)));
+            let row = row.unwrap();
+            assert!(row.contains(profile.model), "{row}");
+            assert!(row.contains(&format!("{:#x}", profile.vendor_id)) || row.contains("0x02c9"));
+            let (part, hex) = (profile.part_id.to_string(), format!("{:#x}", profile.part_id));
+            assert!(row.contains(&part) || row.contains(&hex), "{row}");
+            let section = text.split(&format!("\n## {}\n", profile.name)).nth(1).unwrap();
+            let section = section.split("\n## ").next().unwrap();
+            let name = profile.device;
+            assert!(section.contains(name), "{name}");
+            let flags = format!("{:#x}", profile.flags & u64::from(u32::MAX));
+            let none = profile.flags == 0 && section.contains("device_cap_flags");
+            assert!(none || section.contains(&flags), "{}: {flags}", profile.name);
+        }
+    }
+}
