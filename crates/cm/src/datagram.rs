@@ -197,6 +197,14 @@ impl Resolution {
             shared.timers.set(self.id, retransmission.deadline(now));
             shared.transmit(&self.address, mad);
         } else {
+            self.give_up(shared);
+        }
+    }
+
+    /// Its request has got no answer, and is not repeated any more.
+    pub(crate) fn give_up(&mut self, shared: &mut Shared) {
+        if matches!(self.state, State::Asking(_)) {
+            shared.timers.cancel(self.id);
             self.state = State::Over;
             shared.happened(self.id, Happened::Unreachable);
         }

@@ -93,6 +93,9 @@ pub enum Refused {
     /// All communication ids are in use.
     #[error("all ids are in use")]
     NoIds,
+    /// There is no memory for the message.
+    #[error("there is no memory for the message")]
+    NoMemory,
     /// The shared table of ports is full or cannot be locked.
     #[error("the table of ports that all processes share is full, or cannot be locked")]
     NoTable,
@@ -144,7 +147,7 @@ impl Refused {
             Self::NoDevice | Self::DeviceFailed => Errno::ENODEV,
             Self::Privileged => Errno::EACCES,
             Self::Connected => Errno::EISCONN,
-            Self::NoIds | Self::NoTable => Errno::ENOMEM,
+            Self::NoIds | Self::NoTable | Self::NoMemory => Errno::ENOMEM,
             Self::NoManager(errno) => errno,
             Self::NoFile => Errno::EBADF,
             Self::NoDescriptor => Errno::EMFILE,

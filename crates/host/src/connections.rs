@@ -12,6 +12,7 @@
 //! | `faults` | messages that an injected fault refuses, loses or delays |
 //! | `last_words` | sends the farewells of ended processes, from a process without a device |
 //! | `farewells` | repeats those farewells |
+//! | `rehearsed` | what a rehearsal knows of the ids |
 //! | `files` | the program's side: files with ids, and the events that wait there |
 //! | [`manager`] | the engine between them: every call, message and deadline |
 //!
@@ -31,6 +32,7 @@ pub mod manager;
 mod neighbours;
 mod packets;
 mod ports;
+mod rehearsed;
 mod routes;
 mod starting;
 

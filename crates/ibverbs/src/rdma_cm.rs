@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use transom_abi::*;
 use transom_cm::Refused;
 use transom_host::Adapter;
-use transom_system::say;
+use transom_system::{rehearsal, say};
 use transom_thread::set_errno;
 
 use crate::adapters;
@@ -83,6 +83,7 @@ type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 /// Opens a file. Returns its descriptor, or -1.
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
+        rehearsal::begin();
         let adapter = adapters::open().map_err(|error| {
             say(format_args!("{error}"));
             let said = "the device cannot be opened; standard error has the reason";

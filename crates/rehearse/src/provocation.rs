@@ -64,6 +64,7 @@ macro_rules! provocations {
                     | Self::PoisonedFields
                     | Self::SilentArming => (operation, Some("completion queue")),
                     Self::RefusedReceives => (operation, Some("receive queue")),
+                    Self::RefusedConnections => (operation, Some("id")),
                     Self::ExactSizes | Self::NumbersAgain | Self::RefusedObjects => (operation, None),
                 }
             }
@@ -138,6 +139,10 @@ provocations! {
     RefusedReceives "refused-receives" "REH-32" Failure "receive"
         "a post of receives fails with ENOMEM at one element of its list"
         "ibv_post_recv(3)";
+    /// A step towards a connection fails, most by the event that says so.
+    RefusedConnections "refused-connections" "REH-33" Failure "step"
+        "an address, a route or a connection comes to nothing"
+        "rdma_get_cm_event(3)";
 }
 
 impl Provocation {

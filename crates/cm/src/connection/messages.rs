@@ -265,6 +265,14 @@ impl Connection {
             State::Lingering(_) => return self.end(shared),
             _ => {}
         }
+        self.give_up(shared);
+    }
+
+    /// Its request or reply has got no answer, and is not repeated any more.
+    pub(crate) fn give_up(&mut self, shared: &mut Shared) {
+        if !matches!(self.state, State::RequestSent(_) | State::ReplySent(_)) {
+            return;
+        }
         // Tell the peer, so that it does not wait any longer if it still exists (rule CM-27).
         let guid = shared.guid();
         self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);

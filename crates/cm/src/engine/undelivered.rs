@@ -31,6 +31,16 @@ impl Engine {
         Handled::Taken(id)
     }
 
+    /// Gives up the request of an id, as after the last of its tries.
+    pub fn give_up(&mut self, id: CommId) {
+        let Self { ids, shared, .. } = self;
+        match ids.get_mut(&id).map(|entry| &mut entry.state) {
+            Some(State::Connection(connection)) => connection.give_up(shared),
+            Some(State::Resolution(resolution)) => resolution.give_up(shared),
+            _ => {}
+        }
+    }
+
     /// Whether an id, or its lingering connection, has sent this message to this address and waits for its answer.
     fn waits_for_answer(&self, id: CommId, to: IpAddr, mad: &Mad) -> bool {
         match self.ids.get(&id).map(|entry| &entry.state) {

@@ -224,6 +224,7 @@ mod rehearsed {
     mod adapters;
     mod bugs;
     mod command;
+    mod connections;
 }
 
 /// What C programs find.

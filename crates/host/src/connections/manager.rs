@@ -1,6 +1,7 @@
 //! The engine, between files, ports and messages: runs every call, message and deadline.
 
 mod calls;
+mod connecting;
 mod groups;
 mod records;
 
@@ -30,6 +31,7 @@ use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
+use super::rehearsed::Rehearsed;
 use crate::device::{Device, Interface};
 
 /// How many messages of other processes are taken at a time.
@@ -47,6 +49,7 @@ pub struct Manager {
     announcements: HashMap<CommId, Announcement>,
     records: Records,
     complaints: Complaints,
+    rehearsed: Rehearsed,
     phase: Phase,
 }
 
@@ -84,6 +87,7 @@ impl Manager {
             announcements: HashMap::new(),
             records: Records::default(),
             complaints: Complaints::new(device.clone()),
+            rehearsed: Rehearsed::default(),
             phase: Phase::Serving,
             device,
         };

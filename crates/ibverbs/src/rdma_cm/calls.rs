@@ -103,17 +103,13 @@ fn resolve(
     command.call(|manager| manager.resolve_address(command.file, CommId(id), source, destination))
 }
 
-/// Looks for a path. On RoCE the address is enough.
+/// Looks for a path.
 pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_resolve_route = command.body()?;
     if body.timeout_ms == 0 {
         return Err(Refusal::invalid("timeout_ms is 0: it takes the milliseconds to wait"));
     }
-    command.call(|manager| {
-        manager.with_id(command.file, CommId(body.id), |engine, _| {
-            engine.resolve_route(CommId(body.id), Ok(()))
-        })
-    })
+    command.call(|manager| manager.resolve_route(command.file, CommId(body.id)))
 }
 
 /// Makes an id listen.
@@ -153,12 +149,7 @@ pub(super) fn connect(command: &Command<'_>) -> Result<(), Refusal> {
         rnr_retry_count: retries(with.rnr_retry_count),
         private_data: private_data(with),
     };
-    command.call(|manager| {
-        manager.with_id(command.file, id, |engine, now| {
-            engine.set_ece(id, ece(&body.ece))?;
-            engine.connect(id, &connect, now)
-        })
-    })
+    command.call(|manager| manager.connect(command.file, id, ece(&body.ece), &connect))
 }
 
 /// Accepts a request. Without parameters, it confirms an accepted connection.
@@ -179,12 +170,7 @@ pub(super) fn accept(command: &Command<'_>) -> Result<(), Refusal> {
         if with.valid == 0 {
             return manager.with_id(command.file, id, |engine, _| engine.establish(id));
         }
-        manager.with_id(command.file, id, |engine, now| {
-            engine.set_ece(id, ece(&body.ece))?;
-            engine.accept(id, &accept, now)
-        })?;
-        manager.set_uid(id, body.uid);
-        Ok(())
+        manager.accept(command.file, id, body.uid, ece(&body.ece), &accept)
     })
 }
 

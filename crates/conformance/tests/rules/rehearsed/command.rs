@@ -33,23 +33,27 @@ pub(super) fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Prin
 
 /// The wrong form of a program fails by one place of a provocation alone, and again by the command that the report
 /// prints. The right form does not fail with the same seeds.
-fn is_shown(name: &str, provocation: Provocation, runs: &str) {
+pub(super) fn is_shown_by(program: &str, name: &str, provocation: Provocation, runs: &str) {
     let only = ["--only", provocation.name(), "--runs", runs, "--limit", "1s"];
-    let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "wrong"]);
+    let (status, printed) = rehearse(&only, &[program, name, "wrong"]);
     assert_eq!(status, Some(66), "{name}: {printed:?}");
     let again =
         printed.complaints.lines().find_map(|line| line.trim().strip_prefix("transom rehearse "));
     let again = again.unwrap_or_else(|| panic!("{name}: {printed:?}"));
-    let (options, program) = again.split_once(" -- ").expect("a program");
+    let (options, words) = again.split_once(" -- ").expect("a program");
     let options: Vec<_> = options.split(' ').chain(["--limit", "1s"]).collect();
     let places = options.iter().filter_map(|word| word.parse::<Place>().ok());
     let places: Vec<_> = places.map(|place| place.provocation).collect();
     assert_eq!(places, [provocation], "{name}: {printed:?}");
-    let program: Vec<_> = program.split(' ').collect();
-    let (status, printed) = rehearse(&options, &program);
+    let words: Vec<_> = words.split(' ').collect();
+    let (status, printed) = rehearse(&options, &words);
     assert_eq!(status, Some(66), "{name}, again: {printed:?}");
-    let (status, printed) = rehearse(&only, &[&PROGRAM.1, name, "right"]);
+    let (status, printed) = rehearse(&only, &[program, name, "right"]);
     assert_eq!(status, Some(0), "{name}: {printed:?}");
+}
+
+fn is_shown(name: &str, provocation: Provocation, runs: &str) {
+    is_shown_by(&PROGRAM.1, name, provocation, runs);
 }
 
 /// Rules: REH-10, REH-42

@@ -53,6 +53,7 @@ impl Manager {
         let event = self.files.take(file);
         match &event {
             Some(Delivered { id, happened: Happened::ConnectRequest { .. }, .. }) => {
+                self.rehearsed.give(CommId(*id));
                 let _ = self.engine.fetched(CommId(*id));
             }
             // The event counts for the membership as well as for its id (rule CM-52).
@@ -79,6 +80,7 @@ impl Manager {
         }
         let id = self.engine.create(service)?;
         self.files.add(id, file, uid);
+        self.rehearsed.give(id);
         Ok(id)
     }
 
@@ -94,6 +96,7 @@ impl Manager {
             self.memberships.remove_those_of(id);
         }
         self.announcements.remove(&id);
+        self.rehearsed.forget(id);
         let (reported, requests) = self.files.remove(id);
         self.records.touch_all(requests);
         self.records.touch(id);
@@ -190,6 +193,9 @@ impl Manager {
         }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         engine.resolve_address(id, source, destination, ports)?;
+        if self.rehearsed.refuses(id).is_some() {
+            return self.engine.address_resolved(id, Err(Errno::ETIMEDOUT));
+        }
         let port = self.device.port();
         let found = routes::find(port, bound, destination.ip(), interface).and_then(|route| {
             let here = port.is_here(&gid(route.destination));

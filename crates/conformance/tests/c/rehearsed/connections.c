@@ -1,0 +1,111 @@
+/*
+ * Programs of rdma_cm that rely on luck, each with its right form, as in moments.c. Both ends of a connection are of one
+ * process, and their events come by one channel. The listener is id 0, the active end 1 and the passive end 2.
+ */
+#include "../cm.h"
+
+static char memory[64];
+
+struct ends {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener, *active, *passive;
+	struct ibv_mr *mr;
+};
+
+/* Makes the queue pair of an id, with a receive. */
+static void make_queue_pair(struct ends *ends, struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr init = small(IBV_QPT_RC);
+
+	CHECK(!rdma_create_qp(id, NULL, &init));
+	if (!ends->mr)
+		CHECK((ends->mr = rdma_reg_msgs(id, memory, sizeof(memory))));
+	CHECK(!rdma_post_recv(id, NULL, memory, sizeof(memory), ends->mr));
+}
+
+/* Says what came of an attempt to connect, in the file that is to hear of it. */
+static void say(const char *file, const struct rdma_cm_event *event)
+{
+	FILE *list = fopen(file, "a");
+
+	CHECK(list && fprintf(list, "%s %d\n", rdma_event_str(event->event), event->status) > 0 && !fclose(list));
+}
+
+/* Tries to connect, and says the first event that was not hoped for, or ESTABLISHED. */
+static void tell(const char *file)
+{
+	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct sockaddr_storage address;
+	struct rdma_cm_event *event;
+
+	CHECK(ends.channel);
+	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_id(ends.channel, &ends.active, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(ends.active, NULL, (struct sockaddr *)&address, 2000));
+	for (;;) {
+		CHECK(!rdma_get_cm_event(ends.channel, &event));
+		switch (event->event) {
+		case RDMA_CM_EVENT_ADDR_RESOLVED:
+			CHECK(!rdma_resolve_route(ends.active, 2000));
+			break;
+		case RDMA_CM_EVENT_ROUTE_RESOLVED:
+			make_queue_pair(&ends, ends.active);
+			CHECK(!rdma_connect(ends.active, &param));
+			break;
+		case RDMA_CM_EVENT_CONNECT_REQUEST:
+			ends.passive = event->id;
+			make_queue_pair(&ends, ends.passive);
+			CHECK(!rdma_accept(ends.passive, &param) || errno == ENOMEM);
+			break;
+		default:
+			say(file, event);
+			return;
+		}
+		CHECK(!rdma_ack_cm_event(event));
+	}
+}
+
+/* Looks for the device that leads to an address. Wrong: takes it that there is one. */
+static void expects_device(int wrong)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_storage address;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	int is_found;
+
+	loopback(AF_INET, &address);
+	CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	CHECK(!rdma_get_cm_event(channel, &event));
+	is_found = event->event == RDMA_CM_EVENT_ADDR_RESOLVED;
+	CHECK(!rdma_ack_cm_event(event));
+	if (is_found || wrong)
+		printf("by %s\n", ibv_get_device_name(id->verbs->device));
+	CHECK(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(int wrong);
+} programs[] = {
+	{"expects-device", expects_device},
+};
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 3);
+	if (!strcmp(argv[1], "tell")) {
+		tell(argv[2]);
+		return 0;
+	}
+	for (unsigned i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+		if (!strcmp(argv[1], programs[i].name)) {
+			programs[i].run(!strcmp(argv[2], "wrong"));
+			return 0;
+		}
+	}
+	return 2;
+}

@@ -1,0 +1,64 @@
+//! `transom rehearse` on programs of rdma_cm (`connections.c`).
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use transom_conformance::c_programs::{RDMACM, compile};
+use transom_conformance::processes::Scratch;
+use transom_rehearse::Provocation;
+
+use super::command::{is_shown_by, rehearse};
+
+static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
+    let scratch = Scratch::new("rehearsed-connections");
+    let binary = compile(&scratch, "rehearsed/connections.c", "connections", RDMACM);
+    let binary = binary.to_str().expect("a path in UTF-8").to_owned();
+    (scratch, binary)
+});
+
+/// The seeds that are tried until each event of a step has come.
+const SEEDS: u64 = 30;
+
+/// Rules: REH-33, REH-40, REH-42
+#[test]
+fn an_address_is_expected_to_lead_to_a_device() {
+    is_shown_by(&PROGRAM.1, "expects-device", Provocation::RefusedConnections, "40");
+}
+
+/// Rule: REH-33
+#[test]
+fn each_step_towards_a_connection_ends_with_an_event_that_it_may_have() {
+    let steps = [
+        ("1.0", &["RDMA_CM_EVENT_ADDR_ERROR -110"][..]),
+        ("1.1", &["RDMA_CM_EVENT_ROUTE_ERROR -110"]),
+        ("2.0", &["RDMA_CM_EVENT_REJECTED 28"]),
+        (
+            "1.2",
+            &[
+                "RDMA_CM_EVENT_REJECTED 10",
+                "RDMA_CM_EVENT_REJECTED 8",
+                "RDMA_CM_EVENT_UNREACHABLE -110",
+            ],
+        ),
+        ("1.3", &["RDMA_CM_EVENT_ESTABLISHED 0"]),
+    ];
+    for (step, events) in steps {
+        let list = PROGRAM.0.path().join(step);
+        let list_path = list.to_str().expect("a path in UTF-8");
+        let place = format!("refused-connections:0.{step}");
+        let mut seen = BTreeSet::new();
+        for seed in 1..=SEEDS {
+            let seed = seed.to_string();
+            let options = ["--seed", &seed, "--at", &place];
+            let (status, printed) = rehearse(&options, &[&PROGRAM.1, "tell", list_path]);
+            assert_eq!(status, Some(0), "{printed:?}");
+            let said = std::fs::read_to_string(&list).expect("the program wrote it");
+            std::fs::remove_file(&list).expect("it is there");
+            seen.insert(said.trim().to_owned());
+            if seen.len() >= events.len() {
+                break;
+            }
+        }
+        assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), events, "{step}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The calls that make a connection. In a rehearsal they may come to nothing.
+
+use std::os::fd::RawFd;
+
+use transom_cm::refused::Errno;
+use transom_cm::{Accept, Arrival, Connect, ConnectionState, Refused, Transmit};
+use transom_net::management::ManagementDatagram;
+use transom_system::clock;
+use transom_wire::cm::{CommId, Ece, Message, RejectReason};
+
+use super::Manager;
+
+impl Manager {
+    /// Looks for a path. On RoCE the address is enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn resolve_route(&mut self, file: RawFd, id: CommId) -> Result<(), Refused> {
+        self.check(file, id)?;
+        let found = self.rehearsed.refuses(id).map_or(Ok(()), |_| Err(Errno::ETIMEDOUT));
+        self.with_id(file, id, |engine, _| engine.resolve_route(id, found))
+    }
+
+    /// Asks for a connection, or for the queue pair of a datagram service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn connect(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        ece: Ece,
+        with: &Connect<'_>,
+    ) -> Result<(), Refused> {
+        self.with_id(file, id, |engine, now| {
+            engine.set_ece(id, ece)?;
+            engine.connect(id, with, now)
+        })?;
+        if let Some(number) = self.rehearsed.refuses(id) {
+            self.come_to_nothing(id, number);
+        }
+        Ok(())
+    }
+
+    /// Accepts a request. The program calls its id `uid`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`]; in a rehearsal `ENOMEM`, and the request is refused.
+    pub fn accept(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        uid: u64,
+        ece: Ece,
+        with: &Accept<'_>,
+    ) -> Result<(), Refused> {
+        self.check(file, id)?;
+        if self.rehearsed.refuses(id).is_some() && self.reject_unaccepted(file, id).is_ok() {
+            return Err(Refused::NoMemory);
+        }
+        self.with_id(file, id, |engine, now| {
+            engine.set_ece(id, ece)?;
+            engine.accept(id, with, now)
+        })?;
+        self.set_uid(id, uid);
+        Ok(())
+    }
+
+    /// Refuses a request that cannot be accepted, as the kernel does then.
+    fn reject_unaccepted(&mut self, file: RawFd, id: CommId) -> Result<(), Refused> {
+        self.with_id(file, id, |engine, now| match engine.connection_state(id) {
+            Some(ConnectionState::RequestReceived) | None => {
+                engine.reject(id, RejectReason::Consumer, &[], now)
+            }
+            Some(_) => Err(Refused::Connected),
+        })
+    }
+
+    /// The request that a call has just sent is lost, with its repetitions, or somebody refuses it.
+    fn come_to_nothing(&mut self, id: CommId, number: u64) {
+        // Every call ends with nothing left to send, so this is the request.
+        let Some(Transmit { source, destination, mad, .. }) = self.engine.poll_transmit() else {
+            return;
+        };
+        let reason = match (&mad.message, number % 3) {
+            (Message::Req(_), 0) => RejectReason::InvalidServiceId,
+            (Message::Req(_), 1) => RejectReason::StaleConnection,
+            _ => return self.engine.give_up(id),
+        };
+        // The answer that the peer would send.
+        self.engine.refuse(Arrival { source, destination }, &mad.write(), reason);
+        if let Some(Transmit { source, destination, mad, .. }) = self.engine.poll_transmit() {
+            let answer = ManagementDatagram { source, destination, mad: mad.write() };
+            self.handle_in_time(&answer, clock::steady());
+        }
+    }
+}
