@@ -600,6 +600,31 @@ static void rights_change_during_forks(void)
     CHECK(!pthread_join(thread, NULL));
 }
 
+static void *fork_often(void *with)
+{
+    sigset_t mask, before;
+
+    CHECK(!sigemptyset(&mask) && !sigaddset(&mask, SIGUSR2) && !pthread_sigmask(SIG_SETMASK, &mask, NULL));
+    for (int at = 0; at < 150; at++) {
+        CHECK(is_well(fork_to(see_without_writing, with)));
+        CHECK(!pthread_sigmask(SIG_SETMASK, NULL, &before));
+        CHECK(sigismember(&before, SIGUSR2) && !sigismember(&before, SIGTERM));
+    }
+    return NULL;
+}
+
+static void threads_fork_at_once(void)
+{
+    open_device();
+    unsigned char *block = shared_block(64 * PAGE, 0xa1);
+    pthread_t threads[4];
+
+    for (int at = 0; at < 4; at++)
+        CHECK(!pthread_create(&threads[at], NULL, fork_often, block));
+    for (int at = 0; at < 4; at++)
+        CHECK(!pthread_join(threads[at], NULL));
+}
+
 /* ---- Sizes. ---- */
 
 static void see_sizes(void *with)
@@ -1006,6 +1031,7 @@ int main(int count, char **arguments)
     part("what is unmapped is so in a child, too", parts_are_unmapped);
     part("thousands of parts have rights of their own", many_parts_have_rights);
     part("rights change while a thread forks", rights_change_during_forks);
+    part("threads fork at once, and each has its signals and a whole copy", threads_fork_at_once);
     part("all of a usable size can be used", all_of_a_usable_size_can_be_used);
     part("realloc keeps bytes", realloc_keeps_bytes);
     part("20,000 blocks are there at once", many_blocks_are_there_at_once);

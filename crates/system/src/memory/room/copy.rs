@@ -20,7 +20,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -57,14 +57,24 @@ struct Forking {
 
 /// The thread that forks and has the locks of all rooms, by its number, which its copy in the child has too.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
-/// The room that it has locked last.
-static HELD: AtomicPtr<Room> = AtomicPtr::new(null_mut());
 
-/// The signals that the forking thread had blocked before. That thread has the lock of the first room.
-struct Signals(UnsafeCell<MaybeUninit<libc::sigset_t>>);
-// SAFETY: only the thread that has the lock reaches it.
-unsafe impl Sync for Signals {}
-static SIGNALS: Signals = Signals(UnsafeCell::new(MaybeUninit::uninit()));
+/// One thread at a time forks, from before the first room is locked until after the last one is unlocked. Rooms may be
+/// made meanwhile, so none of their locks would do.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// What the thread that forks has to undo.
+struct Now {
+    _one: MutexGuard<'static, ()>,
+    /// The signals that it had blocked before.
+    signals: libc::sigset_t,
+    /// The room that it has locked last.
+    held: *mut Room,
+}
+
+struct Place(UnsafeCell<Option<Now>>);
+// SAFETY: only the thread that has `ONE` reaches it.
+unsafe impl Sync for Place {}
+static NOW: Place = Place(UnsafeCell::new(None));
 
 /// The inherited room whose file a forked child still has.
 static LEFT: AtomicPtr<Room> = AtomicPtr::new(null_mut());
@@ -128,17 +138,23 @@ impl ForkHandler for File {
 /// Locks all rooms, and copies the program's blocks in this process's own.
 pub(super) fn before_fork() {
     uncancelled(|| {
-        for (at, room) in rooms().enumerate() {
-            let Some(state) = room.lock() else { return };
-            if at == 0 {
-                FORKER.store(this_thread(), Release);
-                hold_signals();
-            }
-            let copy = Copy::of(room, &state);
-            let next = HELD.swap(std::ptr::from_ref(room).cast_mut(), AcqRel);
-            // SAFETY: this thread has the lock.
-            unsafe { *room.held.0.get() = Some(Forking { state, copy, next }) };
+        if rooms().next().is_none() || is_forking(this_thread()) {
+            return;
         }
+        let signals = hold_signals();
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        FORKER.store(this_thread(), Release);
+        let mut held = null_mut();
+        for room in rooms() {
+            // This thread has none of them yet.
+            let state = room.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let copy = Copy::of(room, &state);
+            // SAFETY: this thread has the lock.
+            unsafe { *room.held.0.get() = Some(Forking { state, copy, next: held }) };
+            held = std::ptr::from_ref(room).cast_mut();
+        }
+        // SAFETY: this thread has `ONE`.
+        unsafe { *NOW.0.get() = Some(Now { _one: one, signals, held }) };
     });
 }
 
@@ -175,27 +191,27 @@ pub(super) fn in_child() {
     });
 }
 
-/// If this thread is the one that forks, or its copy in the child: calls `act` for each locked room, and unlocks the
-/// room.
+/// If this thread is the one that forks, or its copy in the child: calls `act` for each locked room, unlocks the room,
+/// and lets the next thread fork.
 fn each_held(act: impl Fn(&'static Room, &mut Forking)) {
-    if FORKER.load(Acquire) != this_thread() {
+    if !is_forking(this_thread()) {
         return;
     }
-    // SAFETY: this thread has the lock of the first room until it lets go of the last one held.
-    let before = unsafe { (*SIGNALS.0.get()).assume_init() };
+    // SAFETY: this thread has `ONE`, until it drops this.
+    let Some(now) = (unsafe { (*NOW.0.get()).take() }) else { return };
+    let mut held = now.held;
     // SAFETY: rooms stay for ever.
-    while let Some(room) = unsafe { HELD.load(Acquire).as_ref::<'static>() } {
+    while let Some(room) = unsafe { held.as_ref::<'static>() } {
         // SAFETY: as above, for this room.
         let Some(mut forking) = (unsafe { (*room.held.0.get()).take() }) else { break };
         act(room, &mut forking);
-        HELD.store(forking.next, Release);
-        if forking.next.is_null() {
-            FORKER.store(0, Release);
-        }
-        drop(forking);
+        held = forking.next;
     }
+    FORKER.store(0, Release);
+    let signals = now.signals;
+    drop(now);
     // SAFETY: the mask as it was.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signals, null_mut()) };
 }
 
 /// Whether this is the thread that forks, which has all locks.
@@ -203,13 +219,14 @@ pub(super) fn is_forking(thread: usize) -> bool {
     FORKER.load(Acquire) == thread
 }
 
-fn hold_signals() {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sets that these calls initialise; this thread has the lock of the first room.
+/// Blocks all signals, and tells which were blocked before.
+fn hold_signals() -> libc::sigset_t {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: sets that these calls initialise.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        let before = (*SIGNALS.0.get()).as_mut_ptr();
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before);
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
     }
 }
 
