@@ -64,7 +64,9 @@ macro_rules! provocations {
                     | Self::PoisonedFields
                     | Self::SilentArming => (operation, Some("completion queue")),
                     Self::RefusedReceives => (operation, Some("receive queue")),
-                    Self::RefusedConnections => (operation, Some("id")),
+                    Self::RefusedConnections | Self::EarlyData | Self::LateDisconnects => {
+                        (operation, Some("id"))
+                    },
                     Self::ExactSizes | Self::NumbersAgain | Self::RefusedObjects => (operation, None),
                 }
             }
@@ -103,6 +105,14 @@ provocations! {
     ScribbledTargets "scribbled-targets" "REH-13" Moment "READ"
         "the target of a READ holds rubbish from its post until its success"
         "ibv_post_send(3)";
+    /// The first message of a peer comes before the confirmation of its connection.
+    EarlyData "early-data" "REH-16" Moment "confirmation"
+        "ESTABLISHED comes late, and the peer's first message before it"
+        "rdma_notify(3)";
+    /// The message that ends a connection comes late.
+    LateDisconnects "late-disconnects" "REH-17" Moment "end"
+        "DISCONNECTED comes late, after the requests that were flushed"
+        "rdma_disconnect(3)";
     /// The fields of a completion that mean nothing hold rubbish.
     PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"

@@ -144,6 +144,9 @@ impl Manager {
         for request in self.exchange.take_started(&self.ports.table) {
             self.handle(&request);
         }
+        for late in self.rehearsed.take_due(now, None) {
+            self.handle_in_time(&late, now);
+        }
         for late in self.exchange.faults.take_due(now) {
             self.handle_in_time(&late, now);
         }
@@ -182,7 +185,15 @@ impl Manager {
     fn handle(&mut self, datagram: &ManagementDatagram) {
         let now = clock::steady();
         match self.exchange.faults.meet(datagram, now) {
-            Fate::Handled => self.handle_in_time(datagram, now),
+            Fate::Handled => {
+                for earlier in self.rehearsed.take_due(now, Some(datagram)) {
+                    self.handle_in_time(&earlier, now);
+                }
+                let state = |id| self.engine.connection_state(id);
+                if !self.rehearsed.delays(datagram, state, now) {
+                    self.handle_in_time(datagram, now);
+                }
+            }
             Fate::Lost => {}
             Fate::Refused(reason) => {
                 self.engine.refuse(arrival(datagram), &datagram.mad, reason);
@@ -265,7 +276,8 @@ impl Manager {
         for Event { id, happened } in events {
             self.raise(id, happened);
         }
-        let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline()).min();
+        let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline());
+        let deadline = deadline.chain(self.rehearsed.deadline()).min();
         self.device.work.deadlines.schedule_connections(deadline);
     }
 

@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use transom_cm::ConnectionState;
+use transom_net::management::ManagementDatagram;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal;
-use transom_wire::cm::CommId;
+use transom_wire::cm::{CommId, Mad, Message, Receiver};
+
+/// The shortest time that a message is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
+const SHORTEST: u64 = 400_000;
+const DOUBLINGS: u64 = 8;
 
 /// The ids of the program. Empty in a process without a rehearsal.
 #[derive(Debug, Default)]
@@ -12,6 +18,15 @@ pub(super) struct Rehearsed {
     ids: BTreeMap<CommId, Id>,
     /// How many ids the program has got.
     given: u32,
+    late: Vec<Late>,
+}
+
+/// A message that comes late.
+#[derive(Debug)]
+struct Late {
+    id: CommId,
+    until: u64,
+    datagram: ManagementDatagram,
 }
 
 #[derive(Debug)]
@@ -21,13 +36,17 @@ struct Id {
     number: u32,
     /// How many of its calls could come to nothing.
     calls: u64,
+    /// How many messages confirmed its connection.
+    confirmations: u64,
+    /// How many messages ended its connection.
+    ends: u64,
 }
 
 impl Rehearsed {
     /// The program gets an id: a new one, or that of a request.
     pub(super) fn give(&mut self, id: CommId) {
         if rehearsal::on().is_some() {
-            self.ids.insert(id, Id { number: self.given, calls: 0 });
+            self.ids.insert(id, Id { number: self.given, calls: 0, confirmations: 0, ends: 0 });
             self.given += 1;
         }
     }
@@ -44,5 +63,59 @@ impl Rehearsed {
         let nth = id.calls;
         id.calls += 1;
         rehearsal.provokes(Provocation::RefusedConnections, id.number, nth)
+    }
+
+    /// Whether an arriving message comes late. If so, it is kept until then. `state` is that of the id's connection.
+    pub(super) fn delays(
+        &mut self,
+        datagram: &ManagementDatagram,
+        state: impl FnOnce(CommId) -> Option<ConnectionState>,
+        now: u64,
+    ) -> bool {
+        let until = || {
+            let rehearsal = rehearsal::on()?;
+            let mad = Mad::parse(&datagram.mad).ok()?;
+            let Receiver::Id(comm_id) = mad.receiver() else { return None };
+            let id = self.ids.get_mut(&comm_id)?;
+            let (provocation, count) = match (&mad.message, state(comm_id)?) {
+                (Message::Rtu(_), ConnectionState::ReplySent) => {
+                    (Provocation::EarlyData, &mut id.confirmations)
+                }
+                (Message::Dreq(_), ConnectionState::Established)
+                | (Message::Drep(_), ConnectionState::DisconnectSent) => {
+                    (Provocation::LateDisconnects, &mut id.ends)
+                }
+                _ => return None,
+            };
+            let nth = *count;
+            *count += 1;
+            let number = rehearsal.provokes(provocation, id.number, nth)?;
+            Some((comm_id, now + (SHORTEST << (number % (DOUBLINGS + 1)))))
+        };
+        let Some((id, until)) = until() else { return false };
+        self.late.push(Late { id, until, datagram: *datagram });
+        true
+    }
+
+    /// Takes the late messages that come now: those whose time has come, and those that another message of their
+    /// connection would overtake.
+    pub(super) fn take_due(
+        &mut self,
+        now: u64,
+        before: Option<&ManagementDatagram>,
+    ) -> Vec<ManagementDatagram> {
+        if self.late.is_empty() {
+            return Vec::new();
+        }
+        let mad = before.and_then(|datagram| Mad::parse(&datagram.mad).ok());
+        let receiver = mad.map(|mad| mad.receiver());
+        let of_it = |id| matches!(&receiver, Some(Receiver::Id(of)) if *of == id);
+        let due = self.late.extract_if(.., |it| it.until <= now || of_it(it.id));
+        due.map(|it| it.datagram).collect()
+    }
+
+    /// When the next late message comes.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.late.iter().map(|it| it.until).min()
     }
 }

@@ -2,6 +2,8 @@
  * Programs of rdma_cm that rely on luck, each with its right form, as in moments.c. Both ends of a connection are of one
  * process, and their events come by one channel. The listener is id 0, the active end 1 and the passive end 2.
  */
+#include <poll.h>
+
 #include "../cm.h"
 
 static char memory[64];
@@ -87,11 +89,81 @@ static void expects_device(int wrong)
 	rdma_destroy_event_channel(channel);
 }
 
+/* Two ends that are connected. The event that tells the passive end so has not been taken. */
+static struct ends connected(void)
+{
+	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct sockaddr_storage address;
+	struct rdma_cm_event *event;
+
+	CHECK(ends.channel);
+	ends.listener = listener(ends.channel, AF_INET, RDMA_PS_TCP, &address);
+	ends.active = resolved(ends.channel, RDMA_PS_TCP, &address);
+	make_queue_pair(&ends, ends.active);
+	CHECK(!rdma_connect(ends.active, &param));
+	event = next(ends.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	ends.passive = event->id;
+	CHECK(!rdma_ack_cm_event(event));
+	make_queue_pair(&ends, ends.passive);
+	CHECK(!rdma_accept(ends.passive, &param));
+	expect(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
+	return ends;
+}
+
+/* Whether an event waits. */
+static int is_waiting(struct ends *ends)
+{
+	struct pollfd readable = {.fd = ends->channel->fd, .events = POLLIN};
+
+	return poll(&readable, 1, 0) == 1;
+}
+
+static void await_receive(struct rdma_cm_id *id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc;
+	int count;
+
+	do
+		count = ibv_poll_cq(id->recv_cq, 1, &wc);
+	while (!count);
+	CHECK(count == 1 && wc.status == status);
+}
+
+/* Takes the first message of a peer. Wrong: takes it that ESTABLISHED has come by then. */
+static void expects_established(int wrong)
+{
+	struct ends ends = connected();
+
+	CHECK(!rdma_post_send(ends.active, NULL, memory, 8, ends.mr, 0));
+	await_receive(ends.passive, IBV_WC_SUCCESS);
+	if (wrong)
+		CHECK(is_waiting(&ends));
+	expect(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+/* Ends a connection. Wrong: takes it that the peer knows as soon as the receives are flushed. */
+static void expects_disconnected(int wrong)
+{
+	struct ends ends = connected();
+
+	expect(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(!rdma_disconnect(ends.active));
+	await_receive(ends.active, IBV_WC_WR_FLUSH_ERR);
+	if (wrong)
+		CHECK(is_waiting(&ends));
+	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!rdma_disconnect(ends.passive));
+	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
 } programs[] = {
 	{"expects-device", expects_device},
+	{"expects-established", expects_established},
+	{"expects-disconnected", expects_disconnected},
 };
 
 int main(int argc, char **argv)

@@ -25,6 +25,18 @@ fn an_address_is_expected_to_lead_to_a_device() {
     is_shown_by(&PROGRAM.1, "expects-device", Provocation::RefusedConnections, "40");
 }
 
+/// Rules: REH-16, REH-42
+#[test]
+fn a_connection_is_expected_to_be_established_before_its_first_message() {
+    is_shown_by(&PROGRAM.1, "expects-established", Provocation::EarlyData, "20");
+}
+
+/// Rules: REH-17, REH-42
+#[test]
+fn the_end_of_a_connection_is_expected_with_its_flushed_receives() {
+    is_shown_by(&PROGRAM.1, "expects-disconnected", Provocation::LateDisconnects, "20");
+}
+
 /// Rule: REH-33
 #[test]
 fn each_step_towards_a_connection_ends_with_an_event_that_it_may_have() {
