@@ -6,10 +6,10 @@
 /^test result: / {
     among = 0
     failures += $0 ~ /FAILED/ ? substr($0, match($0, /[0-9]+ failed/), RLENGTH) : 0
+    counted += $0 ~ /FAILED/
     next
 }
-/^error: test failed/ || /^error: [0-9]+ targets? failed/ || /^    `-p / { next }
-/^error: / { failures += 1000 }
+/^error: test failed, to rerun/ { ended++ }
 !among { next }
 /^---- .* stdout ----$/ { shown = 0; frames = 0 }
 /^stack backtrace:$/ { frames = 1 }
@@ -18,5 +18,5 @@
 said && !frames && shown < 40 { print; shown++ }
 END {
     for (name in names) found++
-    if (!said && found == failures) for (name in names) print name
+    if (!said && found == failures && counted == ended) for (name in names) print name
 }

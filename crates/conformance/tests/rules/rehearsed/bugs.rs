@@ -8,7 +8,7 @@ use transom_conformance::documents::Document;
 use transom_conformance::processes::{Scratch, is_long};
 use transom_rehearse::{Place, Provocation};
 
-use super::command::rehearse;
+use super::command::{at_last, rehearse};
 
 /// The wrong form fails within so many runs.
 const SEEDS: &str = "200";
@@ -53,15 +53,17 @@ fn holds(file: &str) {
 }
 
 fn holds_of(binary: &str, name: &str, by: Provocation) {
-    let (status, printed) = rehearse(&["--runs", SEEDS, "--limit", "5s"], &[binary, name, "wrong"]);
-    assert_eq!(status, Some(66), "{name}: {printed:?}");
-    let words = printed.complaints.split_whitespace().collect::<Vec<_>>();
-    let places: Vec<_> = words.iter().filter_map(|word| word.parse::<Place>().ok()).collect();
-    let by_places: Vec<_> = places.iter().map(|place| place.provocation).collect();
-    // Some programs need more than one place, of the same provocation.
-    assert!(!by_places.is_empty() && by_places.iter().all(|it| *it == by), "{name}: {printed:?}");
+    at_last(by, || {
+        let options = ["--runs", SEEDS, "--limit", "5s"];
+        let (status, printed) = rehearse(&options, &[binary, name, "wrong"]);
+        let words = printed.complaints.split_whitespace();
+        let places: Vec<_> = words.filter_map(|word| word.parse::<Place>().ok()).collect();
+        // Some need more than one place, of the same provocation.
+        let by_it = !places.is_empty() && places.iter().all(|it| it.provocation == by);
+        if status == Some(66) && by_it { Ok(()) } else { Err(format!("{name}: {printed:?}")) }
+    });
     let runs = HOLDS[usize::from(is_long())];
-    let (status, printed) = rehearse(&["--runs", runs, "--limit", "5s"], &[binary, name, "right"]);
+    let (status, printed) = rehearse(&["--runs", runs], &[binary, name, "right"]);
     assert_eq!(status, Some(0), "{name}: {printed:?}");
 }
 

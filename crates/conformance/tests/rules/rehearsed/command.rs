@@ -34,22 +34,41 @@ pub(super) fn rehearse(options: &[&str], program: &[&str]) -> (Option<i32>, Prin
 /// The wrong form of a program fails by one place of a provocation alone, and again by the command that the report
 /// prints. The right form does not fail with the same seeds.
 pub(super) fn is_shown_by(program: &str, name: &str, provocation: Provocation, runs: &str) {
-    let only = ["--only", provocation.name(), "--runs", runs, "--limit", "1s"];
-    let (status, printed) = rehearse(&only, &[program, name, "wrong"]);
-    assert_eq!(status, Some(66), "{name}: {printed:?}");
-    let again =
-        printed.complaints.lines().find_map(|line| line.trim().strip_prefix("transom rehearse "));
-    let again = again.unwrap_or_else(|| panic!("{name}: {printed:?}"));
-    let (options, words) = again.split_once(" -- ").expect("a program");
-    let options: Vec<_> = options.split(' ').chain(["--limit", "1s"]).collect();
-    let places = options.iter().filter_map(|word| word.parse::<Place>().ok());
-    let places: Vec<_> = places.map(|place| place.provocation).collect();
-    assert_eq!(places, [provocation], "{name}: {printed:?}");
-    let words: Vec<_> = words.split(' ').collect();
-    let (status, printed) = rehearse(&options, &words);
-    assert_eq!(status, Some(66), "{name}, again: {printed:?}");
+    let only = ["--only", provocation.name(), "--runs", runs];
+    at_last(provocation, || {
+        let limited = [&only[..], &["--limit", "1s"]].concat();
+        let (status, printed) = rehearse(&limited, &[program, name, "wrong"]);
+        let mut lines = printed.complaints.lines();
+        let again = lines.find_map(|line| line.trim().strip_prefix("transom rehearse "));
+        let (Some(66), Some((options, words))) =
+            (status, again.and_then(|it| it.split_once(" -- ")))
+        else {
+            return Err(format!("{name}: {printed:?}"));
+        };
+        let options: Vec<_> = options.split(' ').chain(["--limit", "1s"]).collect();
+        let places = options.iter().filter_map(|word| word.parse::<Place>().ok());
+        let places: Vec<_> = places.map(|place| place.provocation).collect();
+        if places != [provocation] {
+            return Err(format!("{name}: {printed:?}"));
+        }
+        let words: Vec<_> = words.split(' ').collect();
+        let (status, printed) = rehearse(&options, &words);
+        if status == Some(66) { Ok(()) } else { Err(format!("{name}, again: {printed:?}")) }
+    });
     let (status, printed) = rehearse(&only, &[program, name, "right"]);
     assert_eq!(status, Some(0), "{name}: {printed:?}");
+}
+
+/// Has something shown. What comes late by so many milliseconds may be in time all the same, if a busy machine has
+/// others run before the program looks: so that is tried a few times.
+pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), String>) {
+    let is_late = matches!(
+        provocation,
+        Provocation::LateWork | Provocation::EarlyData | Provocation::LateDisconnects
+    );
+    let shown = (0..if is_late { 5 } else { 1 }).map(|_| show());
+    let problems: Vec<_> = shown.take_while(Result::is_err).collect();
+    assert!(problems.len() < if is_late { 5 } else { 1 }, "{problems:?}");
 }
 
 fn is_shown(name: &str, provocation: Provocation, runs: &str) {
