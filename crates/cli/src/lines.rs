@@ -62,3 +62,17 @@ pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     Failure::new(format_args!("cannot write to {path}: {error}; name a file that you may write"))
 }
+
+/// The names of all fields in a value, for the tests that the help lists each.
+#[cfg(test)]
+pub(crate) fn field_names(value: &serde_json::Value, into: &mut Vec<String>) {
+    use serde_json::Value;
+    match value {
+        Value::Object(fields) => {
+            into.extend(fields.keys().cloned());
+            fields.values().for_each(|value| field_names(value, into));
+        }
+        Value::Array(values) => values.iter().for_each(|value| field_names(value, into)),
+        _ => {}
+    }
+}

@@ -115,6 +115,7 @@ mod tests {
     use super::super::FIELDS;
     use super::super::tests::found;
     use super::*;
+    use crate::lines::field_names;
     use serde_json::{Value, json};
 
     fn printed(found: &Found) -> Value {
@@ -156,19 +157,9 @@ mod tests {
     #[test]
     fn the_help_lists_every_field() {
         let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', ':']).collect();
-        fn names(value: &Value, into: &mut Vec<String>) {
-            match value {
-                Value::Object(fields) => {
-                    into.extend(fields.keys().cloned());
-                    fields.values().for_each(|value| names(value, into));
-                }
-                Value::Array(values) => values.iter().for_each(|value| names(value, into)),
-                _ => {}
-            }
-        }
         let mut fields =
             ["opened", "findings", "notes", "suppressed", "stopped"].map(String::from).to_vec();
-        names(&printed(&found()), &mut fields);
+        field_names(&printed(&found()), &mut fields);
         assert!(fields.len() > 20);
         for field in fields {
             assert!(words.contains(&field.as_str()), "{field}");

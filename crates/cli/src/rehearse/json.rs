@@ -223,6 +223,7 @@ fn at(place: &Place) -> At {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::field_names;
     use serde_json::{Value, json};
     use std::process::ExitStatus;
     use std::time::Duration;
@@ -311,22 +312,12 @@ mod tests {
     #[test]
     fn the_help_lists_every_field() {
         let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', ':']).collect();
-        fn names(value: &Value, into: &mut Vec<String>) {
-            match value {
-                Value::Object(fields) => {
-                    into.extend(fields.keys().cloned());
-                    fields.values().for_each(|value| names(value, into));
-                }
-                Value::Array(values) => values.iter().for_each(|value| names(value, into)),
-                _ => {}
-            }
-        }
         let mut fields = Vec::new();
         let finding = Text { kind: Kind::ALL[0], text: String::new() };
         let failed = failed(Outcome::Found(vec![finding]), Some(&Least::Places(vec![AT])));
         let run = lines(|out| run(out, &Plan::quiet(), &trial(Outcome::Passed)));
         let end = lines(|out| end(out, &Tally::default(), &plan(), false));
-        [failed].iter().chain(&run).chain(&end).for_each(|line| names(line, &mut fields));
+        [failed].iter().chain(&run).chain(&end).for_each(|line| field_names(line, &mut fields));
         assert!(fields.len() > 30);
         for field in fields {
             assert!(words.contains(&field.as_str()), "{field}");
