@@ -62,13 +62,12 @@ pub(super) fn is_shown_by(program: &str, name: &str, provocation: Provocation, r
 /// Has something shown. What comes late by so many milliseconds may be in time all the same, if a busy machine has
 /// others run before the program looks: so that is tried a few times.
 pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), String>) {
-    let is_late = matches!(
-        provocation,
-        Provocation::LateWork | Provocation::EarlyData | Provocation::LateDisconnects
-    );
-    let shown = (0..if is_late { 5 } else { 1 }).map(|_| show());
-    let problems: Vec<_> = shown.take_while(Result::is_err).collect();
-    assert!(problems.len() < if is_late { 5 } else { 1 }, "{problems:?}");
+    let tries = match provocation {
+        Provocation::LateWork | Provocation::EarlyData | Provocation::LateDisconnects => 5,
+        _ => 1,
+    };
+    let problems: Vec<_> = (0..tries).map(|_| show()).take_while(Result::is_err).collect();
+    assert!(problems.len() < tries, "{problems:?}");
 }
 
 fn is_shown(name: &str, provocation: Provocation, runs: &str) {
