@@ -38,7 +38,7 @@ const FAILED: u8 = 66;
 const HELP: &str = "\
 Each run has a seed. The seed decides what is provoked at which operation of which object, whatever the
 threads do. A run fails if the program fails, if it is killed, if it still runs after --limit, or if
-`transom check` finds a mistake. After a call was made to fail, a program may end with any exit status.
+`transom check` finds a mistake. After something was made to fail, a program may end with any exit status.
 
 The first run provokes nothing. It must succeed. With --as the second run has only the limits of that adapter. A run that fails is cut down: it is repeated with less and
 less, until only what makes it fail is left. Its output is shown, and the command that shows it again.

@@ -8,7 +8,7 @@ pub enum Sort {
     Moment,
     /// Transom gives less than it does by itself. It gives all that is promised. A correct program does not notice.
     Mercy,
-    /// A call fails, as it may for want of room. A correct program ends in good order, or goes on.
+    /// A call fails, or work does, as they may. A correct program ends in good order, or goes on.
     Failure,
 }
 
@@ -58,7 +58,9 @@ macro_rules! provocations {
                     | Self::RefusedPosts
                     | Self::ScribbledTargets
                     | Self::PoisonedAttributes
-                    | Self::PoisonedHeaders => (operation, Some("queue pair")),
+                    | Self::PoisonedHeaders
+                    | Self::FailedRequests
+                    | Self::FailedReceives => (operation, Some("queue pair")),
                     Self::HiddenCompletions
                     | Self::SingleCompletions
                     | Self::PoisonedFields
@@ -149,6 +151,14 @@ provocations! {
     RefusedReceives "refused-receives" "REH-32" Failure "receive"
         "a post of receives fails with ENOMEM at one element of its list"
         "ibv_post_recv(3)";
+    /// A request completes with an error, and its queue pair goes to ERR or SQE.
+    FailedRequests "failed-requests" "REH-34" Failure "request"
+        "a request ends in an error that it may have, and those behind it are flushed"
+        "ibv_poll_cq(3)";
+    /// A receive completes with an error, and its queue pair goes to ERR.
+    FailedReceives "failed-receives" "REH-35" Failure "message"
+        "the receive of a message ends in an error that it may have"
+        "ibv_poll_cq(3)";
     /// A step towards a connection fails, most by the event that says so.
     RefusedConnections "refused-connections" "REH-33" Failure "step"
         "an address, a route or a connection comes to nothing"

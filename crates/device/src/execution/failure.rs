@@ -38,13 +38,19 @@ pub enum Why {
     Refused(u8),
     /// It does not fit its queue pair. The reason has a value and a limit.
     Unfit(Reason, u64, u64),
+    /// A rehearsal wants it to fail.
+    Meant,
 }
 
 impl Why {
     /// The code of the reason, zero if none is known: `vendor_err`.
     pub(super) const fn code(self) -> u8 {
         match self {
-            Self::Unanswered | Self::Deserted | Self::NotReady | Self::BadResponse => 0,
+            Self::Unanswered
+            | Self::Deserted
+            | Self::NotReady
+            | Self::BadResponse
+            | Self::Meant => 0,
             Self::Refused(code) => code,
             Self::Unfit(reason, ..) => reason.code(),
         }

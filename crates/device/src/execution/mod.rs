@@ -41,7 +41,7 @@ pub use local::{Bytes, LocalBuffers};
 pub use process::{Context, MemoryGone, Process, TakeShared};
 pub use rendezvous::Rendezvous;
 pub use request::{Injection, Part, PlainSend, Reply, Request};
-pub use requester::{Connection, Requester, RequesterLimits};
+pub use requester::{Connection, Ending, Requester, RequesterLimits};
 pub(crate) use requester::{SendWqe, status_of};
 pub use responder::{RanDry, Receives, Responder};
 pub use segmentation::{MAX_BURST, packets};

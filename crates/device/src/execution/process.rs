@@ -68,6 +68,11 @@ pub trait Process: Shortcuts {
     fn fill_undefined(&self, bytes: &mut [u8]) {
         let _ = bytes;
     }
+    /// A receive is taken for a message of so many bytes. In a rehearsal that may spoil it.
+    #[inline]
+    fn spoil(&self, receive: &mut Receive, length: u64) {
+        let _ = (receive, length);
+    }
     /// A peer has written somewhere.
     fn note_write(&self, write: &Attempt) {
         let _ = write;

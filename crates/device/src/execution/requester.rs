@@ -3,12 +3,14 @@
 mod completer;
 mod flight;
 mod flow;
+mod meant_to_fail;
 mod post;
 mod rendezvous;
 mod start;
 mod wqe;
 
 pub(crate) use completer::status_of;
+pub use meant_to_fail::Ending;
 pub(crate) use wqe::SendWqe;
 
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::queue::{
     filled,
 };
 use flight::Flight;
+use meant_to_fail::MeantToFail;
 use rendezvous::RendezvousWork;
 use wqe::{Progress, opcode};
 
@@ -62,6 +65,8 @@ pub struct Requester {
     /// Retry counters.
     pub retry: Retry,
     pause: Pause,
+    /// A rehearsal has chosen it.
+    meant_to_fail: Option<MeantToFail>,
 }
 
 /// How much of the posted work has been handed to the link.
@@ -169,6 +174,7 @@ impl Requester {
             admission: None,
             retry: Retry::default(),
             pause: Pause::default(),
+            meant_to_fail: None,
         })
     }
 
@@ -207,6 +213,7 @@ impl Requester {
         self.under_way.takes_data_along = false;
         self.flight.stop_clock();
         self.pause = Pause::default();
+        self.meant_to_fail = None;
         self.under_way.drain_notice = false;
     }
 
@@ -334,6 +341,9 @@ impl Requester {
                 if wqe.progress != Progress::Waiting
                     || self.under_way.next < self.under_way.begun => {}
             _ => return Step::Waits,
+        }
+        if let Some(step) = self.fail_in_turn(cx) {
+            return step;
         }
         if wqe.progress == Progress::Waiting && !self.may_start(&wqe) {
             return Step::Waits;

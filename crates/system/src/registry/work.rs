@@ -91,6 +91,8 @@ pub enum Fate {
     Dropped(Unheard),
     /// The tagged buffer that it names is not in its list (any more).
     NoTag,
+    /// A rehearsal made it fail.
+    Rehearsed,
 }
 
 /// Why no answer came, as far as this process can see.
@@ -135,7 +137,7 @@ pub enum Found {
 impl WorkRecord {
     /// Whether a correct program may meet it in the ordinary course of things.
     pub(super) fn is_ordinary(&self) -> bool {
-        matches!(self.fate, Fate::Flushed { .. } | Fate::Dropped(_) | Fate::NoTag)
+        matches!(self.fate, Fate::Flushed { .. } | Fate::Dropped(_) | Fate::NoTag | Fate::Rehearsed)
     }
 
     /// The status of its completions, by its name in C.
@@ -223,6 +225,7 @@ impl Fate {
             Self::Overrun { .. } => "overrun",
             Self::Dropped(_) => "dropped",
             Self::NoTag => "no_tag",
+            Self::Rehearsed => "rehearsed",
         }
     }
 
@@ -249,6 +252,7 @@ impl Fate {
                 (8, why.kind(), [a, b, 0])
             }
             Self::NoTag => (9, 0, [0; 3]),
+            Self::Rehearsed => (10, 0, [0; 3]),
         }
     }
 
@@ -267,6 +271,7 @@ impl Fate {
             7 => Self::Overrun { capacity: a },
             8 => Self::Dropped(unpack_unheard(detail, [a, b])?),
             9 => Self::NoTag,
+            10 => Self::Rehearsed,
             _ => return None,
         })
     }

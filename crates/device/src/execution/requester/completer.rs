@@ -28,6 +28,7 @@ impl Requester {
         self.under_way.reading = 0;
         self.flight.stop_clock();
         self.pause = Pause::default();
+        self.meant_to_fail = None;
     }
 
     /// UC and UD: done when the last segment has left (rule UC-02).
@@ -272,6 +273,9 @@ impl Requester {
         status: Status,
         length: u64,
     ) {
+        if status == Status::Success && self.fails_at_end(cx) {
+            return;
+        }
         self.end_head(cx, status, length, 0);
         self.note_drained(cx);
     }

@@ -10,6 +10,13 @@ use super::{Connection, Pause, Requester, completion};
 use crate::qp::{QpState, QpSummary, Service};
 use crate::queue::{Body, PostError, Remote, SendFlags, SendOp, SendRequest, Status};
 
+/// A request that may be posted, as far as it decides that itself.
+struct Checked {
+    state: QpState,
+    num_sge: usize,
+    length: u64,
+}
+
 impl Requester {
     /// Posts a work request; [`Requester::next_segment`] carries it out.
     #[inline]
@@ -18,20 +25,7 @@ impl Requester {
         request: &SendRequest<'_>,
         cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
-        let state = cx.summary.gate().state;
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Err(PostError::WrongState);
-        }
-        if !self.takes(request) {
-            return Err(PostError::WrongService);
-        }
-        let (num_sge, length) = match request.inline {
-            Some(inline) => (0, self.check_inline(request, inline)?),
-            None if request.sges.len() > self.limits.max_sge => {
-                return Err(PostError::TooManySges);
-            }
-            None => (request.sges.len(), LocalBuffers::length(request.sges)),
-        };
+        let Checked { state, num_sge, length } = self.check(request, cx.summary)?;
         if state == QpState::Rts {
             if matches!(request.op, SendOp::Message(Body::Send)) {
                 if self.send_at_once(request, length, cx) {
@@ -50,6 +44,36 @@ impl Requester {
             }
         }
         self.enqueue(request, num_sge, length, state, cx)
+    }
+
+    /// The same, but the request goes through the ring, whatever it is.
+    pub(super) fn post_in_turn<P: Process>(
+        &mut self,
+        request: &SendRequest<'_>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), PostError> {
+        let Checked { state, num_sge, length } = self.check(request, cx.summary)?;
+        self.enqueue(request, num_sge, length, state, cx)
+    }
+
+    /// Checks what makes a post fail, except for the room.
+    #[inline]
+    fn check(&self, request: &SendRequest<'_>, summary: &QpSummary) -> Result<Checked, PostError> {
+        let state = summary.gate().state;
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::WrongState);
+        }
+        if !self.takes(request) {
+            return Err(PostError::WrongService);
+        }
+        let (num_sge, length) = match request.inline {
+            Some(inline) => (0, self.check_inline(request, inline)?),
+            None if request.sges.len() > self.limits.max_sge => {
+                return Err(PostError::TooManySges);
+            }
+            None => (request.sges.len(), LocalBuffers::length(request.sges)),
+        };
+        Ok(Checked { state, num_sge, length })
     }
 
     /// Adds a checked work request to the ring, to be started.

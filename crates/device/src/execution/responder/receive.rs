@@ -14,8 +14,8 @@ use super::tag_matching::Extent;
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Completion, Datagram, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote,
-    Status, TagPart, Take,
+    Body, Completion, Datagram, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest,
+    Remote, Status, TagPart, Take,
 };
 
 impl Responder {
@@ -118,6 +118,9 @@ impl Responder {
         match found {
             TakeShared::Found(Take::Taken) => {
                 self.message.has_taken = true;
+                if !matches!(request.body, Body::Write { .. }) {
+                    cx.process.spoil(&mut self.message.taken, request.total);
+                }
                 Ok(())
             }
             TakeShared::Found(Take::Empty) => Err(NoReceive::NotReady),

@@ -123,7 +123,7 @@ impl QueuePair {
         );
     }
 
-    fn note(&self, peer: u32, work: Option<Work>, fate: Fate) {
+    pub(super) fn note(&self, peer: u32, work: Option<Work>, fate: Fate) {
         self.device.process().note_work(self.number.bits(), peer, work, fate);
     }
 }
@@ -151,6 +151,7 @@ impl At<'_> {
             }
             Why::BadResponse => Fate::BadResponse,
             Why::Unfit(reason, value, limit) => Fate::Unfit { reason, value, limit },
+            Why::Meant => Fate::Rehearsed,
         };
         let local = matches!(why, Why::Unfit(Reason::OtherPd | Reason::TooLong, ..));
         let peer = if local { 0 } else { self.peer.bits() };

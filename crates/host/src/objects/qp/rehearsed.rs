@@ -1,4 +1,7 @@
-//! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish.
+//! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
+//! ends in error.
+
+mod failures;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -35,6 +38,15 @@ pub(super) struct Rehearsed {
     queries: AtomicU64,
     /// How many datagrams came to it by IPv4.
     datagrams: AtomicU64,
+    /// How many requests could have failed.
+    failures: AtomicU64,
+    /// How many messages took a receive that could have failed.
+    received: AtomicU64,
+}
+
+/// How late something is, in nanoseconds, by a random number.
+fn lateness(number: u64) -> u64 {
+    SHORTEST << (number % (DOUBLINGS + 1))
 }
 
 impl Rehearsed {
@@ -42,8 +54,14 @@ impl Rehearsed {
     pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = NEXT.fetch_add(1, Relaxed);
-        let [sends, posts, reads, queries, datagrams] = [const { AtomicU64::new(0) }; 5];
-        Self { object, sends, posts, reads, queries, datagrams }
+        let [sends, posts, reads, queries, datagrams, failures, received] =
+            [const { AtomicU64::new(0) }; 7];
+        Self { object, sends, posts, reads, queries, datagrams, failures, received }
+    }
+
+    /// Counts an operation: the number of the queue pair, and how many came before.
+    fn count(&self, which: impl FnOnce(&Self) -> &AtomicU64) -> (u32, u64) {
+        (self.object, which(self).fetch_add(1, Relaxed))
     }
 }
 
@@ -51,9 +69,9 @@ impl QueuePair {
     /// Requests are posted. The queue may have to begin them late.
     #[cold]
     pub(super) fn hold(&self, rehearsal: &Rehearsal, requester: &mut Requester) {
-        let (object, nth) = (self.rehearsed.object, self.rehearsed.sends.fetch_add(1, Relaxed));
+        let (object, nth) = self.rehearsed.count(|it| &it.sends);
         if let Some(number) = rehearsal.provokes(Provocation::LateWork, object, nth) {
-            requester.hold(clock::steady() + (SHORTEST << (number % (DOUBLINGS + 1))));
+            requester.hold(clock::steady() + lateness(number));
         }
     }
 
@@ -79,7 +97,7 @@ impl QueuePair {
         if target.check(Operation::LocalWrite).is_err() {
             return;
         }
-        let (object, nth) = (self.rehearsed.object, self.rehearsed.reads.fetch_add(1, Relaxed));
+        let (object, nth) = self.rehearsed.count(|it| &it.reads);
         if let Some(number) = rehearsal.provokes(Provocation::ScribbledTargets, object, nth) {
             let length = LocalBuffers::length(request.sges).min(SCRIBBLED as u64);
             let bytes = &[number as u8 | 1; SCRIBBLED];
@@ -95,7 +113,7 @@ impl QueuePair {
     #[inline]
     pub(super) fn fill_undefined(&self, bytes: &mut [u8]) {
         let Some(rehearsal) = rehearsal::on() else { return };
-        let (object, nth) = (self.rehearsed.object, self.rehearsed.datagrams.fetch_add(1, Relaxed));
+        let (object, nth) = self.rehearsed.count(|it| &it.datagrams);
         if let Some(rubbish) = rehearsal.provokes(Provocation::PoisonedHeaders, object, nth) {
             bytes.fill(0x80 | rubbish as u8 & 0x1f);
         }
@@ -104,11 +122,11 @@ impl QueuePair {
     /// Counts an element of a list that the program posts. Returns the number of the queue pair in a rehearsal, and how
     /// many elements came before.
     pub fn count_post(&self) -> (u32, u64) {
-        (self.rehearsed.object, self.rehearsed.posts.fetch_add(1, Relaxed))
+        self.rehearsed.count(|it| &it.posts)
     }
 
     /// Counts a query of its attributes in the same way.
     pub fn count_query(&self) -> (u32, u64) {
-        (self.rehearsed.object, self.rehearsed.queries.fetch_add(1, Relaxed))
+        self.rehearsed.count(|it| &it.queries)
     }
 }

@@ -102,12 +102,12 @@ impl QueuePair {
     /// then. If the following request cannot be posted, call [`QueuePair::advance`] instead.
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
-        self.drive(more, |requester, cx| {
-            if let Some(rehearsal) = rehearsal::on() {
+        self.drive(more, |requester, cx| match rehearsal::on() {
+            None => requester.post(request, cx),
+            Some(rehearsal) => {
                 self.hold(rehearsal, requester);
-                self.scribble(rehearsal, requester, request, cx);
+                self.post_rehearsed(rehearsal, requester, request, cx)
             }
-            requester.post(request, cx)
         })
     }
 
@@ -124,11 +124,9 @@ impl QueuePair {
             if let Some(rehearsal) = rehearsal {
                 self.hold(rehearsal, requester);
             }
-            each(&mut |request| {
-                if let Some(rehearsal) = rehearsal {
-                    self.scribble(rehearsal, requester, request, cx);
-                }
-                requester.post(request, cx)
+            each(&mut |request| match rehearsal {
+                None => requester.post(request, cx),
+                Some(rehearsal) => self.post_rehearsed(rehearsal, requester, request, cx),
             })
         })
     }

@@ -72,6 +72,11 @@ impl Process for At<'_> {
         self.qp.fill_undefined(bytes);
     }
 
+    #[inline]
+    fn spoil(&self, receive: &mut Receive, length: u64) {
+        self.qp.spoil(receive, length);
+    }
+
     fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         self.qp.device.process().store(at, pieces)
     }

@@ -145,6 +145,10 @@ impl Fate {
                 "the buffer is not in the list: a message has taken it, or it was removed before (rule \
                  WC-22)"
             ),
+            Self::Rehearsed => write!(
+                f,
+                "`transom rehearse` made it fail, as an adapter may at any time (rules REH-34, REH-35)"
+            ),
             // Told without a work request.
             Self::Flushed { .. } | Self::Overrun { .. } | Self::Dropped(_) => Ok(()),
         }

@@ -1,0 +1,124 @@
+//! `transom rehearse` on programs whose requests and receives fail (`failures.c`).
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use transom_conformance::c_programs::compile;
+use transom_conformance::processes::Scratch;
+use transom_rehearse::Provocation;
+
+use super::command::{is_shown_by, rehearse};
+
+static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
+    let scratch = Scratch::new("rehearsed-failures");
+    let binary = compile(&scratch, "rehearsed/failures.c", "failures", &["-libverbs"]);
+    let binary = binary.to_str().expect("a path in UTF-8").to_owned();
+    (scratch, binary)
+});
+
+/// The seeds that are tried until everything that may come of an operation has come.
+const SEEDS: u64 = 60;
+
+/// What comes of an operation if something is provoked at this place, over the seeds.
+fn is_told(operation: &str, place: &str, endings: &[&str]) {
+    let list = PROGRAM.0.path().join(format!("{operation}-{place}"));
+    let list_path = list.to_str().expect("a path in UTF-8");
+    let mut seen = BTreeSet::new();
+    for seed in 1..=SEEDS {
+        let seed = seed.to_string();
+        let options = ["--seed", &seed, "--at", place];
+        let (status, printed) = rehearse(&options, &[&PROGRAM.1, "tell", operation, list_path]);
+        assert_eq!(status, Some(0), "{printed:?}");
+        let said = std::fs::read_to_string(&list).expect("the program wrote it");
+        std::fs::remove_file(&list).expect("it is there");
+        seen.insert(said.trim().to_owned());
+        if seen.len() >= endings.len() {
+            break;
+        }
+    }
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), endings, "{operation}");
+}
+
+/// Rules: REH-34, RA-42, ST-24
+#[test]
+fn a_write_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "write",
+        "failed-requests:0.0.0",
+        &[
+            "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "REM_ACCESS, FLUSH; receive FLUSH; ERR to ERR; local access violation work queue error; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; written",
+        ],
+    );
+}
+
+/// Rule: REH-34
+#[test]
+fn a_send_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "send",
+        "failed-requests:0.0.0",
+        &[
+            "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "RETRY_EXC, FLUSH; receive SUCCESS; ERR to RTS; none; written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+            "RNR_RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+        ],
+    );
+}
+
+/// Rules: REH-34, ST-18
+#[test]
+fn a_datagram_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "datagram",
+        "failed-requests:0.2.0",
+        &[
+            "LOC_PROT, FLUSH; receive none; SQE to SQE; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; SQE to SQE; none; not written",
+        ],
+    );
+}
+
+/// Rule: REH-34
+#[test]
+fn a_bind_ends_with_the_error_that_it_may_have() {
+    is_told(
+        "bind",
+        "failed-requests:0.0.0",
+        &["MW_BIND, FLUSH; receive none; ERR to RTS; none; not written"],
+    );
+}
+
+/// Rules: REH-35, RA-52, RA-53
+#[test]
+fn a_receive_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "send",
+        "failed-receives:0.1.0",
+        &[
+            "REM_INV_REQ, FLUSH; receive LOC_LEN; ERR to ERR; none; not written",
+            "REM_OP, FLUSH; receive LOC_PROT; ERR to ERR; none; not written",
+        ],
+    );
+}
+
+/// Rules: REH-34, REH-40, REH-42
+#[test]
+fn buffers_are_given_back_after_an_error_and_again_when_they_are_flushed() {
+    is_shown_by(&PROGRAM.1, "frees-twice", Provocation::FailedRequests, "60");
+}
+
+/// Rules: REH-34, REH-40, REH-42
+#[test]
+fn every_request_is_expected_to_succeed() {
+    is_shown_by(&PROGRAM.1, "waits-for-success", Provocation::FailedRequests, "60");
+}
+
+/// Rules: REH-35, REH-40, REH-42
+#[test]
+fn every_message_is_expected_to_have_a_length() {
+    is_shown_by(&PROGRAM.1, "trusts-length", Provocation::FailedReceives, "60");
+}

@@ -1,0 +1,159 @@
+//! Requests and receives that end in error in a rehearsal, with all the consequences of an error.
+
+use transom_device::execution::{Context, Ending, LocalBuffers, Requester};
+use transom_device::operation::Opcode;
+use transom_device::qp::{QpState, Service};
+use transom_device::queue::{Body, PostError, Receive, SendOp, SendRequest, Status, TagPart};
+use transom_rehearse::Provocation;
+use transom_system::clock;
+use transom_system::registry::{Fate, Work};
+use transom_system::rehearsal::{self, Rehearsal};
+
+use super::super::QueuePair;
+use super::super::services::At;
+use super::lateness;
+
+/// A way for a request to fail.
+enum Way {
+    /// Its send queue ends it so.
+    Ends(Ending),
+    /// It goes out with a key that has expired, and its target refuses it.
+    Refused(Body),
+}
+
+impl QueuePair {
+    /// Posts a request, which may have to fail.
+    #[cold]
+    pub(in super::super) fn post_rehearsed(
+        &self,
+        rehearsal: &Rehearsal,
+        requester: &mut Requester,
+        request: &SendRequest<'_>,
+        cx: &mut Context<'_, At<'_>>,
+    ) -> Result<(), PostError> {
+        self.scribble(rehearsal, requester, request, cx);
+        let Some((way, number)) = self.fails(rehearsal, requester, request, cx) else {
+            return requester.post(request, cx);
+        };
+        match way {
+            Way::Ends(ending) => {
+                // Its retries take their time.
+                if matches!(ending.status, Status::RetryExceeded | Status::RnrRetryExceeded) {
+                    requester.hold(clock::steady() + lateness(number));
+                }
+                requester.post_to_fail(request, ending, cx)
+            }
+            Way::Refused(body) => {
+                let status = Status::RemoteAccess;
+                let opcode = body.operation().needs().completion.unwrap_or(Opcode::Write);
+                let work = Work { wr_id: request.wr_id, opcode, status };
+                self.note(cx.process.peer.bits(), Some(work), Fate::Rehearsed);
+                requester.post(&SendRequest { op: SendOp::Message(body), ..*request }, cx)
+            }
+        }
+    }
+
+    /// Whether a request fails that would be taken and begun, and how; with a random number.
+    fn fails(
+        &self,
+        rehearsal: &Rehearsal,
+        requester: &mut Requester,
+        request: &SendRequest<'_>,
+        cx: &Context<'_, At<'_>>,
+    ) -> Option<(Way, u64)> {
+        let is_begun = cx.summary.gate().state == QpState::Rts
+            && !requester.is_meant_to_fail()
+            && requester.check_room(1, cx.summary).is_ok();
+        let mut ways = ways(self.config.service, request, requester);
+        if !is_begun || ways.is_empty() {
+            return None;
+        }
+        let (object, nth) = self.rehearsed.count(|it| &it.failures);
+        let number = rehearsal.provokes(Provocation::FailedRequests, object, nth)?;
+        let way = ways.swap_remove((number % ways.len() as u64) as usize);
+        Some((way, number >> 8))
+    }
+
+    /// Has a receive fail, perhaps, which was taken for a message of so many bytes.
+    #[inline]
+    pub(in super::super) fn spoil(&self, receive: &mut Receive, length: u64) {
+        if let Some(rehearsal) = rehearsal::on() {
+            self.spoil_rehearsed(rehearsal, receive, length);
+        }
+    }
+
+    #[cold]
+    fn spoil_rehearsed(&self, rehearsal: &Rehearsal, receive: &mut Receive, length: u64) {
+        // Without bytes its buffers are not looked at. A datagram brings its header.
+        let is_datagram = self.config.service == Service::Ud;
+        if receive.part != TagPart::None || receive.length == 0 || length == 0 && !is_datagram {
+            return;
+        }
+        let (object, nth) = self.rehearsed.count(|it| &it.received);
+        let number = rehearsal.provokes(Provocation::FailedReceives, object, nth);
+        let Some(number) = number else { return };
+        // A datagram for which there is no room is lost, and its receive stays.
+        let is_short = number % 2 == 0 && !is_datagram;
+        let status = if is_short { Status::LocalLength } else { Status::LocalProtection };
+        if is_short {
+            receive.sges.clear();
+            receive.length = 0;
+        } else {
+            // No region belongs to this domain.
+            receive.pd = u32::MAX;
+        }
+        let work = Work { wr_id: receive.wr_id, opcode: Opcode::Receive, status };
+        self.note(0, Some(work), Fate::Rehearsed);
+    }
+}
+
+/// The ways in which a request may fail.
+fn ways(service: Service, request: &SendRequest<'_>, requester: &Requester) -> Vec<Way> {
+    let ends = |status| Way::Ends(Ending { status, is_carried_out: false });
+    let body = match request.op {
+        SendOp::Message(body) => body,
+        // A failed bind leaves the window as it was.
+        SendOp::Local(_) => return vec![ends(Status::WindowBind)],
+        SendOp::Unsupported => return Vec::new(),
+    };
+    let inline = request.inline.map(|parts| parts.iter().map(|part| part.len() as u64).sum());
+    let length = inline.unwrap_or_else(|| LocalBuffers::length(request.sges));
+    let mut ways = Vec::new();
+    if inline.is_none() && length > 0 {
+        ways.push(ends(Status::LocalProtection));
+    }
+    if service == Service::Ud {
+        ways.push(ends(Status::LocalQpOperation));
+    }
+    if !service.is_reliable() {
+        return ways;
+    }
+    // Zero is no timeout, and 7 for ever (rules RN-06, RN-04).
+    if requester.retry.timeout != 0 {
+        let carried_out = Ending { status: Status::RetryExceeded, is_carried_out: true };
+        ways.extend([ends(Status::RetryExceeded), Way::Ends(carried_out)]);
+    }
+    if body.takes_receive() && requester.retry.rnr_count < 7 {
+        ways.push(ends(Status::RnrRetryExceeded));
+    }
+    if length > 0
+        && let Some(body) = with_another_key(body)
+    {
+        ways.push(Way::Refused(body));
+    }
+    ways
+}
+
+/// The same with a key that no object has: that of its own with another byte. `None` if the operation has no key.
+fn with_another_key(mut body: Body) -> Option<Body> {
+    match &mut body {
+        Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => return None,
+        Body::Write { key, .. }
+        | Body::Read { key, .. }
+        | Body::CompareSwap { key, .. }
+        | Body::FetchAdd { key, .. }
+        | Body::AtomicWrite { key, .. }
+        | Body::Flush { key, .. } => *key = key.with_byte(key.byte() ^ 0x80),
+    }
+    Some(body)
+}
