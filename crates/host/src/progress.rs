@@ -223,6 +223,11 @@ impl<'a> Dispatch<'a> {
                     qp.advance_in_time(deadline);
                 }
             }
+            Due::Flushes(index) => {
+                if let Some(qp) = self.adapter.queue_pairs.get(index) {
+                    qp.tell_flushed(now);
+                }
+            }
             Due::CompletionEvent(id) => {
                 if let Some(cq) = self.device().work.deadlines.take_moderated(id) {
                     cq.end_period(now);

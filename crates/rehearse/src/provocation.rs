@@ -59,6 +59,7 @@ macro_rules! provocations {
                     | Self::ScribbledTargets
                     | Self::PoisonedAttributes
                     | Self::PoisonedHeaders
+                    | Self::SlowFlush
                     | Self::FailedRequests
                     | Self::FailedReceives => (operation, Some("queue pair")),
                     Self::HiddenCompletions
@@ -115,6 +116,10 @@ provocations! {
     LateDisconnects "late-disconnects" "REH-17" Moment "end"
         "DISCONNECTED comes late, after the requests that were flushed"
         "rdma_disconnect(3)";
+    /// Work of a queue pair in ERR is flushed over milliseconds.
+    SlowFlush "slow-flush" "REH-70" Moment "flush"
+        "what is flushed completes over milliseconds, one by one and in bursts"
+        "ibv_poll_cq(3)";
     /// The fields of a completion that mean nothing hold rubbish.
     PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"

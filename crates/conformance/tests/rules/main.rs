@@ -225,6 +225,7 @@ mod rehearsed {
     mod bugs;
     mod command;
     mod connections;
+    mod endings;
     mod failures;
 }
 

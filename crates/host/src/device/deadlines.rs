@@ -31,6 +31,8 @@ pub(crate) trait Moderated: Send + Sync {
 pub(crate) enum Due {
     /// A queue pair goes on.
     QueuePair(u16),
+    /// A queue pair in error tells of more work that was flushed, in a rehearsal.
+    Flushes(u16),
     /// A moderated completion queue raises the event that it holds back.
     CompletionEvent(u64),
     /// An injected fault changes the port.

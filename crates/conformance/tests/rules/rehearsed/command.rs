@@ -63,7 +63,10 @@ pub(super) fn is_shown_by(program: &str, name: &str, provocation: Provocation, r
 /// others run before the program looks: so that is tried a few times.
 pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), String>) {
     let tries = match provocation {
-        Provocation::LateWork | Provocation::EarlyData | Provocation::LateDisconnects => 5,
+        Provocation::LateWork
+        | Provocation::EarlyData
+        | Provocation::LateDisconnects
+        | Provocation::SlowFlush => 5,
         _ => 1,
     };
     let problems: Vec<_> = (0..tries).map(|_| show()).take_while(Result::is_err).collect();

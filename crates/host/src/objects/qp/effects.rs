@@ -41,7 +41,9 @@ impl QueuePair {
         if self.counters.any(Counted::RECV) {
             self.count_receive(completion);
         }
-        if let Some(feed) = &self.feeds.receive {
+        if let Some(feed) = &self.feeds.receive
+            && !self.delays(QueueSide::Receive, completion, solicited)
+        {
             feed.complete(completion, solicited, deferred);
         }
     }
@@ -80,6 +82,7 @@ impl QueuePair {
                     srq.forget_unexpected();
                 }
             }
+            Effect::Event(QpEvent::LastWqeReached) if self.delays_last_wqe() => {}
             Effect::Event(event) => self.raise_for(*event),
             Effect::FlushOther(QueueSide::Send) => {
                 deferred.flush(self.number.index(), QueueSide::Receive);

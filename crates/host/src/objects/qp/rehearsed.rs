@@ -1,7 +1,8 @@
 //! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
-//! ends in error.
+//! ends in error. [`flushes`]: what is flushed comes late.
 
 mod failures;
+mod flushes;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -15,6 +16,7 @@ use transom_system::rehearsal::{self, Rehearsal};
 
 use super::QueuePair;
 use super::services::At;
+use flushes::Flushes;
 
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 100_000;
@@ -42,6 +44,7 @@ pub(super) struct Rehearsed {
     failures: AtomicU64,
     /// How many messages took a receive that could have failed.
     received: AtomicU64,
+    flushes: Flushes,
 }
 
 /// How late something is, in nanoseconds, by a random number.
@@ -56,7 +59,8 @@ impl Rehearsed {
         let object = NEXT.fetch_add(1, Relaxed);
         let [sends, posts, reads, queries, datagrams, failures, received] =
             [const { AtomicU64::new(0) }; 7];
-        Self { object, sends, posts, reads, queries, datagrams, failures, received }
+        let flushes = Flushes::default();
+        Self { object, sends, posts, reads, queries, datagrams, failures, received, flushes }
     }
 
     /// Counts an operation: the number of the queue pair, and how many came before.

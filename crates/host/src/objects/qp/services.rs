@@ -113,6 +113,7 @@ impl Process for At<'_> {
     #[inline]
     fn complete(&self, completion: &Completion) {
         if let Some(feed) = &self.qp.feeds.send
+            && !self.qp.delays(QueueSide::Send, completion, false)
             && feed.push(completion, false)
         {
             self.overran.set(true);

@@ -1,0 +1,135 @@
+/*
+ * Programs that end the work of a queue pair, each with its right form. The first argument names the program, the second
+ * its form, wrong or right. A program ends with 0 if all is well.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../checked/pair.h"
+
+enum { COUNT = 4, SENDS = 100, RECEIVES = 200, MESSAGES = 2000 };
+
+static void fail(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
+/* Ends the work of a queue pair, sends and receives. Wrong: takes it for ended when a poll finds nothing more. */
+static void drains_once(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	int ended[2] = {0};
+
+	for (int i = 0; i < COUNT; i++)
+		receive_on(pair.ends[0], RECEIVES + i);
+	fail(pair.ends[0]);
+	for (int i = 0; i < COUNT; i++)
+		CHECK(!try_write(&pair, SENDS + i, 0));
+	for (int found = 1; wrong ? found : ended[0] + ended[1] < 2 * COUNT;) {
+		struct ibv_wc wc;
+
+		found = ibv_poll_cq(pair.cq, 1, &wc);
+		if (found) {
+			const int is_receive = wc.wr_id >= RECEIVES;
+
+			CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+			/* Each queue keeps its order. */
+			CHECK(wc.wr_id == (is_receive ? RECEIVES : SENDS) + (uint64_t)ended[is_receive]++);
+		}
+	}
+	CHECK(ended[0] == COUNT && ended[1] == COUNT);
+	end_pair(&pair);
+}
+
+/*
+ * Ends the work of one connection, and begins that of another with the same numbers. Wrong: polls until it finds nothing,
+ * so what is flushed late is taken for work of the other.
+ */
+static void reuses_numbers(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC,
+					.cap = {DEPTH, 1, 1, 1, 0}};
+	struct ibv_qp *other;
+	struct ibv_wc wc;
+	int ended = 0;
+
+	for (int i = 0; i < COUNT; i++)
+		receive_on(pair.ends[0], i);
+	fail(pair.ends[0]);
+	for (int found = 1; wrong ? found : ended < COUNT; ended += found)
+		found = ibv_poll_cq(pair.cq, 1, &wc);
+	/* The other connection, and its messages. */
+	other = ibv_create_qp(pair.pd, &init);
+	CHECK(other);
+	connect_to(other, pair.context, other->qp_num);
+	for (int i = 0; i < MESSAGES; i++) {
+		receive_on(other, 0);
+		marker_on(other, 0);
+		for (int left = 2; left; left--) {
+			while (!ibv_poll_cq(pair.cq, 1, &wc))
+				continue;
+			CHECK(wc.wr_id == 0 && wc.status == IBV_WC_SUCCESS);
+		}
+	}
+	CHECK(!ibv_destroy_qp(other));
+	end_pair(&pair);
+}
+
+/* Ends a queue pair of a shared receive queue. Wrong: expects to hear at once that it takes no receive any more. */
+static void expects_last(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &shared);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .srq = srq, .qp_type = IBV_QPT_RC,
+					.cap = {1, 0, 1, 0, 0}};
+	struct ibv_async_event event;
+	struct ibv_qp *qp;
+
+	CHECK(srq);
+	qp = ibv_create_qp(pair.pd, &init);
+	CHECK(qp);
+	connect_to(qp, pair.context, qp->qp_num);
+	if (wrong)
+		CHECK(!fcntl(pair.context->async_fd, F_SETFL, O_NONBLOCK));
+	fail(qp);
+	CHECK(!ibv_get_async_event(pair.context, &event));
+	CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == qp);
+	ibv_ack_async_event(&event);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq));
+	end_pair(&pair);
+}
+
+/* Destroys a queue pair, and what its receives were for, while it is flushed: nothing comes after that. */
+static void destroys_early(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_wc wc;
+
+	(void)wrong;
+	for (int i = 0; i < COUNT; i++)
+		receive_on(pair.ends[0], i);
+	fail(pair.ends[0]);
+	CHECK(!ibv_destroy_qp(pair.ends[0]));
+	pair.ends[0] = NULL;
+	for (int i = 0; i < 1000; i++)
+		CHECK(!ibv_poll_cq(pair.cq, 1, &wc));
+	end_pair(&pair);
+}
+
+static const struct mistake mistakes[] = {
+	{"drains-once", drains_once},
+	{"reuses-numbers", reuses_numbers},
+	{"expects-last", expects_last},
+	{"destroys-early", destroys_early},
+};
+
+int main(int argc, char **argv)
+{
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), argc, argv);
+}

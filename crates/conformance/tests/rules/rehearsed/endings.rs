@@ -1,0 +1,42 @@
+//! `transom rehearse` on programs that end the work of a queue pair (`endings.c`).
+
+use std::sync::LazyLock;
+
+use transom_conformance::c_programs::compile;
+use transom_conformance::processes::Scratch;
+use transom_rehearse::Provocation;
+
+use super::command::{is_shown_by, rehearse};
+
+static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
+    let scratch = Scratch::new("rehearsed-endings");
+    let binary = compile(&scratch, "rehearsed/endings.c", "endings", &["-libverbs"]);
+    let binary = binary.to_str().expect("a path in UTF-8").to_owned();
+    (scratch, binary)
+});
+
+/// Rules: REH-70, REH-42, ST-19
+#[test]
+fn all_that_is_flushed_is_expected_at_once() {
+    is_shown_by(&PROGRAM.1, "drains-once", Provocation::SlowFlush, "20");
+}
+
+/// Rules: REH-70, REH-42
+#[test]
+fn what_is_flushed_late_is_taken_for_work_of_another_connection() {
+    is_shown_by(&PROGRAM.1, "reuses-numbers", Provocation::SlowFlush, "20");
+}
+
+/// Rules: REH-70, REH-42, ST-22
+#[test]
+fn the_last_receive_of_a_shared_queue_is_expected_at_once() {
+    is_shown_by(&PROGRAM.1, "expects-last", Provocation::SlowFlush, "40");
+}
+
+/// Rules: REH-70, ORD-29
+#[test]
+fn nothing_is_flushed_after_the_end_of_a_queue_pair() {
+    let only = ["--only", "slow-flush", "--runs", "12"];
+    let (status, printed) = rehearse(&only, &[&PROGRAM.1, "destroys-early", "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+}
