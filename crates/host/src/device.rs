@@ -18,8 +18,8 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Weak};
 
 use tracing::{debug, warn};
 use transom_net::faults::{Faults, Injector};
@@ -29,13 +29,13 @@ use transom_system::registry::Run;
 use transom_system::{ThisProcess, sanitizers};
 
 pub use self::asked::{Hears, hear};
-pub(crate) use self::deadlines::{Due, Moderated, PortChange};
+pub(crate) use self::deadlines::{Due, PortChange};
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
 pub use self::port_events::PortEvents;
 pub(crate) use self::resources::Resources;
 use self::work::Work;
-use crate::events::AsyncEvent;
+use crate::events::{Alarm, AsyncEvent, CompletionEvent, EventQueue, HoldsEvents};
 
 /// How bytes are copied from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,6 +148,14 @@ impl fmt::Debug for Device {
     }
 }
 
+impl Alarm for Device {
+    fn set(&self, time: u64, queue: Weak<dyn HoldsEvents>) -> bool {
+        self.work.deadlines.schedule_events(time, queue);
+        // A failure takes those that came before it.
+        !self.failed.load(SeqCst)
+    }
+}
+
 impl Device {
     /// Assembles a device. If there is an observer or something to inject, its segment says from the start that every
     /// request must come as a message.
@@ -170,6 +178,24 @@ impl Device {
             injector,
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Makes the queue of a context's asynchronous events.
+    ///
+    /// # Errors
+    ///
+    /// Without a descriptor for it.
+    pub fn async_events(self: &Arc<Self>) -> io::Result<Arc<EventQueue<AsyncEvent>>> {
+        Ok(Arc::new(EventQueue::new()?.with_alarm(self)))
+    }
+
+    /// Makes the queue of a completion channel's events.
+    ///
+    /// # Errors
+    ///
+    /// Without a descriptor for it.
+    pub fn completion_events(self: &Arc<Self>) -> io::Result<Arc<EventQueue<CompletionEvent>>> {
+        Ok(Arc::new(EventQueue::of(&self.process)?.with_alarm(self)))
     }
 
     /// Tells peers that nothing more comes from here, and tells the background thread to end.

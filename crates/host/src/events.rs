@@ -4,18 +4,24 @@
 //! the room for them is taken then. So raising an event allocates nothing and loses nothing, however many there are and
 //! however late the program takes them.
 
+mod late;
+
 use std::collections::{TryReserveError, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 use transom_system::{ThisProcess, fork};
+
+use self::late::Lateness;
+pub use self::late::MayBeLate;
+pub(crate) use self::late::{Alarm, HoldsEvents};
 
 unsafe extern "C-unwind" {
     /// The C library's `read`: a thread that is cancelled in it unwinds from here. It is linked under its other name,
@@ -68,6 +74,8 @@ pub struct EventQueue<K: 'static> {
     depth: u64,
     raised: Mutex<Raised<K>>,
     sleepers: Sleepers,
+    /// In a rehearsal events may come late.
+    lateness: Option<Lateness>,
 }
 
 /// Threads that sleep until there is an event, but not at the descriptor: peers can wake them too.
@@ -85,6 +93,8 @@ struct Raised<K: 'static> {
     waiting: VecDeque<Entry<K>>,
     /// How many entries there can be.
     attached: usize,
+    /// Events that come late. None overtakes the one before.
+    late: Vec<Entry<K>>,
 }
 
 #[derive(Debug)]
@@ -110,7 +120,7 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     }
 
     /// As [`Self::new`], for threads that peers of the process may wake.
-    pub fn of(process: &Arc<ThisProcess>) -> io::Result<Self> {
+    pub(crate) fn of(process: &Arc<ThisProcess>) -> io::Result<Self> {
         Self::with(Sleepers { process: Some(process.clone()), ..Sleepers::default() })
     }
 
@@ -119,9 +129,18 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         Ok(Self {
             signals: rustix::event::eventfd(0, flags)?,
             depth: fork::depth(),
-            raised: Mutex::new(Raised { waiting: VecDeque::new(), attached: 0 }),
+            raised: Mutex::new(Raised::default()),
             sleepers,
+            lateness: None,
         })
+    }
+
+    /// In a rehearsal its events may come late.
+    pub(crate) fn with_alarm(self, alarm: &Arc<impl Alarm + 'static>) -> Self
+    where
+        K: MayBeLate,
+    {
+        Self { lateness: Lateness::of::<K>(alarm), ..self }
     }
 
     /// Takes the room for the events of one more object. Its events have these kinds and name it `id`.
@@ -186,6 +205,13 @@ impl<K: Copy + PartialEq> EventQueue<K> {
                 return Ok(event);
             }
         }
+    }
+
+    /// How many events wait or come late.
+    pub fn to_come(&self) -> usize {
+        let raised = self.raised.lock();
+        let counts = raised.waiting.iter().map(|it| it.object.counts[it.kind].load(Relaxed));
+        counts.sum::<u64>() as usize + raised.late.len()
     }
 
     /// The events that wait, each as often as it does: the kind, and how the object is named.
@@ -272,6 +298,40 @@ impl Sleepers {
     }
 }
 
+impl<K: MayBeLate> HoldsEvents for EventQueue<K> {
+    /// The late events come, all at once.
+    fn end_period(self: Arc<Self>, _now: u64) {
+        let mut raised = self.raised.lock();
+        let late = std::mem::take(&mut raised.late);
+        if late.is_empty() || self.is_inherited() {
+            return;
+        }
+        let count = late.len() as u64;
+        late.iter().for_each(|entry| raised.add(&entry.object, entry.kind));
+        let _ = rustix::io::write(&self.signals, &count.to_ne_bytes());
+        drop(raised);
+        self.sleepers.wake();
+    }
+}
+
+impl<K> Default for Raised<K> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), attached: 0, late: Vec::new() }
+    }
+}
+
+impl<K> Raised<K> {
+    /// Adds an event to those that wait.
+    fn add(&mut self, object: &Arc<Object<K>>, kind: usize) {
+        let count = &object.counts[kind];
+        let before = count.load(Relaxed);
+        count.store(before + 1, Relaxed);
+        if before == 0 {
+            self.waiting.push_back(Entry { object: object.clone(), kind });
+        }
+    }
+}
+
 impl<K: Copy> Raised<K> {
     fn take(&mut self) -> Option<(K, u64)> {
         let entry = self.waiting.pop_front()?;
@@ -294,7 +354,7 @@ pub struct EventSource<K: Copy + PartialEq + 'static> {
     object: Arc<Object<K>>,
 }
 
-impl<K: Copy + PartialEq> EventSource<K> {
+impl<K: MayBeLate> EventSource<K> {
     /// Adds an event of a kind that the object was attached with.
     pub fn raise(&self, kind: K) {
         let queue = &self.queue;
@@ -307,23 +367,31 @@ impl<K: Copy + PartialEq> EventSource<K> {
             return;
         }
         let mut raised = queue.raised.lock();
-        let count = &self.object.counts[kind];
-        let before = count.load(Relaxed);
-        count.store(before + 1, Relaxed);
-        if before == 0 {
-            raised.waiting.push_back(Entry { object: self.object.clone(), kind });
+        if let Some(lateness) = &queue.lateness
+            && self.is_late(lateness, !raised.late.is_empty())
+        {
+            return raised.late.push(Entry { object: self.object.clone(), kind });
         }
+        raised.add(&self.object, kind);
         // Under the lock, so that a reader who finds the event finds its signal too. The write fails only beyond 2^64
         // events.
         let _ = rustix::io::write(&queue.signals, &1_u64.to_ne_bytes());
         drop(raised);
         queue.sleepers.wake();
     }
+
+    /// Whether the next event comes late. If another does, it comes with that one.
+    #[cold]
+    fn is_late(&self, lateness: &Lateness, is_another: bool) -> bool {
+        let queue: Weak<EventQueue<K>> = Arc::downgrade(&self.queue);
+        is_another || lateness.delays::<K>(self.object.id, queue)
+    }
 }
 
 impl<K: Copy + PartialEq> Drop for EventSource<K> {
     fn drop(&mut self) {
         let mut raised = self.queue.raised.lock();
+        raised.late.retain(|entry| !Arc::ptr_eq(&entry.object, &self.object));
         raised.attached -= self.object.kinds.len();
         let left = self.object.counts.iter().map(|count| count.swap(0, Relaxed)).sum();
         if left > 0 {

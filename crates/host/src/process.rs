@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use transom_device::protection::Waiter;
 use transom_device::qp::QpState;
+use transom_system::clock;
 use transom_system::fork::ForkHandler;
 
 use crate::events::AsyncEvent;
@@ -98,6 +99,9 @@ impl ForkHandler for Adapter {
             qp.own_completion_queues().for_each(Cq::fail);
         }
         self.shared_queues.completion_queues().iter().for_each(Cq::fail);
+        // Nobody serves deadlines any more.
+        let holders = device.work.deadlines.take_holders();
+        holders.into_iter().for_each(|holder| holder.end_period(clock::steady()));
         device.depart();
         device.port().close();
         device.port_events().raise(AsyncEvent::DeviceFatal);

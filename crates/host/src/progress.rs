@@ -228,9 +228,9 @@ impl<'a> Dispatch<'a> {
                     qp.tell_flushed(now);
                 }
             }
-            Due::CompletionEvent(id) => {
-                if let Some(cq) = self.device().work.deadlines.take_moderated(id) {
-                    cq.end_period(now);
+            Due::Events(number) => {
+                if let Some(holder) = self.device().work.deadlines.take_holder(number) {
+                    holder.end_period(now);
                 }
             }
             Due::Port(change) => self.device().change_port(change),

@@ -80,11 +80,10 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         // SAFETY: by the contract of this verb.
         let of = unsafe { Context::to_make_in(context) }?;
         let adapter = of.adapter.clone();
-        let events = EventQueue::of(adapter.device().process());
+        let events = adapter.device().completion_events();
         let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))?;
         let fd = events.descriptor().as_raw_fd();
         let abi = ibv_comp_channel { context, fd, refcnt: 0 };
-        let events = Arc::new(events);
         let channel = Channel { abi, adapter, events, users: AtomicU32::new(0) };
         let made: *mut ibv_comp_channel = Box::into_raw(Box::new(channel)).cast();
         if let Some(checker) = check::on() {

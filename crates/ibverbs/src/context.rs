@@ -37,7 +37,7 @@ impl Context {
         command: OwnedFd,
         mut abi: verbs_context,
     ) -> Result<*mut ibv_context, c_int> {
-        let events = EventQueue::new().map(Arc::new);
+        let events = adapter.device().async_events();
         let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let port_events = adapter.device().port_events().tell(&events).map_err(|_| libc::ENOMEM)?;
         abi.context.cmd_fd = command.as_raw_fd();

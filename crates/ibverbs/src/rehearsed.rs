@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use transom_abi::*;
+use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
@@ -297,7 +298,7 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
         if profile::refuses(unsafe { &*wr }, signals_all) {
             return Some(libc::EINVAL);
         }
-        refuses(rehearsal, Provocation::RefusedPosts, pair.count_post()).then_some(libc::ENOMEM)
+        is_refused(rehearsal, pair).then_some(libc::ENOMEM)
     };
     // SAFETY: the list is valid, by the contract of this function.
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
@@ -309,13 +310,12 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let Some(rehearsal) = rehearsal::on() else { return libc::EINVAL };
     // SAFETY: by the contract of this function.
     unsafe {
-        if let Some(pair) = qp::of(qp.cast()) {
-            let is_refused = |_| refuses(rehearsal, Provocation::RefusedPosts, pair.count_post());
-            if (0..wr::count_built(qp)).any(is_refused) {
-                // All of the batch or nothing is posted (rule PS-14).
-                wr::abort(qp);
-                return libc::ENOMEM;
-            }
+        if let Some(pair) = qp::of(qp.cast())
+            && (0..wr::count_built(qp)).any(|_| is_refused(rehearsal, pair))
+        {
+            // All of the batch or nothing is posted (rule PS-14).
+            wr::abort(qp);
+            return libc::ENOMEM;
         }
         wr::complete(qp)
     }
@@ -368,6 +368,13 @@ unsafe fn post_receives(
     };
     // SAFETY: by the contract of this function.
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
+}
+
+/// Whether the next element of a list of requests is refused. It may also find the port down, or the device gone.
+fn is_refused(rehearsal: &Rehearsal, pair: &QueuePair) -> bool {
+    let place = pair.count_post();
+    pair.meet_trouble(rehearsal, place);
+    refuses(rehearsal, Provocation::RefusedPosts, place)
 }
 
 /// Whether an element of a list is refused: the n-th one of an object.

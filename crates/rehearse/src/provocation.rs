@@ -56,6 +56,8 @@ macro_rules! provocations {
                 match self {
                     Self::LateWork
                     | Self::RefusedPosts
+                    | Self::PortOutages
+                    | Self::RemovedDevices
                     | Self::ScribbledTargets
                     | Self::PoisonedAttributes
                     | Self::PoisonedHeaders
@@ -65,11 +67,14 @@ macro_rules! provocations {
                     Self::HiddenCompletions
                     | Self::SingleCompletions
                     | Self::PoisonedFields
-                    | Self::SilentArming => (operation, Some("completion queue")),
+                    | Self::SilentArming
+                    | Self::LateEvents => (operation, Some("completion queue")),
+                    Self::LateAsyncEvents => (operation, Some("context")),
                     Self::RefusedReceives => (operation, Some("receive queue")),
-                    Self::RefusedConnections | Self::EarlyData | Self::LateDisconnects => {
-                        (operation, Some("id"))
-                    },
+                    Self::RefusedConnections
+                    | Self::EarlyData
+                    | Self::LateDisconnects
+                    | Self::AddressChanges => (operation, Some("id")),
                     Self::ExactSizes | Self::NumbersAgain | Self::RefusedObjects => (operation, None),
                 }
             }
@@ -108,6 +113,14 @@ provocations! {
     ScribbledTargets "scribbled-targets" "REH-13" Moment "READ"
         "the target of a READ holds rubbish from its post until its success"
         "ibv_post_send(3)";
+    /// A completion event comes late, so that its completion may have been polled.
+    LateEvents "late-events" "REH-14" Moment "event"
+        "a completion event comes late: its completion may be polled before, and the next events come with it"
+        "ibv_get_cq_event(3)";
+    /// An asynchronous event comes late, with those that follow it.
+    LateAsyncEvents "late-async-events" "REH-15" Moment "event"
+        "an asynchronous event comes late, together with the next ones"
+        "ibv_get_async_event(3)";
     /// The first message of a peer comes before the confirmation of its connection.
     EarlyData "early-data" "REH-16" Moment "confirmation"
         "ESTABLISHED comes late, and the peer's first message before it"
@@ -120,6 +133,10 @@ provocations! {
     SlowFlush "slow-flush" "REH-70" Moment "flush"
         "what is flushed completes over milliseconds, one by one and in bursts"
         "ibv_poll_cq(3)";
+    /// The address of a connection changes.
+    AddressChanges "address-changes" "REH-18" Moment "connection"
+        "ADDR_CHANGE comes to an id that is connected, which stays so"
+        "rdma_get_cm_event(3)";
     /// The fields of a completion that mean nothing hold rubbish.
     PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"
@@ -168,6 +185,14 @@ provocations! {
     RefusedConnections "refused-connections" "REH-33" Failure "step"
         "an address, a route or a connection comes to nothing"
         "rdma_get_cm_event(3)";
+    /// The port goes down for a while.
+    PortOutages "port-outages" "REH-80" Failure "post"
+        "the port goes down for some milliseconds: PORT_ERR, then PORT_ACTIVE"
+        "ibv_get_async_event(3)";
+    /// The device goes, at a post.
+    RemovedDevices "removed-devices" "REH-81" Failure "post"
+        "the device is removed: DEVICE_FATAL, and DEVICE_REMOVAL for each id"
+        "ibv_get_async_event(3), rdma_get_cm_event(3)";
 }
 
 impl Provocation {

@@ -226,6 +226,7 @@ mod rehearsed {
     mod command;
     mod connections;
     mod endings;
+    mod events;
     mod failures;
 }
 

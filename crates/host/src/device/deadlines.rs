@@ -11,6 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 use transom_net::faults::IncidentKind;
 use transom_system::ThisProcess;
 
+use crate::events::HoldsEvents;
+
 /// A change of the port, with the number of the outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PortChange {
@@ -20,12 +22,6 @@ pub(crate) enum PortChange {
     Up(usize),
 }
 
-/// A completion queue that holds an event back for a while.
-pub(crate) trait Moderated: Send + Sync {
-    /// The period is over.
-    fn end_period(self: Arc<Self>, now: u64);
-}
-
 /// The owner of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
@@ -33,8 +29,8 @@ pub(crate) enum Due {
     QueuePair(u16),
     /// A queue pair in error tells of more work that was flushed, in a rehearsal.
     Flushes(u16),
-    /// A moderated completion queue raises the event that it holds back.
-    CompletionEvent(u64),
+    /// Somebody raises events that were held back.
+    Events(u64),
     /// An injected fault changes the port.
     Port(PortChange),
     /// An injected incident happens to the device.
@@ -76,8 +72,9 @@ impl Waiting {
 pub(crate) struct Deadlines {
     process: Arc<ThisProcess>,
     waiting: Mutex<Waiting>,
-    /// The completion queues among them.
-    moderated: Mutex<HashMap<u64, Weak<dyn Moderated>>>,
+    /// Those among them who hold events back, by the numbers of the deadlines.
+    holding: Mutex<HashMap<u64, Weak<dyn HoldsEvents>>>,
+    numbers: AtomicU64,
     /// The earliest of `waiting`. Zero for none.
     next: AtomicU64,
 }
@@ -85,8 +82,8 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     /// There are none.
     pub(super) fn new(process: Arc<ThisProcess>) -> Self {
-        let (waiting, moderated, next) = Default::default();
-        Self { process, waiting, moderated, next }
+        let (waiting, holding, numbers, next) = Default::default();
+        Self { process, waiting, holding, numbers, next }
     }
 
     /// The earliest, if there is one.
@@ -103,10 +100,11 @@ impl Deadlines {
         self.note_first(waiting);
     }
 
-    /// Schedules the end of the period of the completion queue with this id.
-    pub(crate) fn schedule_moderated(&self, deadline: u64, id: u64, cq: Weak<dyn Moderated>) {
-        self.moderated.lock().insert(id, cq);
-        self.schedule(deadline, Due::CompletionEvent(id));
+    /// Schedules the time when somebody raises events that are held back.
+    pub(crate) fn schedule_events(&self, deadline: u64, holder: Weak<dyn HoldsEvents>) {
+        let number = self.numbers.fetch_add(1, Relaxed);
+        self.holding.lock().insert(number, holder);
+        self.schedule(deadline, Due::Events(number));
     }
 
     /// Sets the deadline of the connection manager, in place of the one before. `None` removes it.
@@ -135,8 +133,13 @@ impl Deadlines {
         due
     }
 
-    /// Takes a completion queue whose deadline has come. `None` if it is gone.
-    pub(crate) fn take_moderated(&self, id: u64) -> Option<Arc<dyn Moderated>> {
-        self.moderated.lock().remove(&id)?.upgrade()
+    /// Takes the one who holds events back until this deadline. `None` if it is gone.
+    pub(crate) fn take_holder(&self, number: u64) -> Option<Arc<dyn HoldsEvents>> {
+        self.holding.lock().remove(&number)?.upgrade()
+    }
+
+    /// Takes all who hold events back.
+    pub(crate) fn take_holders(&self) -> Vec<Arc<dyn HoldsEvents>> {
+        self.holding.lock().drain().filter_map(|(_, holder)| holder.upgrade()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Brings the port down, or removes the device, when a user asked for it.
+//! Brings the port down, or removes the device, when a user asked for it or in a rehearsal.
 
 use transom_net::faults::Incident;
 use transom_system::clock;
@@ -24,6 +24,14 @@ impl Device {
             }
             self.work.deadlines.schedule(ends, Due::Port(PortChange::Up(number)));
         }
+    }
+
+    /// Takes the port down for so many nanoseconds, in a rehearsal.
+    #[cold]
+    pub(crate) fn take_port_down(&self, period: u64) {
+        self.change_port(PortChange::Down(0));
+        let ends = clock::steady() + period;
+        self.work.deadlines.schedule(ends, Due::Port(PortChange::Up(0)));
     }
 
     /// An outage begins or is over. The program is told when the first begins and when the last is over.

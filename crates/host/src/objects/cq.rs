@@ -14,8 +14,8 @@ use transom_system::registry::Fate;
 
 use super::empty_polls::EmptyPolls;
 use super::{Busy, Deferred, RegisterError};
-use crate::device::{Device, Limits, Moderated};
-use crate::events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
+use crate::device::{Device, Limits};
+use crate::events::{AsyncEvent, CompletionEvent, EventQueue, EventSource, HoldsEvents};
 
 /// The attributes to create a completion queue with.
 #[derive(Clone, Debug)]
@@ -206,7 +206,7 @@ impl Cq {
         }
         if let Some(deadline) = pending.period_ends {
             let queue: Weak<Self> = Arc::downgrade(self);
-            self.device.work.deadlines.schedule_moderated(deadline, self.id, queue);
+            self.device.work.deadlines.schedule_events(deadline, queue);
         }
     }
 
@@ -321,7 +321,7 @@ impl Cq {
     }
 }
 
-impl Moderated for Cq {
+impl HoldsEvents for Cq {
     fn end_period(self: Arc<Self>, now: u64) {
         let pending = self.queue.lock().end_period(now);
         self.carry_out(pending);

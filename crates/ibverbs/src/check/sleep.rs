@@ -304,7 +304,7 @@ impl Checker {
         };
         let looks: Vec<_> = queues.iter().map(look).collect();
         // After the look at the queues, so that no event is missed that was raised before it.
-        let waiting = events.waiting().len();
+        let waiting = events.to_come();
         self.tell(|ledger| ledger.stuck(channel, thread, waiting, &looks))
     }
 
@@ -402,7 +402,7 @@ impl Checker {
     /// Why the channel cannot wake the thread. None if it can, or if an event waits in it.
     fn misses(&self, channel: &Descriptor, thread: u32) -> Option<Stuck> {
         let stuck = self.stuck(channel.address, thread, &channel.events)?;
-        Some(stuck).filter(|_| channel.events.waiting().is_empty())
+        Some(stuck).filter(|_| channel.events.to_come() == 0)
     }
 
     fn tell_wait(&self, it: &Waiting, wait: &Wait, channel: &Descriptor, channels: &[Descriptor]) {

@@ -66,7 +66,11 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
         Provocation::LateWork
         | Provocation::EarlyData
         | Provocation::LateDisconnects
-        | Provocation::SlowFlush => 5,
+        | Provocation::SlowFlush
+        | Provocation::LateEvents
+        | Provocation::LateAsyncEvents
+        | Provocation::AddressChanges
+        | Provocation::PortOutages => 5,
         _ => 1,
     };
     let problems: Vec<_> = (0..tries).map(|_| show()).take_while(Result::is_err).collect();

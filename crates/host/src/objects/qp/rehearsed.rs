@@ -4,15 +4,15 @@
 mod failures;
 mod flushes;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use transom_device::execution::{Bytes, Context, LocalBuffers, Requester, Source as _};
 use transom_device::protection::Operation;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
-use transom_system::clock;
 use transom_system::rehearsal::{self, Rehearsal};
+use transom_system::{clock, failure};
 
 use super::QueuePair;
 use super::services::At;
@@ -21,6 +21,8 @@ use flushes::Flushes;
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 100_000;
 const DOUBLINGS: u64 = 8;
+/// The same of an outage of the port.
+const OUTAGE: u64 = 400_000;
 /// How many bytes of a target are scribbled on at most.
 const SCRIBBLED: usize = 4096;
 
@@ -120,6 +122,23 @@ impl QueuePair {
         let (object, nth) = self.rehearsed.count(|it| &it.datagrams);
         if let Some(rubbish) = rehearsal.provokes(Provocation::PoisonedHeaders, object, nth) {
             bytes.fill(0x80 | rubbish as u8 & 0x1f);
+        }
+    }
+
+    /// A request is about to be posted, the n-th of the queue pair with this number. The port may go down for a while,
+    /// once in the life of the process. Or the device goes.
+    pub fn meet_trouble(&self, rehearsal: &Rehearsal, (object, nth): (u32, u64)) {
+        static WAS_DOWN: AtomicBool = AtomicBool::new(false);
+        if !WAS_DOWN.load(Relaxed)
+            && let Some(number) = rehearsal.provokes(Provocation::PortOutages, object, nth)
+            && !WAS_DOWN.swap(true, Relaxed)
+        {
+            self.device.take_port_down(OUTAGE << (number % (DOUBLINGS + 1)));
+        }
+        if !failure::has_failed()
+            && rehearsal.provokes(Provocation::RemovedDevices, object, nth).is_some()
+        {
+            failure::fail();
         }
     }
 
