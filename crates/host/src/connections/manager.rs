@@ -147,6 +147,9 @@ impl Manager {
         for late in self.rehearsed.take_due(now, None) {
             self.handle_in_time(&late, now);
         }
+        for (id, happened) in self.rehearsed.take_events(now) {
+            self.raise(id, happened);
+        }
         for late in self.exchange.faults.take_due(now) {
             self.handle_in_time(&late, now);
         }
@@ -188,6 +191,9 @@ impl Manager {
             Fate::Handled => {
                 for earlier in self.rehearsed.take_due(now, Some(datagram)) {
                     self.handle_in_time(&earlier, now);
+                }
+                if let Some(id) = self.rehearsed.loses(datagram) {
+                    return self.engine.give_up(id);
                 }
                 let state = |id| self.engine.connection_state(id);
                 if !self.rehearsed.delays(datagram, state, now) {
@@ -273,7 +279,9 @@ impl Manager {
         let events: Vec<Event> = std::iter::from_fn(|| self.engine.poll_event()).collect();
         self.records.touch_all(events.iter().map(|event| event.id));
         self.records.keep(&self.engine, &self.ports.table);
+        let now = clock::steady();
         for Event { id, happened } in events {
+            self.rehearsed.follow(id, &happened, now);
             self.raise(id, happened);
         }
         let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline());

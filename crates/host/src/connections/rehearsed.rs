@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use transom_cm::ConnectionState;
+use transom_cm::{ConnectionState, Happened};
 use transom_net::management::ManagementDatagram;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal;
@@ -19,6 +19,8 @@ pub(super) struct Rehearsed {
     /// How many ids the program has got.
     given: u32,
     late: Vec<Late>,
+    /// Events that come later.
+    to_come: Vec<ToCome>,
 }
 
 /// A message that comes late.
@@ -29,7 +31,15 @@ struct Late {
     datagram: ManagementDatagram,
 }
 
+/// An event that comes later.
 #[derive(Debug)]
+struct ToCome {
+    id: CommId,
+    until: u64,
+    happened: Happened,
+}
+
+#[derive(Debug, Default)]
 struct Id {
     /// Its number, in the order in which the program gets its ids. Its number in messages would not do: that differs
     /// from run to run.
@@ -40,13 +50,17 @@ struct Id {
     confirmations: u64,
     /// How many messages ended its connection.
     ends: u64,
+    /// How many connections of it were established.
+    established: u64,
+    /// Nobody confirms its connection.
+    is_unconfirmed: bool,
 }
 
 impl Rehearsed {
     /// The program gets an id: a new one, or that of a request.
     pub(super) fn give(&mut self, id: CommId) {
         if rehearsal::on().is_some() {
-            self.ids.insert(id, Id { number: self.given, calls: 0, confirmations: 0, ends: 0 });
+            self.ids.insert(id, Id { number: self.given, ..Id::default() });
             self.given += 1;
         }
     }
@@ -54,6 +68,7 @@ impl Rehearsed {
     /// An id ends.
     pub(super) fn forget(&mut self, id: CommId) {
         self.ids.remove(&id);
+        self.to_come.retain(|it| it.id != id);
     }
 
     /// Whether this call of an id comes to nothing. If so, the answer is a random number.
@@ -63,6 +78,39 @@ impl Rehearsed {
         let nth = id.calls;
         id.calls += 1;
         rehearsal.provokes(Provocation::RefusedConnections, id.number, nth)
+    }
+
+    /// The messages that would confirm the connection of an id are lost from now on.
+    pub(super) fn lose_confirmation(&mut self, id: CommId) {
+        self.ids.get_mut(&id).into_iter().for_each(|id| id.is_unconfirmed = true);
+    }
+
+    /// The id whose connection this arriving message would confirm, if the message is lost.
+    pub(super) fn loses(&self, datagram: &ManagementDatagram) -> Option<CommId> {
+        rehearsal::on()?;
+        let mad = Mad::parse(&datagram.mad).ok()?;
+        let (Message::Rtu(_), Receiver::Id(id)) = (&mad.message, mad.receiver()) else {
+            return None;
+        };
+        self.ids.get(&id).filter(|id| id.is_unconfirmed).map(|_| id)
+    }
+
+    /// An id is told of something. Something else may follow later.
+    pub(super) fn follow(&mut self, id: CommId, happened: &Happened, now: u64) {
+        let (Some(rehearsal), Happened::Established) = (rehearsal::on(), happened) else { return };
+        let Some(its) = self.ids.get_mut(&id) else { return };
+        let nth = its.established;
+        its.established += 1;
+        if let Some(number) = rehearsal.provokes(Provocation::AddressChanges, its.number, nth) {
+            let until = now + (SHORTEST << (number % (DOUBLINGS + 1)));
+            self.to_come.push(ToCome { id, until, happened: Happened::AddressChange });
+        }
+    }
+
+    /// Takes the events that come now.
+    pub(super) fn take_events(&mut self, now: u64) -> Vec<(CommId, Happened)> {
+        let due = self.to_come.extract_if(.., |it| it.until <= now);
+        due.map(|it| (it.id, it.happened)).collect()
     }
 
     /// Whether an arriving message comes late. If so, it is kept until then. `state` is that of the id's connection.
@@ -114,8 +162,9 @@ impl Rehearsed {
         due.map(|it| it.datagram).collect()
     }
 
-    /// When the next late message comes.
+    /// When the next late message or event comes.
     pub(super) fn deadline(&self) -> Option<u64> {
-        self.late.iter().map(|it| it.until).min()
+        let events = self.to_come.iter().map(|it| it.until);
+        self.late.iter().map(|it| it.until).chain(events).min()
     }
 }

@@ -60,6 +60,11 @@ static void tell(const char *file)
 			make_queue_pair(&ends, ends.passive);
 			CHECK(!rdma_accept(ends.passive, &param) || errno == ENOMEM);
 			break;
+		case RDMA_CM_EVENT_ESTABLISHED:
+			/* The passive end has its own, or something else. */
+			if (event->id == ends.active)
+				break;
+			/* fall through */
 		default:
 			say(file, event);
 			return;
@@ -111,12 +116,17 @@ static struct ends connected(void)
 	return ends;
 }
 
-/* Whether an event waits. */
-static int is_waiting(struct ends *ends)
+/* Whether an event comes within so many milliseconds. */
+static int comes(struct ends *ends, int within)
 {
 	struct pollfd readable = {.fd = ends->channel->fd, .events = POLLIN};
 
-	return poll(&readable, 1, 0) == 1;
+	return poll(&readable, 1, within) == 1;
+}
+
+static int is_waiting(struct ends *ends)
+{
+	return comes(ends, 0);
 }
 
 static void await_receive(struct rdma_cm_id *id, enum ibv_wc_status status)
@@ -157,6 +167,22 @@ static void expects_disconnected(int wrong)
 	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
 }
 
+/* Has a connection, and hears for a while of its end only. Wrong: takes each event for that. */
+static void hears_of_the_end(int wrong)
+{
+	struct ends ends = connected();
+	struct rdma_cm_event *event;
+
+	expect(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
+	while (comes(&ends, 30)) {
+		CHECK(!rdma_get_cm_event(ends.channel, &event));
+		CHECK(!wrong && event->event == RDMA_CM_EVENT_ADDR_CHANGE);
+		CHECK(!rdma_ack_cm_event(event));
+	}
+	CHECK(!rdma_post_send(ends.active, NULL, memory, 8, ends.mr, 0));
+	await_receive(ends.passive, IBV_WC_SUCCESS);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -164,6 +190,7 @@ static const struct {
 	{"expects-device", expects_device},
 	{"expects-established", expects_established},
 	{"expects-disconnected", expects_disconnected},
+	{"hears-of-the-end", hears_of_the_end},
 };
 
 int main(int argc, char **argv)

@@ -37,13 +37,19 @@ fn the_end_of_a_connection_is_expected_with_its_flushed_receives() {
     is_shown_by(&PROGRAM.1, "expects-disconnected", Provocation::LateDisconnects, "20");
 }
 
+/// Rules: REH-18, REH-42
+#[test]
+fn every_event_of_a_connection_is_taken_for_its_end() {
+    is_shown_by(&PROGRAM.1, "hears-of-the-end", Provocation::AddressChanges, "20");
+}
+
 /// Rule: REH-33
 #[test]
 fn each_step_towards_a_connection_ends_with_an_event_that_it_may_have() {
     let steps = [
         ("1.0", &["RDMA_CM_EVENT_ADDR_ERROR -110"][..]),
         ("1.1", &["RDMA_CM_EVENT_ROUTE_ERROR -110"]),
-        ("2.0", &["RDMA_CM_EVENT_REJECTED 28"]),
+        ("2.0", &["RDMA_CM_EVENT_REJECTED 28", "RDMA_CM_EVENT_UNREACHABLE -110"]),
         (
             "1.2",
             &[

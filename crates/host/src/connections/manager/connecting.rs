@@ -48,7 +48,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// As [`Manager::with_id`]; in a rehearsal `ENOMEM`, and the request is refused.
+    /// As [`Manager::with_id`]; in a rehearsal `ENOMEM`, and the request is refused. Or nobody confirms the connection.
     pub fn accept(
         &mut self,
         file: RawFd,
@@ -58,8 +58,12 @@ impl Manager {
         with: &Accept<'_>,
     ) -> Result<(), Refused> {
         self.check(file, id)?;
-        if self.rehearsed.refuses(id).is_some() && self.reject_unaccepted(file, id).is_ok() {
-            return Err(Refused::NoMemory);
+        if let Some(number) = self.rehearsed.refuses(id) {
+            if number % 2 == 1 {
+                self.rehearsed.lose_confirmation(id);
+            } else if self.reject_unaccepted(file, id).is_ok() {
+                return Err(Refused::NoMemory);
+            }
         }
         self.with_id(file, id, |engine, now| {
             engine.set_ece(id, ece)?;
