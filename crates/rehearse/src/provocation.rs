@@ -63,7 +63,10 @@ macro_rules! provocations {
                     | Self::PoisonedHeaders
                     | Self::SlowFlush
                     | Self::FailedRequests
-                    | Self::FailedReceives => (operation, Some("queue pair")),
+                    | Self::FailedReceives
+                    | Self::ScrambledBytes
+                    | Self::RepeatedBytes
+                    | Self::ScrambledMessages => (operation, Some("queue pair")),
                     Self::HiddenCompletions
                     | Self::SingleCompletions
                     | Self::PoisonedFields
@@ -137,6 +140,18 @@ provocations! {
     AddressChanges "address-changes" "REH-18" Moment "connection"
         "ADDR_CHANGE comes to an id that is connected, which stays so"
         "rdma_get_cm_event(3)";
+    /// Some bytes of a WRITE or READ land at its post, and the others late.
+    ScrambledBytes "scrambled-bytes" "REH-60" Moment "WRITE or READ"
+        "some bytes of a WRITE or READ land late, often all but the last ones"
+        "ibv_query_qp_data_in_order(3)";
+    /// The bytes of a WRITE or READ land twice.
+    RepeatedBytes "repeated-bytes" "REH-61" Moment "WRITE or READ"
+        "the bytes of a WRITE or READ land again, until it completes"
+        "ibv_post_send(3)";
+    /// Some bytes of a message that arrives land before the others.
+    ScrambledMessages "scrambled-messages" "REH-62" Moment "message"
+        "some bytes of an arriving message land late, often all but the last ones"
+        "ibv_query_qp_data_in_order(3)";
     /// The fields of a completion that mean nothing hold rubbish.
     PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"

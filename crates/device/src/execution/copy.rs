@@ -29,6 +29,22 @@ pub trait Source {
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
 }
 
+/// The bytes of a source from an offset on.
+pub(super) struct Behind<'a> {
+    pub(super) skip: u64,
+    pub(super) source: &'a mut dyn Source,
+}
+
+impl Source for Behind<'_> {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        self.source.read(self.skip + offset, bytes)
+    }
+
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        self.source.copy_to(self.skip + offset, at)
+    }
+}
+
 /// A place for bytes that come from granted memory.
 pub trait Sink {
     /// Copies the granted memory to `offset`.

@@ -170,12 +170,9 @@ impl<'m> Target<'m> {
     ///
     /// # Errors
     ///
-    /// [`Stop::Closed`] if the queue pair does not receive, [`Stop::Refused`] with the reason.
+    /// [`Stop::Closed`] if the queue pair does not receive, or not from here, [`Stop::Refused`] with the reason.
     pub fn check(self, operation: Operation, at: RemoteAddress, total: u64) -> Result<(), Stop> {
-        let gate = self.summary.gate();
-        if !gate.receives() {
-            return Err(Stop::Closed);
-        }
+        let gate = Admission::ask(self.summary, self.initiator).ok_or(Stop::Closed)?.gate;
         let attempt = Attempt {
             operation,
             key: at.key,

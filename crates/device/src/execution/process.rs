@@ -2,7 +2,8 @@
 //! buffer for everything else.
 
 use super::{
-    Counted, Effects, Failure, Injection, MAX_DATAGRAM, QueueSide, Request, Shortcuts, Unheard,
+    Counted, Effects, Failure, Injection, MAX_DATAGRAM, Pieces, QueueSide, Request, Shortcuts,
+    Unheard,
 };
 use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
@@ -73,6 +74,14 @@ pub trait Process: Shortcuts {
     fn spoil(&self, receive: &mut Receive, length: u64) {
         let _ = (receive, length);
     }
+    /// How so many bytes of a segment land that has arrived, if they do not as a whole.
+    #[inline]
+    fn lands_in_pieces(&self, request: &Request, length: u64) -> Option<Pieces> {
+        let _ = (request, length);
+        None
+    }
+    /// What lands early has landed. This may wait a moment.
+    fn wait_between_pieces(&self) {}
     /// A peer has written somewhere.
     fn note_write(&self, write: &Attempt) {
         let _ = write;

@@ -9,6 +9,7 @@
 
 mod one_sided;
 mod packets;
+mod placement;
 mod receive;
 mod receives;
 mod tag_matching;

@@ -70,7 +70,10 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
         | Provocation::LateEvents
         | Provocation::LateAsyncEvents
         | Provocation::AddressChanges
-        | Provocation::PortOutages => 5,
+        | Provocation::PortOutages
+        | Provocation::ScrambledBytes
+        | Provocation::RepeatedBytes
+        | Provocation::ScrambledMessages => 5,
         _ => 1,
     };
     let problems: Vec<_> = (0..tries).map(|_| show()).take_while(Result::is_err).collect();

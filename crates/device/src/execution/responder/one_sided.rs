@@ -27,10 +27,7 @@ impl Responder {
         {
             return self.without_receive(why, request, cx);
         }
-        let written = checked.and_then(|()| {
-            let target = self.target(request, cx).map_err(Stop::Refused)?;
-            target.write(at, request.part(), source)
-        });
+        let written = checked.and_then(|()| self.place_write(request, at, source, cx));
         match written {
             Ok(()) => {}
             Err(Stop::Closed) => return Reply::Dropped,

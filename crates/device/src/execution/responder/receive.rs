@@ -3,19 +3,20 @@
 use core::slice;
 
 use transom_wire::NakCode;
-use transom_wire::grh::{GRH_BYTES, Route, UNDEFINED_BYTES, mapped_ipv4};
+use transom_wire::grh::{GRH_BYTES, mapped_ipv4};
 
 use super::super::{
-    Bytes, Context, CopyError, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent,
-    QueueSide, Reply, Request, Source, TakeShared, Unheard,
+    Context, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply, Request,
+    Source, TakeShared, Unheard,
 };
 use super::Responder;
+use super::placement::Misplaced;
 use super::tag_matching::Extent;
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Body, Completion, Datagram, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest,
-    Remote, Status, TagPart, Take,
+    Body, Completion, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote,
+    Status, TagPart, Take,
 };
 
 impl Responder {
@@ -279,84 +280,6 @@ impl Responder {
         self.consume(completion, request.solicited, cx)
     }
 
-    /// Puts the datagram's header into the first 40 bytes of the receive.
-    fn place_grh<P: Process>(
-        &self,
-        datagram: Option<&Datagram>,
-        length: u64,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), Misplaced> {
-        let Some(datagram) = datagram else { return Ok(()) };
-        let mut bytes = Route {
-            source: datagram.address.source,
-            destination: datagram.address.gid,
-            traffic_class: datagram.address.traffic_class,
-            hop_limit: datagram.address.hop_limit,
-            flow_label: datagram.address.flow_label,
-        }
-        .write(length);
-        let ends = [&datagram.address.source, &datagram.address.gid];
-        if ends.into_iter().all(|gid| mapped_ipv4(gid).is_some()) {
-            cx.process.fill_undefined(&mut bytes[..UNDEFINED_BYTES]);
-        }
-        let mut header = Bytes { bytes: &bytes, process: cx.process };
-        let buffers = self.buffers(cx);
-        let placed = buffers.each(Operation::LocalWrite, 0, GRH_BYTES as u64, |at, grant| {
-            header.copy_to(at, grant)
-        });
-        placed.map_err(|error| match error {
-            CopyError::Near(refusal) => Misplaced::Here(refusal),
-            CopyError::Far => Misplaced::Here(buffers.gone(Operation::LocalWrite)),
-        })
-    }
-
-    /// Puts the segment's bytes into the receive, but for the first `skip` bytes of the message, and
-    /// `front` bytes further on.
-    fn place<P: Process>(
-        &self,
-        front: u64,
-        skip: u64,
-        request: &Request,
-        source: &mut dyn Source,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), Misplaced> {
-        let buffers = self.buffers(cx);
-        let mut origin_failed = false;
-        // The part of this segment that is skipped.
-        let skipped = skip.saturating_sub(request.offset).min(request.length);
-        let length = request.length - skipped;
-        let offset = front + (request.offset + skipped).saturating_sub(skip);
-        let placed = buffers.each(Operation::LocalWrite, offset, length, |at, grant| match source
-            .copy_to(skipped + at, grant)
-        {
-            Err(CopyError::Near(refusal)) => {
-                origin_failed = true;
-                Err(CopyError::Near(refusal))
-            }
-            other => other,
-        });
-        match placed {
-            Ok(()) => Ok(()),
-            Err(CopyError::Near(_)) if origin_failed => Err(Misplaced::Process),
-            Err(CopyError::Near(refusal)) => Err(Misplaced::Here(refusal)),
-            Err(CopyError::Far) => {
-                let attempt = self.attempt(Operation::LocalWrite, request.known(), cx);
-                Err(Misplaced::Here(Refusal::without_object(Reason::MemoryGone, attempt)))
-            }
-        }
-    }
-
-    fn buffers<'a, P: Process>(&'a self, cx: &Context<'a, P>) -> LocalBuffers<'a> {
-        LocalBuffers {
-            sges: &self.message.taken.sges,
-            keys: cx.process.keys(),
-            announcer: cx.process.announcer(),
-            waiter: cx.process.waiter(),
-            qp: cx.number.bits(),
-            pd: self.message.taken.pd,
-        }
-    }
-
     pub(super) fn attempt<P>(
         &self,
         operation: Operation,
@@ -494,12 +417,4 @@ pub(super) enum NoReceive {
     },
     /// The message names a shared queue that is not there.
     UnknownQueue,
-}
-
-/// Why a message could not be placed.
-enum Misplaced {
-    /// The origin's own buffers failed.
-    Process,
-    /// The receive's.
-    Here(Refusal),
 }

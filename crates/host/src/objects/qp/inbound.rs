@@ -88,7 +88,7 @@ impl QueuePair {
         acknowledge: &mut dyn FnMut(),
         deferred: &mut Deferred,
     ) -> bool {
-        // There a receive may have to fail.
+        // There a receive may have to fail, or bytes to land in pieces.
         if rehearsal::on().is_some() {
             return false;
         }

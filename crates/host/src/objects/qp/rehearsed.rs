@@ -1,8 +1,9 @@
 //! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
-//! ends in error. [`flushes`]: what is flushed comes late.
+//! ends in error. [`flushes`]: what is flushed comes late. [`placement`]: bytes of a message land in two turns.
 
 mod failures;
 mod flushes;
+mod placement;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -17,6 +18,7 @@ use transom_system::{clock, failure};
 use super::QueuePair;
 use super::services::At;
 use flushes::Flushes;
+use placement::Placement;
 
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 100_000;
@@ -47,6 +49,7 @@ pub(super) struct Rehearsed {
     /// How many messages took a receive that could have failed.
     received: AtomicU64,
     flushes: Flushes,
+    placement: Placement,
 }
 
 /// How late something is, in nanoseconds, by a random number.
@@ -61,8 +64,19 @@ impl Rehearsed {
         let object = NEXT.fetch_add(1, Relaxed);
         let [sends, posts, reads, queries, datagrams, failures, received] =
             [const { AtomicU64::new(0) }; 7];
-        let flushes = Flushes::default();
-        Self { object, sends, posts, reads, queries, datagrams, failures, received, flushes }
+        let (flushes, placement) = (Flushes::default(), Placement::default());
+        Self {
+            object,
+            sends,
+            posts,
+            reads,
+            queries,
+            datagrams,
+            failures,
+            received,
+            flushes,
+            placement,
+        }
     }
 
     /// Counts an operation: the number of the queue pair, and how many came before.

@@ -4,13 +4,14 @@ mod datagrams;
 mod direct;
 mod outbound;
 mod packets;
+mod pieces;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use transom_device::execution::{
-    Context, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload, Process,
-    QueueSide, Request, TakeShared, Unheard,
+    Context, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload, Pieces,
+    Process, QueueSide, Request, TakeShared, Unheard,
 };
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpTable};
@@ -75,6 +76,15 @@ impl Process for At<'_> {
     #[inline]
     fn spoil(&self, receive: &mut Receive, length: u64) {
         self.qp.spoil(receive, length);
+    }
+
+    #[inline]
+    fn lands_in_pieces(&self, request: &Request, length: u64) -> Option<Pieces> {
+        self.qp.lands_in_pieces(request, length)
+    }
+
+    fn wait_between_pieces(&self) {
+        self.qp.wait_between_pieces();
     }
 
     fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {

@@ -31,8 +31,10 @@ impl QueuePair {
         request: &SendRequest<'_>,
         cx: &mut Context<'_, At<'_>>,
     ) -> Result<(), PostError> {
+        self.forget_begun(requester);
         self.scribble(rehearsal, requester, request, cx);
         let Some((way, number)) = self.fails(rehearsal, requester, request, cx) else {
+            self.land_early(rehearsal, requester, request, cx);
             return requester.post(request, cx);
         };
         match way {

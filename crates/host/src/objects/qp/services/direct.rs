@@ -76,6 +76,9 @@ impl Shortcuts for At<'_> {
     }
 
     fn carry_out_direct(&self, operation: OneSided<'_>, srq: Option<u32>, length: u64) -> Direct {
+        if let Some(pieces) = self.qp.take_begun(&operation, length) {
+            return self.carry_out_pieces(&operation, srq, length, pieces.late());
+        }
         let Some((target, place)) = self.direct_target(srq) else { return Direct::Declined };
         let part = Part::whole(length);
         let done = match operation {
@@ -89,12 +92,7 @@ impl Shortcuts for At<'_> {
                 target.atomic(body.operation(), at, |word| self.change(body, place, word, buffers))
             }
         };
-        match done {
-            Ok(()) => Direct::Done,
-            Err(Stop::Near(refusal)) => Direct::Near(refusal),
-            // The responder decides by itself, and reports why.
-            Err(Stop::Closed | Stop::Refused(_)) => Direct::Declined,
-        }
+        answer(done)
     }
 
     fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
@@ -117,6 +115,16 @@ impl Shortcuts for At<'_> {
     }
 }
 
+/// What became of an operation on the direct path.
+pub(super) fn answer(done: Result<(), Stop>) -> Direct {
+    match done {
+        Ok(()) => Direct::Done,
+        Err(Stop::Near(refusal)) => Direct::Near(refusal),
+        // The responder decides by itself, and reports why.
+        Err(Stop::Closed | Stop::Refused(_)) => Direct::Declined,
+    }
+}
+
 impl At<'_> {
     /// The target of one-sided operations, if this process can reach its memory.
     ///
@@ -126,7 +134,7 @@ impl At<'_> {
     /// A shared receive queue that XRC names must belong to the process that has the receiving end: an announcement to
     /// one process does not make another wait.
     #[inline(always)]
-    fn direct_target(&self, srq: Option<u32>) -> Option<(Target<'_>, Where<'_>)> {
+    pub(super) fn direct_target(&self, srq: Option<u32>) -> Option<(Target<'_>, Where<'_>)> {
         let (segment, place) = match self.link {
             Link::None => return None,
             Link::Loopback if !self.qp.device.by_message() => {
