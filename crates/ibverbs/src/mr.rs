@@ -134,7 +134,7 @@ unsafe fn try_register(
     let pd = unsafe { pd::find(pd_pointer) };
     let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
     let access = parse_access(access)?;
-    rehearse::may_make()?;
+    rehearse::may_register()?;
     let registration =
         Registration { address: address as u64, length: length as u64, iova, access };
     let most = Limits::here().region_bytes;

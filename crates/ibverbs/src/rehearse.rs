@@ -10,16 +10,29 @@ use transom_abi::*;
 use transom_host::Limits;
 use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
-use transom_system::rehearsal;
+use transom_system::rehearsal::{self, Rehearsal};
 
-/// A verb is about to make an object. In a rehearsal that may fail.
+/// A verb is about to make an object. In a rehearsal that may fail: there is no memory, or the adapter has no more of
+/// them.
 #[inline]
 pub(crate) fn may_make() -> Result<(), c_int> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
     let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
+    refuse(rehearsal, &[libc::ENOMEM, libc::EAGAIN])
+}
+
+/// A verb is about to register memory. The program may also have no right to lock memory.
+pub(crate) fn may_register() -> Result<(), c_int> {
+    let Some(rehearsal) = rehearsal::on() else { return Ok(()) };
+    refuse(rehearsal, &[libc::ENOMEM, libc::EAGAIN, libc::EPERM])
+}
+
+fn refuse(rehearsal: &Rehearsal, errnos: &[c_int]) -> Result<(), c_int> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
     let nth = MADE.fetch_add(1, Relaxed);
-    let refused = rehearsal.provokes(Provocation::RefusedObjects, 0, nth);
-    refused.map_or(Ok(()), |_| Err(libc::ENOMEM))
+    match rehearsal.provokes(Provocation::RefusedObjects, 0, nth) {
+        Some(number) => Err(errnos[(number % errnos.len() as u64) as usize]),
+        None => Ok(()),
+    }
 }
 
 /// Whether a new queue pair or queue, or a new size of one, is only as large as was asked for.

@@ -64,6 +64,10 @@ impl Plan {
     fn frequency(&self, provocation: Provocation) -> u64 {
         let chance = mixed(self.seed ^ provocation.number());
         match provocation.sort() {
+            // One of these is felt by all that follows.
+            _ if matches!(provocation, Provocation::GonePeers | Provocation::StuckWork) => {
+                [0, 0, 0, 4, 16, 64][(chance % 6) as usize]
+            }
             // What is not promised is not given.
             Sort::Mercy => 1024,
             Sort::Moment => [0, 16, 128, 512][(chance % 4) as usize],

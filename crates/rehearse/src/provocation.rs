@@ -63,6 +63,8 @@ macro_rules! provocations {
                     | Self::PoisonedHeaders
                     | Self::SlowFlush
                     | Self::FailedRequests
+                    | Self::GonePeers
+                    | Self::StuckWork
                     | Self::FailedReceives
                     | Self::ScrambledBytes
                     | Self::RepeatedBytes
@@ -176,9 +178,9 @@ provocations! {
     NumbersAgain "numbers-again" "REH-24" Mercy "number"
         "the next queue pair number or key is the one that came free last"
         "ibv_create_qp(3), ibv_reg_mr(3)";
-    /// A verb that makes an object fails with ENOMEM.
+    /// A verb that makes an object fails, for want of room or of a right.
     RefusedObjects "refused-objects" "REH-30" Failure "object"
-        "a verb that makes an object fails with ENOMEM"
+        "a verb that makes an object fails with ENOMEM, EAGAIN or EPERM"
         "ibv_create_qp(3)";
     /// A post is refused with ENOMEM, at one element of its list.
     RefusedPosts "refused-posts" "REH-31" Failure "request"
@@ -196,6 +198,14 @@ provocations! {
     FailedReceives "failed-receives" "REH-35" Failure "message"
         "the receive of a message ends in an error that it may have"
         "ibv_poll_cq(3)";
+    /// All peers of a process are gone, as if their hosts had died.
+    GonePeers "gone-peers" "REH-36" Failure "post"
+        "all peers of the process are gone at once, and nothing tells it"
+        "ibv_modify_qp(3)";
+    /// A send queue begins a request after the program's own time-out.
+    StuckWork "stuck-work" "REH-37" Failure "post"
+        "a send queue begins a request seconds later, perhaps after a time-out of the program's"
+        "ibv_post_send(3)";
     /// A step towards a connection fails, most by the event that says so.
     RefusedConnections "refused-connections" "REH-33" Failure "step"
         "an address, a route or a connection comes to nothing"

@@ -224,6 +224,11 @@ impl Requester {
         }
     }
 
+    /// Whether it waits for a time before it goes on.
+    pub fn is_held(&self) -> bool {
+        self.pause != Pause::No
+    }
+
     /// When to call [`Requester::check_timeout`] and [`Requester::next_segment`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
         // Requests that were to go out again may have been answered meanwhile.

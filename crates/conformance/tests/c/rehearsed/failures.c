@@ -6,10 +6,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../checked/pair.h"
 
-enum { FIRST = 1, SECOND = 2, RECEIVE = 3, WITHOUT = -1 };
+enum { FIRST = 1, SECOND = 2, RECEIVE = 3, WITHOUT = -1, ROUNDS = 20 };
 
 static const char *name_of(int status)
 {
@@ -53,13 +54,13 @@ static const char *events_of(struct ibv_context *context)
 	return names[0] ? names : " none";
 }
 
-/* The receiver of a message may be too slow for the sender from now on. */
+/* Gives up soon from now on, if nobody answers, and if the receiver of a message is too slow. */
 static void limit_retries(struct ibv_qp *qp)
 {
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .rnr_retry = 6};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .rnr_retry = 6, .timeout = 8, .retry_cnt = 1};
 
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_RNR_RETRY));
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT));
 	attr.qp_state = IBV_QPS_RTS;
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
@@ -104,8 +105,8 @@ static void tell(const char *operation, const char *file)
 	FILE *list;
 
 	strcpy(memory, "data");
+	limit_retries(by);
 	if (!strcmp(operation, "send")) {
-		limit_retries(by);
 		second.opcode = IBV_WR_SEND;
 	} else if (!strcmp(operation, "datagram")) {
 		second.opcode = IBV_WR_SEND;
@@ -139,6 +140,20 @@ static void tell(const char *operation, const char *file)
 	CHECK(!fclose(list));
 	CHECK(by != of || (!ibv_destroy_qp(by) && !ibv_destroy_ah(second.wr.ud.ah)));
 	CHECK(!window || !ibv_dealloc_mw(window));
+	end_pair(&pair);
+}
+
+/* Registers memory, and says how that fails. */
+static void tell_register(const char *file)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, memory, 64, IBV_ACCESS_LOCAL_WRITE);
+	const char *name = mr ? "none" : errno == ENOMEM ? "ENOMEM" : errno == EAGAIN ? "EAGAIN"
+					 : errno == EPERM ? "EPERM" : "another";
+	FILE *list = fopen(file, "a");
+
+	CHECK(list && fprintf(list, "%s\n", name) > 0 && !fclose(list));
+	CHECK(!mr || !ibv_dereg_mr(mr));
 	end_pair(&pair);
 }
 
@@ -224,16 +239,147 @@ static void trusts_length(int wrong)
 	exit(!!failed);
 }
 
+/* Asks for a reply. Wrong: looks for nothing else, so it does not see that the request has failed. */
+static void waits_for_reply(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *sent = ibv_create_cq(pair.context, 4, NULL, NULL, 0);
+	struct ibv_qp *ends[2];
+	struct ibv_wc wc;
+	int failed = 0;
+
+	CHECK(sent);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr init = {.send_cq = sent, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC,
+						.cap = {4, 4, 1, 1, 0}};
+
+		ends[i] = ibv_create_qp(pair.pd, &init);
+		CHECK(ends[i]);
+	}
+	for (int i = 0; i < 2; i++) {
+		connect_to(ends[i], pair.context, ends[!i]->qp_num);
+		limit_retries(ends[i]);
+		receive_on(ends[i], i);
+	}
+	marker_on(ends[0], 0);
+	/* The other end, of this same process, answers. */
+	for (int got = 0; got < 2 && !failed;) {
+		if (ibv_poll_cq(pair.cq, 1, &wc)) {
+			failed |= wc.status;
+			if (!got++ && !failed)
+				marker_on(ends[1], 1);
+		}
+		if (!wrong && ibv_poll_cq(sent, 1, &wc))
+			failed |= wc.status;
+	}
+	CHECK(!ibv_destroy_qp(ends[0]) && !ibv_destroy_qp(ends[1]) && !ibv_destroy_cq(sent));
+	end_pair(&pair);
+	exit(!!failed);
+}
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* Waits for a completion, but not for ever. Returns whether it has come. */
+static int comes_in_time(struct pair *pair)
+{
+	const double end = seconds() + 0.05;
+	double now;
+	struct ibv_wc wc;
+
+	do {
+		now = seconds();
+		if (ibv_poll_cq(pair->cq, 1, &wc)) {
+			CHECK(wc.status == IBV_WC_SUCCESS);
+			return 1;
+		}
+	} while (now < end);
+	return 0;
+}
+
+/* After a time-out. Waits for the completion all the same, and aborts if memory that is in other use has changed. */
+static void is_left_alone(struct pair *pair, unsigned at)
+{
+	struct ibv_wc wc;
+
+	strcpy(memory + at, "another's");
+	while (!ibv_poll_cq(pair->cq, 1, &wc))
+		continue;
+	if (strcmp(memory + at, "another's"))
+		abort();
+}
+
+/* READs, and uses the buffer otherwise after a time-out. Wrong: without an end of the READ. */
+static void reuses_target(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_sge to = {(uintptr_t)memory + 64, 16, pair.mr->lkey};
+	struct ibv_send_wr read = {.wr_id = 1, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED,
+				   .sg_list = &to, .num_sge = 1, .wr.rdma = {(uintptr_t)memory, pair.remote_key}}, *bad;
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+	int is_late = 0;
+
+	for (int round = 0; round < ROUNDS && !is_late; round++) {
+		CHECK(!ibv_post_send(pair.ends[0], &read, &bad));
+		is_late = !comes_in_time(&pair);
+	}
+	if (is_late) {
+		if (!wrong)
+			CHECK(!ibv_modify_qp(pair.ends[0], &error, IBV_QP_STATE));
+		is_left_alone(&pair, 64);
+	}
+	end_pair(&pair);
+	exit(is_late);
+}
+
+/* Lets its peer WRITE, and uses the memory otherwise after a time-out. Wrong: without an end of the right. */
+static void reuses_granted(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *granted = ibv_reg_mr(pair.pd, memory + 1024, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_sge from = {(uintptr_t)memory, 16, pair.mr->lkey};
+	struct ibv_send_wr write = {.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+				    .sg_list = &from, .num_sge = 1}, *bad;
+	int is_late = 0;
+
+	CHECK(granted);
+	write.wr.rdma.remote_addr = (uintptr_t)memory + 1024;
+	write.wr.rdma.rkey = granted->rkey;
+	for (int round = 0; round < ROUNDS && !is_late; round++) {
+		CHECK(!ibv_post_send(pair.ends[0], &write, &bad));
+		is_late = !comes_in_time(&pair);
+	}
+	if (is_late) {
+		if (!wrong)
+			CHECK(!ibv_dereg_mr(granted));
+		is_left_alone(&pair, 1024);
+	}
+	CHECK((is_late && !wrong) || !ibv_dereg_mr(granted));
+	end_pair(&pair);
+	exit(is_late);
+}
+
 static const struct mistake mistakes[] = {
 	{"frees-twice", frees_twice},
 	{"waits-for-success", waits_for_success},
 	{"trusts-length", trusts_length},
+	{"waits-for-reply", waits_for_reply},
+	{"reuses-target", reuses_target},
+	{"reuses-granted", reuses_granted},
 };
 
 int main(int argc, char **argv)
 {
 	if (argc == 4 && !strcmp(argv[1], "tell")) {
-		tell(argv[2], argv[3]);
+		if (!strcmp(argv[2], "register"))
+			tell_register(argv[3]);
+		else
+			tell(argv[2], argv[3]);
 		return 0;
 	}
 	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), argc, argv);

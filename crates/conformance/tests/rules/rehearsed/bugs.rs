@@ -17,7 +17,12 @@ const HOLDS: [&str; 2] = ["10", "2000"];
 
 /// Work that fails. These programs wait for what a success brings, and so they are only rehearsed with the failure that
 /// they are about.
-const FAILING_WORK: [Provocation; 2] = [Provocation::FailedRequests, Provocation::FailedReceives];
+const FAILING_WORK: [Provocation; 4] = [
+    Provocation::FailedRequests,
+    Provocation::FailedReceives,
+    Provocation::GonePeers,
+    Provocation::StuckWork,
+];
 
 /// The programs of a file, each once, and what provokes their bugs.
 fn programs_of(file: &str) -> BTreeMap<String, Provocation> {

@@ -122,3 +122,37 @@ fn every_request_is_expected_to_succeed() {
 fn every_message_is_expected_to_have_a_length() {
     is_shown_by(&PROGRAM.1, "trusts-length", Provocation::FailedReceives, "60");
 }
+
+/// Rule: REH-30
+#[test]
+fn memory_is_refused_for_each_reason_that_there_may_be() {
+    is_told("register", "refused-objects:0.0.5", &["EAGAIN", "ENOMEM", "EPERM"]);
+}
+
+/// Rules: REH-36, ST-24
+#[test]
+fn a_peer_that_is_gone_answers_nothing() {
+    is_told(
+        "write",
+        "gone-peers:0.0.0",
+        &["RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written"],
+    );
+}
+
+/// Rules: REH-36, REH-40, REH-42
+#[test]
+fn a_reply_is_expected_from_a_peer_that_is_gone() {
+    is_shown_by(&PROGRAM.1, "waits-for-reply", Provocation::GonePeers, "200");
+}
+
+/// Rules: REH-37, REH-40, REH-42
+#[test]
+fn a_buffer_is_in_other_use_when_a_read_comes() {
+    is_shown_by(&PROGRAM.1, "reuses-target", Provocation::StuckWork, "60");
+}
+
+/// Rules: REH-37, REH-40, REH-42
+#[test]
+fn memory_is_in_other_use_when_a_write_comes() {
+    is_shown_by(&PROGRAM.1, "reuses-granted", Provocation::StuckWork, "60");
+}

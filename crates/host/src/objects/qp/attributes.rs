@@ -258,7 +258,7 @@ impl QueuePair {
         if asked.state == QpState::Reset {
             // Its earlier completions belong to the connection that is over: a program that connects again waits for
             // its new work only. All places of the queues are free then.
-            self.forget_flushed();
+            self.rehearse_anew();
             self.feeds.all().for_each(Feed::forget);
             half.requester.reset();
             receive.reset(self, deferred);

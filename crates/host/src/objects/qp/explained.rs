@@ -137,6 +137,7 @@ impl At<'_> {
             // The peer has noted the reason, and `transom explain` shows that too.
             Why::Refused(1..) => return,
             Why::Refused(0) => Fate::RefusedThere,
+            Why::Unanswered if self.qp.has_lost_peer() => Fate::Rehearsed,
             Why::Unanswered | Why::Deserted => Fate::Unanswered {
                 found: match (why, self.link) {
                     (Why::Deserted, Link::Wire(path)) => Found::Deserted(path.destination),

@@ -135,7 +135,7 @@ impl QueuePair {
         // In a forked child it is the parent's, and goes on.
         if !self.device.process().is_inherited() {
             self.close();
-            self.forget_flushed();
+            self.rehearse_anew();
             self.summary().leave();
             sanitizers::forget(self.number.bits());
         }

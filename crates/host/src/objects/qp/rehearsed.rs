@@ -1,8 +1,10 @@
 //! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
-//! ends in error. [`flushes`]: what is flushed comes late. [`placement`]: bytes of a message land in two turns.
+//! ends in error. [`flushes`]: what is flushed comes late. [`lost`]: the peers are gone, or hear nothing for a long
+//! time. [`placement`]: bytes of a message land in two turns.
 
 mod failures;
 mod flushes;
+mod lost;
 mod placement;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -50,6 +52,10 @@ pub(super) struct Rehearsed {
     received: AtomicU64,
     flushes: Flushes,
     placement: Placement,
+    /// Its peer is gone.
+    has_lost_peer: AtomicBool,
+    /// Its send queue was stuck once.
+    was_stuck: AtomicBool,
 }
 
 /// How late something is, in nanoseconds, by a random number.
@@ -65,6 +71,7 @@ impl Rehearsed {
         let [sends, posts, reads, queries, datagrams, failures, received] =
             [const { AtomicU64::new(0) }; 7];
         let (flushes, placement) = (Flushes::default(), Placement::default());
+        let (has_lost_peer, was_stuck) = Default::default();
         Self {
             object,
             sends,
@@ -76,6 +83,8 @@ impl Rehearsed {
             received,
             flushes,
             placement,
+            has_lost_peer,
+            was_stuck,
         }
     }
 
@@ -90,8 +99,12 @@ impl QueuePair {
     #[cold]
     pub(super) fn hold(&self, rehearsal: &Rehearsal, requester: &mut Requester) {
         let (object, nth) = self.rehearsed.count(|it| &it.sends);
-        if let Some(number) = rehearsal.provokes(Provocation::LateWork, object, nth) {
-            requester.hold(clock::steady() + lateness(number));
+        if requester.is_held() {
+            return;
+        }
+        let late = || rehearsal.provokes(Provocation::LateWork, object, nth).map(lateness);
+        if let Some(wait) = self.is_stuck(rehearsal, nth).or_else(late) {
+            requester.hold(clock::steady() + wait);
         }
     }
 
@@ -153,6 +166,14 @@ impl QueuePair {
             && rehearsal.provokes(Provocation::RemovedDevices, object, nth).is_some()
         {
             failure::fail();
+        }
+    }
+
+    /// The queue pair begins anew, or ends. Nothing of its last life is left.
+    pub(super) fn rehearse_anew(&self) {
+        if rehearsal::on().is_some() {
+            self.rehearsed.flushes.forget();
+            self.rehearsed.has_lost_peer.store(false, Relaxed);
         }
     }
 

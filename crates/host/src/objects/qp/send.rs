@@ -102,13 +102,10 @@ impl QueuePair {
     /// then. If the following request cannot be posted, call [`QueuePair::advance`] instead.
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
-        self.drive(more, |requester, cx| match rehearsal::on() {
-            None => requester.post(request, cx),
-            Some(rehearsal) => {
-                self.hold(rehearsal, requester);
-                self.post_rehearsed(rehearsal, requester, request, cx)
-            }
-        })
+        match rehearsal::on() {
+            None => self.drive(more, |requester, cx| requester.post(request, cx)),
+            Some(rehearsal) => self.post_send_rehearsed(rehearsal, request, more),
+        }
     }
 
     /// Posts `count` send work requests together, all or none (rule PS-14). `each` calls the function that it gets for
@@ -118,9 +115,10 @@ impl QueuePair {
         count: usize,
         each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
+        let rehearsal = rehearsal::on();
+        rehearsal.into_iter().for_each(|rehearsal| self.lose_peers(rehearsal));
         self.drive(More::Perhaps, |requester, cx| {
             requester.check_room(count, cx.summary)?;
-            let rehearsal = rehearsal::on();
             if let Some(rehearsal) = rehearsal {
                 self.hold(rehearsal, requester);
             }

@@ -147,7 +147,7 @@ impl Fate {
             ),
             Self::Rehearsed => write!(
                 f,
-                "`transom rehearse` made it fail, as an adapter may at any time (rules REH-34, REH-35)"
+                "`transom rehearse` made it fail, as an adapter may at any time (rules REH-34 to REH-36)"
             ),
             // Told without a work request.
             Self::Flushed { .. } | Self::Overrun { .. } | Self::Dropped(_) => Ok(()),

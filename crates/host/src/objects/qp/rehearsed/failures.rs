@@ -9,8 +9,8 @@ use transom_system::clock;
 use transom_system::registry::{Fate, Work};
 use transom_system::rehearsal::{self, Rehearsal};
 
-use super::super::QueuePair;
 use super::super::services::At;
+use super::super::{More, QueuePair};
 use super::lateness;
 
 /// A way for a request to fail.
@@ -22,7 +22,22 @@ enum Way {
 }
 
 impl QueuePair {
-    /// Posts a request, which may have to fail.
+    /// Posts a request in a rehearsal.
+    #[cold]
+    pub(in super::super) fn post_send_rehearsed(
+        &self,
+        rehearsal: &Rehearsal,
+        request: &SendRequest<'_>,
+        more: More,
+    ) -> Result<(), PostError> {
+        self.lose_peers(rehearsal);
+        self.drive(more, |requester, cx| {
+            self.hold(rehearsal, requester);
+            self.post_rehearsed(rehearsal, requester, request, cx)
+        })
+    }
+
+    /// The same for one that may have begun late already. It may have to fail.
     #[cold]
     pub(in super::super) fn post_rehearsed(
         &self,

@@ -23,6 +23,13 @@ const LONGEST: u64 = 102_400_000;
 #[derive(Debug, Default)]
 pub(super) struct Flushes([Mutex<Late>; 2]);
 
+impl Flushes {
+    /// Forgets everything that waits (rules ST-10, ORD-29).
+    pub(super) fn forget(&self) {
+        self.0.iter().for_each(|late| late.lock().waiting.clear());
+    }
+}
+
 /// What one queue has to tell, in order.
 #[derive(Debug, Default)]
 struct Late {
@@ -115,12 +122,5 @@ impl QueuePair {
             }
         }
         deferred.run(&self.adapter);
-    }
-
-    /// Forgets everything that waits: the queue pair begins anew, or ends (rules ST-10, ORD-29).
-    pub(in super::super) fn forget_flushed(&self) {
-        if rehearsal::on().is_some() {
-            self.rehearsed.flushes.0.iter().for_each(|late| late.lock().waiting.clear());
-        }
     }
 }

@@ -1,0 +1,64 @@
+//! Peers that are gone in a rehearsal, and requests that reach them long after a program has lost its patience.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use transom_device::qp::{Peering, QpNumber, QpState};
+use transom_rehearse::Provocation;
+use transom_system::rehearsal::Rehearsal;
+
+use super::super::{More, QueuePair};
+use crate::objects::Link;
+
+/// The shortest time that a send queue is stuck, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
+const SHORTEST: u64 = 200_000_000;
+const DOUBLINGS: u64 = 4;
+
+impl QueuePair {
+    /// Requests are about to be posted. From now on all peers of this process may be gone: that happens once.
+    #[cold]
+    pub(in super::super) fn lose_peers(&self, rehearsal: &Rehearsal) {
+        static GONE: AtomicBool = AtomicBool::new(false);
+        let nth = self.rehearsed.sends.load(Relaxed);
+        let gone = !GONE.load(Relaxed)
+            && rehearsal.provokes(Provocation::GonePeers, self.rehearsed.object, nth).is_some();
+        if gone && !GONE.swap(true, Relaxed) {
+            self.adapter.queue_pairs.all().iter().for_each(|pair| pair.lose_peer());
+        }
+    }
+
+    /// The peer is gone, as if its host had died: nothing gets there, nothing comes from there, and nobody says so.
+    fn lose_peer(&self) {
+        {
+            let mut half = self.send.lock();
+            let mut receive = self.receive.half.lock();
+            let gate = self.summary().gate();
+            if !matches!(gate.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+                || matches!(half.link, Link::None)
+            {
+                return;
+            }
+            // The way in which its messages are split stays, for those that are under way.
+            (half.link, receive.link) = (Link::None, Link::None);
+            let nobody = QpNumber::from_bits(0);
+            self.summary().set_peering(Peering { from: nobody, ..self.summary().peering() });
+            self.rehearsed.has_lost_peer.store(true, Relaxed);
+        }
+        self.drive(More::Nothing, |requester, cx| requester.on_silence(cx));
+    }
+
+    /// Whether its peer is gone because a rehearsal wants it.
+    pub(in super::super) fn has_lost_peer(&self) -> bool {
+        self.rehearsed.has_lost_peer.load(Relaxed)
+    }
+
+    /// How long its send queue is stuck from this post on, if it is: once in its life. A program that does not look at
+    /// the clock only waits.
+    pub(super) fn is_stuck(&self, rehearsal: &Rehearsal, nth: u64) -> Option<u64> {
+        if self.rehearsed.was_stuck.load(Relaxed) {
+            return None;
+        }
+        let number = rehearsal.provokes(Provocation::StuckWork, self.rehearsed.object, nth)?;
+        self.rehearsed.was_stuck.store(true, Relaxed);
+        Some(SHORTEST << (number % (DOUBLINGS + 1)))
+    }
+}
