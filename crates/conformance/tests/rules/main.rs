@@ -228,6 +228,7 @@ mod rehearsed {
     mod endings;
     mod events;
     mod failures;
+    mod medians;
     mod placement;
 }
 

@@ -1,14 +1,5 @@
-/*
- * Public bugs that need a hostile moment, as programs of the same shape (spec/rehearsed-bugs.md). The first argument
- * names the program, the second its form: wrong or right. A program ends with 0 if all is well.
- */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "../checked/pair.h"
-
-enum { ROUNDS = 12 };
+/* Public bugs of programs that take one sign for another. */
+#include "corpus.h"
 
 /* An end with a completion queue for what it sends and one for what it receives, and room for one request. */
 struct end {
@@ -34,6 +25,19 @@ static void destroy(struct end *end)
 	CHECK(!ibv_destroy_qp(end->qp) && !ibv_destroy_cq(end->sent) && !ibv_destroy_cq(end->received));
 }
 
+/* Waits for a message, which comes from this end. */
+static void await_message(struct end *from, struct end *to)
+{
+	struct ibv_wc wc;
+	int got;
+
+	do {
+		got = ibv_poll_cq(to->received, 1, &wc);
+		look_at(from->qp);
+	} while (!got);
+	CHECK(got == 1 && wc.status == IBV_WC_SUCCESS);
+}
+
 /* Asks again when the reply has come. Wrong: takes the reply for a sign that the request's place is free, and looks for
    its completion only once. */
 static void counts_replies(int wrong)
@@ -48,38 +52,18 @@ static void counts_replies(int wrong)
 		receive_on(client.qp, 1);
 		receive_on(server.qp, 1);
 		marker_on(client.qp, 2);
-		polled(server.received, 1);
+		await_message(&client, &server);
 		marker_on(server.qp, 2);
-		polled(server.sent, 1);
-		polled(client.received, 1);
+		await(server.sent, 1);
+		await_message(&server, &client);
 		if (wrong)
 			CHECK(ibv_poll_cq(client.sent, 1, &wc) >= 0);
 		else
-			polled(client.sent, 1);
+			await(client.sent, 1);
 	}
 	destroy(&client);
 	destroy(&server);
 	end_pair(&pair);
-}
-
-static void write_to(struct pair *pair, struct ibv_qp *qp, unsigned from, unsigned to)
-{
-	struct ibv_sge data = {(uintptr_t)memory + from, 8, pair->mr->lkey};
-	struct ibv_send_wr write = {.wr_id = to, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
-				    .sg_list = &data, .num_sge = 1,
-				    .wr.rdma = {(uintptr_t)memory + to, pair->remote_key}}, *bad;
-
-	CHECK(!ibv_post_send(qp, &write, &bad));
-}
-
-static void put(unsigned at, uint64_t value)
-{
-	*(volatile uint64_t *)(memory + at) = value;
-}
-
-static uint64_t seen(unsigned at)
-{
-	return *(volatile uint64_t *)(memory + at);
 }
 
 /* Brings data, and then a flag that says so. Wrong: by two queue pairs. */
@@ -94,11 +78,13 @@ static void flag_by_another(int wrong)
 			write_to(&other, other.ends[0], 0, 2048);
 		else
 			write_to(&pair, pair.ends[0], 0, 2048);
-		while (seen(2048) != round)
-			continue;
+		while (seen(2048) != round) {
+			look_at(pair.ends[0]);
+			look_at(other.ends[0]);
+		}
 		CHECK(seen(1024) == round);
-		polled(pair.cq, wrong ? 1 : 2);
-		polled(other.cq, wrong ? 1 : 0);
+		await(pair.cq, wrong ? 1 : 2);
+		await(other.cq, wrong ? 1 : 0);
 	}
 	end_pair(&pair);
 	end_pair(&other);
@@ -116,8 +102,12 @@ static void first_for_first(int wrong)
 
 		for (unsigned i = 0; i < 2; i++)
 			write_to(&pair, pair.ends[i], 0, 1024 + 64 * i);
-		while (count < 2)
-			count += ibv_poll_cq(pair.cq, 2 - count, wc + count);
+		while (count < 2) {
+			const int got = ibv_poll_cq(pair.cq, 2 - count, wc + count);
+
+			CHECK(got >= 0);
+			count += got;
+		}
 		for (unsigned i = 0; i < 2; i++) {
 			const struct ibv_wc *its = wc + i;
 
@@ -139,7 +129,7 @@ static void told_too_early(int wrong)
 		write_to(&pair, pair.ends[0], 0, 1024);
 		if (wrong)
 			CHECK(seen(1024) == round);
-		polled(pair.cq, 1);
+		await(pair.cq, 1);
 		CHECK(seen(1024) == round);
 	}
 	end_pair(&pair);

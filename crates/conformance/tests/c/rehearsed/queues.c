@@ -1,0 +1,148 @@
+/* Public bugs of programs that lose count of what is in their queues. */
+#include "corpus.h"
+
+/* Sends from a few buffers. Wrong: drops a message for which none is free, as if it were sent. */
+static void drops_silently(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_cq *received = ibv_create_cq(pair.context, DEPTH, NULL, NULL, 0);
+	struct ibv_qp *qp;
+	int sent = 0, free_buffers = 2;
+
+	CHECK(received);
+	qp = to_itself(&pair, pair.cq, received, NULL);
+	for (int i = 0; i < ROUNDS; i++)
+		receive_on(qp, i);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ibv_wc wc;
+
+		if (ibv_poll_cq(pair.cq, 1, &wc) > 0)
+			free_buffers++;
+		if (!free_buffers && wrong)
+			continue;
+		if (!free_buffers) {
+			await(pair.cq, 1);
+			free_buffers++;
+		}
+		free_buffers--;
+		marker_on(qp, i);
+		sent++;
+	}
+	await(pair.cq, 2 - free_buffers);
+	await(received, sent);
+	CHECK(sent == ROUNDS);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(received));
+	end_pair(&pair);
+}
+
+static int is_refused(struct ibv_qp *qp, struct ibv_srq *srq)
+{
+	struct ibv_recv_wr receive = {.wr_id = 1}, *bad;
+
+	return (srq ? ibv_post_srq_recv(srq, &receive, &bad) : ibv_post_recv(qp, &receive, &bad)) != 0;
+}
+
+/* How many polls the wrong form waits. It would wait for ever. */
+enum { FOR_EVER = 100000 };
+
+/* Takes the completions of messages and of what it sends, and posts each receive again. Wrong: leaves the rest of a
+   batch when a post is refused. */
+static void leaves_the_batch(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp *qp = to_itself(&pair, pair.cq, pair.cq, NULL);
+	int to_post = 4;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		int left = 2;
+
+		while (to_post)
+			to_post -= !is_refused(qp, NULL);
+		marker_on(qp, 2);
+		for (int polls = 0; left; polls++) {
+			struct ibv_wc wc[4];
+			const int count = ibv_poll_cq(pair.cq, 4, wc);
+
+			if (wrong && polls == FOR_EVER)
+				abort();
+			for (int i = 0; i < count; i++) {
+				CHECK(wc[i].status == IBV_WC_SUCCESS);
+				left--;
+				if (wc[i].wr_id != 1)
+					continue;
+				to_post += is_refused(qp, NULL);
+				if (wrong && to_post)
+					break;
+			}
+		}
+	}
+	CHECK(!ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
+/* Gives a receive back to a shared queue after each message. Wrong: ends if that is refused. */
+static void asserts_room(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &init);
+	struct ibv_qp *qp;
+	int to_post = 4;
+
+	CHECK(srq);
+	qp = to_itself(&pair, pair.cq, pair.cq, srq);
+	for (int round = 0; round < ROUNDS; round++) {
+		while (to_post) {
+			if (!is_refused(NULL, srq))
+				to_post--;
+			else if (wrong)
+				abort();
+		}
+		marker_on(qp, 2);
+		await(pair.cq, 2);
+		to_post++;
+	}
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq));
+	end_pair(&pair);
+}
+
+/* Posts two requests as a list, and gives the list up if that is refused. Wrong: takes it that none of it was posted. */
+static void forgets_the_first(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct ibv_sge data = {(uintptr_t)memory, 8, pair.mr->lkey};
+		struct ibv_send_wr second = {.wr_id = 2 * round + 1, .opcode = IBV_WR_RDMA_WRITE, .sg_list = &data,
+					     .send_flags = IBV_SEND_SIGNALED, .num_sge = 1,
+					     .wr.rdma = {(uintptr_t)memory + 1024, pair.remote_key}};
+		struct ibv_send_wr first = second, *bad = NULL;
+		const int refused = (first.wr_id = 2 * round, first.next = &second,
+				     ibv_post_send(pair.ends[0], &first, &bad));
+		const uint64_t posted = !refused ? 2 : bad == &second && !wrong ? 1 : 0;
+
+		for (uint64_t i = 0; i < posted; i++) {
+			struct ibv_wc wc;
+
+			while (!ibv_poll_cq(pair.cq, 1, &wc))
+				continue;
+			CHECK(wc.status == IBV_WC_SUCCESS);
+			/* Nobody knows this request. */
+			if (wc.wr_id != 2 * round + i)
+				abort();
+		}
+	}
+	end_pair(&pair);
+}
+
+static const struct mistake mistakes[] = {
+	{"drops-silently", drops_silently},
+	{"leaves-the-batch", leaves_the_batch},
+	{"asserts-room", asserts_room},
+	{"forgets-the-first", forgets_the_first},
+};
+
+int main(int argc, char **argv)
+{
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), argc, argv);
+}

@@ -1,0 +1,69 @@
+/* Public bugs of what is torn down while completions are still to come. */
+#include "corpus.h"
+
+enum { REQUESTS = 4, CONNECTIONS = 6 };
+
+/* Ends a connection, and gives its requests to the next one. Wrong: as soon as a poll finds no more completions. */
+static void drains_once(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp *connections[CONNECTIONS];
+	uint32_t owners[REQUESTS];
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct ibv_qp_attr failed = {.qp_state = IBV_QPS_ERR};
+		int left = REQUESTS;
+
+		connections[i] = to_itself(&pair, pair.cq, pair.cq, NULL);
+		for (unsigned request = 0; request < REQUESTS; request++) {
+			owners[request] = connections[i]->qp_num;
+			receive_on(connections[i], request);
+		}
+		CHECK(!ibv_modify_qp(connections[i], &failed, IBV_QP_STATE));
+		while (left) {
+			struct ibv_wc wc[REQUESTS];
+			const int count = ibv_poll_cq(pair.cq, REQUESTS, wc);
+
+			if (!count && wrong)
+				break;
+			for (int got = 0; got < count; got++)
+				CHECK(owners[wc[got].wr_id] == wc[got].qp_num);
+			left -= count;
+		}
+	}
+	for (int i = 0; i < CONNECTIONS; i++)
+		CHECK(!ibv_destroy_qp(connections[i]));
+	end_pair(&pair);
+}
+
+/* Evicts an endpoint on which nothing has completed. Wrong: destroys its queue pair, to which another thread posts. */
+static void evicts_busy(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct ibv_qp *qp = to_itself(&pair, pair.cq, pair.cq, NULL);
+		int is_evicted;
+
+		write_to(&pair, qp, 0, 1024);
+		is_evicted = !in_time(pair.cq);
+		if (is_evicted && wrong) {
+			CHECK(!ibv_destroy_qp(qp));
+			write_to(&pair, qp, 0, 1024);
+			continue;
+		}
+		await(pair.cq, is_evicted ? 1 : 0);
+		CHECK(!ibv_destroy_qp(qp));
+	}
+	end_pair(&pair);
+}
+
+static const struct mistake mistakes[] = {
+	{"drains-once", drains_once},
+	{"evicts-busy", evicts_busy},
+};
+
+int main(int argc, char **argv)
+{
+	return made(mistakes, sizeof(mistakes) / sizeof(mistakes[0]), argc, argv);
+}

@@ -1,0 +1,103 @@
+//! How many runs the wrong forms of the bugs' programs need until they fail: the median of rehearsals that begin with
+//! different seeds. With `TRANSOM_BLESS=1` in the environment it is written into the table.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use std::{env, fs};
+
+use transom_conformance::documents::{Document, root};
+use transom_conformance::processes::{Scratch, is_long};
+use transom_conformance::programs::{Running, command};
+use transom_rehearse::{Place, Plan, Provocation, Sort};
+use transom_system::rehearsal::{PLAN, PROVOKED};
+
+use super::bugs::{Cause, TABLE, compiled, programs, read};
+
+/// How many rehearsals are measured.
+const STARTS: u64 = 9;
+/// How many runs each of them has at most.
+const MOST: u64 = 200;
+/// How long one run may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// In the long mode only.
+///
+/// Rule: REH-42
+#[test]
+fn most_rehearsals_of_a_bug_fail_within_two_hundred_runs() {
+    if !is_long() {
+        return;
+    }
+    let scratch = Scratch::new("rehearsed-medians");
+    let mut table = Document::read(TABLE).text;
+    for ((file, name), cause) in programs() {
+        if !matches!(cause, Cause::Provoked(_)) {
+            continue;
+        }
+        let binary = compiled(&scratch, &file);
+        let program = [binary.to_str().expect("a path in UTF-8"), &name, "wrong"];
+        let median = median(&scratch.path().join(format!("{file}-{name}")), &program);
+        println!("{file} {name}: {median}");
+        assert!(median <= MOST, "{file} {name}");
+        table = with_median(&table, &(file, name), median);
+    }
+    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        fs::write(root().join(TABLE), table).expect("the table can be written");
+    }
+}
+
+/// The table with a median in the rows of a program.
+fn with_median(table: &str, program: &(String, String), median: u64) -> String {
+    let line = |line: &str| match read(line) {
+        Some((its, _)) if its == *program => {
+            let mut cells: Vec<_> = line.split('|').map(str::to_owned).collect();
+            let last = cells.len() - 2;
+            cells[last] = format!(" {median} ");
+            cells.join("|")
+        }
+        _ => line.to_owned(),
+    };
+    table.lines().map(|it| line(it) + "\n").collect()
+}
+
+/// The median for a program. The folder is its own.
+fn median(folder: &Path, program: &[&str]) -> u64 {
+    fs::create_dir_all(folder).expect("a folder");
+    let needed = |start| {
+        let seeds = start * MOST + 1..=(start + 1) * MOST;
+        seeds.take_while(|seed| !fails(folder, program, *seed)).count() as u64 + 1
+    };
+    let mut all: Vec<_> = (0..STARTS).map(needed).collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+/// Whether the program fails with a seed, as `transom rehearse` judges.
+fn fails(folder: &Path, program: &[&str], seed: u64) -> bool {
+    let files = || fs::read_dir(folder).expect("the folder").map(|it| it.expect("a file").path());
+    files().for_each(|file| fs::remove_file(file).expect("it is a file"));
+    let kinds = Provocation::ALL.iter().copied().collect();
+    let plan = Plan { seed, kinds, ..Plan::quiet() };
+    fs::write(folder.join(PLAN), plan.to_string()).expect("a file");
+    let [transom, ..] = command();
+    let libraries = transom.parent().expect("a folder").to_owned();
+    let mut check = Command::new(transom);
+    check.args(["check", "--"]).args(program);
+    check.env("TRANSOM_LIB", libraries);
+    check.env("TRANSOM_REHEARSE", folder);
+    let Ok((status, _)) = Running::start(&mut check).end(LIMIT) else { return true };
+    let is_record = |file: &Path| {
+        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROVOKED))
+    };
+    let records = files().filter(|file| is_record(file));
+    let text: String = records.map(|it| fs::read_to_string(it).expect("a record")).collect();
+    let mut places = text.lines().filter_map(|line| line.parse::<Place>().ok());
+    // After a call was made to fail, any exit status is right.
+    let may_end = places.any(|place| place.provocation.sort() == Sort::Failure);
+    match status.code() {
+        Some(0) => false,
+        Some(66) | None => true,
+        Some(_) => !may_end,
+    }
+}
