@@ -135,11 +135,34 @@ static void told_too_early(int wrong)
 	end_pair(&pair);
 }
 
+/* Brings a message. Wrong: takes its last byte for a sign that all of it is there. */
+static void last_byte(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	const volatile char *last = memory + 1024 + 7;
+
+	for (char round = 1; round <= ROUNDS; round++) {
+		const uint64_t message = 0x0101010101010101ull * round;
+		int is_whole;
+
+		put(0, message);
+		write_to(&pair, pair.ends[0], 0, 1024);
+		while (wrong && *last != round)
+			look_at(pair.ends[0]);
+		await(pair.cq, wrong ? 0 : 1);
+		is_whole = seen(1024) == message;
+		await(pair.cq, wrong ? 1 : 0);
+		CHECK(is_whole);
+	}
+	end_pair(&pair);
+}
+
 static const struct mistake mistakes[] = {
 	{"counts-replies", counts_replies},
 	{"flag-by-another", flag_by_another},
 	{"first-for-first", first_for_first},
 	{"told-too-early", told_too_early},
+	{"last-byte", last_byte},
 };
 
 int main(int argc, char **argv)

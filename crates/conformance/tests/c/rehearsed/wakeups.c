@@ -1,9 +1,12 @@
 /* Public bugs of threads that sleep although there is something to do. */
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "corpus.h"
 
-/* How long the wrong form sleeps. It would sleep for ever. */
+/* How long the wrong form sleeps, in milliseconds. It would sleep for ever. */
 enum { LONG_SLEEP = 100 };
 
 struct sleeper {
@@ -148,11 +151,119 @@ static void taken_by_another(int wrong)
 	end(&sleeper);
 }
 
+/* A set with a descriptor that tells once that it has become readable. */
+static int edge_of(int descriptor)
+{
+	struct epoll_event readable = {.events = EPOLLIN | EPOLLET};
+	const int set = epoll_create1(0);
+
+	CHECK(set >= 0 && !fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK));
+	CHECK(!epoll_ctl(set, EPOLL_CTL_ADD, descriptor, &readable));
+	return set;
+}
+
+/* Whether the set tells of something in so many milliseconds. */
+static int wakes(int set, int milliseconds)
+{
+	struct epoll_event readable;
+	const int count = epoll_wait(set, &readable, 1, milliseconds);
+
+	CHECK(count >= 0);
+	return count;
+}
+
+/* Takes a completion event, if there is one. */
+static int take_event(struct sleeper *sleeper)
+{
+	struct ibv_cq *cq;
+	void *user;
+
+	if (ibv_get_cq_event(sleeper->channel, &cq, &user))
+		return 0;
+	ibv_ack_cq_events(cq, 1);
+	return 1;
+}
+
+/* Takes an asynchronous event, if there is one. One that tells of no queue pair ends the program. */
+static int take_notice(struct sleeper *sleeper)
+{
+	struct ibv_async_event event;
+
+	if (ibv_get_async_event(sleeper->pair.context, &event))
+		return 0;
+	ibv_ack_async_event(&event);
+	CHECK(event.event_type == IBV_EVENT_SQ_DRAINED);
+	return 1;
+}
+
+/* Has two things happen, each of which is told of. Does not wait long for the first before it begins the second. Wrong:
+   takes one of what it is told each time that it is woken. */
+static void woken(int wrong, struct sleeper *sleeper, int descriptor, void (*begin_one)(struct sleeper *, int),
+		  int (*take_one)(struct sleeper *))
+{
+	const int set = edge_of(descriptor);
+	int begun = 0, told = 0;
+
+	while (told < 2) {
+		if (begun < 2)
+			begin_one(sleeper, begun++);
+		if (!wakes(set, begun < 2 ? 0 : wrong ? LONG_SLEEP : 10 * LONG_SLEEP))
+			CHECK(begun < 2);
+		while (take_one(sleeper)) {
+			told++;
+			if (wrong)
+				break;
+		}
+	}
+	CHECK(!close(set));
+}
+
+static void begin_write(struct sleeper *sleeper, int which)
+{
+	struct ibv_qp *to = which ? sleeper->pair.ends[0] : sleeper->qp;
+
+	write_to(&sleeper->pair, to, 0, 1024);
+}
+
+static void one_event_a_wake(int wrong)
+{
+	struct sleeper sleeper = begin();
+	struct ibv_qp *other = to_itself(&sleeper.pair, sleeper.received, sleeper.received, NULL);
+
+	CHECK(!ibv_destroy_qp(sleeper.pair.ends[0]));
+	sleeper.pair.ends[0] = other;
+	arm(sleeper.sent);
+	arm(sleeper.received);
+	woken(wrong, &sleeper, sleeper.channel->fd, begin_write, take_event);
+	await(sleeper.sent, 1);
+	await(sleeper.received, 1);
+	CHECK(!ibv_destroy_qp(other));
+	sleeper.pair.ends[0] = NULL;
+	end(&sleeper);
+}
+
+static void begin_drain(struct sleeper *sleeper, int which)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+
+	CHECK(!ibv_modify_qp(sleeper->pair.ends[which], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+}
+
+static void one_notice_a_wake(int wrong)
+{
+	struct sleeper sleeper = begin();
+
+	woken(wrong, &sleeper, sleeper.pair.context->async_fd, begin_drain, take_notice);
+	end(&sleeper);
+}
+
 static const struct mistake mistakes[] = {
 	{"looks-at-one", looks_at_one},
 	{"sleeps-at-once", sleeps_at_once},
 	{"leaves-the-rest", leaves_the_rest},
 	{"taken-by-another", taken_by_another},
+	{"one-event-a-wake", one_event_a_wake},
+	{"one-notice-a-wake", one_notice_a_wake},
 };
 
 int main(int argc, char **argv)
