@@ -16,7 +16,7 @@ use transom_abi::{__VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, verbs_c
 use crate::watched::told_or;
 use crate::{
     bind_mw, cq, cq_ex, create_qp, device, device_ex, dm, mw, on_demand, parent_domain, post,
-    post_srq_ops, qp, qp_ex, special_mr, srq, td, watched, xrc,
+    post_srq_ops, qp_ex, special_mr, srq, td, watched, xrc,
 };
 
 /// The operations of every context. Its caller fills in the descriptors.
@@ -57,7 +57,6 @@ pub(crate) fn operations() -> verbs_context {
         close_xrcd: Some(xrc::close_xrcd),
         open_qp: Some(create_qp::open_qp),
         create_qp_ex: Some(qp_ex::create_qp_ex),
-        modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
         query_device_ex: Some(device_ex::query_device_ex),
         query_rt_values: Some(device_ex::query_rt_values),
         create_cq_ex: Some(cq_ex::create_cq_ex),

@@ -115,7 +115,6 @@ pub(crate) fn operations(all: verbs_context) -> verbs_context {
     without!(NullRegions: left.alloc_null_mr);
     without!(DeviceMemory: left.alloc_dm, left.free_dm, left.reg_dm_mr);
     without!(OnDemandPaging: left.advise_mr);
-    without!(RateLimits: left.modify_qp_rate_limit);
     left
 }
 

@@ -12,7 +12,6 @@ use transom_device::qp::Service;
 use transom_host::Adapter;
 use transom_host::objects::QueuePair;
 
-pub(crate) use self::attributes::modify_qp_rate_limit;
 pub use self::attributes::{ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};
 use crate::batch::Batch;
 use crate::check;
@@ -55,7 +54,6 @@ impl Qp {
 #[derive(Default)]
 struct Told {
     address: ibv_ah_attr,
-    rate_limit: u32,
 }
 
 /// Every queue pair has room for the extended form. Its first field is the plain form.

@@ -78,8 +78,6 @@ pub enum Feature {
     AddressHandles,
     /// Completion counters.
     CompletionCounters,
-    /// `ibv_modify_qp_rate_limit`.
-    RateLimits,
 }
 
 /// What `atomic_cap` says.

@@ -234,29 +234,8 @@ fn to_c(attributes: &QpAttributes, draining: bool, cap: ibv_qp_cap, told: &Told)
         timeout: attributes.timeout,
         retry_cnt: attributes.retry_count,
         rnr_retry: attributes.rnr_retry,
-        rate_limit: told.rate_limit,
         ..ibv_qp_attr::default()
     }
-}
-
-/// Stores a rate for a queue pair, in kbit/s. [`ibv_query_qp`] returns it. No traffic is held back for it, on any link;
-/// the device reports no pacing.
-///
-/// # Safety
-/// `qp` is null or readable; `attr` is null or readable.
-pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
-    qp: *mut ibv_qp,
-    attr: *mut ibv_qp_rate_limit_attr,
-) -> c_int {
-    errno_of("ibv_modify_qp_rate_limit", || {
-        // SAFETY: by the contract of this verb.
-        let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
-        let attr = attr.ok_or(libc::EINVAL)?;
-        // SAFETY: as above.
-        let told = unsafe { QPS.with(qp.cast(), |object| object.inner.told.clone()) }?;
-        told.lock().rate_limit = attr.rate_limit;
-        Ok(())
-    })
 }
 
 /// Promises nothing about the order in which the bytes of a message land (rule ORD-24): no bit of the newer answer is

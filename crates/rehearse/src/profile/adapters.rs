@@ -107,7 +107,6 @@ pub(super) static RXE: Profile = Profile {
         DeviceMemory,
         OnDemandPaging,
         CompletionCounters,
-        RateLimits,
     ],
     answers_negative: false,
 };
@@ -169,7 +168,6 @@ pub(super) static SIW: Profile = Profile {
         Multicast,
         AddressHandles,
         CompletionCounters,
-        RateLimits,
     ],
     answers_negative: true,
 };
@@ -217,7 +215,6 @@ pub(super) static IRDMA: Profile = Profile {
         DeviceMemory,
         OnDemandPaging,
         CompletionCounters,
-        RateLimits,
     ],
     answers_negative: false,
 };
@@ -316,7 +313,6 @@ pub(super) static EFA: Profile = Profile {
         DeviceMemory,
         OnDemandPaging,
         Multicast,
-        RateLimits,
     ],
     answers_negative: false,
 };
@@ -367,7 +363,6 @@ pub(super) static HNS: Profile = Profile {
         OnDemandPaging,
         Multicast,
         CompletionCounters,
-        RateLimits,
     ],
     answers_negative: false,
 };
@@ -411,7 +406,6 @@ pub(super) static IONIC: Profile = Profile {
         OnDemandPaging,
         Multicast,
         CompletionCounters,
-        RateLimits,
     ],
     answers_negative: false,
 };
@@ -467,7 +461,6 @@ pub(super) static QEDR: Profile = Profile {
         Multicast,
         AddressHandles,
         CompletionCounters,
-        RateLimits,
     ],
     answers_negative: true,
 };

@@ -110,7 +110,6 @@ fn nothing_is_done_with_nothing() {
             ("ibv_modify_cq", told(verbs.modify_cq.unwrap()(end.cq, null_mut()))),
             ("ibv_modify_qp", told(ibv_modify_qp(qp, null_mut(), 1))),
             ("ibv_query_qp", told(ibv_query_qp(null_mut(), null_mut(), 0, null_mut()))),
-            ("ibv_modify_qp_rate_limit", told(verbs.modify_qp_rate_limit.unwrap()(qp, null_mut()))),
             ("ibv_modify_srq", told(ibv_modify_srq(srq, null_mut(), 1))),
             ("ibv_query_srq", told(ibv_query_srq(srq, null_mut()))),
             ("ibv_get_srq_num", told(verbs.get_srq_num.unwrap()(srq, null_mut()))),

@@ -458,7 +458,6 @@ fn what_is_gone_is_enoent_to_every_verb() {
         "ibv_destroy_qp": ibv_destroy_qp(qp),
         "ibv_modify_qp": ibv_modify_qp(qp, &mut ibv_qp_attr::default(), 0),
         "ibv_query_qp": ibv_query_qp(qp, null_mut(), 0, null_mut()),
-        "ibv_modify_qp_rate_limit": verbs.modify_qp_rate_limit.unwrap()(qp, &mut Default::default()),
         "ibv_query_ece": ibv_query_ece(qp, &mut { ece }),
         "ibv_set_ece": ibv_set_ece(qp, &mut { ece }),
         "ibv_attach_mcast": ibv_attach_mcast(qp, &group, 0),

@@ -180,7 +180,6 @@ fn operations(context: *mut ibv_context) -> Vec<Refused> {
         close_xrcd = "ibv_close_xrcd"(null_mut());
         open_qp = "ibv_open_qp"(null_mut(), null_mut());
         create_qp_ex = "ibv_create_qp_ex"(null_mut(), null_mut());
-        modify_qp_rate_limit = "ibv_modify_qp_rate_limit"(null_mut(), null_mut());
         query_device_ex = "ibv_query_device_ex"(null_mut(), null(), null_mut(), 0);
         query_rt_values = "ibv_query_rt_values"(null_mut(), null_mut());
         create_cq_ex = "ibv_create_cq_ex"(null_mut(), null_mut());

@@ -328,23 +328,6 @@ fn there_are_no_connection_options() {
     }
 }
 
-/// A rate is taken note of and told again; there is no pacing to hold back for it.
-#[test]
-fn a_rate_is_taken_note_of() {
-    let end = end();
-    let qp = end.qp(IBV_QPT_RC);
-    let limit = |qp, rate_limit, comp_mask| {
-        let mut attr = ibv_qp_rate_limit_attr { rate_limit, comp_mask, ..Default::default() };
-        let modify = verbs(end.context).modify_qp_rate_limit.expect("never null");
-        // SAFETY: a queue pair or null, and an attribute.
-        unsafe { modify(qp, &mut attr) }
-    };
-    assert_eq!(limit(qp, 0, 0), 0);
-    assert_eq!(limit(qp, 1000, 0), 0);
-    assert_eq!(query(qp).rate_limit, 1000);
-    assert_eq!((limit(qp, 0, 1), limit(null_mut(), 0, 0)), (libc::EINVAL, libc::EINVAL));
-}
-
 /// Nothing is promised about the order of bytes within a message.
 /// Rules: ORD-24
 #[test]

@@ -80,24 +80,16 @@ fn queue_pair(objects: &mut Objects) {
 }
 
 fn queue_pair_options(objects: &mut Objects) {
-    let (context, qp) = (objects.context(), objects.qp());
+    let qp = objects.qp();
     let mut ece = ibv_ece {
         vendor_id: objects.random.mostly(VENDOR_ID) as u32,
         options: objects.random.garbage() as u32,
         comp_mask: objects.random.mostly(0) as u32,
     };
-    let mut rate = ibv_qp_rate_limit_attr {
-        rate_limit: objects.random.garbage() as u32,
-        max_burst_sz: objects.random.garbage() as u32,
-        typical_pkt_sz: objects.random.garbage() as u16,
-        comp_mask: objects.random.mostly(0) as u32,
-    };
-    let limit = verbs(context).modify_qp_rate_limit.expect("never null");
     // SAFETY: null or a live queue pair; the rest is this call's own.
     unsafe {
         answer("ibv_set_ece", ibv_set_ece(qp, &mut ece));
         answer("ibv_query_ece", ibv_query_ece(qp, &mut ece));
-        answer("ibv_modify_qp_rate_limit", limit(qp, &mut rate));
         let (opcode, flags) = (objects.random.garbage() as u32, objects.random.garbage() as u32);
         assert_eq!(ibv_query_qp_data_in_order(qp, opcode, flags), 0);
     }
