@@ -35,6 +35,8 @@ pub struct Config {
     pub max_backlog: u32,
     /// Whether the adapter has FLUSH.
     pub flush: bool,
+    /// Whether a request may wait for its listener (rule CM-56).
+    pub waits: bool,
 }
 
 impl Config {
@@ -45,7 +47,8 @@ impl Config {
             None => TimeCode::MAX,
         };
         let timing = Timing::LINUX;
-        Self { slot, node_guid, seed, ack_delay, timing, max_backlog: 1024, flush: false }
+        let (max_backlog, flush, waits) = (1024, false, true);
+        Self { slot, node_guid, seed, ack_delay, timing, max_backlog, flush, waits }
     }
 }
 

@@ -14,8 +14,8 @@ use transom_host::objects::{PostOne, QueuePair};
 use transom_system::registry::CallFault;
 use transom_system::sanitizers::{self, Half};
 
-use crate::check;
 use crate::wrong::Wrong;
+use crate::{check, rehearse};
 
 /// A send work request that is being built.
 struct Built {
@@ -207,6 +207,7 @@ impl Batch {
             if let SendOp::Local(LocalOp::BindType2(bind)) = request.op
                 // SAFETY: the program named the window, and its memory stays readable.
                 && let Some(window) = unsafe { request.window.as_mut() }
+                && !rehearse::keeps_window_key()
             {
                 // As in `ibv_post_send` (rule KEY-10).
                 window.rkey = bind.window.0;

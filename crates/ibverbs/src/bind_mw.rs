@@ -71,7 +71,7 @@ unsafe fn post_bind(qp: &QueuePair, mw: *mut ibv_mw, bind: &ibv_mw_bind) -> Resu
     let bind_op = Bind {
         window,
         // SAFETY: as above.
-        region: if info.mr.is_null() { Key(0) } else { Key(unsafe { (*info.mr).lkey }) },
+        region: if info.mr.is_null() { Key(0) } else { unsafe { mr::key_of(info.mr) } },
         address: info.addr,
         length: info.length,
         access,

@@ -254,7 +254,7 @@ const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
 
 /// The `enum ibv_mtu` of a path MTU in bytes.
-fn mtu_code(bytes: u32) -> u32 {
+pub(crate) fn mtu_code(bytes: u32) -> u32 {
     bytes.ilog2().saturating_sub(7)
 }
 

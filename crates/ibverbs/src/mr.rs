@@ -7,12 +7,13 @@ use parking_lot::Mutex;
 use transom_abi::*;
 use transom_check::ledger::Thing;
 use transom_device::Access;
-use transom_device::protection::{Reason, WindowType, may_carry};
+use transom_device::protection::{Key, Reason, WindowType, may_carry};
 use transom_host::Limits;
 use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_rehearse::Feature;
 use transom_system::registry::CallFault;
+use transom_system::rehearsal;
 
 use crate::check;
 use crate::context::Context;
@@ -137,6 +138,9 @@ unsafe fn try_register(
     rehearse::may_register()?;
     let registration =
         Registration { address: address as u64, length: length as u64, iova, access };
+    if length == 0 && !registration.is_implicit() && rehearse::refuses_empty() {
+        return Err(Wrong::invalid("length", 0, "REH-82"));
+    }
     let most = Limits::here().region_bytes;
     if length as u64 > most && !registration.is_implicit() {
         return Err(Wrong::too_much("length", length as u64, most, "MR-27"));
@@ -160,7 +164,7 @@ pub(crate) fn enter(
         addr,
         length: region.registration().length as usize,
         handle: 0,
-        lkey: key,
+        lkey: rehearsal::l_key(key),
         rkey: if matches!(region.backing(), Backing::Null) { 0 } else { key },
     };
     let device = pd.domain.device().clone();
@@ -173,6 +177,15 @@ pub(crate) fn enter(
         checker.registered(&device, region, made.addr(), pd.context.addr());
     }
     made
+}
+
+/// The key by which the device knows a region.
+///
+/// # Safety
+/// `mr` is live.
+pub(crate) unsafe fn key_of(mr: *const ibv_mr) -> Key {
+    // SAFETY: by the contract of this function. A null region has no other key than this.
+    Key(rehearsal::l_key(unsafe { (*mr).lkey }))
 }
 
 /// Registers memory under its own addresses (rules A.2).

@@ -15,7 +15,7 @@ use transom_system::registry::{CallFault, SEND_QUEUE};
 use crate::entry::{guarded, zero_or};
 use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
-use crate::{ah, mw};
+use crate::{ah, mr, mw, rehearse};
 
 const MAX_SGE: usize = Limits::DEVICE.max_sge as usize;
 
@@ -165,7 +165,9 @@ unsafe fn post_to(
         qp.post_send(&request, more).map_err(refused)?;
     }
     // A program may read the new key from the window or compute it. Both work (rule KEY-10).
-    if let SendOp::Local(LocalOp::BindType2(bind)) = op {
+    if let SendOp::Local(LocalOp::BindType2(bind)) = op
+        && !rehearse::keeps_window_key()
+    {
         // SAFETY: `operation` has found it not null.
         unsafe { (*wr.op.bind_mw.mw).rkey = bind.window.0 };
     }
@@ -300,13 +302,13 @@ pub(crate) unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, Wron
         return Err(Wrong::unknown("bind_mw.mw or .mr", libc::EINVAL, ""));
     }
     // SAFETY: by the contract of this function.
-    let (kind, rkey, lkey) = unsafe { ((*bind.mw).type_, (*bind.mw).rkey, (*info.mr).lkey) };
+    let (kind, rkey, region) = unsafe { ((*bind.mw).type_, (*bind.mw).rkey, mr::key_of(info.mr)) };
     if kind != IBV_MW_TYPE_2 {
         return Err(Wrong::invalid("bind_mw.mw->type", kind.into(), "T2-11"));
     }
     Ok(Bind {
         window: Key(rkey).with_byte(bind.rkey as u8),
-        region: Key(lkey),
+        region,
         address: info.addr,
         length: info.length,
         access: mw::rights(info.mw_access_flags),

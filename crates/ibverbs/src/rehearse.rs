@@ -44,6 +44,24 @@ pub(crate) fn is_exact() -> bool {
     })
 }
 
+/// Whether the post of a type 2 bind leaves the window's key as it was.
+pub(crate) fn keeps_window_key() -> bool {
+    static BOUND: AtomicU64 = AtomicU64::new(0);
+    rehearsal::on().is_some_and(|rehearsal| {
+        let nth = BOUND.fetch_add(1, Relaxed);
+        rehearsal.provokes(Provocation::KeptWindowKeys, 0, nth).is_some()
+    })
+}
+
+/// Whether a region of no bytes is refused.
+pub(crate) fn refuses_empty() -> bool {
+    static REGISTERED: AtomicU64 = AtomicU64::new(0);
+    rehearsal::on().is_some_and(|rehearsal| {
+        let nth = REGISTERED.fetch_add(1, Relaxed);
+        rehearsal.provokes(Provocation::RefusedEmptyRegions, 0, nth).is_some()
+    })
+}
+
 /// How many entries a completion queue or shared receive queue gets if the program asks for so many. It has at most
 /// `most`.
 pub(crate) fn shared_depth(asked: u32, most: u32) -> u32 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use transom_device::execution::{CopyError, LocalBuffers, Payload, Sink, Source};
-use transom_device::protection::{Grant, Key, Operation, Refusal};
+use transom_device::protection::{Grant, Operation, Refusal};
 use transom_system::memory::{self, Copier, Destination, Fault, PeerMemory, Readable, Writable};
 
 use super::Reference;
@@ -145,7 +145,7 @@ impl Gather<'_> {
         })?;
         let whole = u64::from(within.length) - skip >= length;
         let address = within.address.checked_add(skip).filter(|_| whole)?;
-        Some(Reference { address, key: Key(within.key) })
+        Some(Reference { address, key: self.local.keys.local_key(within.key) })
     }
 }
 

@@ -14,6 +14,7 @@ use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_system::addresses::{
     Addresses, Changes, GroupGid, Unreachable, check_reachable, ip, is_multicast, leaves_host,
+    path_mtu,
 };
 use transom_system::{ThisProcess, say};
 use transom_wire::packet::PORT;
@@ -148,7 +149,10 @@ impl DevicePort {
         } else {
             self.options.wire_only || !self.is_here(&to.gid)
         };
-        if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
+        match by_network {
+            true => self.addresses().path_mtu_from(&to.source).into(),
+            false => MAX_DATAGRAM.min(path_mtu(u32::MAX).into()),
+        }
     }
 
     /// Checks that packets can be sent to an address: it is one of this host's, or the kernel knows a route to it.

@@ -80,7 +80,15 @@ macro_rules! provocations {
                     | Self::EarlyData
                     | Self::LateDisconnects
                     | Self::AddressChanges => (operation, Some("id")),
-                    Self::ExactSizes | Self::NumbersAgain | Self::RefusedObjects => (operation, None),
+                    Self::ExactSizes
+                    | Self::NumbersAgain
+                    | Self::DifferentKeys
+                    | Self::KeptWindowKeys
+                    | Self::SmallMtu
+                    | Self::ScatteredNumbers
+                    | Self::RefusedEmptyRegions
+                    | Self::RefusedEarlyRequests
+                    | Self::RefusedObjects => (operation, None),
                 }
             }
 
@@ -178,6 +186,30 @@ provocations! {
     NumbersAgain "numbers-again" "REH-24" Mercy "number"
         "the next queue pair number or key is the one that came free last"
         "ibv_create_qp(3), ibv_reg_mr(3)";
+    /// L_Keys differ from R_Keys.
+    DifferentKeys "different-keys" "REH-26" Mercy "opening"
+        "the L_Key of a region is not its R_Key, and neither does for the other"
+        "ibv_reg_mr(3)";
+    /// A post leaves the key in the window as it was.
+    KeptWindowKeys "kept-window-keys" "REH-27" Mercy "bind"
+        "the post of a type 2 bind leaves mw->rkey as it was"
+        "ibv_post_send(3)";
+    /// The MTU of the port is that of an Ethernet.
+    SmallMtu "small-mtu" "REH-28" Mercy "opening"
+        "the active MTU is 1024 at most, as by Ethernet, and nothing longer is taken"
+        "ibv_query_port(3)";
+    /// New queue pairs have numbers anywhere.
+    ScatteredNumbers "scattered-numbers" "REH-29" Mercy "queue pair"
+        "the numbers of queue pairs do not count up"
+        "ibv_create_qp(3)";
+    /// A region of no bytes is refused.
+    RefusedEmptyRegions "refused-empty-regions" "REH-82" Mercy "registration"
+        "a region of no bytes is refused with EINVAL"
+        "ibv_reg_mr(3)";
+    /// A request for a connection does not wait for its listener.
+    RefusedEarlyRequests "refused-early-requests" "REH-83" Mercy "opening"
+        "a request is refused at once if nobody listens yet"
+        "rdma_listen(3), rdma_get_cm_event(3)";
     /// A verb that makes an object fails, for want of room or of a right.
     RefusedObjects "refused-objects" "REH-30" Failure "object"
         "a verb that makes an object fails with ENOMEM, EAGAIN or EPERM"

@@ -21,6 +21,7 @@ pub use self::multicast::{GroupGid, is_multicast, leaves_host};
 pub(crate) use self::netlink::fuzz as fuzz_netlink;
 use self::netlink::{Hardware, Interface, Watch};
 pub use self::reachable::{Unreachable, check_reachable};
+use crate::rehearsal;
 
 /// The GID of 127.0.0.1. By it a program reaches itself and other programs of its user on this host, whatever the
 /// network.
@@ -92,6 +93,7 @@ pub fn gid(ip: IpAddr) -> [u8; 16] {
 
 /// The largest InfiniBand MTU that fits packets of `mtu` bytes; 256, the smallest, if none does.
 pub fn path_mtu(mtu: u32) -> u32 {
+    let mtu = mtu.min(rehearsal::most_mtu());
     let fits = |path_mtu: &u32| path_mtu + HEADERS <= mtu;
     [4096, 2048, 1024, 512].into_iter().find(fits).unwrap_or(256)
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use transom_rehearse::{Place, Plan, Profile, Provocation};
@@ -37,6 +37,8 @@ pub struct Rehearsal {
     file: PathBuf,
     /// How many provocations of each kind were written down.
     written: Mutex<BTreeMap<Provocation, u64>>,
+    /// The most that a packet of the port has, with its headers.
+    mtu: OnceLock<u32>,
 }
 
 static REHEARSAL: OnceLock<Option<Rehearsal>> = OnceLock::new();
@@ -76,6 +78,51 @@ pub fn comes_again() -> bool {
     })
 }
 
+/// By which bits the L_Keys of this process differ from the keys of its table.
+static L_KEYS: AtomicU32 = AtomicU32::new(0);
+
+/// The bits by which they differ in a rehearsal. A key gets to the one that differs by them 128 regions later.
+const DIFFERENCE: u32 = 0x80;
+
+/// A key table is about to be made. Returns by which bits its L_Keys differ from its keys, from now on.
+pub fn choose_l_keys() -> u32 {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let differ = on().is_some_and(|rehearsal| {
+        let nth = ASKED.fetch_add(1, Relaxed);
+        rehearsal.provokes(Provocation::DifferentKeys, 0, nth).is_some()
+    });
+    let difference = if differ { DIFFERENCE } else { 0 };
+    L_KEYS.store(difference, Relaxed);
+    difference
+}
+
+/// The L_Key that stands for a key, or the key that an L_Key stands for.
+#[inline]
+pub fn l_key(key: u32) -> u32 {
+    key ^ L_KEYS.load(Relaxed)
+}
+
+/// The most bytes that a packet of the port may have, with its headers.
+pub fn most_mtu() -> u32 {
+    on().map_or(u32::MAX, |rehearsal| {
+        *rehearsal.mtu.get_or_init(|| {
+            let small = rehearsal.provokes(Provocation::SmallMtu, 0, 0);
+            small.map_or(u32::MAX, |_| ETHERNET)
+        })
+    })
+}
+
+/// The MTU of an Ethernet.
+const ETHERNET: u32 = 1500;
+
+/// Where to look for the number of a new queue pair, if numbers do not count up.
+pub fn scattered() -> Option<u16> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let rehearsal = on()?;
+    let nth = MADE.fetch_add(1, Relaxed);
+    Some(rehearsal.provokes(Provocation::ScatteredNumbers, 0, nth)? as u16)
+}
+
 impl Rehearsal {
     fn join(directory: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(directory.join(PLAN))?;
@@ -92,7 +139,7 @@ impl Rehearsal {
         });
         let none_left = || Err(io::Error::other("too many processes"));
         let (process, file) = taken.unwrap_or_else(none_left)?;
-        Ok(Self { plan, process, file, written: Mutex::default() })
+        Ok(Self { plan, process, file, written: Mutex::default(), mtu: OnceLock::new() })
     }
 
     /// The adapter that the device stands for.

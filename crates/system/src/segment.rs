@@ -21,6 +21,7 @@ use crate::object_counts::ObjectCounts;
 use crate::one_step::OneStep;
 use crate::registered::{Registered, RegisteredMemory};
 use crate::registry::Process;
+use crate::rehearsal;
 use crate::shared_mapping::map_shared;
 
 /// Slots of a key table: enough for the advertised regions and windows together.
@@ -200,7 +201,9 @@ impl Segment {
     pub fn create() -> io::Result<Self> {
         let file = descriptor::high(rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?);
         file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))?;
-        Self::map(file)
+        let mut segment = Self::map(file)?;
+        segment.recent = RecentSlots::differing(rehearsal::choose_l_keys());
+        Ok(segment)
     }
 
     /// Lets others in. `generation` is this process's stay in its slot.

@@ -55,7 +55,8 @@ impl Engine {
         if self.early.iter().any(is_same) {
             return Handled::Waits;
         }
-        if self.early.len() >= AT_MOST || !self.may_listen(service, host) {
+        let has_room = self.shared.config.waits && self.early.len() < AT_MOST;
+        if !has_room || !self.may_listen(service, host) {
             return self.refuse_service(arrival, &request);
         }
         let until = now.saturating_add(WAIT);

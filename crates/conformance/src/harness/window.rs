@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
+use transom_device::protection::Key;
 
 use super::{End, errno, post, wr};
 
@@ -74,14 +75,17 @@ pub fn bind2_wr(mw: *mut ibv_mw, key: u32, range: Range) -> ibv_send_wr {
 /// Binds a window of either type, signaled, and waits for its success on the end's queue.
 pub fn bind(end: &End, qp: *mut ibv_qp, mw: *mut ibv_mw, range: Range) -> u32 {
     // SAFETY: a live window.
-    if unsafe { (*mw).type_ } == IBV_MW_TYPE_1 {
+    let key = if unsafe { (*mw).type_ } == IBV_MW_TYPE_1 {
         assert_eq!(bind1(qp, mw, 77, IBV_SEND_SIGNALED, range), 0);
+        rkey(mw)
     } else {
-        post(qp, &mut bind2_wr(mw, rkey(mw).wrapping_add(1), range));
-    }
+        let key = Key(rkey(mw)).next().0;
+        post(qp, &mut bind2_wr(mw, key, range));
+        key
+    };
     let wc = end.expect(IBV_WC_SUCCESS);
     assert_eq!(wc.opcode, IBV_WC_BIND_MW);
-    rkey(mw)
+    key
 }
 
 /// A LOCAL_INV.

@@ -229,7 +229,7 @@ mod rehearsed {
     mod events;
     mod failures;
     mod medians;
-    mod placement;
+    mod mercies;
 }
 
 /// What C programs find.

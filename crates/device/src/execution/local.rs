@@ -1,9 +1,7 @@
 //! Local buffers: walking a scatter/gather list, each checked by its L_Key as it is used.
 
 use super::{CopyError, Process, Source};
-use crate::protection::{
-    Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
-};
+use crate::protection::{Announcer, Attempt, Grant, KeyTable, Operation, Reason, Refusal, Waiter};
 use crate::queue::Sge;
 
 /// Bytes that the process holds itself: inline data, an atomic's result.
@@ -137,6 +135,7 @@ impl<'a> LocalBuffers<'a> {
         let (address, wrapped) = sge.address.overflowing_add(skip);
         // An address beyond 2^64 must not wrap to the bottom, so ask for a length that is refused.
         let length = if wrapped { u64::MAX } else { length };
-        Attempt { operation, key: Key(sge.key), address, length, qp: self.qp, pd: self.pd }
+        let key = self.keys.local_key(sge.key);
+        Attempt { operation, key, address, length, qp: self.qp, pd: self.pd }
     }
 }

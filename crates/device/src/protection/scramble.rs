@@ -75,22 +75,31 @@ impl Scramble {
 
 /// The slots of the last indexes, in one process's view of one permutation. Four table look-ups, each of which waits
 /// for the one before, are a good part of a small access.
-pub struct RecentSlots([AtomicU64; REMEMBERED]);
+pub struct RecentSlots {
+    slots: [AtomicU64; REMEMBERED],
+    /// By which bits L_Keys differ from keys.
+    pub(super) l_keys: u32,
+}
 
 impl Default for RecentSlots {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; REMEMBERED])
+        Self::differing(0)
     }
 }
 
 impl RecentSlots {
+    /// For a table whose L_Keys differ from its keys by these bits of the low byte.
+    pub const fn differing(l_keys: u32) -> Self {
+        Self { slots: [const { AtomicU64::new(0) }; REMEMBERED], l_keys }
+    }
+
     /// In an entry: there is one. The low half is the index, the high half its slot.
     const TAKEN: u64 = 1 << 31;
 
     /// The slot that an index stands for in the permutation that this always goes with.
     #[inline(always)]
     pub fn slot_of(&self, scramble: &Scramble, index: u32) -> u32 {
-        let entry = &self.0[index as usize % REMEMBERED];
+        let entry = &self.slots[index as usize % REMEMBERED];
         let (known, name) = (entry.load(Relaxed), u64::from(index) | Self::TAKEN);
         if known & u64::from(u32::MAX) == name {
             return (known >> 32) as u32;

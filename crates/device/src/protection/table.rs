@@ -42,6 +42,12 @@ impl<'m> KeyTable<'m> {
         Key::new(self.scramble.index_of(slot), byte)
     }
 
+    /// The key that an L_Key stands for: the same, if the table's owner has not chosen otherwise (rule REH-26).
+    #[inline(always)]
+    pub fn local_key(self, l_key: u32) -> Key {
+        Key(l_key ^ self.recent.l_keys)
+    }
+
     /// The slot a key's index stands for, if the table reaches that far.
     #[inline]
     pub fn slot_of(&self, key: Key) -> Option<u32> {

@@ -31,7 +31,7 @@ use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
-use super::rehearsed::Rehearsed;
+use super::rehearsed::{self, Rehearsed};
 use crate::device::{Device, Interface};
 
 /// How many messages of other processes are taken at a time.
@@ -75,6 +75,7 @@ impl Manager {
         let slot = process.announcer().slot;
         let mut config = Config::new(slot, transom_system::node_guid(), u128::from_ne_bytes(seed));
         config.flush = true;
+        config.waits = !rehearsed::refuses_early();
         if let Some(milliseconds) = device.options().connect_timeout {
             config.timing = Timing::giving_up_after(milliseconds);
         }

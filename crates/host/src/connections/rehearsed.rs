@@ -56,6 +56,13 @@ struct Id {
     is_unconfirmed: bool,
 }
 
+/// Whether requests do not wait for a listener.
+pub(super) fn refuses_early() -> bool {
+    rehearsal::on().is_some_and(|rehearsal| {
+        rehearsal.provokes(Provocation::RefusedEarlyRequests, 0, 0).is_some()
+    })
+}
+
 impl Rehearsed {
     /// The program gets an id: a new one, or that of a request.
     pub(super) fn give(&mut self, id: CommId) {

@@ -3,7 +3,7 @@
 use std::io;
 
 use transom_device::Access;
-use transom_device::protection::{Attempt, Key, Operation, Reason};
+use transom_device::protection::{Attempt, Operation, Reason};
 use transom_device::queue::Sge;
 use transom_system::memory::{self, page_size};
 
@@ -66,15 +66,15 @@ impl ProtectionDomain {
 
 /// The address in the program's memory of an SGE's range.
 fn address_of(pd: &ProtectionDomain, advice: Prefetch, sge: &Sge) -> Result<u64, PrefetchError> {
-    let key = Key(sge.key);
     let operation = match advice {
         Prefetch::Write => Operation::LocalWrite,
         Prefetch::Read | Prefetch::Present => Operation::LocalRead,
     };
     let (address, length) = (sge.address, u64::from(sge.length));
-    let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
     let process = pd.device().process();
     let keys = process.segment().keys();
+    let key = keys.local_key(sge.key);
+    let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
     let granted = keys.grant(attempt, process.announcer(), &**process);
     let place = granted.map(|grant| grant.place()).map_err(|refusal| refused(refusal.reason))?;
     // The grant is over: bringing pages in harms nobody, even if the region has just ended.

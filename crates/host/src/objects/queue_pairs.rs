@@ -60,7 +60,7 @@ impl QueuePairs {
     }
 
     /// Takes the index that has been unused for longest. A bound window may still name an index; that one is not taken
-    /// (rules CR-20, T2-04). A rehearsal takes the one that came free last (rule REH-24).
+    /// (rules CR-20, T2-04). A rehearsal takes the one that came free last, or one from anywhere (rules REH-24, REH-29).
     pub(crate) fn take_index(&self) -> Option<u16> {
         let mut indices = self.indices.write();
         if indices.taken.len() >= Limits::here().queue_pairs as usize {
@@ -73,7 +73,9 @@ impl QueuePairs {
                 && segment.qps().summary(index).is_some_and(|qp| qp.windows() == 0)
         };
         let freed = indices.freed.take().filter(|index| is_free(&indices, *index));
-        let index = freed.filter(|_| rehearsal::comes_again()).or_else(|| {
+        let again = freed.filter(|_| rehearsal::comes_again());
+        let index = again.or_else(|| {
+            indices.next = rehearsal::scattered().unwrap_or(indices.next);
             (0..=u16::MAX).find_map(|_| {
                 let index = indices.next;
                 indices.next = indices.next.wrapping_add(1);

@@ -8,6 +8,7 @@ use transom_check::Call;
 use transom_check::ledger::{Bind, Buffer, Completed, Posted};
 use transom_device::operation::Operation;
 use transom_device::queue::{LocalOp, SendOp, Sge};
+use transom_system::rehearsal;
 
 use super::{Checker, events, site};
 
@@ -122,9 +123,9 @@ pub(crate) fn bind_of(device: usize, op: &SendOp) -> Option<Bind> {
     Some(Bind { device, key: bind.window.0, rights, is_type1: false })
 }
 
-/// The buffer that an SGE names.
+/// The buffer that an SGE names, by its region's key.
 pub(crate) fn buffer(sge: &Sge) -> Buffer {
-    Buffer::new(sge.key, sge.address, sge.length.into())
+    Buffer::new(rehearsal::l_key(sge.key), sge.address, sge.length.into())
 }
 
 /// The name of a request's operation.

@@ -6,12 +6,13 @@ use transom_abi::*;
 use transom_device::qp::{Mask, ModifyError, QpState};
 use transom_host::Limits;
 use transom_host::objects::{ModifyFailure, QpAttributes, QueuePair};
-use transom_system::addresses::Addresses;
+use transom_system::addresses::{Addresses, path_mtu};
 use transom_system::registry::CallFault;
 
 use super::{QPS, Told};
 use crate::ah;
 use crate::check;
+use crate::device;
 use crate::entry::errno_of;
 use crate::rehearse;
 use crate::sanitized;
@@ -140,6 +141,10 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
         }
         false => Ok(None),
     };
+    let most = device::mtu_code(path_mtu(u32::MAX));
+    if mask.contains(Mask::PATH_MTU) && attr.path_mtu > most && most < IBV_MTU_4096 {
+        return Err(Wrong::too_much("path_mtu", attr.path_mtu.into(), most.into(), "REH-28"));
+    }
     let destination = match mask.contains(Mask::AV) {
         true => Some(ah::address(&attr.ah_attr, addresses)?),
         false => None,

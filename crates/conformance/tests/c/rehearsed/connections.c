@@ -167,6 +167,23 @@ static void expects_disconnected(int wrong)
 	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
 }
 
+/* Ends a connection, and takes what is left of its receives. Wrong: takes it that DISCONNECTED comes behind them. */
+static void takes_the_rest(int wrong)
+{
+	struct ends ends = connected();
+	struct ibv_wc wc;
+
+	expect(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(!rdma_disconnect(ends.active));
+	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!rdma_disconnect(ends.passive));
+	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
+	if (wrong)
+		CHECK(ibv_poll_cq(ends.active->recv_cq, 1, &wc) == 1);
+	else
+		await_receive(ends.active, IBV_WC_WR_FLUSH_ERR);
+}
+
 /* Has a connection, and hears for a while of its end only. Wrong: takes each event for that. */
 static void hears_of_the_end(int wrong)
 {
@@ -183,6 +200,28 @@ static void hears_of_the_end(int wrong)
 	await_receive(ends.passive, IBV_WC_SUCCESS);
 }
 
+/* Connects to a listener of its own. Wrong: before it listens. */
+static void connects_early(int wrong)
+{
+	struct ends ends = {.channel = rdma_create_event_channel()};
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct sockaddr_storage address;
+
+	CHECK(ends.channel);
+	loopback(AF_INET, &address);
+	CHECK(!rdma_create_id(ends.channel, &ends.listener, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(ends.listener, (struct sockaddr *)&address));
+	memcpy(&address, rdma_get_local_addr(ends.listener), sizeof(address));
+	ends.active = resolved(ends.channel, RDMA_PS_TCP, &address);
+	make_queue_pair(&ends, ends.active);
+	if (!wrong)
+		CHECK(!rdma_listen(ends.listener, 1));
+	CHECK(!rdma_connect(ends.active, &param));
+	if (wrong)
+		CHECK(!rdma_listen(ends.listener, 1));
+	expect(ends.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int wrong);
@@ -190,7 +229,9 @@ static const struct {
 	{"expects-device", expects_device},
 	{"expects-established", expects_established},
 	{"expects-disconnected", expects_disconnected},
+	{"takes-the-rest", takes_the_rest},
 	{"hears-of-the-end", hears_of_the_end},
+	{"connects-early", connects_early},
 };
 
 int main(int argc, char **argv)

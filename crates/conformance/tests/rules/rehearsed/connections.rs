@@ -37,10 +37,22 @@ fn the_end_of_a_connection_is_expected_with_its_flushed_receives() {
     is_shown_by(&PROGRAM.1, "expects-disconnected", Provocation::LateDisconnects, "20");
 }
 
+/// Rules: REH-70, REH-42
+#[test]
+fn flushed_receives_are_expected_before_the_end_of_their_connection() {
+    is_shown_by(&PROGRAM.1, "takes-the-rest", Provocation::SlowFlush, "30");
+}
+
 /// Rules: REH-18, REH-42
 #[test]
 fn every_event_of_a_connection_is_taken_for_its_end() {
     is_shown_by(&PROGRAM.1, "hears-of-the-end", Provocation::AddressChanges, "20");
+}
+
+/// Rules: CM-56, REH-83
+#[test]
+fn a_request_is_expected_to_wait_for_its_listener() {
+    is_shown_by(&PROGRAM.1, "connects-early", Provocation::RefusedEarlyRequests, "2");
 }
 
 /// Rule: REH-33
