@@ -105,7 +105,7 @@ pub(crate) struct RehearseArgs {
 
 /// Parses the name of an adapter.
 fn profile() -> impl TypedValueParser<Value = &'static Profile> {
-    PossibleValuesParser::new(Profile::ALL.iter().map(|it| it.name))
+    PossibleValuesParser::new(Profile::all().map(|it| it.name))
         .try_map(|name| Profile::named(&name).ok_or("there is none"))
 }
 

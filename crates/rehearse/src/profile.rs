@@ -4,11 +4,12 @@
 //! Transom's own device stay.
 
 mod adapters;
+mod least;
 
 use Feature::*;
 
 /// Something that an adapter has or lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// UC queue pairs.
     Uc,
@@ -164,7 +165,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// All of them.
+    /// Those of one adapter each.
     pub const ALL: &[&Self] = &[
         &adapters::MLX5,
         &adapters::RXE,
@@ -177,9 +178,14 @@ impl Profile {
         &adapters::SIW,
     ];
 
+    /// All of them, and last the least of them.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        Self::ALL.iter().copied().chain([&*least::LEAST])
+    }
+
     /// The profile with a name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        Self::ALL.iter().copied().find(|it| it.name == name)
+        Self::all().find(|it| it.name == name)
     }
 
     /// Whether the adapter has something.

@@ -230,6 +230,7 @@ mod rehearsed {
     mod failures;
     mod medians;
     mod mercies;
+    mod placement;
 }
 
 /// What C programs find.

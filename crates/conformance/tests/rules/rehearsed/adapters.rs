@@ -45,6 +45,13 @@ fn has(adapter: Option<&str>, facts: &[&str]) {
     assert_eq!(status.code(), Some(0), "{adapter:?}: {printed:?}");
 }
 
+/// Rule: REH-84
+#[test]
+fn the_least_has_what_every_adapter_has() {
+    let facts = ["max_qp_wr=4063", "max_sge=4", "reads=16", "window_1=95", "atomic=22"];
+    has(Some("least"), &facts);
+}
+
 /// Rules: REH-51, REH-52
 #[test]
 fn a_rehearsal_as_nobody_has_all_that_transom_has() {
