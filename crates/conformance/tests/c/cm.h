@@ -22,12 +22,16 @@ static inline struct ibv_qp_init_attr small(enum ibv_qp_type type)
 	return attr;
 }
 
-/* The next event of a channel, which is of this kind; it is not acknowledged. */
+/* The next event of a channel, which is of this kind; it is not acknowledged. An address may change at any time. */
 static inline struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
 {
 	struct rdma_cm_event *event;
 
 	CHECK(!rdma_get_cm_event(channel, &event));
+	while (event->event == RDMA_CM_EVENT_ADDR_CHANGE && kind != RDMA_CM_EVENT_ADDR_CHANGE) {
+		CHECK(!rdma_ack_cm_event(event));
+		CHECK(!rdma_get_cm_event(channel, &event));
+	}
 	if ((int)event->event != kind) {
 		fprintf(stderr, "%s instead of %s, status %d\n", rdma_event_str(event->event),
 			rdma_event_str(kind), event->status);

@@ -59,6 +59,48 @@ static void takes_for_new(int wrong)
 	end_pair(&pair);
 }
 
+/* Waits for completions of two queues by one channel, and works a little between them. Wrong: takes one event for each
+   time that it is woken, although it is woken only when something new comes. */
+static void one_of_two_queues(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	const int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct ibv_cq *queues[2];
+	struct ibv_qp *qps[2];
+	int taken = 0;
+
+	CHECK(channel && epoll >= 0 && !epoll_ctl(epoll, EPOLL_CTL_ADD, channel->fd, &event));
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+
+		queues[i] = init.send_cq = init.recv_cq = ibv_create_cq(pair.context, 4, NULL, channel, 0);
+		CHECK(queues[i]);
+		qps[i] = ibv_create_qp(pair.pd, &init);
+		CHECK(qps[i] && !ibv_req_notify_cq(queues[i], 0));
+		connect_to(qps[i], pair.context, qps[i]->qp_num);
+	}
+	for (int round = 0; round < 2 || taken < 2; round++) {
+		if (round < 2) {
+			receive_on(qps[round], 2);
+			marker_on(qps[round], 1);
+		}
+		if (epoll_wait(epoll, &event, 1, round < 2 ? 5 : -1) != 1)
+			continue;
+		do {
+			take(channel);
+			taken++;
+		} while (!wrong && comes(channel->fd, 0));
+	}
+	for (int i = 0; i < 2; i++) {
+		polled(queues[i], 2);
+		CHECK(!ibv_destroy_qp(qps[i]) && !ibv_destroy_cq(queues[i]));
+	}
+	CHECK(!ibv_destroy_comp_channel(channel) && !close(epoll));
+	end_pair(&pair);
+}
+
 /* Takes asynchronous events; how many. */
 static int take_asynchronous(struct ibv_context *context, int most)
 {
@@ -157,6 +199,7 @@ static void polls_for_ever(int wrong)
 
 static const struct mistake mistakes[] = {
 	{"takes-for-new", takes_for_new},
+	{"one-of-two-queues", one_of_two_queues},
 	{"one-a-wake-up", one_a_wake_up},
 	{"waits-for-the-port", waits_for_the_port},
 	{"polls-for-ever", polls_for_ever},

@@ -21,6 +21,12 @@ fn an_event_is_expected_to_bring_a_completion() {
     is_shown_by(&PROGRAM.1, "takes-for-new", Provocation::LateEvents, "20");
 }
 
+/// Rules: REH-14, REH-42
+#[test]
+fn events_of_two_queues_are_expected_one_by_one() {
+    is_shown_by(&PROGRAM.1, "one-of-two-queues", Provocation::LateEvents, "60");
+}
+
 /// Rules: REH-15, REH-42
 #[test]
 fn events_are_expected_to_come_one_by_one() {
