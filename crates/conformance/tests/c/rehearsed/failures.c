@@ -211,6 +211,13 @@ static void waits_for_success(int wrong)
 	exit(!!failed);
 }
 
+static void fail(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
 /* Copies a message as long as its completion says. Wrong: does not look at the status. */
 static void trusts_length(int wrong)
 {
@@ -230,6 +237,8 @@ static void trusts_length(int wrong)
 			continue;
 		left--;
 		failed |= wc.status;
+		if (wc.wr_id == FIRST && wc.status)
+			fail(pair.ends[1]); /* no message comes, or one that is lost */
 		if (wc.wr_id != RECEIVE || (!wrong && wc.status))
 			continue;
 		/* The rest behind the header. */
@@ -246,7 +255,7 @@ static void waits_for_reply(int wrong)
 	struct ibv_cq *sent = ibv_create_cq(pair.context, 4, NULL, NULL, 0);
 	struct ibv_qp *ends[2];
 	struct ibv_wc wc;
-	int failed = 0;
+	int failed = 0, asked = 1, ended = 0, got = 0;
 
 	CHECK(sent);
 	for (int i = 0; i < 2; i++) {
@@ -263,15 +272,23 @@ static void waits_for_reply(int wrong)
 	}
 	marker_on(ends[0], 0);
 	/* The other end, of this same process, answers. */
-	for (int got = 0; got < 2 && !failed;) {
+	while (got < 2 && !failed) {
 		if (ibv_poll_cq(pair.cq, 1, &wc)) {
 			failed |= wc.status;
-			if (!got++ && !failed)
+			if (!got++ && !failed) {
 				marker_on(ends[1], 1);
+				asked++;
+			}
 		}
-		if (!wrong && ibv_poll_cq(sent, 1, &wc))
+		if (!wrong && ibv_poll_cq(sent, 1, &wc)) {
 			failed |= wc.status;
+			ended++;
+		}
 	}
+	fail(ends[0]);
+	fail(ends[1]);
+	polled(sent, asked - ended);
+	polled(pair.cq, 2 - got);
 	CHECK(!ibv_destroy_qp(ends[0]) && !ibv_destroy_qp(ends[1]) && !ibv_destroy_cq(sent));
 	end_pair(&pair);
 	exit(!!failed);
