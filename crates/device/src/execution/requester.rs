@@ -347,7 +347,9 @@ impl Requester {
                     || self.under_way.next < self.under_way.begun => {}
             _ => return Step::Waits,
         }
-        if let Some(step) = self.fail_in_turn(cx) {
+        if self.meant_to_fail.is_some()
+            && let Some(step) = self.fail_in_turn(cx)
+        {
             return step;
         }
         if wqe.progress == Progress::Waiting && !self.may_start(&wqe) {

@@ -273,7 +273,7 @@ impl Requester {
         status: Status,
         length: u64,
     ) {
-        if status == Status::Success && self.fails_at_end(cx) {
+        if self.meant_to_fail.is_some() && status == Status::Success && self.fails_at_end(cx) {
             return;
         }
         self.end_head(cx, status, length, 0);

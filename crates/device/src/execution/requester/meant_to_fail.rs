@@ -29,7 +29,7 @@ impl Requester {
         cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
         let position = self.ring.tail();
-        self.post_in_turn(request, cx)?;
+        self.post_by(false, request, cx)?;
         // In error it has been flushed.
         if self.ring.head() <= position && self.meant_to_fail.is_none() {
             self.meant_to_fail = Some(MeantToFail { position, ending });
@@ -43,6 +43,7 @@ impl Requester {
     }
 
     /// Lets the next request fail, if it is meant to fail before it begins. All before it come to their end first.
+    #[cold]
     pub(super) fn fail_in_turn<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Option<Step> {
         let MeantToFail { position, ending } = self.meant_to_fail.as_ref()?;
         if *position != self.under_way.next || ending.is_carried_out {
@@ -55,6 +56,7 @@ impl Requester {
     }
 
     /// Lets the oldest request fail, which would succeed, if it is meant to.
+    #[cold]
     pub(super) fn fails_at_end<P: Process>(&mut self, cx: &mut Context<'_, P>) -> bool {
         let Some(MeantToFail { position, ending }) = &self.meant_to_fail else { return false };
         let fails = *position == self.ring.head();

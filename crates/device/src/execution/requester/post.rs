@@ -10,13 +10,6 @@ use super::{Connection, Pause, Requester, completion};
 use crate::qp::{QpState, QpSummary, Service};
 use crate::queue::{Body, PostError, Remote, SendFlags, SendOp, SendRequest, Status};
 
-/// A request that may be posted, as far as it decides that itself.
-struct Checked {
-    state: QpState,
-    num_sge: usize,
-    length: u64,
-}
-
 impl Requester {
     /// Posts a work request; [`Requester::next_segment`] carries it out.
     #[inline]
@@ -25,8 +18,32 @@ impl Requester {
         request: &SendRequest<'_>,
         cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
-        let Checked { state, num_sge, length } = self.check(request, cx.summary)?;
-        if state == QpState::Rts {
+        self.post_by(true, request, cx)
+    }
+
+    /// The same. If it may not be carried out at once, it goes through the ring, whatever it is.
+    #[inline]
+    pub(super) fn post_by<P: Process>(
+        &mut self,
+        at_once: bool,
+        request: &SendRequest<'_>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), PostError> {
+        let state = cx.summary.gate().state;
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::WrongState);
+        }
+        if !self.takes(request) {
+            return Err(PostError::WrongService);
+        }
+        let (num_sge, length) = match request.inline {
+            Some(inline) => (0, self.check_inline(request, inline)?),
+            None if request.sges.len() > self.limits.max_sge => {
+                return Err(PostError::TooManySges);
+            }
+            None => (request.sges.len(), LocalBuffers::length(request.sges)),
+        };
+        if state == QpState::Rts && at_once {
             if matches!(request.op, SendOp::Message(Body::Send)) {
                 if self.send_at_once(request, length, cx) {
                     return Ok(());
@@ -44,36 +61,6 @@ impl Requester {
             }
         }
         self.enqueue(request, num_sge, length, state, cx)
-    }
-
-    /// The same, but the request goes through the ring, whatever it is.
-    pub(super) fn post_in_turn<P: Process>(
-        &mut self,
-        request: &SendRequest<'_>,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), PostError> {
-        let Checked { state, num_sge, length } = self.check(request, cx.summary)?;
-        self.enqueue(request, num_sge, length, state, cx)
-    }
-
-    /// Checks what makes a post fail, except for the room.
-    #[inline]
-    fn check(&self, request: &SendRequest<'_>, summary: &QpSummary) -> Result<Checked, PostError> {
-        let state = summary.gate().state;
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Err(PostError::WrongState);
-        }
-        if !self.takes(request) {
-            return Err(PostError::WrongService);
-        }
-        let (num_sge, length) = match request.inline {
-            Some(inline) => (0, self.check_inline(request, inline)?),
-            None if request.sges.len() > self.limits.max_sge => {
-                return Err(PostError::TooManySges);
-            }
-            None => (request.sges.len(), LocalBuffers::length(request.sges)),
-        };
-        Ok(Checked { state, num_sge, length })
     }
 
     /// Adds a checked work request to the ring, to be started.
