@@ -87,24 +87,28 @@ static void grows_a_queue(int wrong)
 	end_pair(&pair);
 }
 
-/* Registers a large pool. Wrong: as one region, whatever the device has. */
+/* Registers a large pool, and has a peer write to its end. Wrong: registers what a region of the device can have, and
+   gives its key for all of the pool. */
 static void one_region(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
-	const size_t length = (size_t)3 << 39, most = wrong ? length : attributes(&pair).max_mr_size;
-	const int access = IBV_ACCESS_LOCAL_WRITE;
+	const size_t length = (size_t)3 << 39, most = attributes(&pair).max_mr_size;
+	const size_t first = length < most ? length : most, from = wrong ? 0 : (length - 1) / first * first;
+	const size_t part = length - from < first ? length - from : first;
 	char *pool = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	size_t done = 0;
+	struct ibv_sge data = {(uintptr_t)memory, 8, pair.mr->lkey};
+	struct ibv_send_wr write = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &data,
+				    .num_sge = 1}, *bad;
+	struct ibv_mr *mr;
 
 	CHECK(pool != MAP_FAILED);
-	while (done < length) {
-		const size_t part = length - done < most ? length - done : most;
-		struct ibv_mr *mr = ibv_reg_mr(pair.pd, pool + done, part, access);
-
-		CHECK(mr && !ibv_dereg_mr(mr));
-		done += part;
-	}
-	CHECK(!munmap(pool, length));
+	mr = ibv_reg_mr(pair.pd, pool + from, part, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	CHECK(mr);
+	write.wr.rdma.remote_addr = (uintptr_t)pool + length - 8;
+	write.wr.rdma.rkey = mr->rkey;
+	CHECK(!ibv_post_send(pair.ends[0], &write, &bad));
+	await(pair.cq, 1);
+	CHECK(!ibv_dereg_mr(mr) && !munmap(pool, length));
 	end_pair(&pair);
 }
 

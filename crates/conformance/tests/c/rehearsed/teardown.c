@@ -36,23 +36,24 @@ static void drains_once(int wrong)
 	end_pair(&pair);
 }
 
-/* Evicts an endpoint on which nothing has completed. Wrong: destroys its queue pair, to which another thread posts. */
+/* Evicts an endpoint on which nothing has completed. Wrong: takes its queue pair down, to which another thread posts. */
 static void evicts_busy(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
 
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct ibv_qp *qp = to_itself(&pair, pair.cq, pair.cq, NULL);
+		struct ibv_qp_attr down = {.qp_state = IBV_QPS_RESET};
 		int is_evicted;
 
 		write_to(&pair, qp, 0, 1024);
 		is_evicted = !in_time(pair.cq);
-		if (is_evicted && wrong) {
-			CHECK(!ibv_destroy_qp(qp));
-			write_to(&pair, qp, 0, 1024);
-			continue;
-		}
-		await(pair.cq, is_evicted ? 1 : 0);
+		if (is_evicted && wrong)
+			CHECK(!ibv_modify_qp(qp, &down, IBV_QP_STATE));
+		else
+			await(pair.cq, is_evicted ? 1 : 0);
+		write_to(&pair, qp, 0, 1024);
+		await(pair.cq, 1);
 		CHECK(!ibv_destroy_qp(qp));
 	}
 	end_pair(&pair);

