@@ -68,7 +68,8 @@ macro_rules! provocations {
                     | Self::FailedReceives
                     | Self::ScrambledBytes
                     | Self::RepeatedBytes
-                    | Self::ScrambledMessages => (operation, Some("queue pair")),
+                    | Self::ScrambledMessages
+                    | Self::LostMessages => (operation, Some("queue pair")),
                     Self::HiddenCompletions
                     | Self::SingleCompletions
                     | Self::PoisonedFields
@@ -162,6 +163,10 @@ provocations! {
     ScrambledMessages "scrambled-messages" "REH-62" Moment "message"
         "some bytes of an arriving message land late, often all but the last ones"
         "ibv_query_qp_data_in_order(3)";
+    /// A message of UC or UD is lost.
+    LostMessages "lost-messages" "REH-65" Moment "message of UC or UD"
+        "a message of UC or UD is lost, and its request succeeds"
+        "ibv_create_qp(3)";
     /// The fields of a completion that mean nothing hold rubbish.
     PoisonedFields "poisoned-fields" "REH-20" Mercy "completion"
         "fields of a completion that mean nothing hold rubbish"

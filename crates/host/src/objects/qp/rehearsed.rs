@@ -1,9 +1,10 @@
 //! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
 //! ends in error. [`flushes`]: what is flushed comes late. [`lost`]: the peers are gone, or hear nothing for a long
-//! time. [`placement`]: bytes of a message land in two turns.
+//! time. [`placement`]: bytes of a message land in two turns. [`losses`]: messages of UC and UD are lost.
 
 mod failures;
 mod flushes;
+mod losses;
 mod lost;
 mod placement;
 
@@ -20,6 +21,7 @@ use transom_system::{clock, failure};
 use super::QueuePair;
 use super::services::At;
 use flushes::Flushes;
+use losses::Losses;
 use placement::Placement;
 
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
@@ -56,6 +58,7 @@ pub(super) struct Rehearsed {
     has_lost_peer: AtomicBool,
     /// Its send queue was stuck once.
     was_stuck: AtomicBool,
+    losses: Losses,
 }
 
 /// How late something is, in nanoseconds, by a random number.
@@ -85,6 +88,7 @@ impl Rehearsed {
             placement,
             has_lost_peer,
             was_stuck,
+            losses: Losses::default(),
         }
     }
 

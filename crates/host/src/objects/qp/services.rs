@@ -80,7 +80,7 @@ impl Process for At<'_> {
 
     #[inline]
     fn lands_in_pieces(&self, request: &Request, length: u64) -> Option<Pieces> {
-        self.qp.lands_in_pieces(request, length)
+        self.qp.lands_in_pieces(request, length, |request| self.message_meets_atomics(request))
     }
 
     fn wait_between_pieces(&self) {

@@ -50,6 +50,7 @@ impl QueuePair {
         self.scribble(rehearsal, requester, request, cx);
         let Some((way, number)) = self.fails(rehearsal, requester, request, cx) else {
             self.land_early(rehearsal, requester, request, cx);
+            self.expose(requester);
             return requester.post(request, cx);
         };
         match way {

@@ -1,6 +1,6 @@
 //! When the bytes of a message land in a rehearsal: some of them early, and the others late.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ use super::super::QueuePair;
 use super::super::services::At;
 use super::lateness;
 
-/// How long the early pieces of a message that arrived lie there alone.
-const PAUSE: Duration = Duration::from_micros(200);
+/// The shortest time that the early pieces of a message that arrived lie there alone. It may be doubled so often.
+const PAUSE: Duration = Duration::from_micros(400);
+const PAUSE_DOUBLINGS: u64 = 4;
 
 /// What a rehearsal knows of a queue pair's messages.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(super) struct Placement {
     posted: AtomicU64,
     /// How many messages of more than a byte have arrived.
     arrived: AtomicU64,
+    /// How often [`PAUSE`] is doubled for the message that lands.
+    doublings: AtomicU32,
     /// The oldest request, if its early pieces have landed.
     begun: Mutex<Option<Begun>>,
 }
@@ -111,7 +114,7 @@ impl QueuePair {
         let land = |pieces: &mut dyn Iterator<Item = _>| {
             cx.process.carry_out_pieces(&operation, srq, length, pieces) == Direct::Done
         };
-        if !land(&mut std::iter::empty()) {
+        if cx.process.meets_atomics(&operation, srq) || !land(&mut std::iter::empty()) {
             return;
         }
         let provokes = |kind| rehearsal.provokes(kind, self.rehearsed.object, nth);
@@ -154,18 +157,22 @@ impl QueuePair {
         &self,
         request: &Request,
         length: u64,
+        meets_atomics: impl FnOnce(&Request) -> bool,
     ) -> Option<Pieces> {
         let rehearsal = rehearsal::on()?;
-        if request.offset > 0 || length < 2 {
+        if request.offset > 0 || length < 2 || meets_atomics(request) {
             return None;
         }
         let nth = self.rehearsed.placement.arrived.fetch_add(1, Relaxed);
         let (kind, object) = (Provocation::ScrambledMessages, self.rehearsed.object);
-        Pieces::cut(length, rehearsal.provokes(kind, object, nth)?)
+        let number = rehearsal.provokes(kind, object, nth)?;
+        let doublings = (number >> 5) % (PAUSE_DOUBLINGS + 1);
+        self.rehearsed.placement.doublings.store(doublings as u32, Relaxed);
+        Pieces::cut(length, number)
     }
 
     /// The early pieces of a message that arrived have landed.
     pub(in super::super) fn wait_between_pieces(&self) {
-        thread::sleep(PAUSE);
+        thread::sleep(PAUSE * (1 << self.rehearsed.placement.doublings.load(Relaxed)));
     }
 }

@@ -79,6 +79,9 @@ impl Shortcuts for At<'_> {
         if let Some(pieces) = self.qp.take_begun(&operation, length) {
             return self.carry_out_pieces(&operation, srq, length, pieces.late());
         }
+        if self.qp.goes_by_message() {
+            return Direct::Declined;
+        }
         let Some((target, place)) = self.direct_target(srq) else { return Direct::Declined };
         let part = Part::whole(length);
         let done = match operation {

@@ -43,6 +43,9 @@ impl At<'_> {
     /// Hands a segment to the link to its recipient. A link with packets sends it as a burst of packets or joins it
     /// with others, and has no answer at once.
     fn send(&self, outgoing: Outgoing<'_>, joined: &mut Joined, deferred: &mut Deferred) -> Sent {
+        if self.qp.loses(outgoing.request) {
+            return Sent::Unreachable;
+        }
         let link = match &outgoing.request.remote {
             Remote::Connected => Cow::Borrowed(self.link),
             Remote::Srq(number) => self.link_to_queue(*number),

@@ -2,14 +2,44 @@
 
 use std::ops::Range;
 
+use transom_device::Access;
 use transom_device::execution::one_sided::Stop;
-use transom_device::execution::{Direct, LocalBuffers, OneSided, Part, Payload};
-use transom_device::protection::Operation;
+use transom_device::execution::{
+    Direct, LocalBuffers, OneSided, Part, Payload, Process as _, Request,
+};
+use transom_device::protection::{Key, KeyTable, Operation};
 
 use super::At;
 use super::direct::answer;
 
+/// Whether atomics may act on what a key names. A WRITE there must be as one step for them (man ibv_wr_post).
+fn takes_atomics(keys: KeyTable<'_>, key: Key) -> bool {
+    keys.look_up(key).access.contains(Access::REMOTE_ATOMIC)
+}
+
 impl At<'_> {
+    /// Whether an atomic may come between two pieces of a WRITE or READ.
+    pub(in super::super) fn meets_atomics(
+        &self,
+        operation: &OneSided<'_>,
+        srq: Option<u32>,
+    ) -> bool {
+        match *operation {
+            OneSided::Write { to, .. } => self
+                .direct_target(srq)
+                .is_some_and(|(target, _)| takes_atomics(target.keys, to.key)),
+            OneSided::Read { buffers, .. } => {
+                buffers.iter().any(|sge| takes_atomics(self.keys(), Key(sge.key)))
+            }
+            OneSided::Atomic { .. } => true,
+        }
+    }
+
+    /// The same of a message that has arrived. Nobody has atomics act on a posted receive.
+    pub(super) fn message_meets_atomics(&self, request: &Request) -> bool {
+        request.body.remote().is_some_and(|remote| takes_atomics(self.keys(), remote.key))
+    }
+
     /// Carries out pieces of a WRITE or READ of so many bytes on the direct path. All of it is checked first, and again
     /// for each piece.
     pub(in super::super) fn carry_out_pieces(
