@@ -72,6 +72,7 @@ mod remote_access {
 /// F. Ordering.
 mod ordering {
     mod litmus;
+    mod reached;
     mod requests;
     mod stress;
     mod windows;
@@ -228,6 +229,7 @@ mod rehearsed {
     mod endings;
     mod events;
     mod failures;
+    mod losses;
     mod medians;
     mod mercies;
     mod placement;

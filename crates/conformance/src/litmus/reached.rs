@@ -1,0 +1,170 @@
+//! Which outcomes the device reaches: plainly, and in rehearsals by many seeds.
+//!
+//! The program `litmus` plays tests in a process of their own, because a process has one rehearsal.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use transom_rehearse::{Plan, Provocation};
+
+use super::page::{Said, Test};
+use super::stage::{Reached, Stage};
+use crate::processes::Scratch;
+use crate::programs::Running;
+
+/// How long a process may play.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What may happen in a rehearsal of a litmus test. Of what is left out, `scribbled-targets` shows values that no table
+/// has, and the others change no order.
+const PROVOKED: [Provocation; 7] = [
+    Provocation::LateWork,
+    Provocation::HiddenCompletions,
+    Provocation::SingleCompletions,
+    Provocation::SlowFlush,
+    Provocation::ScrambledBytes,
+    Provocation::RepeatedBytes,
+    Provocation::ScrambledMessages,
+];
+
+/// Outcomes that the tables leave out: a request that was refused has an effect all the same. For its first pieces
+/// landed before its key was invalidated, as the first packets of a long message would. The machine of the page knows
+/// no message of several packets.
+const REFUSED_HALFWAY: [(&str, [u64; 2]); 2] =
+    [("invalidate-tell", [1, 1]), ("read-invalidate", [1, 1])];
+
+/// How tests are played.
+#[derive(Clone, Copy, Debug)]
+pub struct Play {
+    /// Decides what is provoked, how long threads hesitate, the memory, and the link.
+    pub seed: u64,
+    /// In a rehearsal.
+    pub rehearsed: bool,
+    /// How often each test is played.
+    pub rounds: u64,
+}
+
+impl Play {
+    /// Has a process of the program `litmus` play these tests. Returns what each reached.
+    ///
+    /// # Errors
+    ///
+    /// Says how the process failed.
+    pub fn outcomes(
+        self,
+        litmus: &Path,
+        tests: &[&str],
+    ) -> Result<BTreeMap<String, Reached>, String> {
+        let Self { seed, rehearsed, rounds } = self;
+        let scratch = Scratch::new(&format!("litmus-{seed}-{rehearsed}-{}", tests[0]));
+        let mut command = Command::new(litmus);
+        command.args(["--seed", &seed.to_string(), "--rounds", &rounds.to_string(), "--play"]);
+        command.args(tests);
+        if seed % 2 == 1 {
+            command.env("TRANSOM_MEMORY", "shared");
+        }
+        if rehearsed {
+            let plan = Plan { seed, kinds: PROVOKED.into(), ..Plan::quiet() };
+            fs::write(scratch.path().join("plan"), plan.to_string())
+                .map_err(|it| it.to_string())?;
+            command.env("TRANSOM_REHEARSE", scratch.path());
+        }
+        let (status, printed) =
+            Running::start(&mut command).end(LIMIT).map_err(|error| error.to_string())?;
+        if !status.success() {
+            return Err(format!("{tests:?}, {self:?}: {status}: {}", printed.complaints));
+        }
+        let mut reached: BTreeMap<String, Reached> = BTreeMap::new();
+        for line in printed.output.lines() {
+            let (name, outcome, times) =
+                read(line).ok_or_else(|| format!("no outcome is: {line}"))?;
+            reached.entry(name).or_default().insert(outcome, times);
+        }
+        Ok(reached)
+    }
+
+    /// Plays a test in this process, and prints what it reached for [`Play::outcomes`].
+    pub fn carry_out(self, test: &Test) {
+        // Two seeds of a memory on each link.
+        let stage = Stage::new(&test.program, self.seed / 2 % 2 == 1);
+        let mut reached = Reached::new();
+        for round in 0..self.rounds {
+            *reached.entry(stage.play(self.seed << 16 | round)).or_default() += 1;
+        }
+        for (outcome, times) in reached {
+            println!("{} {times} {}", test.name, shown(&outcome));
+        }
+    }
+}
+
+fn read(line: &str) -> Option<(String, Vec<u64>, u64)> {
+    let (name, rest) = line.split_once(' ')?;
+    let (times, values) = rest.split_once(' ')?;
+    let values = values.split(' ').map(|value| value.parse().ok()).collect::<Option<_>>()?;
+    Some((name.to_owned(), values, times.parse().ok()?))
+}
+
+fn shown(outcome: &[u64]) -> String {
+    outcome.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// The outcomes of a test that nothing allows: not what plain `run` may do, or in a rehearsal nor what the
+/// specification allows.
+pub fn wrong(test: &Test, reached: &Reached, rehearsed: bool) -> Vec<String> {
+    let judged = test.judged();
+    let is_halfway = |outcome: &[u64]| {
+        REFUSED_HALFWAY.iter().any(|(name, it)| *name == test.name && it == outcome)
+    };
+    let is_right = |outcome: &Vec<u64>| match judged.get(outcome) {
+        Some([_, _, "reached"]) => true,
+        Some(["allowed", ..]) => rehearsed,
+        _ => rehearsed && is_halfway(outcome),
+    };
+    let outcomes = reached.keys().filter(|outcome| !is_right(outcome));
+    outcomes.map(|outcome| format!("{}: {}", test.name, shown(outcome))).collect()
+}
+
+/// What was reached of a test in all.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    plain: Reached,
+    rehearsed: Reached,
+    /// The first seeds of the rehearsals that reached an outcome.
+    seeds: BTreeMap<Vec<u64>, Vec<u64>>,
+}
+
+impl Tally {
+    /// Adds what a play reached.
+    pub fn add(&mut self, play: Play, reached: &Reached) {
+        let all = if play.rehearsed { &mut self.rehearsed } else { &mut self.plain };
+        for (outcome, times) in reached {
+            *all.entry(outcome.clone()).or_default() += times;
+            if play.rehearsed {
+                self.seeds.entry(outcome.clone()).or_default().push(play.seed);
+            }
+        }
+    }
+
+    /// The rows of a test in the table of everything reached, and each row's judgement with both counts.
+    pub fn rows(&self, test: &Test) -> Vec<(String, [Said; 3], [u64; 2])> {
+        let row = |(outcome, said): (Vec<u64>, [Said; 3])| {
+            let counts = [&self.plain, &self.rehearsed];
+            let counts = counts.map(|it| it.get(&outcome).copied().unwrap_or_default());
+            let seeds = self.seeds.get(&outcome).map_or(&[][..], Vec::as_slice);
+            let first: Vec<_> = seeds.iter().take(3).map(u64::to_string).collect();
+            let [plain, rehearsed] = counts;
+            let text = format!(
+                "| {} | {} | {} | {plain} | {rehearsed} | {} |",
+                test.name,
+                shown(&outcome),
+                said.join(" | "),
+                first.join(" ")
+            );
+            (text, said, counts)
+        };
+        test.judged().into_iter().map(row).collect()
+    }
+}
