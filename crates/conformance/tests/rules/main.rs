@@ -233,6 +233,7 @@ mod rehearsed {
     mod medians;
     mod mercies;
     mod placement;
+    mod rules;
 }
 
 /// What C programs find.

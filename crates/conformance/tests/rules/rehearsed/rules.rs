@@ -1,0 +1,181 @@
+//! The rules hold in a rehearsal too: their own tests run in it. Those that look at a mercy are left out where it is
+//! withdrawn.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+use std::{fs, thread};
+
+use transom_conformance::processes::{Scratch, is_long, this_program};
+use transom_conformance::programs::Running;
+use transom_rehearse::{Plan, Provocation, Sort};
+
+/// How long one test may take. A few take a quarter of a minute outside a rehearsal.
+const LIMIT: Duration = Duration::from_secs(120);
+/// The seeds of the long mode. Here one seed will do.
+const SEEDS: u64 = 3;
+
+/// These are about the tools, or about files of the repository.
+const NOT_OF_THE_DEVICE: &[&str] = &[
+    "checked::",
+    "coverage::",
+    "documents::",
+    "explained::",
+    "modules::",
+    "programs::",
+    "publication::",
+    "rehearsed::",
+];
+
+/// What the short mode takes: how protection ends.
+const SHORT: &[&str] = &[
+    "regions::deregister::",
+    "type1_windows::completion::",
+    "type2_windows::bind::",
+    "type2_windows::local_invalidate::",
+    "windows::revocation::",
+];
+
+/// The tests that do not run under a provocation, and why: their names begin so.
+const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
+    (
+        Provocation::SilentArming,
+        "they show that arming raises an event for what waits",
+        &["completions::events::what_waits_", "completions::moderation::what_waits_when_armed_"],
+    ),
+    (
+        Provocation::PoisonedFields,
+        "they look at fields of failed completions, or at fields that mean nothing",
+        &[
+            "completions::extended::every_field_reads_as_it_is_polled",
+            "completions::queues::a_failed_completion_says_which_request",
+            "shared_receives::rendezvous::",
+            "shared_receives::tag_matching::",
+            "windows::model::device_agrees_with_the_model",
+        ],
+    ),
+    (
+        Provocation::ExactSizes,
+        "they count what a queue has beyond what was asked for, or use it",
+        &[
+            "connections::library::the_examples_of_synchronous_ids_end_well",
+            "create_destroy::limits::a_request_has_up_to_max_sge_pieces",
+            "create_destroy::objects::queues_are_as_deep_as_an_adapters",
+            "posting::extended_refused::atomic_writes_have_room_inline",
+            "shared_receives::limit::the_limit_is_within_the_size",
+            "shared_receives::queues::bad_arguments_are_refused",
+        ],
+    ),
+    (
+        Provocation::NumbersAgain,
+        "they see numbers rest, or connect new queue pairs with the old packet sequence numbers",
+        &[
+            "create_destroy::objects::numbers_rest_before_they_come_back",
+            "regions::deregister::stale_keys_do_not_fit_their_successors",
+            "remote_access::errors::an_error_means_the_same_on_every_link",
+            "remote_access::grid::",
+            "shared_receives::xrc::keys_are_judged_by_the_named_queues_domain",
+            "type1_windows::success::a_window_can_be_bound_anew",
+            "type2_windows::kinds::a_queue_pair_number_is_kept_while_a_window_names_it",
+            "windows::keys::after_a_failed_bind_the_saved_key_is_the_right_one",
+        ],
+    ),
+    (
+        Provocation::HiddenCompletions,
+        "they take a poll that finds nothing for the end",
+        &[
+            "processes::want_of_memory::long_queues_are_flushed_without_memory",
+            "remote_access::errors::an_error_means_the_same_on_every_link",
+            "shared_receives::races::queue_pairs_fail_under_load",
+            "states::traffic::a_failed_uc_send_queue_can_be_mended",
+            "states::traffic::error_flushes_both_queues",
+        ],
+    ),
+    (
+        Provocation::ScribbledTargets,
+        "they see that a refused READ leaves its target alone",
+        &["ordering::windows::", "windows::revocation::every_reader_of_a_freed_window_is_refused"],
+    ),
+];
+
+/// A failure in a rehearsal would not be the test's fault.
+const NEVER: &[(&str, &str)] = &[(
+    "processes::full_disk::",
+    "it limits the size of files, so what is provoked cannot be written down",
+)];
+
+/// The names of this program's tests that are rehearsed.
+fn tests() -> Vec<String> {
+    let listed = Command::new(this_program()).args(["--list", "--format", "terse"]).output();
+    let listed = String::from_utf8(listed.expect("a list").stdout).expect("names");
+    let all = listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned);
+    let all: Vec<_> = all.collect();
+    let marks = NOT_UNDER.iter().flat_map(|(_, _, names)| *names);
+    for mark in marks.chain(NEVER.iter().map(|(name, _)| name)) {
+        assert!(all.iter().any(|name| name.starts_with(mark)), "no test is named {mark}");
+    }
+    let never: Vec<_> = NEVER.iter().map(|(name, _)| *name).collect();
+    let left_out = |name: &str| begins(name, NOT_OF_THE_DEVICE) || begins(name, &never);
+    all.into_iter().filter(|name| !left_out(name) && (is_long() || begins(name, SHORT))).collect()
+}
+
+fn begins(name: &str, with: &[&str]) -> bool {
+    with.iter().any(|it| name.starts_with(it))
+}
+
+/// Everything that a correct program does not notice. A call that fails would be noticed.
+fn kinds(name: &str) -> BTreeSet<Provocation> {
+    let withdrawn = |kind: Provocation| {
+        NOT_UNDER.iter().any(|(not_under, _, names)| *not_under == kind && begins(name, names))
+    };
+    let all = Provocation::ALL.iter().copied();
+    all.filter(|kind| kind.sort() != Sort::Failure && !withdrawn(*kind)).collect()
+}
+
+/// Runs one test by the plan of a seed, in a process of its own. What it said, if it failed.
+fn rehearse(scratch: &Path, name: &str, seed: u64) -> Result<(), String> {
+    let directory = scratch.join(format!("{seed}-{}", name.replace(':', "-")));
+    let plan = Plan { seed, kinds: kinds(name), ..Plan::quiet() };
+    fs::create_dir(&directory).expect("a folder");
+    // Some tests have processes of other users.
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("our folder");
+    fs::write(directory.join("plan"), plan.to_string()).expect("a plan");
+    let mut test = Command::new(this_program());
+    test.args(["--exact", name]).env("TRANSOM_REHEARSE", &directory).env("RUST_BACKTRACE", "0");
+    test.env_remove("TRANSOM_LONG");
+    let ended = Running::start(&mut test).end(LIMIT);
+    let _ = fs::remove_dir_all(&directory);
+    match ended {
+        Ok((status, _)) if status.success() => Ok(()),
+        Ok((status, printed)) => {
+            Err(format!("{name} with seed {seed}: {status}\n{}", printed.output))
+        }
+        Err(problem) => Err(format!("{name} with seed {seed}: {problem}")),
+    }
+}
+
+/// Rule: REH-05
+#[test]
+fn the_rules_hold_in_a_rehearsal() {
+    let scratch = Scratch::new("rehearsed-rules");
+    let tests = tests();
+    let seeds = if is_long() { SEEDS } else { 1 };
+    let all: Vec<_> =
+        (1..=seeds).flat_map(|seed| tests.iter().map(move |name| (name, seed))).collect();
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some((name, seed)) = all.get(next.fetch_add(1, Relaxed)) {
+            if let Err(said) = rehearse(scratch.path(), name, *seed) {
+                failed.lock().expect("whole").push(said);
+            }
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().expect("whole");
+    assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), all.len(), failed.join("\n"));
+}
