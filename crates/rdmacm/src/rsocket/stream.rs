@@ -20,6 +20,8 @@ use super::own_id::OwnId;
 use super::protocol::{BUFFER, Buffer, GRANTS, Introduction, MAPPING, Mapping, Message, Order};
 use super::queue_pair::{QueuePair, Sizes};
 use super::settings::{CONTROLS, Settings};
+use crate::id::Id;
+use crate::qp;
 use crate::wrong::Wrong;
 
 /// The most bytes that one request moves. The peer reads the first request's data while the next are on their way. With
@@ -321,10 +323,14 @@ impl Stream {
         }
     }
 
-    /// The peer's end of the connection is gone. All data that it wrote before has arrived.
-    pub(crate) fn disconnected(&mut self) {
+    /// The peer's end of the connection is gone. What it sent before has arrived, but may be in the completion queue only
+    /// later: nothing orders that and the event. So the queue pair of this end fails now. Its receives come back behind
+    /// what was sent, and end the stream.
+    pub(crate) fn disconnected(&mut self, id: &Id) {
+        if let Err(wrong) = qp::fail(id) {
+            self.fail(wrong);
+        }
         self.progress();
-        self.fail(RESET);
     }
 
     /// Sends due messages to the peer, as far as there is room.

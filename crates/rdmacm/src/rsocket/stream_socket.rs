@@ -265,7 +265,7 @@ impl StreamSocket {
                 | RDMA_CM_EVENT_CONNECT_ERROR,
             ) => {
                 if let Some(stream) = &mut self.stream {
-                    stream.disconnected();
+                    stream.disconnected(self.own.id());
                 }
                 Ok(())
             }
