@@ -41,7 +41,8 @@ use crate::layout::{self, Page};
 use crate::lines::{JsonArgs, Lines, cannot_write, create};
 use crate::run::{Program, ProgramArgs, end_like, tell_of_freed_memory};
 use crate::wanted;
-use choice::{Choice, ChoiceArgs};
+use choice::ChoiceArgs;
+pub(crate) use choice::{Choice, SuppressionsArgs};
 pub(crate) use directory::Directory;
 use directory::Watch;
 use found::{Findings, Found};
@@ -221,8 +222,8 @@ pub(crate) struct Texts {
     pub(crate) opened: usize,
 }
 
-/// The findings in a directory, for `transom rehearse`.
-pub(crate) fn texts(directory: &Directory) -> Result<Texts> {
+/// The findings in a directory that the user wants to see, for `transom rehearse`.
+pub(crate) fn texts(directory: &Directory, choice: &Choice) -> Result<Texts> {
     let files = directory
         .files()
         .map_err(|error| Failure::new(format_args!("cannot read what was found: {error}")))?;
@@ -232,7 +233,7 @@ pub(crate) fn texts(directory: &Directory) -> Result<Texts> {
     if !files.iter().flatten().any(is_finding) {
         return Ok(Texts { findings: Vec::new(), opened });
     }
-    let found = Findings::of(files, &Choice::default(), &mut Symbols::default());
+    let found = Findings::of(files, choice, &mut Symbols::default());
     let (mut people, columns) = (Reporter::new(), layout::columns(io::stderr()));
     let mut text = |found: &Found| {
         let mut page = Page::new(Vec::new(), columns);

@@ -21,7 +21,7 @@ use transom_ibverbs::DeviceName;
 use transom_rehearse::{Place, Plan, Profile, Provocation};
 use transom_system::environment::{CHECK, REHEARSE};
 
-use crate::check::Directory;
+use crate::check::{Choice, Directory, SuppressionsArgs};
 use crate::clock::parse_duration;
 use crate::failure::{Failure, Result};
 use crate::layout;
@@ -100,6 +100,8 @@ pub(crate) struct RehearseArgs {
     #[arg(long = "as", value_name = "ADAPTER", value_parser = profile())]
     profile: Option<&'static Profile>,
     #[command(flatten)]
+    suppressions: SuppressionsArgs,
+    #[command(flatten)]
     json: JsonArgs,
 }
 
@@ -171,7 +173,8 @@ fn prepare(args: &RehearseArgs) -> Result<Stage> {
             "memory that the program gives back is not looked at: {problem}"
         ));
     }
-    Stage::new(program, findings, plans, args.limit)
+    let choice = Choice::suppressing(&args.suppressions)?;
+    Stage::new(program, findings, plans, choice, args.limit)
 }
 
 /// The program must succeed without any provocation.
@@ -191,7 +194,8 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     }
     people::output(&mut layout::stderr(), &quiet)?;
     Err(Failure::new(format_args!(
-        "without any provocation {}; mend that first, by `transom check`",
+        "without any provocation {}; mend that first, by `transom check`. --suppressions hides \
+         findings that are known",
         quiet.outcome
     )))
 }
@@ -214,6 +218,7 @@ fn tell(
     progress("");
     let rest = match &least {
         None | Some(Least::Profile(_) | Least::NotAgain(_)) => String::new(),
+        Some(Least::Kinds(kinds)) if kinds.is_empty() => String::new(),
         Some(Least::Kinds(kinds)) => {
             let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
             format!(" --only {}", names.join(","))
@@ -228,7 +233,8 @@ fn tell(
         Some(Least::Profile(_)) => "--runs 0".to_owned(),
         _ => format!("--seed {}", plan.seed),
     };
-    let again = format!("transom rehearse{adapter} {seed}{}{rest} -- {words}", at(&given));
+    let hidden = args.suppressions.words();
+    let again = format!("transom rehearse{adapter} {seed}{}{rest}{hidden} -- {words}", at(&given));
     reports.failed(plan, trial, least.as_ref(), &again)
 }
 

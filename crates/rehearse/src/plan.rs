@@ -54,7 +54,7 @@ impl Plan {
         let number = self.number(place);
         let happens = match &self.places {
             Some(places) => places.contains(place),
-            None => number % 1024 < self.frequency(place.provocation),
+            None => number % 1024 < self.frequency(place.provocation) && is_drawn(place, number),
         };
         happens.then_some(number >> 10)
     }
@@ -83,6 +83,15 @@ impl Plan {
             .into_iter()
             .fold(mixed(self.seed), |number, part| mixed(number ^ mixed(part)))
     }
+}
+
+/// The first operations of an object have the full chance of a moment. The chance of later ones falls with their number, so
+/// that a program with a million requests has each moment at every stage of its work, and does not take hours.
+fn is_drawn(place: &Place, number: u64) -> bool {
+    const FULL: u64 = 64;
+    place.provocation.sort() != Sort::Moment
+        || place.nth < FULL
+        || mixed(number) % (place.nth + 1) < FULL
 }
 
 /// Mixes the bits of a number: SplitMix64's last step.
@@ -181,6 +190,21 @@ mod tests {
         let count = |it: &Vec<Option<u64>>| it.iter().flatten().count();
         assert!(seeds.iter().any(|it| count(it) == 0));
         assert!(seeds.iter().any(|it| count(it) > places.len() / 4));
+    }
+
+    /// Rule: REH-01
+    #[test]
+    fn moments_become_rarer_with_the_number_of_the_operation_and_never_end() {
+        let often = (0..32).map(all).max_by_key(|it| it.frequency(Provocation::LateWork)).unwrap();
+        let count = |from: u64, to: u64| {
+            let places = (from..to).map(|nth| place(Provocation::LateWork, 0, nth));
+            places.filter(|it| often.provokes(it).is_some()).count()
+        };
+        assert!((20..45).contains(&count(0, 64)), "{}", count(0, 64));
+        // Each tenfold has about as many: 64 × ln 10 / 2.
+        for from in [100, 1000, 10_000, 100_000] {
+            assert!((45..105).contains(&count(from, from * 10)), "{}", count(from, from * 10));
+        }
     }
 
     /// Rule: REH-02

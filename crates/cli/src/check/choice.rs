@@ -22,14 +22,29 @@ pub(super) struct ChoiceArgs {
     /// Count all notes as findings
     #[arg(long)]
     notes_are_findings: bool,
-    /// Hide the findings that a line of FILE matches; see below
+    #[command(flatten)]
+    suppressions: SuppressionsArgs,
+}
+
+/// The user's file of suppressions.
+#[derive(clap::Args)]
+pub(crate) struct SuppressionsArgs {
+    /// Hide the findings that a line of FILE matches; `transom check --help` tells its form
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     suppressions: Option<PathBuf>,
 }
 
+impl SuppressionsArgs {
+    /// The option as the user may type it, with a space before it.
+    pub(crate) fn words(&self) -> String {
+        let file = self.suppressions.as_ref();
+        file.map_or(String::new(), |file| format!(" --suppressions {}", file.display()))
+    }
+}
+
 /// The user's choice.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     kinds: Wanted<Kind>,
     leaks: bool,
     notes_are_findings: bool,
@@ -38,13 +53,18 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn of(args: &ChoiceArgs) -> Result<Self> {
-        let suppressions = args.suppressions.as_deref().map_or(Ok(Vec::new()), read)?;
         Ok(Self {
             kinds: args.kinds.clone(),
             leaks: args.leaks,
             notes_are_findings: args.notes_are_findings,
-            suppressions,
+            ..Self::suppressing(&args.suppressions)?
         })
+    }
+
+    /// Everything but what is suppressed.
+    pub(crate) fn suppressing(args: &SuppressionsArgs) -> Result<Self> {
+        let suppressions = args.suppressions.as_deref().map_or(Ok(Vec::new()), read)?;
+        Ok(Self { suppressions, ..Self::default() })
     }
 
     pub(super) fn wants(&self, kind: Kind) -> bool {

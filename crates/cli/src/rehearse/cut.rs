@@ -1,6 +1,7 @@
 //! Cuts a run that fails down to the least that makes it fail: first whole provocations, then places.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::{Duration, Instant};
 
 use transom_rehearse::{Place, Plan, Profile, Provocation};
 
@@ -11,6 +12,10 @@ use crate::failure::Result;
 const TRIES: usize = 3;
 /// The most runs of one cut.
 const MOST: usize = 100;
+/// The longest time of one cut, for programs of which a run takes less than a tenth of it.
+const LONGEST: Duration = Duration::from_secs(60);
+/// So many places tell nobody more than the names of the provocations do.
+const MANY: usize = 16;
 
 /// What is left of a run that fails.
 pub(super) enum Least {
@@ -18,7 +23,7 @@ pub(super) enum Least {
     Profile(&'static Profile),
     /// It did not fail again in so many runs.
     NotAgain(usize),
-    /// It fails by these, and not at places of its own each time.
+    /// It fails by these, at many places together, or not at the same ones each time. None, if nothing was provoked.
     Kinds(Vec<Provocation>),
     /// These places alone make it fail.
     Places(Vec<Place>),
@@ -31,17 +36,22 @@ pub(super) struct Cut<'a> {
     /// What was provoked in the last run that failed.
     provoked: Vec<Place>,
     runs: usize,
+    end: Instant,
 }
 
 impl<'a> Cut<'a> {
     /// Begins with a run that failed by a plan.
     pub(super) fn begin(stage: &'a mut Stage, plan: &Plan, trial: &Trial) -> Self {
         let (outcome, provoked) = (trial.outcome.clone(), trial.provoked.clone());
-        Self { stage, plan: plan.clone(), outcome, provoked, runs: 0 }
+        let end = Instant::now() + LONGEST.max(stage.limit() * 10);
+        Self { stage, plan: plan.clone(), outcome, provoked, runs: 0, end }
     }
 
     pub(super) fn run(mut self, progress: impl Fn(&str)) -> Result<Least> {
         self.plan.kinds = self.provoked.iter().map(|place| place.provocation).collect();
+        if self.provoked.is_empty() {
+            return Ok(Least::Kinds(Vec::new()));
+        }
         if !self.fails(self.plan.clone(), &progress)? {
             return Ok(Least::NotAgain(self.runs));
         }
@@ -57,6 +67,9 @@ impl<'a> Cut<'a> {
             return Ok(Least::Kinds(self.plan.kinds.into_iter().collect()));
         }
         let mut places = self.fewest(places, &progress)?;
+        if places.len() > MANY {
+            return Ok(Least::Kinds(self.plan.kinds.into_iter().collect()));
+        }
         places.sort();
         Ok(Least::Places(places))
     }
@@ -64,7 +77,7 @@ impl<'a> Cut<'a> {
     /// The fewest places that make it fail: without each of them it succeeds (Zeller's ddmin).
     fn fewest(&mut self, mut places: Vec<Place>, progress: &impl Fn(&str)) -> Result<Vec<Place>> {
         let mut parts = 2;
-        while places.len() > 1 && self.runs < MOST {
+        while places.len() > 1 && self.runs < MOST && Instant::now() < self.end {
             let size = places.len().div_ceil(parts);
             let chunks: Vec<Vec<Place>> = places.chunks(size).map(<[Place]>::to_vec).collect();
             let mut smaller = None;
@@ -92,7 +105,7 @@ impl<'a> Cut<'a> {
     /// Whether the program fails in the same way by a plan.
     fn fails(&mut self, plan: Plan, progress: &impl Fn(&str)) -> Result<bool> {
         for _ in 0..TRIES {
-            if self.runs >= MOST {
+            if self.runs >= MOST || Instant::now() > self.end {
                 return Ok(false);
             }
             self.runs += 1;

@@ -60,8 +60,13 @@ pub(super) fn least(
             "It did not fail again in {runs} runs with the same seed. So it depends on the program's timing too. \
              Try again:"
         ))?,
+        Some(Least::Kinds(kinds)) if kinds.is_empty() => out.text(
+            "Nothing was provoked in this run. So it depends on the program's timing. Try again:",
+        )?,
         Some(Least::Kinds(kinds)) => {
-            out.text("It fails by these provocations; single places do not show it each time:")?;
+            out.text(
+                "It fails by these provocations, at many places together, or not at the same ones each time:",
+            )?;
             for kind in kinds {
                 let (what, promise) = (kind.what(), kind.promise());
                 out.item("  ", format_args!("{}: {what} ({promise})", kind.name()))?;

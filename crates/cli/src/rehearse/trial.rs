@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use transom_rehearse::{Place, Plan, Sort};
 use transom_system::rehearsal::{PLAN, PROVOKED};
 
-use crate::check::{self, Directory, Text};
+use crate::check::{self, Choice, Directory, Text};
 use crate::failure::{Failure, Result};
 use crate::run::Program;
 
@@ -22,6 +22,7 @@ pub(super) struct Stage {
     program: Program,
     findings: Directory,
     plans: Directory,
+    choice: Choice,
     limit: Duration,
 }
 
@@ -91,12 +92,18 @@ impl Stage {
         program: Program,
         findings: Directory,
         plans: Directory,
+        choice: Choice,
         limit: Duration,
     ) -> Result<Self> {
         // What the program leaves running becomes a child of this process, which ends it before the next run.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|error| Failure::new(format_args!("cannot become a subreaper: {error}")))?;
-        Ok(Self { program, findings, plans, limit })
+        Ok(Self { program, findings, plans, choice, limit })
+    }
+
+    /// How long a run may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// Runs the program by a plan.
@@ -114,7 +121,7 @@ impl Stage {
         let status = status.map_err(|error| failure("cannot wait for the program", error))?;
         ended.map_err(|error| failure("cannot end what the program left running", error))?;
         let provoked = self.provoked();
-        let found = check::texts(&self.findings)?;
+        let found = check::texts(&self.findings, &self.choice)?;
         // After a call has failed, a program may give up in good order.
         let may_end = provoked.iter().any(|place| place.provocation.sort() == Sort::Failure);
         let outcome = match status {

@@ -17,6 +17,7 @@ mod place;
 mod program;
 mod pyverbs;
 mod record;
+mod rehearsed;
 mod rxe;
 mod skips;
 mod spaces;
@@ -88,6 +89,8 @@ enum Script {
     Watchers,
     /// The programs of most scripts, and our examples, under `transom check`
     Checked,
+    /// Many of these programs under `transom rehearse`, a minute each, or with --long an hour
+    Rehearsed,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
     /// What of that is about connections
@@ -177,6 +180,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Checked {
         reports.push(checked::run(&installation, style, extent)?);
+    }
+    if arguments.script == Script::Rehearsed {
+        reports.push(rehearsed::run(&installation, style, extent)?);
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);

@@ -35,7 +35,7 @@ static FORM: Form = Form {
 /// How long one of them may take, even on a busy processor.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Lets UCX use the device and nothing else.
-const UCX: [(&str, &str); 2] =
+pub(crate) const UCX: [(&str, &str); 2] =
     [("UCX_TLS", "rc_verbs,ud_verbs,self"), ("UCX_NET_DEVICES", "transom0:1")];
 /// The tests of `ucx_perftest`, of its layer for programs and of the one below.
 const UCP_TESTS: [&str; 14] = [
@@ -60,7 +60,7 @@ const UCT_OVER_RC: [&str; 4] = ["-d", "transom0:1", "-x", "rc_verbs"];
 /// UCX's example of processes that connect by address.
 const CLIENT_SERVER: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
 /// The source of the MPI ranks, and their checks.
-const EXCHANGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/mpi_exchange.c");
+pub(crate) const EXCHANGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/mpi_exchange.c");
 /// The source of the NIXL agents.
 const TRANSFER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/nixl_transfer.py");
 
