@@ -37,10 +37,7 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
 
 /// Makes a context on a device that the caller has opened.
 pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
-    pointer_of("ibv_open_context", || {
-        rehearsal::begin();
-        open(adapter)
-    })
+    pointer_of("ibv_open_context", || open(adapter))
 }
 
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {

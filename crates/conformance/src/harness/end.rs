@@ -7,6 +7,7 @@ use std::sync::Arc;
 use transom_abi::*;
 use transom_host::{Adapter, Memory, Options};
 use transom_ibverbs::*;
+use transom_system::rehearsal;
 
 use super::{Buffer, has_shared_memory, poll, readable, reg, until, wait};
 
@@ -37,8 +38,9 @@ impl Drop for Own {
     }
 }
 
-/// Opens a device. It has shared memory if this process was started that way.
+/// Opens a device. It has shared memory, and is in a rehearsal, if this process was started that way.
 pub fn open_adapter(options: Options) -> Arc<Adapter> {
+    rehearsal::begin();
     let memory = if has_shared_memory() { Memory::Shared } else { options.memory };
     Adapter::open(Options { memory, ..options }).expect("a device opens")
 }
