@@ -89,6 +89,21 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
         ],
     ),
     (
+        Provocation::DifferentKeys,
+        "they take the keys of both sides for one",
+        &["regions::deregister::stale_keys_do_not_fit_their_successors"],
+    ),
+    (
+        Provocation::RefusedEmptyRegions,
+        "they register no bytes",
+        &["regions::deregister::stale_keys_do_not_fit_their_successors"],
+    ),
+    (
+        Provocation::KeptWindowKeys,
+        "they read the key of a window of type 2 from its struct",
+        &["ordering::", "type2_windows::", "windows::"],
+    ),
+    (
         Provocation::NumbersAgain,
         "they see numbers rest, or connect new queue pairs with the old packet sequence numbers",
         &[
