@@ -26,7 +26,7 @@ pub(crate) trait Alarm: Send + Sync {
 pub trait MayBeLate: Copy + PartialEq + Send + Sync {
     /// What makes it late.
     const PROVOCATION: Provocation;
-    /// The shortest time, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
+    /// The shortest time, in nanoseconds. It may be doubled 8 times.
     const SHORTEST: u64;
 
     /// The number of a new queue of such events, if places name it.
