@@ -9,8 +9,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::ptr::null_mut;
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Once, OnceLock};
 
 use parking_lot::Mutex;
 use transom_rehearse::{Place, Plan, Profile, Provocation};
@@ -41,19 +45,21 @@ pub struct Rehearsal {
     mtu: OnceLock<u32>,
 }
 
-static REHEARSAL: OnceLock<Option<Rehearsal>> = OnceLock::new();
+/// The rehearsal of this process, or null. Every request asks, so it is one load.
+static REHEARSAL: AtomicPtr<Rehearsal> = AtomicPtr::new(null_mut());
 
 /// Joins the rehearsal, if there is one. Call it when a device is opened.
 pub fn begin() {
-    REHEARSAL.get_or_init(|| {
-        let directory = PathBuf::from(REHEARSE.text()?);
-        let joined = Rehearsal::join(&directory);
-        joined
-            .inspect_err(|problem| {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let Some(directory) = REHEARSE.text().map(PathBuf::from) else { return };
+        match Rehearsal::join(&directory) {
+            Ok(joined) => REHEARSAL.store(Box::into_raw(Box::new(joined)), Release),
+            Err(problem) => {
                 let directory = directory.display();
                 say(format_args!("nothing is provoked: the rehearsal in {directory}: {problem}"));
-            })
-            .ok()
+            }
+        }
     });
 }
 
@@ -66,7 +72,8 @@ pub fn profile() -> Option<&'static Profile> {
 /// The rehearsal, in a process that has one.
 #[inline]
 pub fn on() -> Option<&'static Rehearsal> {
-    REHEARSAL.get()?.as_ref()
+    // SAFETY: it is null, or a box that is never freed, and was whole when it was stored.
+    unsafe { REHEARSAL.load(Acquire).as_ref() }
 }
 
 /// Whether a new object gets the number that came free last, in place of one that has rested. Ask only if there is one.

@@ -137,13 +137,11 @@ impl QueuePair {
     }
 
     /// An operation begins on the direct path. If its early pieces have landed, these are its pieces.
-    #[inline]
     pub(in super::super) fn take_begun(
         &self,
         operation: &OneSided<'_>,
         length: u64,
     ) -> Option<Pieces> {
-        rehearsal::on()?;
         let (writes, at) = place_of(operation)?;
         let begun = self.rehearsed.placement.begun.lock().take()?;
         let is_it = (begun.writes, begun.at, begun.pieces.length()) == (writes, at, length);

@@ -11,8 +11,8 @@ use transom_device::protection::{Grant, Operation, RemoteAddress};
 use transom_device::qp::Service;
 use transom_device::queue::{Body, Remote, Sge};
 use transom_net::{Peer, Reach, Where};
-use transom_system::Unchanged;
 use transom_system::memory::{Copier, Destination, address_of, change_word};
+use transom_system::{Unchanged, rehearsal};
 
 use super::At;
 use crate::objects::Link;
@@ -76,11 +76,10 @@ impl Shortcuts for At<'_> {
     }
 
     fn carry_out_direct(&self, operation: OneSided<'_>, srq: Option<u32>, length: u64) -> Direct {
-        if let Some(pieces) = self.qp.take_begun(&operation, length) {
-            return self.carry_out_pieces(&operation, srq, length, pieces.late());
-        }
-        if self.qp.goes_by_message() {
-            return Direct::Declined;
+        if rehearsal::on().is_some()
+            && let Some(done) = self.carry_out_rehearsed(&operation, srq, length)
+        {
+            return done;
         }
         let Some((target, place)) = self.direct_target(srq) else { return Direct::Declined };
         let part = Part::whole(length);

@@ -40,6 +40,20 @@ impl At<'_> {
         request.body.remote().is_some_and(|remote| takes_atomics(self.keys(), remote.key))
     }
 
+    /// What a rehearsal makes of an operation on the direct path, if it is not carried out as others are.
+    #[cold]
+    pub(super) fn carry_out_rehearsed(
+        &self,
+        operation: &OneSided<'_>,
+        srq: Option<u32>,
+        length: u64,
+    ) -> Option<Direct> {
+        if let Some(pieces) = self.qp.take_begun(operation, length) {
+            return Some(self.carry_out_pieces(operation, srq, length, pieces.late()));
+        }
+        self.qp.goes_by_message().then_some(Direct::Declined)
+    }
+
     /// Carries out pieces of a WRITE or READ of so many bytes on the direct path. All of it is checked first, and again
     /// for each piece.
     pub(in super::super) fn carry_out_pieces(
