@@ -45,7 +45,7 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
     (
         Provocation::LateWork,
         "they stop what has not begun, or wait for thousands of requests",
-        &["processes::threads::a_connection_is_shared", "states::traffic::sqd_finishes_what"],
+        &["processes::threads::", "states::traffic::sqd_finishes_what"],
     ),
     (Provocation::HiddenCompletions, "they take a poll that finds nothing for the end", POLLS_ONCE),
     (Provocation::SingleCompletions, "they expect all completions of one poll", POLLS_ONCE),
@@ -91,22 +91,108 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
     (
         Provocation::DifferentKeys,
         "they take the keys of both sides for one",
-        &["regions::deregister::stale_keys_do_not_fit_their_successors"],
+        &[
+            "regions::deregister::stale_keys_do_not_fit_their_successors",
+            "regions::null_region::",
+            "regions::on_demand::advice_that_makes_no_sense_is_refused",
+        ],
     ),
     (
         Provocation::RefusedEmptyRegions,
         "they register no bytes",
-        &["regions::deregister::stale_keys_do_not_fit_their_successors"],
+        &[
+            "regions::deregister::stale_keys_do_not_fit_their_successors",
+            "regions::in_use::zero_length_region_takes_zero_bytes",
+            "regions::registration::",
+        ],
     ),
     (
         Provocation::KeptWindowKeys,
         "they read the key of a window of type 2 from its struct",
-        &["ordering::", "type2_windows::", "windows::"],
+        &[
+            "completions::events::binds_and_invalidations_raise_events",
+            "ordering::",
+            "posting::extended::windows_are_bound_and_invalidated",
+            "type2_windows::",
+            "unreliable::connected::windows_are_bound_and_used_on_uc",
+            "windows::",
+        ],
+    ),
+    (
+        Provocation::LateEvents,
+        "they look for an event when its completion is there",
+        &[
+            "completions::events::",
+            "completions::moderation::",
+            "processes::asleep::a_peer_wakes_who_waits_for_an_event",
+        ],
+    ),
+    (
+        Provocation::LateAsyncEvents,
+        "they look for an event at once, or are told of none",
+        &["async_events::", "shared_receives::last_wqe::", "shared_receives::limit::"],
+    ),
+    (
+        Provocation::SlowFlush,
+        "they expect that all is flushed at once, or that nothing is allocated",
+        &[
+            "completions::extended::",
+            "completions::queues::",
+            "processes::want_of_memory::long_queues_are_flushed_without_memory",
+            "remote_access::errors::an_error_means_the_same_on_every_link",
+            "states::traffic::",
+        ],
+    ),
+    (
+        Provocation::AddressChanges,
+        "they know every event that comes",
+        &["connections::library::", "connections::one_process::", "connections::sockets::"],
+    ),
+    (
+        Provocation::RefusedEarlyRequests,
+        "they connect before anybody listens",
+        &[
+            "connections::library::",
+            "connections::many::many_connections_are_open_at_once",
+            "connections::one_process::",
+            "connections::processes::a_server_lets_its_listener_go_before_it_makes_the_next",
+            "connections::sockets::",
+        ],
+    ),
+    (
+        Provocation::SmallMtu,
+        "they send as much as the device says that a port may, or more",
+        &[
+            "create_destroy::limits::a_size_is_given_up_to_its_limit",
+            "states::attributes::",
+            "unreliable::datagrams::",
+            "wire::path_mtu::",
+        ],
+    ),
+    (
+        Provocation::ScatteredNumbers,
+        "they compare with what other numbers would give",
+        &["create_destroy::objects::numbers_rest_before_they_come_back", "wire::faults::a_seed_"],
+    ),
+    (
+        Provocation::LostMessages,
+        "they wait for each message of UC and UD",
+        &[
+            "completion_counters::operations_are_counted_at_both_ends",
+            "posting::refused::unknown_operations_are_refused",
+            "posting::requests::immediate_data_arrives_unchanged",
+            "processes::registry::",
+            "processes::stopped::datagrams_of_a_sender_that_ends_at_once_come",
+            "processes::threads::",
+            "unreliable::",
+            "wire::faults::unreliable_messages_are_gone",
+        ],
     ),
     (
         Provocation::NumbersAgain,
         "they see numbers rest, or connect new queue pairs with the old packet sequence numbers",
         &[
+            "connections::sockets::",
             "create_destroy::objects::numbers_rest_before_they_come_back",
             "regions::deregister::stale_keys_do_not_fit_their_successors",
             "remote_access::errors::an_error_means_the_same_on_every_link",
@@ -134,10 +220,14 @@ const POLLS_ONCE: &[&str] = &[
 ];
 
 /// A failure in a rehearsal would not be the test's fault.
-const NEVER: &[(&str, &str)] = &[(
-    "processes::full_disk::",
-    "it limits the size of files, so what is provoked cannot be written down",
-)];
+const NEVER: &[(&str, &str)] = &[
+    (
+        "processes::full_disk::",
+        "it limits the size of files, so what is provoked cannot be written down",
+    ),
+    ("ordering::reached::", "it makes rehearsals of its own"),
+    ("processes::shared_memory::", "its programs have limits of time"),
+];
 
 /// The names of this program's tests that are rehearsed.
 fn tests() -> Vec<String> {
