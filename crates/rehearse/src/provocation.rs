@@ -129,7 +129,7 @@ provocations! {
         "ibv_post_send(3)";
     /// A completion event comes late, so that its completion may have been polled.
     LateEvents "late-events" "REH-14" Moment "event"
-        "a completion event comes late: its completion may be polled before, and the next events come with it"
+        "a completion event comes late, perhaps after its completion was polled"
         "ibv_get_cq_event(3)";
     /// An asynchronous event comes late, with those that follow it.
     LateAsyncEvents "late-async-events" "REH-15" Moment "event"
@@ -241,7 +241,7 @@ provocations! {
         "ibv_modify_qp(3)";
     /// A send queue begins a request after the program's own time-out.
     StuckWork "stuck-work" "REH-37" Failure "post"
-        "a send queue begins a request seconds later, perhaps after a time-out of the program's"
+        "a request begins seconds late, perhaps after the program's own time-out"
         "ibv_post_send(3)";
     /// A step towards a connection fails, most by the event that says so.
     RefusedConnections "refused-connections" "REH-33" Failure "step"

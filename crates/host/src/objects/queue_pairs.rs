@@ -1,6 +1,6 @@
 //! The queue pairs of this process by index. The index is the part of the number that tells them apart.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
@@ -28,6 +28,8 @@ struct Indices {
     next: u16,
     /// The index that came free last.
     freed: Option<u16>,
+    /// In a rehearsal: those whose numbers rest when they come free.
+    resting: BTreeSet<u16>,
 }
 
 /// Spreads an index over the bits of a hash. Only this process chooses its indices, so nobody else can make them
@@ -55,7 +57,8 @@ impl Hasher for IndexHasher {
 impl QueuePairs {
     /// Makes a table without queue pairs; `first` is the first index to try.
     pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
-        let indices = RwLock::new(Indices { taken: HashMap::default(), next: first, freed: None });
+        let (taken, resting) = (HashMap::default(), BTreeSet::new());
+        let indices = RwLock::new(Indices { taken, next: first, freed: None, resting });
         Self { process, indices, for_none: Seldom::default() }
     }
 
@@ -97,9 +100,17 @@ impl QueuePairs {
     pub(crate) fn leave(&self, index: u16) {
         let mut indices = self.indices.write();
         if indices.taken.remove(&index).is_some() {
-            indices.freed = Some(index);
+            if !indices.resting.remove(&index) {
+                indices.freed = Some(index);
+            }
             self.process.objects().remove(ObjectKind::QueuePair);
         }
+    }
+
+    /// An id of rdma_cm connects a queue pair. Its number rests afterwards, also in a rehearsal: the peer may still know
+    /// the connection, and refuse a new one of that number as stale (rule REH-24).
+    pub(super) fn let_rest(&self, index: u16) {
+        self.indices.write().resting.insert(index);
     }
 
     /// The queue pair at an index.

@@ -149,6 +149,7 @@ pub(super) fn connect(command: &Command<'_>) -> Result<(), Refusal> {
         rnr_retry_count: retries(with.rnr_retry_count),
         private_data: private_data(with),
     };
+    command.adapter.note_connecting(with.qp_num);
     command.call(|manager| manager.connect(command.file, id, ece(&body.ece), &connect))
 }
 
@@ -166,6 +167,7 @@ pub(super) fn accept(command: &Command<'_>) -> Result<(), Refusal> {
         qkey: (with.qkey != 0).then_some(with.qkey),
         private_data: private_data(with),
     };
+    command.adapter.note_connecting(with.qp_num);
     command.call(|manager| {
         if with.valid == 0 {
             return manager.with_id(command.file, id, |engine, _| engine.establish(id));

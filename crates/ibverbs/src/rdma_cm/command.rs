@@ -75,7 +75,7 @@ plain! {
 
 /// A command of a file.
 pub(super) struct Command<'a> {
-    adapter: &'a Adapter,
+    pub(super) adapter: &'a Adapter,
     /// The file's descriptor.
     pub(super) file: c_int,
     header: rdma_ucm_cmd_hdr,

@@ -73,7 +73,7 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
         | Provocation::PortOutages
         | Provocation::ScrambledBytes
         | Provocation::RepeatedBytes
-        | Provocation::ScrambledMessages => 5,
+        | Provocation::ScrambledMessages => 10,
         _ => 1,
     };
     let problems: Vec<_> = (0..tries).map(|_| show()).take_while(Result::is_err).collect();

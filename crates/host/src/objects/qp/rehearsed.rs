@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use transom_device::execution::{Bytes, Context, LocalBuffers, Requester, Source as _};
 use transom_device::protection::Operation;
-use transom_device::qp::{QpState, Service};
+use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
@@ -20,6 +20,7 @@ use transom_system::{clock, failure};
 
 use super::QueuePair;
 use super::services::At;
+use crate::objects::Adapter;
 use flushes::Flushes;
 use losses::Losses;
 use placement::Placement;
@@ -95,6 +96,15 @@ impl Rehearsed {
     /// Counts an operation: the number of the queue pair, and how many came before.
     fn count(&self, which: impl FnOnce(&Self) -> &AtomicU64) -> (u32, u64) {
         (self.object, which(self).fetch_add(1, Relaxed))
+    }
+}
+
+impl Adapter {
+    /// An id of rdma_cm connects the queue pair of this number.
+    pub fn note_connecting(&self, number: u32) {
+        if rehearsal::on().is_some() {
+            self.queue_pairs.let_rest(QpNumber::from_bits(number).index());
+        }
     }
 }
 
