@@ -167,13 +167,12 @@ pub(super) fn accept(command: &Command<'_>) -> Result<(), Refusal> {
         qkey: (with.qkey != 0).then_some(with.qkey),
         private_data: private_data(with),
     };
+    if with.valid == 0 {
+        return command
+            .call(|manager| manager.with_id(command.file, id, |engine, _| engine.establish(id)));
+    }
     command.adapter.note_connecting(with.qp_num);
-    command.call(|manager| {
-        if with.valid == 0 {
-            return manager.with_id(command.file, id, |engine, _| engine.establish(id));
-        }
-        manager.accept(command.file, id, body.uid, ece(&body.ece), &accept)
-    })
+    command.call(|manager| manager.accept(command.file, id, body.uid, ece(&body.ece), &accept))
 }
 
 /// Refuses a request.
