@@ -17,6 +17,7 @@ mod qp;
 mod queue_pairs;
 mod recipient;
 mod region;
+mod scribbled;
 mod seldom;
 mod srq;
 mod td;
@@ -32,6 +33,7 @@ use transom_net::Peer;
 use transom_system::addresses::GroupGid;
 
 use self::queue_pairs::QueuePairs;
+use self::scribbled::Scribbled;
 use crate::connections::Connections;
 use crate::device::Device;
 pub use completion_counter::{AttachError, CompletionCounter, CounterUnit};
@@ -72,6 +74,7 @@ pub struct Adapter {
     pub(crate) xrc_domains: XrcDomains,
     pub(crate) groups: Groups,
     pub(crate) foreign_targets: ForeignTargets,
+    scribbled: Scribbled,
     connections: Connections,
     driver: &'static dyn Driver,
 }
@@ -96,6 +99,7 @@ impl Adapter {
             xrc_domains: XrcDomains::default(),
             groups: Groups::new(process),
             foreign_targets: ForeignTargets::default(),
+            scribbled: Scribbled::default(),
             driver,
         }
     }

@@ -19,7 +19,6 @@ use crate::context::Context;
 use crate::entry::errno_always;
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Handled, InContext, Table, trusted};
-use crate::rehearse::Receives;
 use crate::wrong::Wrong;
 
 /// A queue pair, with the values that C may query.
@@ -29,8 +28,6 @@ pub(crate) struct Qp {
     pub(crate) kind: ibv_qp_type,
     /// The batch that `ibv_wr_start` and its family build, if the queue pair was created for them.
     pub(crate) batch: Option<Mutex<Batch>>,
-    /// Its receives, as a rehearsal counts them.
-    pub(crate) receives: Receives,
     cap: ibv_qp_cap,
     told: Arc<Mutex<Told>>,
     events: Arc<EventCount>,
@@ -44,8 +41,7 @@ impl Qp {
         cap: ibv_qp_cap,
     ) -> Self {
         let batch = batch.map(Mutex::new);
-        let receives = Receives::new();
-        Self { pair, kind, batch, receives, cap, told: Arc::default(), events: Arc::default() }
+        Self { pair, kind, batch, cap, told: Arc::default(), events: Arc::default() }
     }
 }
 

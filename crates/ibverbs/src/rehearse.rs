@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use transom_abi::*;
@@ -66,29 +66,6 @@ pub(crate) fn refuses_empty() -> bool {
 /// `most`.
 pub(crate) fn shared_depth(asked: u32, most: u32) -> u32 {
     if is_exact() { asked } else { Limits::shared_depth(asked).min(most) }
-}
-
-/// What a rehearsal counts of a receive queue: of a queue pair's own one, or of a shared one.
-#[derive(Debug)]
-pub(crate) struct Receives {
-    /// The number of the queue in this process. Queue pairs and shared receive queues are numbered together, in the
-    /// order of their creation.
-    queue: u32,
-    /// How many elements of lists the program has posted.
-    posts: AtomicU64,
-}
-
-impl Receives {
-    /// For a new queue.
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        Self { queue: NEXT.fetch_add(1, Relaxed), posts: AtomicU64::new(0) }
-    }
-
-    /// Counts an element. Returns the number of the queue, and how many elements came before.
-    pub(crate) fn count_post(&self) -> (u32, u64) {
-        (self.queue, self.posts.fetch_add(1, Relaxed))
-    }
 }
 
 /// Fills those of a queue pair's attributes with rubbish that the program has not asked for (`ibv_query_qp(3)`).

@@ -7,11 +7,11 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use transom_abi::*;
-use transom_host::objects::QueuePair;
+use transom_host::objects::{QueuePair, SharedReceiveQueue};
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
-use crate::rehearse::{POLLED, Receives};
+use crate::rehearse::POLLED;
 use crate::{cq, cq_ex, profile, qp, qp_ex, srq, wr};
 
 /// The operations without a rehearsal.
@@ -332,9 +332,11 @@ unsafe extern "C" fn post_recv(
     // SAFETY: by the contract of this function.
     let plain = |wr| unsafe { (plain.post_recv)(qp, wr, bad) };
     // SAFETY: as above.
-    let receives = unsafe { qp::ours(qp) }.map(|ours| &ours.receives);
+    let pair = unsafe { qp::of(qp) };
     // SAFETY: as above.
-    profile::answer(unsafe { post_receives(receives, wr, bad, plain) })
+    profile::answer(unsafe {
+        post_receives(|| pair.map(QueuePair::count_posted_receive), wr, bad, plain)
+    })
 }
 
 /// # Safety
@@ -348,23 +350,26 @@ unsafe extern "C" fn post_srq_recv(
     // SAFETY: by the contract of this function.
     let plain = |wr| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
     // SAFETY: as above.
-    profile::answer(unsafe { post_receives(srq::receives_of(srq), wr, bad, plain) })
+    let queue = unsafe { srq::of(srq) };
+    let count = || queue.map(SharedReceiveQueue::count_posted_receive);
+    // SAFETY: as above.
+    profile::answer(unsafe { post_receives(count, wr, bad, plain) })
 }
 
-/// Posts receives up to the first one that is refused.
+/// Posts receives up to the first one that is refused. `count` counts each in its queue.
 ///
 /// # Safety
 /// The list is valid; `bad` is null or writable.
 unsafe fn post_receives(
-    receives: Option<&Receives>,
+    count: impl Fn() -> Option<(u32, u64)>,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     plain: impl Fn(*mut ibv_recv_wr) -> c_int,
 ) -> c_int {
-    let (Some(rehearsal), Some(receives)) = (rehearsal::on(), receives) else { return plain(wr) };
+    let Some(rehearsal) = rehearsal::on() else { return plain(wr) };
     let refused = |_| {
-        refuses(rehearsal, Provocation::RefusedReceives, receives.count_post())
-            .then_some(libc::ENOMEM)
+        let is_refused = refuses(rehearsal, Provocation::RefusedReceives, count()?);
+        is_refused.then_some(libc::ENOMEM)
     };
     // SAFETY: by the contract of this function.
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }

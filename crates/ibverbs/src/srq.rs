@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
-use crate::rehearse::{self, Receives};
+use crate::rehearse;
 use crate::sanitized;
 use crate::wrong::Wrong;
 use crate::{cq, errno, pd, post, profile, xrc};
@@ -23,8 +23,6 @@ use crate::{cq, errno, pd, post, profile, xrc};
 pub(crate) struct Srq {
     queue: Arc<SharedReceiveQueue>,
     events: Arc<EventCount>,
-    /// Its receives, as a rehearsal counts them.
-    receives: Receives,
 }
 
 static SRQS: Table<ibv_srq, Srq> = Table::new();
@@ -200,7 +198,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
         pd: init.pd,
         ..ibv_srq::default()
     };
-    let srq = Srq { queue, events: Arc::default(), receives: Receives::new() };
+    let srq = Srq { queue, events: Arc::default() };
     Ok(SRQS.insert_reserved(handle, abi, srq))
 }
 
@@ -331,15 +329,6 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
 pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Option<&'a SharedReceiveQueue> {
     // SAFETY: by the contract of this function.
     unsafe { trusted::<ibv_srq, Srq>(srq) }.map(|ours| &*ours.queue)
-}
-
-/// What a rehearsal counts of the queue behind a pointer.
-///
-/// # Safety
-/// As [`of`].
-pub(crate) unsafe fn receives_of<'a>(srq: *mut ibv_srq) -> Option<&'a Receives> {
-    // SAFETY: by the contract of this function.
-    unsafe { trusted::<ibv_srq, Srq>(srq) }.map(|ours| &ours.receives)
 }
 
 /// Posts a list of receives, up to the first bad one (rule PS-01).

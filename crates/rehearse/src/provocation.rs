@@ -76,7 +76,7 @@ macro_rules! provocations {
                     | Self::SilentArming
                     | Self::LateEvents => (operation, Some("completion queue")),
                     Self::LateAsyncEvents => (operation, Some("context")),
-                    Self::RefusedReceives => (operation, Some("receive queue")),
+                    Self::RefusedReceives | Self::ScribbledReceives => (operation, Some("receive queue")),
                     Self::RefusedConnections
                     | Self::EarlyData
                     | Self::LateDisconnects
@@ -127,6 +127,10 @@ provocations! {
     ScribbledTargets "scribbled-targets" "REH-13" Moment "READ"
         "the target of a READ holds rubbish from its post until its success"
         "ibv_post_send(3)";
+    /// The buffers of a receive change as soon as it is posted.
+    ScribbledReceives "scribbled-receives" "REH-63" Moment "receive"
+        "the buffers of a receive hold rubbish from its post until its message comes"
+        "ibv_post_recv(3)";
     /// A completion event comes late, so that its completion may have been polled.
     LateEvents "late-events" "REH-14" Moment "event"
         "a completion event comes late, perhaps after its completion was polled"

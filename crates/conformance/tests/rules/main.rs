@@ -233,6 +233,7 @@ mod rehearsed {
     mod medians;
     mod mercies;
     mod placement;
+    mod receives;
     mod rules;
 }
 

@@ -69,10 +69,10 @@ pub trait Process: Shortcuts {
     fn fill_undefined(&self, bytes: &mut [u8]) {
         let _ = bytes;
     }
-    /// A receive is taken for a message of so many bytes. In a rehearsal that may spoil it.
+    /// A receive is taken for a message. In a rehearsal that may spoil it.
     #[inline]
-    fn spoil(&self, receive: &mut Receive, length: u64) {
-        let _ = (receive, length);
+    fn has_taken(&self, receive: &mut Receive, request: &Request) {
+        let _ = (receive, request);
     }
     /// How so many bytes of a segment land that has arrived, if they do not as a whole.
     #[inline]

@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_device::execution::{
-    Context, Effect, Effects, Injection, MemoryGone, Process, Receives, Reply, Request, Responder,
-    Shortcuts, Sink, Source, TakeShared,
+    Context, Effect, Effects, Injection, LocalBuffers, MemoryGone, Process, Receives, Reply,
+    Request, Responder, Shortcuts, Sink, Source, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{Look, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
-use transom_system::clock;
 use transom_system::sanitizers::{self, Half};
+use transom_system::{clock, rehearsal};
 
 use super::{Adapter, Deferred, SharedReceiveQueue};
 use crate::device::{Device, Limits};
@@ -231,6 +231,20 @@ impl Process for AtForeign<'_> {
 
     fn connection(&self) -> Option<&Look> {
         Some(&self.look)
+    }
+
+    fn has_taken(&self, receive: &mut Receive, _: &Request) {
+        if rehearsal::on().is_some() {
+            let local = LocalBuffers {
+                sges: &receive.sges,
+                keys: self.keys(),
+                announcer: self.announcer(),
+                waiter: self.waiter(),
+                qp: self.target.number.bits(),
+                pd: receive.pd,
+            };
+            self.adapter.clean(local);
+        }
     }
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {

@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
+use transom_device::execution::LocalBuffers;
 use transom_device::queue::{
-    Completion, PostError, Receive, ReceiveQueue, ReceiveRequest, Returned, SizeError, Status,
+    Completion, PostError, Receive, ReceiveQueue, ReceiveRequest, Returned, Sge, SizeError, Status,
     TagList, TagPart, TagRequest, Take,
 };
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::{Fate, Work};
+use transom_system::rehearsal::{self, Rehearsal};
 
 use super::cq::Feed;
+use super::scribbled::Receives;
 use super::{Adapter, Busy, Cq, Deferred, ProtectionDomain, RegisterError, XrcDomain};
 use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
@@ -78,6 +81,8 @@ pub struct SharedReceiveQueue {
     users: AtomicU32,
     /// It has been noted that there was no room for a receive.
     told_full: AtomicBool,
+    /// Its receives, as a rehearsal counts them.
+    receives: Receives,
 }
 
 /// The attributes that a program can ask for (`ibv_query_srq(3)`).
@@ -164,6 +169,7 @@ impl SharedReceiveQueue {
             events,
             users: AtomicU32::new(0),
             told_full: AtomicBool::new(false),
+            receives: Receives::new(),
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
@@ -205,7 +211,36 @@ impl SharedReceiveQueue {
 
     /// Posts a receive.
     pub fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.queue.lock().post(request)
+        let mut queue = self.queue.lock();
+        queue.post(request)?;
+        if let Some(rehearsal) = rehearsal::on() {
+            self.scribble(rehearsal, request.sges);
+        }
+        Ok(())
+    }
+
+    /// A receive has been posted, and the queue is still locked.
+    #[cold]
+    fn scribble(&self, rehearsal: &Rehearsal, sges: &[Sge]) {
+        let process = self.device().process();
+        let local = LocalBuffers {
+            sges,
+            keys: process.segment().keys(),
+            announcer: process.announcer(),
+            waiter: &**process,
+            qp: 0,
+            pd: self.config.pd.number(),
+        };
+        // Software may have a receive with a tag.
+        if self.tags.is_none() {
+            self.adapter.scribbled.scribble(rehearsal, &self.receives, local, process);
+        }
+    }
+
+    /// Counts an element of a list of receives. Returns the number of the queue in a rehearsal, and how many elements
+    /// came before.
+    pub fn count_posted_receive(&self) -> (u32, u64) {
+        self.receives.count_post()
     }
 
     /// Carries out a list operation of tag matching. Returns the handle of a buffer that was added.
@@ -341,6 +376,9 @@ impl SharedReceiveQueue {
             process.segment().srq(self.number as u16).clear();
         }
         drop(by_index);
+        if rehearsal::on().is_some() {
+            self.adapter.scribbled.forget(&self.receives);
+        }
         if let Some(xrc) = &self.config.xrc {
             // A message may be on its way into one of its receives.
             for qp in self.adapter.queue_pairs.all() {

@@ -15,8 +15,8 @@ use super::tag_matching::Extent;
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Body, Completion, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote,
-    Status, TagPart, Take,
+    Completion, Flags, Opcode, PostError, Receive, ReceiveQueue, ReceiveRequest, Remote, Status,
+    TagPart, Take,
 };
 
 impl Responder {
@@ -119,9 +119,7 @@ impl Responder {
         match found {
             TakeShared::Found(Take::Taken) => {
                 self.message.has_taken = true;
-                if !matches!(request.body, Body::Write { .. }) {
-                    cx.process.spoil(&mut self.message.taken, request.total);
-                }
+                cx.process.has_taken(&mut self.message.taken, request);
                 Ok(())
             }
             TakeShared::Found(Take::Empty) => Err(NoReceive::NotReady),

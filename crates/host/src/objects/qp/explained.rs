@@ -51,6 +51,9 @@ impl QueuePair {
     #[cold]
     pub(super) fn note_flushed(&self, side: QueueSide, count: u64) {
         let receives = side == QueueSide::Receive;
+        if receives {
+            self.forget_scribbled();
+        }
         if self.told.flushed[usize::from(receives)].swap(true, Relaxed) {
             return;
         }

@@ -21,6 +21,7 @@ use transom_system::{clock, failure};
 use super::QueuePair;
 use super::services::At;
 use crate::objects::Adapter;
+use crate::objects::scribbled::{Receives, SCRIBBLED};
 use flushes::Flushes;
 use losses::Losses;
 use placement::Placement;
@@ -30,8 +31,6 @@ const SHORTEST: u64 = 100_000;
 const DOUBLINGS: u64 = 8;
 /// The same of an outage of the port.
 const OUTAGE: u64 = 400_000;
-/// How many bytes of a target are scribbled on at most.
-const SCRIBBLED: usize = 4096;
 
 /// What a rehearsal counts of a queue pair.
 #[derive(Debug)]
@@ -43,6 +42,8 @@ pub(super) struct Rehearsed {
     sends: AtomicU64,
     /// How many elements of lists the program has posted.
     posts: AtomicU64,
+    /// Its receives. Those of a shared queue are not among them.
+    receives: Receives,
     /// How many READs the program has posted to an idle send queue.
     reads: AtomicU64,
     /// How many times the program has queried it.
@@ -80,6 +81,7 @@ impl Rehearsed {
             object,
             sends,
             posts,
+            receives: Receives::new(),
             reads,
             queries,
             datagrams,
@@ -105,6 +107,11 @@ impl Adapter {
         if rehearsal::on().is_some() {
             self.queue_pairs.let_rest(QpNumber::from_bits(number).index());
         }
+    }
+
+    /// A receive with these buffers is taken for a message.
+    pub(in super::super) fn clean(&self, local: LocalBuffers<'_>) {
+        self.scribbled.clean(local, self.device.process());
     }
 }
 
@@ -155,6 +162,23 @@ impl QueuePair {
         }
     }
 
+    /// A receive has been posted, and the receiving half is still locked.
+    #[cold]
+    pub(super) fn scribble_receive(&self, rehearsal: &Rehearsal, local: LocalBuffers<'_>) {
+        // In error it has been flushed.
+        if self.summary().gate().state != QpState::Error {
+            let (adapter, receives) = (&self.adapter, &self.rehearsed.receives);
+            adapter.scribbled.scribble(rehearsal, receives, local, self.device.process());
+        }
+    }
+
+    /// Its receives end without a message.
+    pub(super) fn forget_scribbled(&self) {
+        if rehearsal::on().is_some() {
+            self.adapter.scribbled.forget(&self.rehearsed.receives);
+        }
+    }
+
     /// Fills bytes before the header of a datagram, which mean nothing, with rubbish. They never look like the version
     /// of an IPv6 header.
     #[inline]
@@ -187,6 +211,7 @@ impl QueuePair {
     pub(super) fn rehearse_anew(&self) {
         if rehearsal::on().is_some() {
             self.rehearsed.flushes.forget();
+            self.forget_scribbled();
             self.rehearsed.has_lost_peer.store(false, Relaxed);
         }
     }
@@ -195,6 +220,12 @@ impl QueuePair {
     /// many elements came before.
     pub fn count_post(&self) -> (u32, u64) {
         self.rehearsed.count(|it| &it.posts)
+    }
+
+    /// Counts an element of a list of receives. Returns the number of its receive queue, and how many elements came
+    /// before.
+    pub fn count_posted_receive(&self) -> (u32, u64) {
+        self.rehearsed.receives.count_post()
     }
 
     /// Counts a query of its attributes in the same way.

@@ -17,7 +17,7 @@ use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, W
 use transom_device::qp::{QpNumber, QpTable};
 use transom_device::queue::{Address, Completion, Receive, Sge};
 use transom_net::{Gather, Scatter, Where};
-use transom_system::{clock, sanitizers};
+use transom_system::{clock, rehearsal, sanitizers};
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
@@ -74,8 +74,12 @@ impl Process for At<'_> {
     }
 
     #[inline]
-    fn spoil(&self, receive: &mut Receive, length: u64) {
-        self.qp.spoil(receive, length);
+    fn has_taken(&self, receive: &mut Receive, request: &Request) {
+        if let Some(rehearsal) = rehearsal::on() {
+            let local = LocalBuffers { sges: &receive.sges, pd: receive.pd, ..self.local(&[]) };
+            self.qp.adapter.clean(local);
+            self.qp.spoil(rehearsal, receive, request);
+        }
     }
 
     #[inline]

@@ -1,13 +1,13 @@
 //! Requests and receives that end in error in a rehearsal, with all the consequences of an error.
 
-use transom_device::execution::{Context, Ending, LocalBuffers, Requester};
+use transom_device::execution::{Context, Ending, LocalBuffers, Request, Requester};
 use transom_device::operation::Opcode;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, PostError, Receive, SendOp, SendRequest, Status, TagPart};
 use transom_rehearse::Provocation;
 use transom_system::clock;
 use transom_system::registry::{Fate, Work};
-use transom_system::rehearsal::{self, Rehearsal};
+use transom_system::rehearsal::Rehearsal;
 
 use super::super::services::At;
 use super::super::{More, QueuePair};
@@ -92,19 +92,19 @@ impl QueuePair {
         Some((way, number >> 8))
     }
 
-    /// Has a receive fail, perhaps, which was taken for a message of so many bytes.
-    #[inline]
-    pub(in super::super) fn spoil(&self, receive: &mut Receive, length: u64) {
-        if let Some(rehearsal) = rehearsal::on() {
-            self.spoil_rehearsed(rehearsal, receive, length);
-        }
-    }
-
+    /// Has a receive fail, perhaps, which was taken for a message.
     #[cold]
-    fn spoil_rehearsed(&self, rehearsal: &Rehearsal, receive: &mut Receive, length: u64) {
-        // Without bytes its buffers are not looked at. A datagram brings its header.
+    pub(in super::super) fn spoil(
+        &self,
+        rehearsal: &Rehearsal,
+        receive: &mut Receive,
+        request: &Request,
+    ) {
         let is_datagram = self.config.service == Service::Ud;
-        if receive.part != TagPart::None || receive.length == 0 || length == 0 && !is_datagram {
+        // Without bytes its buffers are not looked at. A datagram brings its header.
+        let brings_bytes =
+            !matches!(request.body, Body::Write { .. }) && (request.total > 0 || is_datagram);
+        if receive.part != TagPart::None || receive.length == 0 || !brings_bytes {
             return;
         }
         let (object, nth) = self.rehearsed.count(|it| &it.received);
