@@ -18,6 +18,6 @@ pub mod profile;
 pub mod provocation;
 
 pub use place::Place;
-pub use plan::Plan;
+pub use plan::{Decisions, Plan};
 pub use profile::{Feature, Profile};
 pub use provocation::{Provocation, Sort};

@@ -46,24 +46,22 @@ impl Plan {
         Self { seed: 0, profile: None, kinds: BTreeSet::new(), places: None }
     }
 
-    /// Whether something is provoked at a place. If so, the answer is a random number, for what is left to choose.
-    pub fn provokes(&self, place: &Place) -> Option<u64> {
-        if !self.kinds.contains(&place.provocation) {
-            return None;
-        }
-        let number = self.number(place);
-        let happens = match &self.places {
-            Some(places) => places.contains(place),
-            None => number % 1024 < self.frequency(place.provocation) && is_drawn(place, number),
-        };
-        happens.then_some(number >> 10)
+    /// What the plan decides, made ready to be asked at each operation.
+    pub fn decisions(&self) -> Decisions {
+        let seed = mixed(self.seed);
+        let kinds = Provocation::ALL.iter().map(|kind| Kind {
+            chance: if self.kinds.contains(kind) { self.chance(*kind) } else { 0 },
+            number: mixed(seed ^ mixed(kind.number())),
+        });
+        Decisions { kinds: kinds.collect(), places: self.places.clone() }
     }
 
     /// How often something happens in this run, of 1024 times. Runs differ much: what happens always hides what happens
-    /// only after something else went well.
-    fn frequency(&self, provocation: Provocation) -> u64 {
+    /// only after something else went well. With places given, it happens at each of them.
+    fn chance(&self, provocation: Provocation) -> u64 {
         let chance = mixed(self.seed ^ provocation.number());
         match provocation.sort() {
+            _ if self.places.is_some() => 1024,
             // One of these is felt by all that follows.
             _ if matches!(provocation, Provocation::GonePeers | Provocation::StuckWork) => {
                 [0, 0, 0, 4, 16, 64][(chance % 6) as usize]
@@ -75,13 +73,50 @@ impl Plan {
             Sort::Failure => [0, 0, 0, 16, 128, 512][(chance % 6) as usize],
         }
     }
+}
 
-    fn number(&self, place: &Place) -> u64 {
-        let Place { provocation, process, object, nth } = *place;
-        let object = u64::from(process) << 32 | u64::from(object);
-        [provocation.number(), object, nth]
+/// The decisions of a plan.
+#[derive(Debug)]
+pub struct Decisions {
+    /// One for each provocation, in the order of [`Provocation::ALL`].
+    kinds: Box<[Kind]>,
+    /// If given, a provocation happens at these places only.
+    places: Option<HashSet<Place>>,
+}
+
+/// What decides about one provocation. Each post asks for several, so all that does not depend on the place is here.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// How often it happens, of 1024 times.
+    chance: u64,
+    /// The beginning of its random numbers.
+    number: u64,
+}
+
+impl Decisions {
+    /// Whether something may be provoked at all. If not, nothing that would only decide where has to be looked at.
+    #[inline]
+    pub fn may_provoke(&self, provocation: Provocation) -> bool {
+        self.kinds[provocation as usize].chance > 0
+    }
+
+    /// Whether something is provoked at a place. If so, the answer is a random number, for what is left to choose.
+    #[inline]
+    pub fn provokes(&self, place: &Place) -> Option<u64> {
+        let kind = self.kinds[place.provocation as usize];
+        if kind.chance == 0 { None } else { self.decide(kind, place) }
+    }
+
+    fn decide(&self, kind: Kind, place: &Place) -> Option<u64> {
+        let object = u64::from(place.process) << 32 | u64::from(place.object);
+        let number = [object, place.nth]
             .into_iter()
-            .fold(mixed(self.seed), |number, part| mixed(number ^ mixed(part)))
+            .fold(kind.number, |number, part| mixed(number ^ mixed(part)));
+        let happens = match &self.places {
+            Some(places) => places.contains(place),
+            None => number % 1024 < kind.chance && is_drawn(place, number),
+        };
+        happens.then_some(number >> 10)
     }
 }
 
@@ -181,7 +216,10 @@ mod tests {
         let places: Vec<_> = (0..4)
             .flat_map(|object| (0..64).map(move |nth| place(Provocation::LateWork, object, nth)))
             .collect();
-        let of = |seed| places.iter().map(|it| all(seed).provokes(it)).collect::<Vec<_>>();
+        let of = |seed| {
+            let plan = all(seed).decisions();
+            places.iter().map(|it| plan.provokes(it)).collect::<Vec<_>>()
+        };
         let seeds: Vec<_> = (0..32).map(of).collect();
         assert_eq!(of(5), seeds[5]);
         let different: HashSet<_> = seeds.iter().collect();
@@ -195,7 +233,8 @@ mod tests {
     /// Rule: REH-01
     #[test]
     fn moments_become_rarer_with_the_number_of_the_operation_and_never_end() {
-        let often = (0..32).map(all).max_by_key(|it| it.frequency(Provocation::LateWork)).unwrap();
+        let often = (0..32).map(all).max_by_key(|it| it.chance(Provocation::LateWork)).unwrap();
+        let often = often.decisions();
         let count = |from: u64, to: u64| {
             let places = (from..to).map(|nth| place(Provocation::LateWork, 0, nth));
             places.filter(|it| often.provokes(it).is_some()).count()
@@ -212,14 +251,14 @@ mod tests {
     fn a_plan_with_places_provokes_there_and_nowhere_else() {
         let here = place(Provocation::RefusedObjects, 0, 3);
         let plan = Plan { places: Some([here].into()), ..all(1) };
-        assert!(plan.provokes(&here).is_some());
+        assert!(plan.decisions().provokes(&here).is_some());
         for other in
             [place(Provocation::RefusedObjects, 0, 2), place(Provocation::ExactSizes, 0, 3)]
         {
-            assert_eq!(plan.provokes(&other), None);
+            assert_eq!(plan.decisions().provokes(&other), None);
         }
         let others = Plan { kinds: [Provocation::LateWork].into(), ..plan };
-        assert_eq!(others.provokes(&here), None);
-        assert_eq!(Plan::quiet().provokes(&here), None);
+        assert_eq!(others.decisions().provokes(&here), None);
+        assert_eq!(Plan::quiet().decisions().provokes(&here), None);
     }
 }

@@ -4,7 +4,6 @@
 //! number there, and appends each provocation to its file. So the record of a killed process is complete. The file is
 //! opened for each record, because the program could close a descriptor of ours.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,8 +15,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Once, OnceLock};
 
-use parking_lot::Mutex;
-use transom_rehearse::{Place, Plan, Profile, Provocation};
+use transom_rehearse::{Decisions, Place, Plan, Profile, Provocation};
 
 use crate::environment::REHEARSE;
 use crate::say;
@@ -35,12 +33,13 @@ const PROCESSES: u32 = 10_000;
 /// The rehearsal of this process.
 #[derive(Debug)]
 pub struct Rehearsal {
-    plan: Plan,
+    profile: Option<&'static Profile>,
+    decisions: Decisions,
     /// The number of this process in the run.
     process: u32,
     file: PathBuf,
-    /// How many provocations of each kind were written down.
-    written: Mutex<BTreeMap<Provocation, u64>>,
+    /// How many provocations of each kind there were, in the order of [`Provocation::ALL`].
+    provoked: Box<[AtomicU64]>,
     /// The most that a packet of the port has, with its headers.
     mtu: OnceLock<u32>,
 }
@@ -146,28 +145,34 @@ impl Rehearsal {
         });
         let none_left = || Err(io::Error::other("too many processes"));
         let (process, file) = taken.unwrap_or_else(none_left)?;
-        Ok(Self { plan, process, file, written: Mutex::default(), mtu: OnceLock::new() })
+        let provoked = Provocation::ALL.iter().map(|_| AtomicU64::new(0)).collect();
+        let (profile, decisions) = (plan.profile, plan.decisions());
+        Ok(Self { profile, decisions, process, file, provoked, mtu: OnceLock::new() })
     }
 
     /// The adapter that the device stands for.
     pub fn profile(&self) -> Option<&'static Profile> {
-        self.plan.profile
+        self.profile
+    }
+
+    /// Whether something may be provoked in this run. If not, you need not look whether it could be done.
+    #[inline]
+    pub fn may_provoke(&self, provocation: Provocation) -> bool {
+        self.decisions.may_provoke(provocation)
     }
 
     /// Whether something is provoked at the n-th operation on an object. If so, it is written down, and the answer is a
     /// random number, for what is left to choose.
+    #[inline]
     pub fn provokes(&self, provocation: Provocation, object: u32, nth: u64) -> Option<u64> {
         let place = Place { provocation, process: self.process, object, nth };
-        let number = self.plan.provokes(&place)?;
+        let number = self.decisions.provokes(&place)?;
         self.write(&place);
         Some(number)
     }
 
     fn write(&self, place: &Place) {
-        let mut written = self.written.lock();
-        let count = written.entry(place.provocation).or_default();
-        *count += 1;
-        if *count > MOST {
+        if self.provoked[place.provocation as usize].fetch_add(1, Relaxed) >= MOST {
             return;
         }
         let mut options = OpenOptions::new();
