@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use transom_abi::*;
 use transom_check::ledger::{Event, Owner, Thing};
 use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
@@ -18,7 +19,7 @@ use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
 use crate::profile;
-use crate::rehearse;
+use crate::rehearse::{self, Polled};
 use crate::told;
 use crate::wrong::Wrong;
 
@@ -28,6 +29,8 @@ pub(crate) struct Queue {
     pub(crate) cq: Arc<Cq>,
     /// The poller that reads completions field by field.
     pub(crate) poller: Poller,
+    /// What a rehearsal knows of it.
+    pub(crate) polled: Option<Box<Mutex<Polled>>>,
     pub(crate) events: Arc<EventCount>,
     async_events: Arc<EventCount>,
     _channel: Option<ChannelUse>,
@@ -149,6 +152,7 @@ unsafe fn try_create(
         adapter: ours.adapter.clone(),
         cq: Arc::new(Cq::new(ours.device(), config).map_err(|error| Wrong::of_object(error, ""))?),
         poller,
+        polled: Polled::of_new(),
         events: Arc::default(),
         async_events: Arc::default(),
         _channel: channel,
@@ -213,7 +217,6 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 let unread = context.map(|it| it.fatal_events(Some((thing, handle))));
                 checker.events_unread(Some(thing), cq.addr(), &unread.unwrap_or_default());
             }
-            rehearse::forget(cq);
             drop(queue);
             // SAFETY: the struct stays readable, and a context outlives its queues.
             unsafe { Context::release((*cq).context) };
@@ -395,6 +398,7 @@ pub(crate) fn owner(event: Event, cq: *const ibv_cq) -> Owner {
 pub(crate) fn deliver_completion(handle: u32) -> Option<(*mut ibv_cq, *mut c_void)> {
     CQS.by_handle(handle, |object| {
         object.inner.events.delivered();
+        rehearse::event_taken(object.inner);
         // SAFETY: the struct is live while the table is locked.
         (object.abi.cast(), unsafe { (*object.abi).cq_context })
     })

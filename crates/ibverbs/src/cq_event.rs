@@ -7,7 +7,7 @@ use transom_check::ledger::Event;
 
 use crate::comp_channel::Channel;
 use crate::entry::{effect_always, guarded_always, number_always};
-use crate::{check, cq, rehearse, sanitized};
+use crate::{check, cq, sanitized};
 
 /// Takes the next event of a channel. It blocks if the channel's descriptor does (rules CQ-11, CR-18). If the thread is
 /// cancelled meanwhile, it unwinds through this function.
@@ -45,7 +45,6 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
                 *cq_context = context;
                 sanitized::has_filled(cq);
                 sanitized::has_filled(cq_context);
-                rehearse::event_taken(found);
                 if let Some(checker) = check::on() {
                     checker.got(cq::owner(Event::Completion, found));
                 }

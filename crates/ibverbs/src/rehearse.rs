@@ -1,7 +1,6 @@
 //! What a rehearsal (`transom rehearse`) refuses when objects are made, and what it knows of completion queues. A process
 //! without a rehearsal only looks whether there is one.
 
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,6 +10,8 @@ use transom_host::Limits;
 use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
+
+use crate::cq::Queue;
 
 /// A verb is about to make an object. In a rehearsal that may fail: there is no memory, or the adapter has no more of
 /// them.
@@ -127,20 +128,17 @@ pub(crate) struct Polled {
     pub(crate) shows_all: bool,
 }
 
-pub(crate) static POLLED: Mutex<BTreeMap<usize, Polled>> = Mutex::new(BTreeMap::new());
-
-/// A completion queue ends. Another may get its address.
-pub(crate) fn forget(cq: *const ibv_cq) {
-    if rehearsal::on().is_some() {
-        POLLED.lock().remove(&cq.addr());
+impl Polled {
+    /// For a new queue, in a rehearsal.
+    pub(crate) fn of_new() -> Option<Box<Mutex<Self>>> {
+        rehearsal::on().map(|_| Box::default())
     }
 }
 
 /// The program takes an event of a queue, which promises it a completion.
-pub(crate) fn event_taken(cq: *const ibv_cq) {
-    if rehearsal::on().is_some() {
-        let mut polled = POLLED.lock();
-        let polled = polled.entry(cq.addr()).or_default();
+pub(crate) fn event_taken(queue: &Queue) {
+    if let Some(polled) = &queue.polled {
+        let mut polled = polled.lock();
         (polled.is_armed, polled.shows_all) = (false, true);
     }
 }

@@ -11,7 +11,7 @@ use transom_host::objects::{QueuePair, SharedReceiveQueue};
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
-use crate::rehearse::POLLED;
+use crate::cq::Queue;
 use crate::{cq, cq_ex, profile, qp, qp_ex, srq, wr};
 
 /// The operations without a rehearsal.
@@ -111,14 +111,17 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> 
     };
     // SAFETY: as above.
     let count = unsafe { (plain.poll_cq)(cq, most, wc) };
+    // SAFETY: as above.
+    let Some(queue) = (unsafe { cq::of(cq) }) else { return count };
     if count < limit && most == limit {
-        has_seen_all(cq);
+        has_seen_all(queue);
     }
     let Ok(count @ 1..) = usize::try_from(count) else { return count };
     // SAFETY: so many were just written.
     let given = unsafe { std::slice::from_raw_parts_mut(wc, count) };
-    // SAFETY: the queue is live, because it was polled.
-    given.iter_mut().for_each(|completion| unsafe { poison(cq, completion) });
+    // SAFETY: the struct of a living queue.
+    let number = unsafe { (*cq).handle };
+    given.iter_mut().for_each(|completion| poison(queue, number, completion));
     count as c_int
 }
 
@@ -163,9 +166,9 @@ unsafe fn has_shown(cq: *mut ibv_cq_ex, answer: c_int) {
     match unsafe { cq::of(cq.cast()) } {
         // SAFETY: it is this thread's turn, so nobody else reads or writes the current completion.
         Some(queue) if answer == 0 => unsafe {
-            poison(cq.cast(), &mut (*queue.poller.current.get()).wc);
+            poison(queue, (*cq).handle, &mut (*queue.poller.current.get()).wc);
         },
-        Some(_) if answer == libc::ENOENT => has_seen_all(cq.cast()),
+        Some(queue) if answer == libc::ENOENT => has_seen_all(queue),
         _ => {}
     }
 }
@@ -177,16 +180,18 @@ unsafe fn has_shown(cq: *mut ibv_cq_ex, answer: c_int) {
 /// `cq` is null or live.
 unsafe fn hides(cq: *mut ibv_cq, kinds: &[Provocation]) -> Option<Provocation> {
     let rehearsal = rehearsal::on()?;
+    if !kinds.iter().any(|kind| rehearsal.may_provoke(*kind)) {
+        return None;
+    }
     // SAFETY: by the contract of this function.
     let queue = unsafe { cq::of(cq) }?;
     // SAFETY: the struct of a living queue.
     let (number, has_channel) = unsafe { ((*cq).handle, !(*cq).channel.is_null()) };
     queue.adapter.progress();
-    if kinds.is_empty() || queue.cq.outlook().completions == 0 {
+    if queue.cq.outlook().completions == 0 {
         return None;
     }
-    let mut all = POLLED.lock();
-    let polled = all.entry(cq.addr()).or_default();
+    let mut polled = queue.polled.as_ref()?.lock();
     let nth = polled.finding;
     polled.finding += 1;
     // Completions that come after an arming raise an event. Hidden ones would not.
@@ -197,26 +202,21 @@ unsafe fn hides(cq: *mut ibv_cq, kinds: &[Provocation]) -> Option<Provocation> {
 }
 
 /// A poll has found no more completions.
-fn has_seen_all(cq: *const ibv_cq) {
-    let mut all = POLLED.lock();
-    let polled = all.entry(cq.addr()).or_default();
-    polled.shows_all &= polled.is_armed;
+fn has_seen_all(queue: &Queue) {
+    if let Some(polled) = &queue.polled {
+        let mut polled = polled.lock();
+        polled.shows_all &= polled.is_armed;
+    }
 }
 
 /// Fills the fields of a completion that mean nothing with rubbish (`ibv_poll_cq(3)`).
-///
-/// # Safety
-/// `cq` is live.
-unsafe fn poison(cq: *const ibv_cq, wc: &mut ibv_wc) {
-    let Some(rehearsal) = rehearsal::on() else { return };
+fn poison(queue: &Queue, number: u32, wc: &mut ibv_wc) {
+    let (Some(rehearsal), Some(polled)) = (rehearsal::on(), &queue.polled) else { return };
     let nth = {
-        let mut all = POLLED.lock();
-        let polled = all.entry(cq.addr()).or_default();
+        let mut polled = polled.lock();
         polled.given += 1;
         polled.given - 1
     };
-    // SAFETY: by the contract of this function.
-    let number = unsafe { (*cq).handle };
     let rubbish = rehearsal.provokes(Provocation::PoisonedFields, number, nth);
     let Some(rubbish) = rubbish else { return };
     let rubbish = rubbish as u32 | 0x8000_0001;
@@ -250,10 +250,11 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
         return libc::EINVAL;
     };
     // SAFETY: by the contract of this function.
-    if let Some(queue) = unsafe { cq::of(cq) } {
+    if let Some(queue) = unsafe { cq::of(cq) }
+        && let Some(polled) = &queue.polled
+    {
         queue.adapter.progress();
-        let mut all = POLLED.lock();
-        let polled = all.entry(cq.addr()).or_default();
+        let mut polled = polled.lock();
         (polled.is_armed, polled.shows_all) = (true, true);
         if queue.cq.outlook().completions > 0 {
             let nth = polled.armed_late;
