@@ -103,19 +103,24 @@ pub fn are_told() -> bool {
     runtimes().is_some()
 }
 
-/// Until this is dropped, this thread works for a half of a queue pair.
+/// Until this is dropped, this thread works for a half of a queue pair. It is one word, because every post and every
+/// message has one, mostly `None`.
 #[must_use]
-pub struct Working(Option<Work>);
+pub struct Working(Box<Option<Work>>);
 
 /// This thread begins to work for a half of a queue pair with this peer. `None` if there is no sanitizer.
 #[inline]
 pub fn work(qp: u32, half: Half, peer: u32) -> Option<Working> {
-    runtimes()?;
+    if are_told() { Some(begin_work(qp, half, peer)) } else { None }
+}
+
+#[cold]
+fn begin_work(qp: u32, half: Half, peer: u32) -> Working {
     let before = WORK.get();
     let sender = before.filter(|it| it.half == Half::Send && half == Half::Receive);
     let sender = sender.map(|it| (it.qp, it.peer));
     WORK.set(Some(Work { qp, half, peer, operation: None, sender }));
-    Some(Working(before))
+    Working(Box::new(before))
 }
 
 /// The work of this thread is this operation, which `peer` asks for.
@@ -127,8 +132,9 @@ pub fn work_is(operation: Operation, peer: u32) {
 }
 
 impl Drop for Working {
+    #[cold]
     fn drop(&mut self) {
-        WORK.set(self.0);
+        WORK.set(*self.0);
     }
 }
 
@@ -164,6 +170,7 @@ impl Drop for Outside {
 }
 
 impl Drop for Inside {
+    #[cold]
     fn drop(&mut self) {
         if INSIDE.replace(INSIDE.get() - 1) == 1 {
             self.0.end_inside();
@@ -172,8 +179,15 @@ impl Drop for Inside {
 }
 
 /// The device is about to read or write memory of the program.
+#[inline]
 pub(crate) fn begins(address: u64, length: u64, access: Access) {
-    let Some(runtimes) = runtimes() else { return };
+    if let Some(runtimes) = runtimes() {
+        tell_of_beginning(runtimes, address, length, access);
+    }
+}
+
+#[cold]
+fn tell_of_beginning(runtimes: &'static Runtimes, address: u64, length: u64, access: Access) {
     let _inside = inside();
     let work = WORK.get().map(|work| work.by_whom(access));
     if let Some(first) = runtimes.first_poisoned(address, length) {
@@ -191,8 +205,15 @@ pub(crate) fn begins(address: u64, length: u64, access: Access) {
 }
 
 /// The device has read or written memory of the program.
+#[inline]
 pub(crate) fn has_ended(address: u64, length: u64, access: Access) {
-    let Some(runtimes) = runtimes() else { return };
+    if let Some(runtimes) = runtimes() {
+        tell_of_end(runtimes, address, length, access);
+    }
+}
+
+#[cold]
+fn tell_of_end(runtimes: &Runtimes, address: u64, length: u64, access: Access) {
     if access == Access::Write {
         runtimes.define(address, length);
     }

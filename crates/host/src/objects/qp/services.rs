@@ -15,7 +15,7 @@ use transom_device::execution::{
 };
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpTable};
-use transom_device::queue::{Address, Completion, Receive, Sge};
+use transom_device::queue::{Address, Completion, Receive, Sge, Status};
 use transom_net::{Gather, Scatter, Where};
 use transom_system::{clock, rehearsal, sanitizers};
 use transom_wire::Psn;
@@ -126,11 +126,10 @@ impl Process for At<'_> {
 
     #[inline]
     fn complete(&self, completion: &Completion) {
-        if let Some(feed) = &self.qp.feeds.send
-            && !self.qp.delays(QueueSide::Send, completion, false)
-            && feed.push(completion, false)
-        {
-            self.overran.set(true);
+        if completion.status == Status::Flushed {
+            self.complete_flushed(completion);
+        } else {
+            self.complete_now(completion);
         }
     }
 
@@ -194,9 +193,33 @@ impl At<'_> {
         Context { process: self, number, summary, effects }
     }
 
-    /// Carries out the send queue's effects when a call of it has ended.
+    #[inline]
+    fn complete_now(&self, completion: &Completion) {
+        if let Some(feed) = &self.qp.feeds.send
+            && feed.push(completion, false)
+        {
+            self.overran.set(true);
+        }
+    }
+
+    /// A rehearsal may let it come late.
+    #[cold]
+    fn complete_flushed(&self, completion: &Completion) {
+        if !self.qp.delays(QueueSide::Send, completion, false) {
+            self.complete_now(completion);
+        }
+    }
+
+    /// Carries out the send queue's effects when a call of it has ended. Most calls have none.
     #[inline]
     pub(super) fn settle(&self, effects: &mut Effects, deferred: &mut Deferred) {
+        if !effects.all().is_empty() || self.overran.get() {
+            self.settle_all(effects, deferred);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_all(&self, effects: &mut Effects, deferred: &mut Deferred) {
         self.qp.carry_out_all(effects, deferred);
         if self.overran.take()
             && let Some(feed) = &self.qp.feeds.send
