@@ -398,7 +398,7 @@ pub(crate) fn owner(event: Event, cq: *const ibv_cq) -> Owner {
 pub(crate) fn deliver_completion(handle: u32) -> Option<(*mut ibv_cq, *mut c_void)> {
     CQS.by_handle(handle, |object| {
         object.inner.events.delivered();
-        rehearse::event_taken(object.inner);
+        object.inner.polled.iter().for_each(|polled| polled.lock().event_taken());
         // SAFETY: the struct is live while the table is locked.
         (object.abi.cast(), unsafe { (*object.abi).cq_context })
     })

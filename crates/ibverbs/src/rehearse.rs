@@ -11,8 +11,6 @@ use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
 
-use crate::cq::Queue;
-
 /// A verb is about to make an object. In a rehearsal that may fail: there is no memory, or the adapter has no more of
 /// them.
 #[inline]
@@ -133,12 +131,9 @@ impl Polled {
     pub(crate) fn of_new() -> Option<Box<Mutex<Self>>> {
         rehearsal::on().map(|_| Box::default())
     }
-}
 
-/// The program takes an event of a queue, which promises it a completion.
-pub(crate) fn event_taken(queue: &Queue) {
-    if let Some(polled) = &queue.polled {
-        let mut polled = polled.lock();
-        (polled.is_armed, polled.shows_all) = (false, true);
+    /// The program takes an event of the queue, which promises it a completion.
+    pub(crate) fn event_taken(&mut self) {
+        (self.is_armed, self.shows_all) = (false, true);
     }
 }

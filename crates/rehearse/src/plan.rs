@@ -94,7 +94,8 @@ struct Kind {
 }
 
 impl Decisions {
-    /// Whether something may be provoked at all. If not, nothing that would only decide where has to be looked at.
+    /// Whether something may be provoked at all. If not, you need not look whether it could be done. But count the
+    /// operation: its number is the same in each run, whatever else may be provoked.
     #[inline]
     pub fn may_provoke(&self, provocation: Provocation) -> bool {
         self.kinds[provocation as usize].chance > 0

@@ -155,7 +155,8 @@ impl Rehearsal {
         self.profile
     }
 
-    /// Whether something may be provoked in this run. If not, you need not look whether it could be done.
+    /// Whether something may be provoked in this run. If not, you need not look whether it could be done. But count the
+    /// operation.
     #[inline]
     pub fn may_provoke(&self, provocation: Provocation) -> bool {
         self.decisions.may_provoke(provocation)

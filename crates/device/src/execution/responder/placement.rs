@@ -6,7 +6,9 @@ use transom_wire::grh::{GRH_BYTES, Route, UNDEFINED_BYTES, mapped_ipv4};
 
 use super::super::copy::Behind;
 use super::super::one_sided::Stop;
-use super::super::{Bytes, Context, CopyError, LocalBuffers, Part, Process, Request, Source};
+use super::super::{
+    Bytes, Context, CopyError, LocalBuffers, Part, Pieces, Process, Request, Source,
+};
 use super::Responder;
 use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
 use crate::queue::Datagram;
@@ -90,11 +92,25 @@ impl Responder {
         let skipped = skip.saturating_sub(request.offset).min(request.length);
         let length = request.length - skipped;
         let offset = front + (request.offset + skipped).saturating_sub(skip);
+        match cx.process.lands_in_pieces(request, length) {
+            None => self.place_piece(offset, skipped, 0..length, request, source, cx),
+            Some(pieces) => self.place_pieces(offset, skipped, pieces, request, source, cx),
+        }
+    }
+
+    /// The same in pieces, which a rehearsal wants.
+    #[cold]
+    fn place_pieces<P: Process>(
+        &self,
+        offset: u64,
+        skipped: u64,
+        pieces: Pieces,
+        request: &Request,
+        source: &mut dyn Source,
+        cx: &Context<'_, P>,
+    ) -> Result<(), Misplaced> {
         let mut place =
             |piece: Range<u64>| self.place_piece(offset, skipped, piece, request, source, cx);
-        let Some(pieces) = cx.process.lands_in_pieces(request, length) else {
-            return place(0..length);
-        };
         pieces.early().try_for_each(&mut place)?;
         cx.process.wait_between_pieces();
         pieces.late().try_for_each(place)
@@ -102,6 +118,7 @@ impl Responder {
 
     /// Puts some bytes of a segment into the receive. They are counted behind the part that is skipped, which goes to
     /// `offset`.
+    #[inline]
     fn place_piece<P: Process>(
         &self,
         offset: u64,

@@ -92,12 +92,12 @@ impl QueuePair {
         cx: &Context<'_, At<'_>>,
     ) {
         let placement = &self.rehearsed.placement;
+        let Some((operation, length)) = one_sided(request) else { return };
+        let nth = placement.posted.fetch_add(1, Relaxed);
         let kinds = [Provocation::ScrambledBytes, Provocation::RepeatedBytes];
         if !kinds.iter().any(|kind| rehearsal.may_provoke(*kind)) {
             return;
         }
-        let Some((operation, length)) = one_sided(request) else { return };
-        let nth = placement.posted.fetch_add(1, Relaxed);
         let reads = matches!(operation, OneSided::Read { .. });
         let is_of_service = match self.config.service {
             Service::Rc | Service::XrcInitiator => true,
