@@ -15,6 +15,7 @@ mod groups;
 mod layout;
 mod lines;
 mod manual;
+mod metrics;
 mod packets;
 mod rdma;
 mod registered;
@@ -58,6 +59,7 @@ enum Command {
     #[command(after_help = demo::HELP)]
     Demo,
     Devices(devices::DevicesArgs),
+    Metrics(metrics::MetricsArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
     Doctor(doctor::DoctorArgs),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Rehearse(args) => rehearse::run(&args),

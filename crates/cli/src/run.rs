@@ -14,7 +14,7 @@ mod parent;
 pub(crate) mod private;
 #[cfg(test)]
 pub(crate) mod scratch;
-mod tree;
+pub(crate) mod tree;
 mod watcher;
 
 use crate::broken_pipe;

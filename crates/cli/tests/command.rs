@@ -525,15 +525,24 @@ fn every_subcommand_has_a_manual_page() {
     let scratch = Scratch::new();
     said(&["manual", scratch.0.to_str().unwrap()]);
     let read = |name: &str| fs::read_to_string(scratch.0.join(name)).unwrap();
-    for name in
-        ["demo", "devices", "run", "explain", "doctor", "check", "rehearse", "bench", "completions"]
-    {
+    for name in [
+        "demo",
+        "devices",
+        "metrics",
+        "run",
+        "explain",
+        "doctor",
+        "check",
+        "rehearse",
+        "bench",
+        "completions",
+    ] {
         let page = read(&format!("transom-{name}.1"));
         assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
     }
     assert!(read("transom-run.1").contains(".SH EXAMPLES"));
     assert!(read("transom.1").contains("transom\\-run(1)"));
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 10);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 11);
 }
 
 /// Each finding has a state, a topic and advice. The exit status is 1 if one fails.

@@ -29,4 +29,5 @@ pub mod shared_receive;
 pub mod spaces;
 pub mod tag_matching;
 mod tokens;
+pub mod watching;
 pub mod xrc;

@@ -84,6 +84,7 @@ impl ForkHandler for Adapter {
             device.work.exit.begin();
             device.process().wake();
             device.work.exit.wait(until);
+            device.process().settle();
         }
     }
 

@@ -398,6 +398,10 @@ impl<'a> Dispatch<'a> {
         if !peer.is_gone() {
             self.drain_peer(peer);
         }
+        if peer.life().has_ended() {
+            // If it was killed, nobody else may have its counters.
+            self.device().process().registry().settle(&peer.segment);
+        }
         self.device().peers.forget(peer);
         self.end_what_was_under_way(peer);
     }

@@ -17,6 +17,7 @@
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | [`object_counts`] | how many objects each process has |
 //! | [`one_step`] | atomics on private memory, one after the other |
+//! | [`port_counters`] | the counters of the port, under the kernel's names |
 //! | [`ThisProcess`] | this process among the others of its user |
 //! | [`registered`] | how much memory each process has registered |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
@@ -26,6 +27,8 @@
 //! | `say` | messages that a person must get unasked, on standard error, without trouble for the program |
 //! | `shared_mapping` | mappings of files that processes share |
 //! | `signals` | calls of this library that must not send the program a signal |
+//! | [`sums`] | what all processes have carried together |
+//! | [`traffic`] | what queue pairs have carried |
 //! | [`trust`] | checks that nobody else decides what is at a path |
 //! | [`wait`] | waiting for descriptors, however few the process may have |
 
@@ -49,6 +52,7 @@ pub mod log;
 pub mod memory;
 pub mod object_counts;
 pub mod one_step;
+pub mod port_counters;
 mod process;
 pub mod registered;
 pub mod registry;
@@ -58,13 +62,15 @@ mod say;
 pub mod segment;
 mod shared_mapping;
 mod signals;
+pub mod sums;
 mod this_process;
+pub mod traffic;
 pub mod trust;
 mod valgrind;
 pub mod wait;
 
 pub use guid::{node_guid, system_image_guid};
 pub use process::{
-    ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
+    Place, ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
 };
 pub use say::{say, say_to_a_reader};

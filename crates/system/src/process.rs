@@ -2,8 +2,10 @@
 //! copy.
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,6 +26,7 @@ use crate::registry::{
 use crate::say;
 use crate::segment::Segment;
 use crate::this_process::this_process;
+use crate::traffic::Traffic;
 
 /// Who wants to know of each refusal.
 static REFUSALS: OnceLock<fn(&Refusal)> = OnceLock::new();
@@ -206,6 +209,9 @@ impl ThisProcess {
     #[cold]
     pub fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
         debug!(qp = %QpNumber::from_bits(refusal.attempt.qp), %refusal, "access refused");
+        if !self.is_inherited() {
+            self.segment.process_traffic().note_refusal(refusal.reason);
+        }
         if let Some(watch) = REFUSALS.get() {
             watch(refusal);
         }
@@ -287,10 +293,58 @@ impl ThisProcess {
         !self.is_inherited() && self.segment.is_behind(descriptor)
     }
 
+    /// Puts what it has carried into the sums of the registry, because it ends.
+    pub fn settle(&self) {
+        if !self.is_inherited() {
+            self.registry().settle(&self.segment);
+        }
+    }
+
+    /// A place for a queue pair to count in.
+    pub fn place(self: &Arc<Self>, number: u32) -> Place {
+        Place { number, traffic: self.segment.traffic(number).into(), _process: self.clone() }
+    }
+
     /// In a forked child, leaves all of it to the parent.
     pub fn leave_to_parent(&self) {
         self.segment.protect();
         self.claim.leave_to_parent();
+    }
+}
+
+/// The place where a queue pair counts. It is looked up once, because every request counts.
+pub struct Place {
+    number: u32,
+    traffic: NonNull<Traffic>,
+    /// Its segment.
+    _process: Arc<ThisProcess>,
+}
+
+// SAFETY: what it points to is made of atomics, and mapped as long as the process's segment.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+impl Place {
+    /// Its number in the segment.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Deref for Place {
+    type Target = Traffic;
+
+    #[inline]
+    fn deref(&self) -> &Traffic {
+        // SAFETY: as above.
+        unsafe { self.traffic.as_ref() }
+    }
+}
+
+impl Drop for ThisProcess {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

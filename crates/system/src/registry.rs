@@ -25,6 +25,7 @@
 //! | `work` | work that came to nothing, and its sentence |
 //! | `named` | numbers in words |
 //! | `counters` | the fate of packets |
+//! | `left` | what ended processes have counted |
 
 mod call;
 mod claim;
@@ -33,6 +34,7 @@ mod counters;
 mod directory;
 mod file;
 mod holders;
+mod left;
 mod life;
 mod lock;
 mod named;

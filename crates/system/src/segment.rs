@@ -23,6 +23,7 @@ use crate::registered::{Registered, RegisteredMemory};
 use crate::registry::Process;
 use crate::rehearsal;
 use crate::shared_mapping::map_shared;
+use crate::traffic::{ProcessTraffic, Traffic};
 
 /// Slots of a key table: enough for the advertised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
@@ -166,8 +167,10 @@ struct Layout {
     hazards: Hazards,
     one_step: OneStep,
     scramble: Scramble,
+    traffic: ProcessTraffic,
     summaries: [QpSummary; QP_SLOTS],
     shared_queues: [SrqSummary; SRQ_SLOTS],
+    places: [Traffic; QP_SLOTS],
     requests: [Ring; PROCESSES],
     replies: [Ring; PROCESSES],
     keys: [KeyEntry; KEY_SLOTS as usize],
@@ -234,24 +237,21 @@ impl Segment {
         Ok(segment)
     }
 
+    /// The segment of a process in the registry. `None` if it cannot be read.
+    pub fn of(process: &Process) -> Option<Self> {
+        let generation = process.announcer.generation;
+        let near = process.is_near;
+        near.then(|| Self::attach(process.pid, process.descriptor, generation).ok())?
+    }
+
     /// The object counts of a process in the registry. `None` if its segment cannot be read.
     pub fn objects_of(process: &Process) -> Option<ObjectCounts> {
-        if !process.is_near {
-            return None;
-        }
-        let generation = process.announcer.generation;
-        let segment = Self::attach(process.pid, process.descriptor, generation).ok()?;
-        Some(segment.header().objects.copy())
+        Some(Self::of(process)?.header().objects.copy())
     }
 
     /// The registered memory of a process in the registry. `None` if its segment cannot be read.
     pub fn registered_by(process: &Process) -> Option<RegisteredMemory> {
-        if !process.is_near {
-            return None;
-        }
-        let generation = process.announcer.generation;
-        let segment = Self::attach(process.pid, process.descriptor, generation).ok()?;
-        Some(segment.header().registered.get())
+        Some(Self::of(process)?.header().registered.get())
     }
 
     fn map(file: OwnedFd) -> io::Result<Self> {
@@ -361,6 +361,28 @@ impl Segment {
     pub fn open_qp(&self, index: u16) -> io::Result<()> {
         let summary = self.qps().summary(index).expect("the table has an entry for every u16");
         self.commit(std::ptr::from_ref(summary).addr(), size_of::<QpSummary>())
+    }
+
+    /// What the process counts that belongs to no queue pair that is there.
+    #[inline]
+    pub fn process_traffic(&self) -> &ProcessTraffic {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).traffic }
+    }
+
+    /// Where a queue pair counts what it carries, by the number of the place. A number that no place has names another
+    /// one.
+    #[inline]
+    pub fn traffic(&self, place: u32) -> &Traffic {
+        // SAFETY: as in `header`.
+        unsafe { &(&(*self.layout.as_ptr()).places)[place as usize % QP_SLOTS] }
+    }
+
+    /// Puts memory behind such a place, for a queue pair of this process.
+    pub fn open_place(&self, place: u32) -> io::Result<()> {
+        self.commit(std::ptr::from_ref(self.traffic(place)).addr(), size_of::<Traffic>())?;
+        self.process_traffic().open(place + 1);
+        Ok(())
     }
 
     /// The summary of the shared receive queue of XRC at an index.

@@ -14,6 +14,9 @@ use transom_ibverbs::{
     port_attributes,
 };
 use transom_system::addresses::{Addresses, GID_TABLE};
+use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
+use transom_system::registry::Registry;
+use transom_system::sums::Sums;
 use transom_system::{file_limit, node_guid, system_image_guid};
 
 /// The variable with the program's tree, if `libtransom_paths.so` shows it. Children inherit it.
@@ -35,55 +38,20 @@ const PARENT: &str = "/sys/devices/transom-rdma";
 /// The same, from a directory in `/sys/class`.
 const PARENT_FROM_CLASS: &str = "../../devices/transom-rdma";
 
-/// The port's packet counters. They stay at zero: `transom devices` has those of each process.
-const COUNTERS: [&str; 21] = [
-    "VL15_dropped",
-    "excessive_buffer_overrun_errors",
-    "link_downed",
-    "link_error_recovery",
-    "local_link_integrity_errors",
-    "multicast_rcv_packets",
-    "multicast_xmit_packets",
-    "port_rcv_constraint_errors",
-    "port_rcv_data",
-    "port_rcv_errors",
-    "port_rcv_packets",
-    "port_rcv_remote_physical_errors",
-    "port_rcv_switch_relay_errors",
-    "port_xmit_constraint_errors",
-    "port_xmit_data",
-    "port_xmit_discards",
-    "port_xmit_packets",
-    "port_xmit_wait",
-    "symbol_error",
-    "unicast_rcv_packets",
-    "unicast_xmit_packets",
-];
-
-/// Counters that software devices add.
-const HW_COUNTERS: [&str; 6] = [
-    "duplicate_request",
-    "link_downed",
-    "out_of_seq_request",
-    "rcvd_pkts",
-    "rcvd_seq_err",
-    "sent_pkts",
-];
-
 /// The content at a path.
-#[derive(Debug, PartialEq)]
-enum Content {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
     /// A file, without its final newline.
     Text(String),
     Link(String),
 }
 
 /// All files of the device, as they are when a run begins.
-pub(super) struct Tree(Vec<(String, Content)>);
+pub(crate) struct Tree(Vec<(String, Content)>);
 
 impl Tree {
     /// The files of a device of this name on this host.
-    pub(super) fn of(name: &DeviceName) -> Result<Self, String> {
+    pub(crate) fn of(name: &DeviceName) -> Result<Self, String> {
         let addresses = Addresses::read()
             .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
         let listed = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -91,8 +59,16 @@ impl Tree {
             cpus: listed("/sys/devices/system/cpu/online"),
             nodes: listed("/sys/devices/system/node/online"),
             addresses,
+            sums: Registry::open().map(Registry::sums).unwrap_or_default(),
         };
         Ok(Self(table(name, &host)))
+    }
+
+    /// Those below this directory, by their path from there.
+    pub(crate) fn below(&self, directory: &str) -> impl Iterator<Item = (&Path, &Content)> {
+        let below =
+            move |(path, content)| Some((Path::new(path).strip_prefix(directory).ok()?, content));
+        self.0.iter().map(|(path, content)| (path, content)).filter_map(below)
     }
 
     /// Writes them into an empty directory. Nobody may write there afterwards, because nobody must change
@@ -223,11 +199,12 @@ struct Host {
     cpus: String,
     nodes: String,
     addresses: Addresses,
+    sums: Sums,
 }
 
 /// Every path with its content.
 fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
-    let Host { addresses, .. } = host;
+    let Host { addresses, sums, .. } = host;
     let ibdev = format!("{PARENT}/infiniband/{name}");
     let (dev_name, dev_path) = (text(DEV_NAME), text(DEV_PATH));
     let uverbs = format!("{PARENT}/infiniband_verbs/{dev_name}");
@@ -240,9 +217,10 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
     add(PARENT, parent(host));
     add(&ibdev, device(name));
     add(&format!("{ibdev}/ports/1"), port(addresses));
-    let zeros = |names: &[&'static str]| names.iter().map(|name| (*name, "0".into())).collect();
-    add(&format!("{ibdev}/ports/1/counters"), zeros(&COUNTERS));
-    add(&format!("{ibdev}/ports/1/hw_counters"), zeros(&HW_COUNTERS));
+    for (directory, counters) in [("counters", &COUNTERS[..]), ("hw_counters", &HW_COUNTERS)] {
+        let values = counters.iter().map(|(name, value)| (*name, value(sums).to_string()));
+        add(&format!("{ibdev}/ports/1/{directory}"), values.collect());
+    }
     // The version of the kernel's interface. Nobody uses that interface here.
     add("/sys/class/infiniband_verbs", vec![("abi_version", "6".into())]);
     // The number of the file in place of the character device.
@@ -294,6 +272,8 @@ fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
         ("fw_ver", text(FW_VER)),
         ("hw_rev", format!("{HW_VER:x}")),
         ("hca_type", "Transom".into()),
+        // Debian's node_exporter tells of no device without it.
+        ("board_id", "Transom".into()),
     ]
 }
 
@@ -408,7 +388,8 @@ mod tests {
 
     fn host(cpus: &str, nodes: &str) -> Host {
         let addresses = Addresses::read().unwrap();
-        Host { cpus: cpus.into(), nodes: nodes.into(), addresses }
+        let sums = Sums::default();
+        Host { cpus: cpus.into(), nodes: nodes.into(), addresses, sums }
     }
 
     fn content(host: &Host, path: &str) -> String {

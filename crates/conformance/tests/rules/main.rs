@@ -183,6 +183,13 @@ mod connections {
     mod why;
 }
 
+/// M. Seeing it at work: counters, and the tools that read them.
+mod seen {
+    mod counters;
+    mod exporters;
+    mod processes;
+}
+
 /// Many processes and threads, and what the system may do to them.
 mod processes {
     mod asleep;

@@ -2,6 +2,7 @@
 
 use super::Reply;
 use super::one_sided::CHUNK;
+use crate::operation::Operation;
 use crate::protection::{Refusal, RemoteAddress};
 use crate::queue::{Body, Sge};
 
@@ -43,6 +44,15 @@ pub enum OneSided<'a> {
 }
 
 impl<'a> OneSided<'a> {
+    /// The operation.
+    pub fn operation(&self) -> Operation {
+        match self {
+            Self::Write { .. } => Operation::Write,
+            Self::Read { .. } => Operation::Read,
+            Self::Atomic { body, .. } => body.operation(),
+        }
+    }
+
     /// The operation of a message of this length, if the direct path can take it.
     pub(super) fn of(body: &'a Body, payload: Payload<'a>, length: u64) -> Option<Self> {
         Some(match (body, payload) {

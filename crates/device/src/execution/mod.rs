@@ -32,6 +32,7 @@ mod responder;
 pub mod retry;
 mod segmentation;
 mod shortcuts;
+mod tally;
 
 pub use copy::{CopyError, Sink, Source};
 pub use counted::Counted;
@@ -48,6 +49,7 @@ pub(crate) use requester::{SendWqe, status_of};
 pub use responder::{RanDry, Receives, Responder};
 pub use segmentation::{MAX_BURST, packets};
 pub use shortcuts::Shortcuts;
+pub use tally::Tally;
 
 pub use crate::protection::MAX_MESSAGE;
 

@@ -3,8 +3,9 @@
 
 use super::{
     Counted, Effects, Failure, Injection, MAX_DATAGRAM, Pieces, QueueSide, Request, Shortcuts,
-    Unheard,
+    Tally, Unheard,
 };
+use crate::operation::Operation;
 use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Completion, Receive, Take};
@@ -102,6 +103,31 @@ pub trait Process: Shortcuts {
     /// Its completion, if any, comes after this call.
     fn count(&self, operation: Counted, bytes: Option<u64>) {
         let _ = (operation, bytes);
+    }
+    /// A work request of the send queue has ended well, with so many bytes. [`Shortcuts::try_at_once`] tells of no one
+    /// that it carries out.
+    #[inline]
+    fn has_carried(&self, operation: Operation, bytes: u64) {
+        let _ = (operation, bytes);
+    }
+    /// A peer's request has been carried out here, with so many bytes.
+    #[inline]
+    fn has_served(&self, operation: Operation, bytes: u64) {
+        let _ = (operation, bytes);
+    }
+    /// So many work requests wait in the send queue now that another was posted.
+    #[inline]
+    fn sends_wait(&self, count: usize) {
+        let _ = count;
+    }
+    /// So many receives wait in the receive queue now that another was posted.
+    #[inline]
+    fn receives_wait(&self, count: usize) {
+        let _ = count;
+    }
+    /// Something is to be counted so often.
+    fn tally(&self, tally: Tally, count: u64) {
+        let _ = (tally, count);
     }
     /// The longest datagram that gets to an address, in bytes (rule UD-03).
     fn datagram_limit(&self, to: &Address) -> u64 {

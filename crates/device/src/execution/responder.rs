@@ -26,8 +26,9 @@ pub use self::receives::Receives;
 use super::rendezvous::MAX_RENDEZVOUS;
 use super::{
     Context, Counted, Effect, Effects, Injection, Process, QpEvent, QueueSide, Reply, Request,
-    Sink, Source, Unheard,
+    Sink, Source, Tally, Unheard,
 };
+use crate::operation::Operation;
 use crate::protection::{Reason, Refusal, RemoteAddress};
 use crate::qp::{Look, QpState, QpSummary, Service};
 use crate::queue::{Body, Receive, ReceiveQueue, Remote, Returned, SizeError};
@@ -103,7 +104,8 @@ impl Responder {
     }
 
     /// Asks a sender to come again.
-    fn not_ready(&mut self, timer: RnrTimer) -> Reply {
+    fn not_ready<P: Process>(&mut self, timer: RnrTimer, cx: &Context<'_, P>) -> Reply {
+        cx.process.tally(Tally::NoReceive, 1);
         self.ran_dry.times += 1;
         self.ran_dry.waits = self.ran_dry.waits.saturating_add(timer.nanoseconds());
         Reply::NotReady(timer)
@@ -205,7 +207,10 @@ impl Responder {
                 self.atomic_write(request, RemoteAddress { address, key }, source, cx)
             }
             Body::Flush { .. } => match self.check_flush(request, cx) {
-                Ok(()) => self.done(cx),
+                Ok(()) => {
+                    cx.process.has_served(Operation::Flush, 0);
+                    self.done(cx)
+                }
                 Err(refusal) => self.refuse(&refusal, cx),
             },
         }
@@ -345,6 +350,9 @@ impl Responder {
     /// Notes that a request is refused.
     pub(super) fn note<P: Process>(&self, refusal: &Refusal, cx: &mut Context<'_, P>) {
         cx.process.note_refusal(refusal);
+        if let Some(kind) = Tally::of_refusal(refusal.reason.nak()) {
+            cx.process.tally(kind, 1);
+        }
         if let Some(counted) = Counted::of_peer(refusal.attempt.operation) {
             cx.process.count(counted, None);
         }

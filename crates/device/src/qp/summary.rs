@@ -163,6 +163,8 @@ pub struct QpSummary {
     own_domain: AtomicU32,
     /// Whether its receives come from a shared queue.
     shares_receives: AtomicU32,
+    /// Where its process counts what it carries.
+    place: AtomicU32,
 }
 
 impl QpSummary {
@@ -333,6 +335,17 @@ impl QpSummary {
     /// Sets what [`QpSummary::shares_receives`] answers.
     pub fn set_shares_receives(&self, shares: bool) {
         self.shares_receives.store(shares.into(), Relaxed);
+    }
+
+    /// Where its process counts what it carries: a number that its process gives out.
+    #[inline]
+    pub fn place(&self) -> u32 {
+        self.place.load(Relaxed)
+    }
+
+    /// Sets what [`QpSummary::place`] answers, before anybody can find the queue pair.
+    pub fn set_place(&self, place: u32) {
+        self.place.store(place, Relaxed);
     }
 
     /// Type 2 windows bound through it.

@@ -5,7 +5,8 @@ use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
 use crate::execution::{
-    Context, CopyError, MAX_BURST, Process, Requester, SendWqe, Source, Why, packets, status_of,
+    Context, CopyError, MAX_BURST, Process, Requester, SendWqe, Source, Tally, Why, packets,
+    status_of,
 };
 use crate::operation::Data;
 use crate::protection::Grant;
@@ -82,11 +83,11 @@ impl Requester {
             // Packets sent before the last retry may have been refused as often as they were sent. They are on their
             // way again or will be.
             Some(Syndrome::RnrNak(_) | Syndrome::Nak(_)) if !self.is_in_flight(mtu) => {}
-            Some(Syndrome::RnrNak(timer)) => {
-                let verdict = self.retry.not_ready(cx.process.now(), timer);
-                self.again(verdict, Why::NotReady, cx);
+            Some(Syndrome::RnrNak(timer)) => self.wait_for_receiver(timer, cx),
+            Some(Syndrome::Nak(_)) => {
+                cx.process.tally(Tally::SequenceError, 1);
+                self.go_back(mtu, cx);
             }
-            Some(Syndrome::Nak(_)) => self.go_back(mtu, cx),
             None => self.fail_head(cx, Status::BadResponse, Why::BadResponse),
         }
     }

@@ -24,7 +24,7 @@ use self::acks::AckState;
 use self::resources::ResponderResources;
 use self::segment::Message;
 use crate::execution::{
-    Context, CopyError, MAX_DATAGRAM, Process, Responder, Segmentation, Sink, Unheard,
+    Context, CopyError, MAX_DATAGRAM, Process, Responder, Segmentation, Sink, Tally, Unheard,
 };
 use crate::protection::Grant;
 use crate::qp::{QpSummary, Service};
@@ -163,10 +163,12 @@ impl PacketResponder {
             return 1;
         }
         if extended_psn < self.expected_psn {
+            cx.process.tally(Tally::Duplicate, 1);
             self.take_again(extended_psn, packet);
             return 1;
         }
         if extended_psn > self.expected_psn {
+            cx.process.tally(Tally::OutOfSequence, 1);
             if self.expected_psn == self.first {
                 self.note_other_psn(packet, cx);
             }

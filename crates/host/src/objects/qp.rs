@@ -9,6 +9,7 @@
 //! | [`inbound`] | arrivals by a link: requests, replies, packets |
 //! | [`services`] | services that the device's halves call, and the sending of segments |
 //! | [`effects`], [`feeds`] | the effects that the device asks for, and the completion queues of its work |
+//! | `counting` | what it counts of its work |
 //! | [`explained`] | notes for `transom explain` |
 //!
 //! Locks are taken in this order: send queue, receive queue, completion queue. The device's effects are carried out
@@ -16,6 +17,7 @@
 
 mod attributes;
 mod config;
+mod counting;
 mod effects;
 mod explained;
 mod feeds;
@@ -29,11 +31,13 @@ mod services;
 mod testing;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU8, AtomicU32};
 
 use parking_lot::Mutex;
 use transom_device::execution::Counted;
 use transom_device::qp::{QpNumber, QpState, QpSummary};
+use transom_system::Place;
+use transom_system::traffic::Way;
 use transom_wire::Psn;
 
 use super::completion_counter::Counters;
@@ -69,6 +73,18 @@ pub struct QueuePair {
     counters: Counters,
     told: Told,
     rehearsed: Rehearsed,
+    /// Where it counts what it carries. A forked child must not write there.
+    traffic: Place,
+    /// The path MTU is two to the power of this. It is set with both halves locked.
+    mtu_shift: AtomicU8,
+}
+
+/// The numbers that a queue pair has in its process.
+pub(super) struct Numbers {
+    /// That of its number.
+    pub(super) index: u16,
+    /// That of the place where it counts what it carries.
+    pub(super) place: u32,
 }
 
 /// The holders of a queue pair. While it has any, it does not end.
@@ -148,6 +164,11 @@ impl QueuePair {
 
     /// The queue pair at work where nothing is sent.
     fn here(&self) -> At<'_> {
-        At::new(self, &Link::None, self.number, Psn::default())
+        At::new(self, &Link::None, self.number, Psn::default(), Way::Wire)
+    }
+
+    /// The same, where something has come from this host.
+    fn receiving(&self) -> At<'_> {
+        At::new(self, &Link::None, self.number, Psn::default(), Way::Host)
     }
 }

@@ -11,6 +11,7 @@ use transom_system::registry::Fate;
 use transom_system::{ThisProcess, rehearsal};
 
 use super::QueuePair;
+use super::qp::Numbers;
 use super::seldom::Seldom;
 use crate::device::Limits;
 
@@ -30,6 +31,9 @@ struct Indices {
     freed: Option<u16>,
     /// In a rehearsal: those whose numbers rest when they come free.
     resting: BTreeSet<u16>,
+    /// The places where queue pairs counted that are gone. There are as many places in all as there were queue pairs
+    /// at once, while there are far more indices.
+    free_places: Vec<u32>,
 }
 
 /// Spreads an index over the bits of a hash. Only this process chooses its indices, so nobody else can make them
@@ -57,14 +61,15 @@ impl Hasher for IndexHasher {
 impl QueuePairs {
     /// Makes a table without queue pairs; `first` is the first index to try.
     pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
-        let (taken, resting) = (HashMap::default(), BTreeSet::new());
-        let indices = RwLock::new(Indices { taken, next: first, freed: None, resting });
+        let (taken, resting, free_places) = (HashMap::default(), BTreeSet::new(), Vec::new());
+        let indices = Indices { taken, next: first, freed: None, resting, free_places };
+        let indices = RwLock::new(indices);
         Self { process, indices, for_none: Seldom::default() }
     }
 
     /// Takes the index that has been unused for longest. A bound window may still name an index; that one is not taken
     /// (rules CR-20, T2-04). A rehearsal takes the one that came free last, or one from anywhere (rules REH-24, REH-29).
-    pub(crate) fn take_index(&self) -> Option<u16> {
+    pub(super) fn take_index(&self) -> Option<Numbers> {
         let mut indices = self.indices.write();
         if indices.taken.len() >= Limits::here().queue_pairs as usize {
             return None;
@@ -86,9 +91,16 @@ impl QueuePairs {
             })
         })?;
         segment.open_qp(index).ok()?;
+        let place = match indices.free_places.last() {
+            Some(place) => *place,
+            // All places are taken, so the next one is behind them.
+            None => indices.taken.len() as u32,
+        };
+        segment.open_place(place).ok()?;
+        indices.free_places.pop();
         indices.taken.insert(index, Weak::new());
         self.process.objects().add(ObjectKind::QueuePair);
-        Some(index)
+        Some(Numbers { index, place })
     }
 
     /// Makes a queue pair findable by its index.
@@ -96,10 +108,11 @@ impl QueuePairs {
         self.indices.write().taken.insert(index, Arc::downgrade(qp));
     }
 
-    /// The index is free again.
-    pub(crate) fn leave(&self, index: u16) {
+    /// The index and the place are free again.
+    pub(super) fn leave(&self, index: u16, place: u32) {
         let mut indices = self.indices.write();
         if indices.taken.remove(&index).is_some() {
+            indices.free_places.push(place);
             if !indices.resting.remove(&index) {
                 indices.freed = Some(index);
             }

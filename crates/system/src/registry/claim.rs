@@ -133,7 +133,7 @@ impl Registry {
         let pid = std::process::id();
         it.last_pid.store(pid, Relaxed);
         it.waits_for.store(0, Relaxed);
-        it.counters.clear();
+        self.left().take_packets(&it.counters);
         it.descriptor.store(descriptor, Relaxed);
         for (word, value) in it.namespaces.iter().zip(self.namespaces.to_words()) {
             word.store(value, Relaxed);

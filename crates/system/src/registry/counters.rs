@@ -123,8 +123,19 @@ impl Counters {
         self.dropped[why as usize].load(Relaxed)
     }
 
+    /// Adds the values of others, which may grow meanwhile.
+    pub(super) fn collect(&self, others: &Self) {
+        for (sum, counter) in self.all().zip(others.all()) {
+            sum.fetch_add(counter.load(Relaxed), Relaxed);
+        }
+    }
+
     /// Begins anew, for another device.
     pub(super) fn clear(&self) {
+        self.all().for_each(|counter| counter.store(0, Relaxed));
+    }
+
+    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
         let Self {
             sent,
             bytes_sent,
@@ -138,8 +149,6 @@ impl Counters {
         } = self;
         let all = [sent, bytes_sent, no_room, received, bytes_received, handed_on];
         let notifications = [notifications_sent, notifications_received];
-        for counter in all.into_iter().chain(notifications).chain(dropped) {
-            counter.store(0, Relaxed);
-        }
+        all.into_iter().chain(notifications).chain(dropped)
     }
 }

@@ -14,6 +14,7 @@ use transom_device::protection::PROCESSES;
 use super::call::CallRecord;
 use super::counters::Counters;
 use super::directory;
+use super::left::Left;
 use super::namespaces::Namespaces;
 use super::network_namespace;
 use super::noted::{Noted, Record};
@@ -28,7 +29,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
 /// built from different versions must not meet.
-const VERSION: u32 = 22;
+const VERSION: u32 = 23;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -88,6 +89,7 @@ pub(super) struct Layout {
     /// When a process last began to take a slot, by the steady clock.
     pub(super) opened: AtomicU64,
     runs: Runs,
+    left: Left,
     slots: [Slot; PROCESSES],
 }
 
@@ -164,6 +166,10 @@ impl Registry {
     pub(super) fn layout(&self) -> &Layout {
         // SAFETY: mapped for ever, aligned to a page, valid in any bit pattern (atomics).
         unsafe { self.layout.as_ref() }
+    }
+
+    pub(crate) fn left(&self) -> &Left {
+        &self.layout().left
     }
 
     pub(super) fn is_used(&self, slot: u8) -> bool {

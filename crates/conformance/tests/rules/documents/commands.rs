@@ -35,7 +35,7 @@ const PAGES: [&str; 8] = [
 
 /// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
 /// by them and by `./test`; what is for those who have a crate of it, when it is published.
-const OTHER_PAGES: [&str; 11] = [
+const OTHER_PAGES: [&str; 12] = [
     "CONTRIBUTING.md",
     "crates/cli/README.md",
     "docs/ci.md",
@@ -45,6 +45,7 @@ const OTHER_PAGES: [&str; 11] = [
     "docs/contributing/tests.md",
     "docs/contributing/unsafe.md",
     "docs/sanitizers.md",
+    "docs/see.md",
     "fuzz/README.md",
     "spec/costs.md",
 ];

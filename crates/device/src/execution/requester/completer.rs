@@ -1,12 +1,12 @@
 //! The completer: takes replies and completes posted work in order (rules ORD-02, ORD-28).
 
 use tracing::debug;
-use transom_wire::{NakCode, Psn};
+use transom_wire::{NakCode, Psn, RnrTimer};
 
 use super::super::retry::Verdict;
 use super::super::{
     Bytes, Context, CopyError, Counted, Effect, Failure, Process, QpEvent, QueueSide, Reply,
-    Source, Why, packets,
+    Source, Tally, Why, packets,
 };
 use super::wqe::{Part, Progress, opcode};
 use super::{Pause, Requester, buffers, completion};
@@ -60,14 +60,8 @@ impl Requester {
             Reply::Ack => self.finish_head(cx),
             Reply::Atomic(old) => self.store_atomic(old, cx),
             Reply::Data { length } => self.store_data(length, data, cx),
-            Reply::NotReady(timer) => {
-                let verdict = self.retry.not_ready(cx.process.now(), timer);
-                self.again(verdict, Why::NotReady, cx);
-            }
-            Reply::Dropped => {
-                let verdict = self.retry.lost(cx.process.now());
-                self.again(verdict, Why::Unanswered, cx);
-            }
+            Reply::NotReady(timer) => self.wait_for_receiver(timer, cx),
+            Reply::Dropped => self.wait_in_vain(cx),
             Reply::Nak { code, reason } => {
                 self.fail_head(cx, status_of(code), Why::Refused(reason));
             }
@@ -80,9 +74,29 @@ impl Requester {
     pub fn on_silence<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let awaited = self.service.is_reliable() && self.is_under_way();
         if awaited && self.connection.link.mtu.is_none() {
-            let verdict = self.retry.lost(cx.process.now());
-            self.again(verdict, Why::Unanswered, cx);
+            self.wait_in_vain(cx);
         }
+    }
+
+    /// What is under way is lost, and is sent again when its time is over.
+    fn wait_in_vain<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        let verdict = self.retry.lost(cx.process.now());
+        cx.process.tally(Tally::Timeout, 1);
+        self.again(verdict, Why::Unanswered, cx);
+    }
+
+    /// The target has no receive, and asks to come again later (rule RN-02).
+    pub(crate) fn wait_for_receiver<P: Process>(
+        &mut self,
+        timer: RnrTimer,
+        cx: &mut Context<'_, P>,
+    ) {
+        let verdict = self.retry.not_ready(cx.process.now(), timer);
+        cx.process.tally(Tally::NotReady, 1);
+        if matches!(verdict, Verdict::At(_)) {
+            cx.process.tally(Tally::NotReadyTime, timer.nanoseconds());
+        }
+        self.again(verdict, Why::NotReady, cx);
     }
 
     /// Whether `message` is the oldest one under way.
@@ -297,6 +311,12 @@ impl Requester {
         self.under_way.takes_data_along = false;
         if let Some(counted) = Counted::of_posted(&head.op) {
             cx.process.count(counted, done.then_some(length));
+        }
+        if !done {
+            let kinds = [Some(Tally::SendFailed), Tally::of_send(status)];
+            kinds.into_iter().flatten().for_each(|kind| cx.process.tally(kind, 1));
+        } else if let Some(operation) = head.op.operation() {
+            cx.process.has_carried(operation, length);
         }
         let reported = !done || self.limits.signal_all || head.flags.contains(SendFlags::SIGNALED);
         let mut completion = completion(cx, head.wr_id, &head.op, status);

@@ -6,7 +6,7 @@
 
 use transom_wire::Psn;
 
-use super::super::{Context, Process, Request, Why, packets};
+use super::super::{Context, Process, Request, Tally, Why, packets};
 use super::flow::SendWindow;
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Retry};
@@ -246,6 +246,7 @@ impl Requester {
         let known = |(number, end): (Psn, Psn)| number == oldest && later.compare(end).is_lt();
         if self.is_in_flight(mtu) && !self.flight.missed.is_some_and(known) {
             self.flight.missed = Some((oldest, self.flight.end));
+            cx.process.tally(Tally::ImpliedSequenceError, 1);
             self.go_back(mtu, cx);
         }
     }
@@ -342,6 +343,7 @@ impl Requester {
         }
         if self.flight.is_overdue(&self.retry, now) {
             self.retry.note_silence();
+            cx.process.tally(Tally::Timeout, 1);
             // Late answers from before say nothing of what goes out now.
             self.flight.missed = Some((self.oldest(mtu), self.flight.end));
             self.flight.window.collapse(self.oldest(mtu), self.flight.end);

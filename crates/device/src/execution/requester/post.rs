@@ -81,6 +81,8 @@ impl Requester {
         self.remotes.set(place, request.remote);
         if matches!(state, QpState::Error | QpState::Sqe) {
             self.flush(cx);
+        } else {
+            cx.process.sends_wait(self.ring.len());
         }
         Ok(())
     }
@@ -156,6 +158,7 @@ impl Requester {
         );
         self.under_way.next_psn = message.plus(1);
         self.under_way.next = self.ring.tail();
+        cx.process.sends_wait(self.ring.len());
         true
     }
 
@@ -224,6 +227,7 @@ impl Requester {
             if outcome != Direct::Done {
                 return outcome;
             }
+            cx.process.has_carried(body.operation(), length);
         }
         if let Some(counted) = Counted::of_posted(&request.op) {
             cx.process.count(counted, Some(length));

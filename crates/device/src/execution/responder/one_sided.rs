@@ -42,6 +42,7 @@ impl Responder {
             return Reply::Silence;
         }
         cx.process.count(Counted::REMOTE_WRITE, Some(request.total));
+        cx.process.has_served(Operation::Write, request.total);
         let (operation, length) = (request.body.operation(), request.total);
         let (RemoteAddress { address, key }, qp) = (at, cx.number.bits());
         cx.process.note_write(&Attempt { operation, key, address, length, qp, pd: 0 });
@@ -65,6 +66,7 @@ impl Responder {
             self.message.progress += length;
             if request.is_last() {
                 cx.process.count(Counted::REMOTE_READ, Some(request.total));
+                cx.process.has_served(Operation::Read, request.total);
                 self.done(cx);
             }
         }
@@ -79,6 +81,7 @@ impl Responder {
     ) -> Reply {
         match self.change_word(request, at, |old| request.body.updated(old), cx) {
             Ok(old) => {
+                cx.process.has_served(request.body.operation(), 8);
                 self.done(cx);
                 Reply::Atomic(old)
             }
@@ -99,7 +102,10 @@ impl Responder {
             Err(_) => return Reply::OriginFailed,
         };
         match self.change_word(request, at, |_| new, cx) {
-            Ok(_) => self.done(cx),
+            Ok(_) => {
+                cx.process.has_served(Operation::AtomicWrite, 8);
+                self.done(cx)
+            }
             Err(refusal) => self.refuse(&refusal, cx),
         }
     }

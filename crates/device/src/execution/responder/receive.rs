@@ -7,7 +7,7 @@ use transom_wire::grh::{GRH_BYTES, mapped_ipv4};
 
 use super::super::{
     Context, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply, Request,
-    Source, TakeShared, Unheard,
+    Source, TakeShared, Tally, Unheard,
 };
 use super::Responder;
 use super::placement::Misplaced;
@@ -35,6 +35,8 @@ impl Responder {
         queue.post(request)?;
         if state == QpState::Error {
             self.flush(cx);
+        } else {
+            cx.process.receives_wait(queue.len());
         }
         Ok(())
     }
@@ -147,10 +149,13 @@ impl Responder {
                 self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), cx)
             }
             NoReceive::NotReady if self.service == Service::XrcTarget => {
-                self.not_ready(cx.summary.reception().1)
+                self.not_ready(cx.summary.reception().1, cx)
             }
-            NoReceive::NotReady if self.service.is_reliable() => self.not_ready(self.min_rnr_timer),
+            NoReceive::NotReady if self.service.is_reliable() => {
+                self.not_ready(self.min_rnr_timer, cx)
+            }
             NoReceive::NotReady => {
+                cx.process.tally(Tally::NoReceive, 1);
                 cx.process.note_unheard(request.from, Unheard::NoReceive);
                 Reply::Dropped
             }
@@ -207,6 +212,7 @@ impl Responder {
             Completion::new(wr_id, Status::Success, Opcode::Receive, cx.number.bits());
         completion.byte_length = send.length as u32;
         completion.places = 1;
+        cx.process.has_served(Operation::Send, send.length);
         Some(completion)
     }
 
@@ -258,6 +264,10 @@ impl Responder {
             // Class J: the program is told, the peer is not (rule INV-35).
             self.fail_receive(&refusal, Status::WindowBind, cx);
             return Reply::Dropped;
+        }
+        cx.process.has_served(Operation::Send, request.total);
+        if key.is_some() {
+            cx.process.tally(Tally::InvalidatedByPeer, 1);
         }
         let mut completion = self.completion(cx, Status::Success, self.receive_opcode());
         completion.byte_length = (front + request.total - skip) as u32;
@@ -384,6 +394,10 @@ impl Responder {
         solicited: bool,
         cx: &mut Context<'_, P>,
     ) {
+        if completion.status != Status::Success {
+            let kinds = [Some(Tally::ReceiveFailed), Tally::of_receive(completion.status)];
+            kinds.into_iter().flatten().for_each(|kind| cx.process.tally(kind, 1));
+        }
         match self.message.taken.srq {
             Some(srq) => cx.effects.push(Effect::CompleteShared { srq, completion, solicited }),
             None => cx.effects.complete(completion, solicited),

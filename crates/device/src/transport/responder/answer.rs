@@ -125,6 +125,7 @@ impl PacketResponder {
             && !resource.answered
         {
             cx.process.count(Counted::REMOTE_READ, Some(read));
+            cx.process.has_served(crate::operation::Operation::Read, read);
         }
         self.resources.answered(packets(answer.burst.length, self.mtu()), answer.burst.ends);
         true

@@ -1,6 +1,7 @@
 //! Attributes of a queue pair, and its changes of state (rules G.3).
 
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tracing::debug;
 use transom_device::Access;
@@ -253,6 +254,7 @@ impl QueuePair {
             return Err(ModifyFailure::NoMemory);
         }
         half.attributes = attributes;
+        self.note_mtu(&attributes);
         // Acknowledge the messages carried out until now. They stay so, whatever changes.
         receive.acknowledge(self);
         if asked.state == QpState::Reset {
@@ -321,6 +323,15 @@ impl QueuePair {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A datagram is always one packet.
+    fn note_mtu(&self, attributes: &QpAttributes) {
+        let mtu = match self.config.service {
+            Service::Ud => MAX_DATAGRAM,
+            _ => 128 << attributes.path_mtu,
+        };
+        self.mtu_shift.store(mtu.trailing_zeros() as u8, Relaxed);
     }
 
     /// Chooses the connection whose requests the capture records from now on: this queue pair's own. Before it sends,

@@ -72,7 +72,7 @@ impl QueuePair {
         let mut guard = self.receive.half.lock();
         let half = &mut *guard;
         let _work = sanitizers::work(self.number.bits(), Half::Receive, request.from.bits());
-        let at = self.here();
+        let at = self.receiving();
         let mut cx = at.context(&mut half.effects);
         let reply = half.responder.execute(request, source, sink, &mut cx);
         half.settle_around(|| answer.into_iter().for_each(|answer| answer(reply)), self, deferred);
@@ -94,7 +94,7 @@ impl QueuePair {
         }
         let mut guard = self.receive.half.lock();
         let half = &mut *guard;
-        let at = self.here();
+        let at = self.receiving();
         let cx = at.context(&mut half.effects);
         let received = half.responder.receive_at_once(send, source, &cx);
         let Some(completion) = received else { return false };

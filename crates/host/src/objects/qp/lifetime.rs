@@ -1,10 +1,11 @@
 //! How a queue pair begins, is opened again, and ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::Access;
+use transom_device::execution::MAX_DATAGRAM;
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary};
 use transom_system::sanitizers;
 
@@ -13,7 +14,7 @@ use super::feeds::Feeds;
 use super::receive::{ReceiveHalf, Receiving};
 use super::rehearsed::Rehearsed;
 use super::send::SendHalf;
-use super::{Holds, QpAttributes, QpConfig, QpReceives, QueuePair};
+use super::{Holds, Numbers, QpAttributes, QpConfig, QpReceives, QueuePair};
 use crate::events::AsyncEvent;
 use crate::objects::completion_counter::Counters;
 use crate::objects::cq::Feed;
@@ -44,13 +45,13 @@ impl QueuePair {
         }
         let feeds = Feeds::new(&config, &send.requester, &receive.responder);
         let made = feeds.and_then(|feeds| match adapter.queue_pairs.take_index() {
-            Some(index) => Ok((index, feeds)),
+            Some(taken) => Ok((taken, feeds)),
             None => {
                 feeds.all().for_each(Feed::end);
                 Err(RegisterError::Exhausted)
             }
         });
-        let (index, feeds) = made.inspect_err(|_| {
+        let (Numbers { index, place }, feeds) = made.inspect_err(|_| {
             if let Some(pd) = &config.pd {
                 pd.release();
             }
@@ -83,9 +84,13 @@ impl QueuePair {
             counters: Counters::default(),
             told: Told::default(),
             rehearsed: Rehearsed::new(),
+            traffic: device.process().place(place),
+            mtu_shift: AtomicU8::new(MAX_DATAGRAM.trailing_zeros() as u8),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
+        qp.summary().set_place(place);
+        qp.traffic.begin(index);
         let domain = match &qp.config.receives {
             QpReceives::Xrc(domain) => Some(domain),
             _ => None,
@@ -137,9 +142,10 @@ impl QueuePair {
             self.close();
             self.rehearse_anew();
             self.summary().leave();
+            self.device.process().segment().retire(self.traffic.number());
             sanitizers::forget(self.number.bits());
         }
-        self.adapter.queue_pairs.leave(self.number.index());
+        self.adapter.queue_pairs.leave(self.number.index(), self.traffic.number());
         let QpConfig { pd, receives, .. } = &self.config;
         self.feeds.all().for_each(Feed::end);
         match receives {

@@ -165,7 +165,7 @@ impl QueuePair {
         let half = &mut *guard;
         let _work = sanitizers::work(self.number.bits(), Half::Send, half.peer.bits());
         let requester = &mut half.requester;
-        let at = At::new(self, &half.link, half.peer, half.first);
+        let at = At::new(self, &half.link, half.peer, half.first, half.link.way());
         let mut cx = at.context(&mut half.effects);
         let result = step(requester, &mut cx);
         // Packets wait, to leave together with those of the next request.

@@ -8,15 +8,19 @@ mod pieces;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use transom_device::execution::{
     Context, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload, Pieces,
-    Process, QueueSide, Request, TakeShared, Unheard,
+    Process, QueueSide, Request, TakeShared, Tally, Unheard,
 };
+use transom_device::operation::Operation;
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpTable};
-use transom_device::queue::{Address, Completion, Receive, Sge, Status};
+use transom_device::queue::{Address, Completion, Receive, Remote, Sge, Status};
 use transom_net::{Gather, Scatter, Where};
+use transom_system::addresses::is_multicast;
+use transom_system::traffic::Way;
 use transom_system::{clock, rehearsal, sanitizers};
 use transom_wire::Psn;
 
@@ -30,6 +34,10 @@ pub(super) struct At<'a> {
     pub(super) peer: QpNumber,
     /// `sq_psn`: the target lets in directly only a peer that it expects with this number.
     pub(super) first: Psn,
+    /// How its messages go: the last one, if each has a way of its own.
+    pub(super) way: Cell<Way>,
+    /// The path MTU is two to the power of this.
+    pub(super) mtu_shift: u8,
     /// A completion of the send queue has overrun its completion queue.
     overran: Cell<bool>,
 }
@@ -158,6 +166,30 @@ impl Process for At<'_> {
         self.qp.counters.count(operation, bytes);
     }
 
+    #[inline]
+    fn has_carried(&self, operation: Operation, bytes: u64) {
+        self.count_carried(operation, bytes);
+    }
+
+    #[inline]
+    fn has_served(&self, operation: Operation, bytes: u64) {
+        self.count_served(operation, bytes);
+    }
+
+    #[inline]
+    fn sends_wait(&self, count: usize) {
+        self.qp.traffic.sends_wait(count);
+    }
+
+    #[inline]
+    fn receives_wait(&self, count: usize) {
+        self.qp.traffic.receives_wait(count);
+    }
+
+    fn tally(&self, tally: Tally, count: u64) {
+        self.qp.tally(tally, count);
+    }
+
     fn datagram_limit(&self, to: &Address) -> u64 {
         self.qp.device.port().datagram_limit(to)
     }
@@ -165,6 +197,11 @@ impl Process for At<'_> {
     #[inline]
     fn carries_out(&self, request: &Request) {
         sanitizers::work_is(request.body.operation(), request.from.bits());
+        if let Remote::Datagram(datagram) = &request.remote
+            && is_multicast(&datagram.address.gid)
+        {
+            self.qp.tally(Tally::GroupReceived, 1);
+        }
     }
 
     #[inline]
@@ -180,8 +217,15 @@ impl Process for At<'_> {
 
 impl<'a> At<'a> {
     #[inline]
-    pub(super) fn new(qp: &'a QueuePair, link: &'a Link, peer: QpNumber, first: Psn) -> Self {
-        Self { qp, link, peer, first, overran: Cell::new(false) }
+    pub(super) fn new(
+        qp: &'a QueuePair,
+        link: &'a Link,
+        peer: QpNumber,
+        first: Psn,
+        way: Way,
+    ) -> Self {
+        let mtu_shift = qp.mtu_shift.load(Relaxed);
+        Self { qp, link, peer, first, way: Cell::new(way), mtu_shift, overran: Cell::new(false) }
     }
 }
 

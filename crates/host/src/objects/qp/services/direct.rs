@@ -12,6 +12,7 @@ use transom_device::qp::Service;
 use transom_device::queue::{Body, Remote, Sge};
 use transom_net::{Peer, Reach, Where};
 use transom_system::memory::{Copier, Destination, address_of, change_word};
+use transom_system::traffic::Carried;
 use transom_system::{Unchanged, rehearsal};
 
 use super::At;
@@ -39,13 +40,20 @@ impl Shortcuts for At<'_> {
         let at = RemoteAddress { address, key };
         let copier = self.qp.device.process().copier();
         let local = |buffer| self.local(slice::from_ref(buffer));
-        match (body, data) {
+        // Before the grant ends: until then the queue pair there does not end.
+        let traffic = self.traffic_there(target.summary.place());
+        let count = |kind| {
+            self.count_at_both_ends(traffic, kind, length);
+            true
+        };
+        let done = match (body, data) {
             (Body::Write { .. }, Payload::Inline(bytes)) => {
                 target.try_at_once(kept, Operation::Write, at, length, |to| {
                     // Within this process, a program may send from and into the same memory.
                     let there = address_of(to.place());
                     there.is_none_or(|it| it.abs_diff(bytes.as_ptr() as u64) >= length)
                         && copier.copy(place.destination(to.place()), bytes.into(), length).is_ok()
+                        && count(Carried::Write)
                 })
             }
             (Body::Write { .. }, Payload::Buffers([one])) => {
@@ -53,6 +61,7 @@ impl Shortcuts for At<'_> {
                     local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
                         let from = Where::Here.source(from.place());
                         copier.copy(place.destination(to.place()), from, length).is_ok()
+                            && count(Carried::Write)
                     })
                 })
             }
@@ -61,6 +70,7 @@ impl Shortcuts for At<'_> {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
                         let to = Where::Here.destination(to.place());
                         copier.copy(to, place.source(from.place()), length).is_ok()
+                            && count(Carried::Read)
                     })
                 })
             }
@@ -69,32 +79,34 @@ impl Shortcuts for At<'_> {
                     local(one)
                         .grant_whole(Operation::LocalWrite, one)
                         .is_some_and(|to| self.change_at_once(body, place, at, &to))
+                        && count(Carried::Atomic)
                 })
             }
             _ => false,
+        };
+        // No part of it was copied.
+        if done && length == 0 {
+            count(if matches!(body, Body::Read { .. }) { Carried::Read } else { Carried::Write });
         }
+        done
     }
 
     fn carry_out_direct(&self, operation: OneSided<'_>, srq: Option<u32>, length: u64) -> Direct {
-        if rehearsal::on().is_some()
-            && let Some(done) = self.carry_out_rehearsed(&operation, srq, length)
-        {
-            return done;
-        }
-        let Some((target, place)) = self.direct_target(srq) else { return Direct::Declined };
-        let part = Part::whole(length);
-        let done = match operation {
-            OneSided::Write { to, data } => {
-                target.write(to, part, &mut self.gather(data, 0, place))
-            }
-            OneSided::Read { from, buffers } => {
-                target.read(from, part, &mut self.scatter(buffers, 0, place))
-            }
-            OneSided::Atomic { at, body, buffers } => {
-                target.atomic(body.operation(), at, |word| self.change(body, place, word, buffers))
-            }
+        let rehearsed = match rehearsal::on() {
+            Some(_) => self.carry_out_rehearsed(&operation, srq, length),
+            None => None,
         };
-        answer(done)
+        let Some((target, place)) = self.direct_target(srq) else {
+            return rehearsed.unwrap_or(Direct::Declined);
+        };
+        let done =
+            rehearsed.unwrap_or_else(|| self.carry_out_whole(operation, target, place, length));
+        if done == Direct::Done
+            && let Some(kind) = Carried::by(operation.operation())
+        {
+            self.count_there(self.traffic_there(target.summary.place()), kind, length);
+        }
+        done
     }
 
     fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
@@ -128,6 +140,28 @@ pub(super) fn answer(done: Result<(), Stop>) -> Direct {
 }
 
 impl At<'_> {
+    fn carry_out_whole(
+        &self,
+        operation: OneSided<'_>,
+        target: Target<'_>,
+        place: Where<'_>,
+        length: u64,
+    ) -> Direct {
+        let part = Part::whole(length);
+        let done = match operation {
+            OneSided::Write { to, data } => {
+                target.write(to, part, &mut self.gather(data, 0, place))
+            }
+            OneSided::Read { from, buffers } => {
+                target.read(from, part, &mut self.scatter(buffers, 0, place))
+            }
+            OneSided::Atomic { at, body, buffers } => {
+                target.atomic(body.operation(), at, |word| self.change(body, place, word, buffers))
+            }
+        };
+        answer(done)
+    }
+
     /// The target of one-sided operations, if this process can reach its memory.
     ///
     /// On UC a request has completed once it is in the ring. A later request must not overtake it on the direct path

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use transom_device::execution::{Context, Payload, Reply, Requester, Sent};
+use transom_device::execution::{Context, Payload, Reply, Requester, Sent, Tally};
 use transom_device::queue::Remote;
 use transom_net::{Peer, RecordData, RingBytes, Where};
+use transom_system::traffic::Way;
 
 use super::packets::Joined;
 use super::{At, Outgoing};
@@ -54,12 +55,16 @@ impl At<'_> {
                     Cow::Owned(self.link_of_datagram(&datagram.address, outgoing.request.to))
                 }
                 Recipient::Members => {
-                    return self.send_to_group(&datagram.address, outgoing, deferred);
+                    self.way.set(Way::Host);
+                    let sent = self.send_to_group(&datagram.address, outgoing, deferred);
+                    self.qp.tally(Tally::GroupSent, (sent == Sent::Queued).into());
+                    return sent;
                 }
                 // Every recipient would drop it.
                 Recipient::Nobody => return Sent::Unreachable,
             },
         };
+        self.way.set(link.way());
         match &*link {
             Link::None => Sent::Unreachable,
             Link::Loopback => self.send_loopback(outgoing, deferred),

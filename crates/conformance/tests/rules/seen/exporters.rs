@@ -1,0 +1,97 @@
+//! The real node_exporter of Debian reads the directory that `transom metrics` keeps.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
+use transom_conformance::programs::{Running, command, program};
+use transom_conformance::watching::{Kept, counters};
+
+/// What an exporter answers at an address.
+pub(super) fn scraped(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.0 200").then(|| body.to_owned())
+}
+
+/// The value of a sample.
+pub(super) fn value(metrics: &str, sample: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    let line = line.unwrap_or_else(|| panic!("no {sample} in {metrics}"));
+    line.split(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
+/// The exporter tells of the device as of an adapter, with the counts that the traffic made, while it changes.
+fn exported() {
+    interfaces_up();
+    let it = MemoryPair::new(Link::Local, 8192);
+    let kept = Kept::new("exported");
+    let address: SocketAddr = "127.0.0.1:9100".parse().expect("an address");
+    let mut exporter =
+        Command::new(program("prometheus-node-exporter", "prometheus-node-exporter"));
+    exporter
+        .arg(format!("--path.sysfs={}", kept.path().display()))
+        .arg(format!("--web.listen-address={address}"))
+        .args(["--collector.disable-defaults", "--collector.infiniband", "--collector.netclass"])
+        .stderr(Stdio::null());
+    let _exporter = Running::start(&mut exporter);
+    let metrics = until("the exporter", || scraped(address));
+    let labels = "{device=\"transom0\",port=\"1\"}";
+    let count = |metrics: &str, name: &str| {
+        value(metrics, &format!("node_infiniband_{name}{labels}")) as u64
+    };
+    assert_eq!(count(&metrics, "state_id"), 4);
+    assert_eq!(value(&metrics, "node_scrape_collector_success{collector=\"infiniband\"}"), 1.0);
+    // Everything else of the host is there too.
+    assert_eq!(value(&metrics, "node_scrape_collector_success{collector=\"netclass\"}"), 1.0);
+    for _ in 0..10 {
+        let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 3000);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+    }
+    let expected = [
+        ("port_packets_transmitted_total", 30),
+        ("port_packets_received_total", 30),
+        // The exporter makes bytes of it.
+        ("port_data_transmitted_bytes_total", 30_480),
+        ("port_data_received_bytes_total", 30_480),
+        ("unicast_packets_transmitted_total", 30),
+        ("port_errors_received_total", 0),
+    ];
+    until("the counts", || {
+        let metrics = scraped(address)?;
+        let found = expected.map(|(name, _)| (name, count(&metrics, name)));
+        let last = found[1].1;
+        assert!(last <= 30, "{found:?}");
+        (found == expected).then_some(())
+    });
+    assert_eq!(kept.counters(), counters());
+    kept.end();
+}
+
+/// Rules: SEE-06
+#[test]
+fn node_exporter_tells_of_the_device() {
+    alone(path_of!("node_exporter_tells_of_the_device"), Way::Namespace, exported);
+}
+
+/// Rules: SEE-06
+#[test]
+fn a_directory_of_somebody_else_is_left_alone() {
+    let scratch = Scratch::new("of-somebody-else");
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "theirs").expect("a file");
+    let mut transom = Command::new(&command()[0]);
+    let refused = transom.args(["metrics", "--sysfs"]).arg(scratch.path()).output();
+    let refused = refused.expect("the command");
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("it is not empty"), "{said}");
+    assert_eq!(std::fs::read(&file).expect("still there"), b"theirs");
+}

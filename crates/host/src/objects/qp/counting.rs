@@ -1,0 +1,93 @@
+//! What a queue pair counts of its work, in its process's segment. Other processes look there ([`Traffic`]).
+
+use transom_device::execution::Tally;
+use transom_device::operation::Operation;
+use transom_system::traffic::{Carried, Traffic, Way};
+
+use super::QueuePair;
+use super::services::At;
+use crate::objects::Link;
+
+impl Link {
+    /// How messages go over it.
+    #[inline]
+    pub(super) fn way(&self) -> Way {
+        match self {
+            Self::Loopback | Self::Local(_) => Way::Host,
+            Self::None | Self::Wire(_) => Way::Wire,
+        }
+    }
+}
+
+impl QueuePair {
+    /// Counts something that is seen by the half whose lock is held. A forked child sees its queue pairs in error, and
+    /// counts nothing.
+    #[cold]
+    pub(super) fn tally(&self, tally: Tally, count: u64) {
+        if !self.device.process().is_inherited() {
+            self.traffic.tally(tally, count);
+        }
+    }
+}
+
+impl At<'_> {
+    /// A request of the send queue has ended well.
+    #[inline]
+    pub(super) fn count_carried(&self, operation: Operation, bytes: u64) {
+        match Carried::by(operation) {
+            Some(kind) => {
+                let flow = self.qp.traffic.sent.of(self.way.get(), kind);
+                flow.add(bytes, self.packets_of(bytes));
+            }
+            None => self.count_local(operation),
+        }
+    }
+
+    #[cold]
+    fn count_local(&self, operation: Operation) {
+        match operation {
+            Operation::Bind => self.qp.tally(Tally::Bound, 1),
+            Operation::Invalidate => self.qp.tally(Tally::Invalidated, 1),
+            _ => {}
+        }
+    }
+
+    /// A request of the peer's has been carried out here.
+    #[inline]
+    pub(super) fn count_served(&self, operation: Operation, bytes: u64) {
+        if let Some(kind) = Carried::by(operation) {
+            let flow = self.qp.traffic.received.of(self.way.get(), kind);
+            flow.add(bytes, self.packets_of(bytes));
+        }
+    }
+
+    /// A request has been carried out on the direct way. This counts it at its target.
+    #[inline]
+    pub(super) fn count_there(&self, traffic: &Traffic, kind: Carried, bytes: u64) {
+        traffic.served[kind as usize].add(bytes, self.packets_of(bytes));
+    }
+
+    /// The same, and counts it here too: nobody else will.
+    #[inline(always)]
+    pub(super) fn count_at_both_ends(&self, traffic: &Traffic, kind: Carried, bytes: u64) {
+        let packets = self.packets_of(bytes);
+        self.qp.traffic.sent.of(Way::Host, kind).add(bytes, packets);
+        traffic.served[kind as usize].add(bytes, packets);
+    }
+
+    /// The place where the target of the direct way counts.
+    #[inline(always)]
+    pub(super) fn traffic_there(&self, number: u32) -> &Traffic {
+        match self.link {
+            Link::Local(peer) => peer.segment.traffic(number),
+            _ => self.qp.device.process().segment().traffic(number),
+        }
+    }
+
+    /// The packets that an adapter needs for so many bytes at the path MTU. Without data it is one.
+    #[inline(always)]
+    fn packets_of(&self, bytes: u64) -> u64 {
+        let below = (1 << self.mtu_shift) - 1;
+        if bytes <= below { 1 } else { bytes.wrapping_add(below) >> self.mtu_shift }
+    }
+}

@@ -1,0 +1,422 @@
+//! What queue pairs have carried, counted in the segment of their process, where other processes of its user look.
+//!
+//! Each counter has one writer at a time, the thread that holds the lock of the half it belongs to. So to count is to
+//! load and to store; no instruction locks the bus. Readers take the values as they are.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+
+use strum::{EnumCount, VariantArray};
+use transom_device::execution::Tally;
+use transom_device::operation::Operation;
+use transom_device::protection::Reason;
+
+/// The kinds of messages that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+pub enum Carried {
+    /// SENDs, datagrams among them.
+    Send,
+    /// WRITEs and ATOMIC WRITEs.
+    Write,
+    /// READs.
+    Read,
+    /// Compare-and-swap, fetch-and-add.
+    Atomic,
+    /// FLUSHes.
+    Flush,
+}
+
+impl Carried {
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] =
+        *Self::VARIANTS.first_chunk().expect("as many as there are");
+
+    /// The kind of an operation's messages. `None` if it needs none.
+    #[inline]
+    pub fn by(operation: Operation) -> Option<Self> {
+        Some(match operation {
+            Operation::Send => Self::Send,
+            Operation::Write | Operation::AtomicWrite => Self::Write,
+            Operation::Read => Self::Read,
+            Operation::CompareSwap | Operation::FetchAdd => Self::Atomic,
+            Operation::Flush | Operation::FlushPersistent => Self::Flush,
+            Operation::RemoteInvalidate
+            | Operation::LocalRead
+            | Operation::LocalWrite
+            | Operation::Bind
+            | Operation::Invalidate => return None,
+        })
+    }
+
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Atomic => "atomic",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+/// Messages of one kind in one direction.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Flow {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    packets: AtomicU64,
+}
+
+impl Flow {
+    /// One more, of so many bytes and packets. The caller alone writes here now.
+    #[inline]
+    pub fn add(&self, bytes: u64, packets: u64) {
+        grow(&self.messages, 1);
+        grow(&self.bytes, bytes);
+        grow(&self.packets, packets);
+    }
+
+    fn get(&self) -> Amount {
+        Amount {
+            messages: self.messages.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            packets: self.packets.load(Relaxed),
+        }
+    }
+}
+
+/// Adds to a counter that nobody else writes now.
+#[inline]
+fn grow(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+/// Makes a mark as high as this, if it was lower. Nobody else writes it now.
+#[inline]
+fn raise(mark: &AtomicU64, to: u64) {
+    if mark.load(Relaxed) < to {
+        mark.store(to, Relaxed);
+    }
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+pub enum Way {
+    /// To a process of this host, or this one, without packets.
+    Host,
+    /// Over the wire.
+    Wire,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Self; Self::COUNT] =
+        *Self::VARIANTS.first_chunk().expect("as many as there are");
+}
+
+/// Messages in one direction, by way and kind.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Flows([[Flow; Carried::ALL.len()]; Way::ALL.len()]);
+
+impl Flows {
+    /// Those of a kind on a way.
+    #[inline]
+    pub fn of(&self, way: Way, kind: Carried) -> &Flow {
+        &self.0[way as usize][kind as usize]
+    }
+
+    fn get(&self) -> Amounts {
+        self.0.each_ref().map(|kinds| kinds.each_ref().map(Flow::get))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Flow> {
+        self.0.iter().flatten()
+    }
+}
+
+/// The values of [`Flows`].
+type Amounts = [[Amount; Carried::ALL.len()]; Way::ALL.len()];
+
+/// What one queue pair has carried since it was created.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Traffic {
+    /// Its own requests that ended well. Its send half writes this.
+    pub sent: Flows,
+    most_sends: AtomicU64,
+    /// Requests of its peer that it carried out itself. Its receive half writes this.
+    pub received: Flows,
+    most_receives: AtomicU64,
+    /// Requests of its peer that the peer carried out itself, on the direct way. The peer's send half writes this.
+    pub served: [Flow; Carried::ALL.len()],
+    /// The index of the queue pair, plus one. Zero for none.
+    user: AtomicU32,
+    tallies: [AtomicU64; Tally::ALL.len()],
+}
+
+impl Traffic {
+    /// The queue pair that counts here, by its index.
+    pub fn user(&self) -> Option<u16> {
+        self.user.load(Acquire).checked_sub(1).map(|index| index as u16)
+    }
+
+    /// A queue pair counts here from now on.
+    pub fn begin(&self, index: u16) {
+        self.user.store(u32::from(index) + 1, Release);
+    }
+
+    /// Counts so many. The half that sees this kind of thing is locked.
+    pub fn tally(&self, tally: Tally, count: u64) {
+        grow(&self.tallies[tally as usize], count);
+    }
+
+    /// So many requests wait in the send queue.
+    #[inline]
+    pub fn sends_wait(&self, count: usize) {
+        raise(&self.most_sends, count as u64);
+    }
+
+    /// So many receives wait in the receive queue.
+    #[inline]
+    pub fn receives_wait(&self, count: usize) {
+        raise(&self.most_receives, count as u64);
+    }
+
+    /// The values now.
+    pub fn get(&self) -> Totals {
+        let mut received = self.received.get();
+        for (sum, more) in received[Way::Host as usize].iter_mut().zip(&self.served) {
+            sum.add(more.get());
+        }
+        Totals {
+            sent: self.sent.get(),
+            received,
+            most_sends: self.most_sends.load(Relaxed),
+            most_receives: self.most_receives.load(Relaxed),
+            tallies: self.tallies.each_ref().map(|tally| tally.load(Relaxed)),
+        }
+    }
+
+    /// Adds these to the values here. Several may do it at once.
+    pub(crate) fn collect(&self, totals: &Totals) {
+        let add = |flows: &Flows, amounts: &Amounts| {
+            for (flow, amount) in flows.all().zip(amounts.iter().flatten()) {
+                flow.messages.fetch_add(amount.messages, Relaxed);
+                flow.bytes.fetch_add(amount.bytes, Relaxed);
+                flow.packets.fetch_add(amount.packets, Relaxed);
+            }
+        };
+        add(&self.sent, &totals.sent);
+        add(&self.received, &totals.received);
+        self.most_sends.fetch_max(totals.most_sends, Relaxed);
+        self.most_receives.fetch_max(totals.most_receives, Relaxed);
+        for (tally, count) in self.tallies.iter().zip(totals.tallies) {
+            tally.fetch_add(count, Relaxed);
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.user.store(0, Relaxed);
+        for flow in self.sent.all().chain(self.received.all()).chain(&self.served) {
+            let Flow { messages, bytes, packets } = flow;
+            [messages, bytes, packets].into_iter().for_each(|counter| counter.store(0, Relaxed));
+        }
+        let marks = [&self.most_sends, &self.most_receives];
+        self.tallies.iter().chain(marks).for_each(|counter| counter.store(0, Relaxed));
+    }
+}
+
+/// Messages of one kind, in bytes and packets too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many.
+    pub messages: u64,
+    /// Their bytes, without headers.
+    pub bytes: u64,
+    /// The packets that an adapter needs for their data at the path MTU: those of the answers, for READs.
+    pub packets: u64,
+}
+
+impl Amount {
+    /// Adds another.
+    pub fn add(&mut self, other: Self) {
+        self.messages = self.messages.wrapping_add(other.messages);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.packets = self.packets.wrapping_add(other.packets);
+    }
+}
+
+/// What a queue pair, a process or all of them have carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    sent: Amounts,
+    received: Amounts,
+    /// The most requests that waited in a send queue.
+    pub most_sends: u64,
+    /// The most receives that waited in a receive queue.
+    pub most_receives: u64,
+    tallies: [u64; Tally::ALL.len()],
+}
+
+impl Totals {
+    /// Own requests of a kind that ended well.
+    pub fn sent(&self, way: Way, kind: Carried) -> Amount {
+        self.sent[way as usize][kind as usize]
+    }
+
+    /// Requests of peers that were carried out.
+    pub fn received(&self, way: Way, kind: Carried) -> Amount {
+        self.received[way as usize][kind as usize]
+    }
+
+    /// How often this happened.
+    pub fn tally(&self, tally: Tally) -> u64 {
+        self.tallies[tally as usize]
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        let sums = self.sent.iter_mut().chain(&mut self.received).flatten();
+        let more = other.sent.iter().chain(&other.received).flatten();
+        sums.zip(more).for_each(|(sum, more)| sum.add(*more));
+        self.most_sends = self.most_sends.max(other.most_sends);
+        self.most_receives = self.most_receives.max(other.most_receives);
+        for (sum, more) in self.tallies.iter_mut().zip(other.tallies) {
+            *sum = sum.wrapping_add(more);
+        }
+    }
+}
+
+/// Values that move from one place to another without being lost or seen twice by those who add up both.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Moves {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Moves {
+    /// Moves values. Several may do it at once.
+    pub fn carry_out(&self, move_values: impl FnOnce()) {
+        self.begun.fetch_add(1, SeqCst);
+        fence(SeqCst);
+        move_values();
+        self.done.fetch_add(1, SeqCst);
+    }
+
+    /// Reads both places while nothing moves. If a process was ended in the middle of a move, that is not waited for.
+    pub fn between<T>(&self, read: impl Fn() -> T) -> T {
+        for _ in 0..16 {
+            let done = self.done.load(SeqCst);
+            let begun = self.begun.load(SeqCst);
+            let value = read();
+            fence(SeqCst);
+            if begun == done && self.begun.load(SeqCst) == begun {
+                return value;
+            }
+            std::thread::yield_now();
+        }
+        read()
+    }
+}
+
+/// The part of a process's counters that belongs to no queue pair that is there.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct ProcessTraffic {
+    /// What queue pairs carried that are gone.
+    pub(crate) ended: Traffic,
+    pub(crate) moves: Moves,
+    /// How many places are in use, or were.
+    places: AtomicU32,
+    /// All of it is in the sums of the registry.
+    settled: AtomicU32,
+    /// Refusals, by the code of their reason.
+    refusals: [AtomicU64; REASONS],
+}
+
+/// Room for the codes of reasons.
+const REASONS: usize = 64;
+
+const _: () = {
+    let mut left = Reason::ALL;
+    while let [reason, rest @ ..] = left {
+        assert!((reason.code() as usize) < REASONS);
+        left = rest;
+    }
+};
+
+/// Everything that a process has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessTotals {
+    /// Its queue pairs, those that are gone too.
+    pub all: Totals,
+    refusals: [u64; REASONS],
+}
+
+impl Default for ProcessTotals {
+    fn default() -> Self {
+        Self { all: Totals::default(), refusals: [0; REASONS] }
+    }
+}
+
+impl ProcessTotals {
+    /// How often something was refused for this reason.
+    pub fn refusals(&self, reason: Reason) -> u64 {
+        self.refusals[usize::from(reason.code())]
+    }
+
+    /// Adds another process's.
+    pub fn add(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.refusals.iter_mut().zip(other.refusals).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+impl ProcessTraffic {
+    /// Something is refused for this reason.
+    pub fn note_refusal(&self, reason: Reason) {
+        if let Some(counter) = self.refusals.get(usize::from(reason.code())) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How many places have been opened.
+    pub fn places(&self) -> u32 {
+        self.places.load(Acquire)
+    }
+
+    /// So many places are open now.
+    pub(crate) fn open(&self, places: u32) {
+        self.places.fetch_max(places, AcqRel);
+    }
+
+    /// Whether all of it is in the sums of the registry, and has to be left out here.
+    pub fn is_settled(&self) -> bool {
+        self.settled.load(SeqCst) != 0
+    }
+
+    /// Says that it is. True for the one who has to add it there.
+    pub(crate) fn settle(&self) -> bool {
+        self.settled.swap(1, SeqCst) == 0
+    }
+
+    /// Adds an ended process's.
+    pub(crate) fn collect(&self, totals: &ProcessTotals) {
+        self.ended.collect(&totals.all);
+        for (counter, count) in self.refusals.iter().zip(totals.refusals) {
+            counter.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// What is counted here, and what was collected.
+    pub(crate) fn get(&self) -> ProcessTotals {
+        ProcessTotals { all: self.ended.get(), refusals: self.refusal_counts() }
+    }
+
+    fn refusal_counts(&self) -> [u64; REASONS] {
+        self.refusals.each_ref().map(|counter| counter.load(Relaxed))
+    }
+}
