@@ -290,6 +290,18 @@ kinds! {
 }
 
 impl Kind {
+    /// Whether only a device that works lets a program avoid it: by polls, which fail on a device that is gone.
+    pub const fn needs_device(self) -> bool {
+        matches!(
+            self,
+            Self::WorkLost
+                | Self::CompletionsUnpolled
+                | Self::EndedInFlight
+                | Self::EndedUnpolled
+                | Self::ErrorUnread
+        )
+    }
+
     /// The kind with a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)

@@ -182,19 +182,29 @@ static void waits_for_the_port(int wrong)
 	end_pair(&pair);
 }
 
-/* Waits for a completion. Wrong: looks only whether it is there. */
+/* Waits for a SEND and a WRITE. Wrong: looks only whether completions are there. Right: gives both up if the device is
+   gone, and then the SEND may still wait for a receive. */
 static void polls_for_ever(int wrong)
 {
 	struct pair pair = pair_of(IBV_QPT_RC);
-	const int refused = try_write(&pair, 1, IBV_SEND_SIGNALED);
 	struct ibv_wc wc;
-	int count;
+	int count = 0, found = 0;
 
-	do
-		count = refused && !wrong ? -1 : ibv_poll_cq(pair.cq, 1, &wc);
-	while (wrong ? count < 1 : !count);
+	send_on(pair.ends[0], 1, IBV_SEND_SIGNALED);
+	if (try_write(&pair, 2, IBV_SEND_SIGNALED)) {
+		if (!wrong) {
+			end_pair(&pair);
+			CHECK(0);
+		}
+	} else {
+		receive_on(pair.ends[1], 3);
+	}
+	while (found < 3 && (wrong || count >= 0)) {
+		count = ibv_poll_cq(pair.cq, 1, &wc);
+		found += count > 0;
+	}
 	end_pair(&pair);
-	CHECK(count == 1);
+	CHECK(found == 3);
 }
 
 static const struct mistake mistakes[] = {
