@@ -94,12 +94,20 @@ impl World {
     }
 
     fn bind2(&self, qp: u32, key: Key) -> Result<(), Refusal> {
-        bind_type2(&self.table(), &self.qps[qp as usize], &self.bind(key), &stamp(qp), &Yield)
+        bind_type2(&self.table(), &self.qps[qp as usize], &self.bind(key), &stamp(qp), &Yield, None)
     }
 
     fn invalidate(&self, qp: u32, key: Key) -> Result<(), Refusal> {
         let operation = Operation::Invalidate;
-        invalidate(&self.table(), &QpTable::new(&self.qps), operation, key, &stamp(qp), &Yield)
+        invalidate(
+            &self.table(),
+            &QpTable::new(&self.qps),
+            operation,
+            key,
+            &stamp(qp),
+            &Yield,
+            None,
+        )
     }
 
     /// Reads the memory through a key, if that is granted.
@@ -193,12 +201,12 @@ fn after_a_rebind_the_old_key_reaches_nothing() {
     check(|scramble| {
         let world = Arc::new(World::new(WindowKind::Type1, scramble));
         let (table, old) = (world.table(), world.window);
-        bind_type1(&table, &world.bind(old), &stamp(0), &Yield).unwrap();
+        bind_type1(&table, &world.bind(old), &stamp(0), &Yield, None).unwrap();
         let guest = {
             let world = world.clone();
             thread::spawn(move || world.access(OTHER, 0, old))
         };
-        bind_type1(&table, &world.bind(old.next()), &stamp(0), &Yield).unwrap();
+        bind_type1(&table, &world.bind(old.next()), &stamp(0), &Yield, None).unwrap();
         world.reuse();
         guest.join().unwrap();
         assert!(!world.access(OTHER, 0, old));

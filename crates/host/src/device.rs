@@ -1,12 +1,12 @@
 //! The device of this process, below its objects: its share of the machine, the resources it hands out, and the work
 //! that is left to do on it.
 
-mod asked;
 mod deadlines;
 mod domains;
 mod exit;
 mod keys;
 mod limits;
+mod listener;
 mod observer;
 mod outages;
 mod polling;
@@ -24,13 +24,14 @@ use std::sync::{Arc, Weak};
 use tracing::{debug, warn};
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
+use transom_system::ThisProcess;
 use transom_system::failure::Failed;
 use transom_system::registry::Run;
-use transom_system::{ThisProcess, sanitizers};
 
-pub use self::asked::{Hears, hear};
 pub(crate) use self::deadlines::{Due, PortChange};
 pub use self::limits::Limits;
+pub(crate) use self::listener::hears_all;
+pub use self::listener::{Door, Listener, listen};
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
 pub use self::port_events::PortEvents;
 pub(crate) use self::resources::Resources;
@@ -138,6 +139,8 @@ pub struct Device {
     /// Answers requests without carrying them out.
     pub(crate) injector: Injector,
     pub(crate) work: Work,
+    /// Every request travels as a message, as its segment says.
+    by_message: bool,
     /// It is of no use any more, and the program has been told.
     pub(crate) failed: AtomicBool,
 }
@@ -172,6 +175,7 @@ impl Device {
             peers: Peers::new(process.clone()),
             resources: Resources::new(process.clone()),
             work: Work::new(process.clone()),
+            by_message: process.segment().header().by_message.load(Relaxed) == 1,
             process,
             port_events: PortEvents::default(),
             observer,
@@ -286,7 +290,7 @@ impl Device {
     /// each, or a sanitizer at its memory.
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
-        self.observer.is_some() || !self.injector.is_empty() || sanitizers::are_told()
+        self.by_message
     }
 
     /// The observer of the links' traffic, if there is one.

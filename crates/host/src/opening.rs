@@ -17,7 +17,7 @@ use transom_system::segment::Segment;
 use transom_system::{ThisProcess, failure, fork, sanitizers};
 
 use crate::capture::{Capture, CaptureObserver};
-use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
+use crate::device::{Copying, Device, Memory, Observer, OpenError, Options, hears_all};
 use crate::objects::Adapter;
 use crate::progress::Threads;
 
@@ -61,7 +61,7 @@ impl Adapter {
         segment.header().capture.store(identity, Relaxed);
         sanitizers::begin();
         let injects = options.faults.is_some_and(|faults| !faults.rules.is_empty());
-        let by_message = injects || capture.is_some() || sanitizers::are_told();
+        let by_message = injects || capture.is_some() || sanitizers::are_told() || hears_all();
         segment.header().by_message.store(u32::from(by_message), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
@@ -75,7 +75,9 @@ impl Adapter {
             consent();
         }
         let copier = copier.watched();
-        if options.memory == Memory::Shared && !sanitizers::are_told() {
+        // Where every request is a message, nobody reaches memory by instructions.
+        let may_share = !sanitizers::are_told() && !hears_all();
+        if options.memory == Memory::Shared && may_share {
             match begin_sharing() {
                 Ok(descriptor) => {
                     segment.header().shared_memory.store(descriptor + 1, Relaxed);

@@ -96,7 +96,9 @@ impl ForkHandler for Adapter {
         }
         self.connections().fail();
         for qp in self.queue_pairs.all() {
-            qp.summary().fall(QpState::Error);
+            if qp.summary().fall(QpState::Error) {
+                qp.tell_door(None);
+            }
             qp.own_completion_queues().for_each(Cq::fail);
         }
         self.shared_queues.completion_queues().iter().for_each(Cq::fail);

@@ -143,14 +143,14 @@ impl Environment {
     pub fn bind(&self, window: Key, range: Range<u64>, access: Access) {
         let (address, length) = (range.start, range.end - range.start);
         let bind = Bind { window, region: self.region, address, length, access };
-        bind_type2(&self.keys(), self.summary(), &bind, &self.stamp(), &Alone)
+        bind_type2(&self.keys(), self.summary(), &bind, &self.stamp(), &Alone, None)
             .expect("it is bound");
     }
 
     /// LOCAL_INV of a window.
     pub fn invalidate(&self, key: Key) -> Result<(), Refusal> {
         let operation = Operation::Invalidate;
-        invalidate(&self.keys(), &self.qps(), operation, key, &self.stamp(), &Alone)
+        invalidate(&self.keys(), &self.qps(), operation, key, &self.stamp(), &Alone, None)
     }
 
     fn stamp(&self) -> Stamp {

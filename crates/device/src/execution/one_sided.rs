@@ -121,6 +121,12 @@ impl<'m> Target<'m> {
         }
     }
 
+    /// An attempt of this operation from there on; for those who hear of it.
+    pub(super) fn attempt(self, operation: Operation, at: RemoteAddress, length: u64) -> Attempt {
+        let RemoteAddress { address, key } = at;
+        Attempt { operation, key, address, length, qp: self.number.bits(), pd: 0 }
+    }
+
     /// RDMA WRITE of part of a message. The range of the whole is checked before any byte is written
     /// (rule RA-35).
     pub fn write(self, to: RemoteAddress, part: Part, source: &mut dyn Source) -> Result<(), Stop> {

@@ -6,7 +6,7 @@ use super::{
     Tally, Unheard,
 };
 use crate::operation::Operation;
-use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
+use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Completion, Receive, Take};
 
@@ -86,6 +86,11 @@ pub trait Process: Shortcuts {
     /// A peer has written somewhere.
     fn note_write(&self, write: &Attempt) {
         let _ = write;
+    }
+    /// Who hears of what is opened to peers, and of what they touch.
+    #[inline]
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
     }
     /// A work request of the send queue ends in error though nothing is refused here: the same for that.
     fn note_failure(&self, failure: &Failure) {

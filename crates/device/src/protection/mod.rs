@@ -21,6 +21,7 @@ mod region;
 mod scramble;
 mod table;
 mod window;
+mod witness;
 
 pub use crate::operation::Operation;
 pub use decide::{
@@ -36,3 +37,4 @@ pub use region::{InUse, Region};
 pub use scramble::{RecentSlots, Scramble};
 pub use table::{Grant, KeyTable};
 pub use window::{WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1};
+pub use witness::Witness;

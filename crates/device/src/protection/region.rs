@@ -54,20 +54,10 @@ impl Region {
         entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access });
     }
 
-    /// Gives the region of `slot` these properties in place of its own. When it returns, no access under the old ones
-    /// is under way. Refused while a window is bound (rule RR-12).
-    pub fn change(
-        &self,
-        table: &KeyTable<'_>,
-        slot: u32,
-        key: Key,
-        now: u64,
-        waiter: &dyn Waiter,
-    ) -> Result<(), InUse> {
-        Self::close(table, slot, waiter)?;
+    /// Gives the region of `slot`, which is [closed](Region::close), these properties in place of its own.
+    pub fn reopen(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
         self.publish(table, slot, key, now);
         table.entry(slot).windows.store(0, Release);
-        Ok(())
     }
 
     /// Whether windows are bound to the region of `slot`.
@@ -87,8 +77,9 @@ impl Region {
         Ok(())
     }
 
-    /// Shuts out binds, then accesses, and waits for those under way.
-    fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
+    /// Shuts out binds, then accesses, and waits for those under way: when it returns, none is. Refused while a window
+    /// is bound (rule RR-12).
+    pub fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
         let entry = table.entry(slot);
         entry.windows.compare_exchange(0, CLOSED, SeqCst, Relaxed).map_err(|_| InUse)?;
         entry.publish(Meta { state: State::Changing, ..entry.load() });

@@ -10,7 +10,9 @@ use std::convert::Infallible;
 
 use super::decide::{Bind, Stamp, WindowType, may_invalidate};
 use super::entry::{KeyEntry, Kind, Meta, State};
-use super::{Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot, Waiter};
+use super::{
+    Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot, Waiter, Witness,
+};
 use crate::Access;
 use crate::qp::{QpSummary, QpTable};
 use crate::sync::Ordering::*;
@@ -86,6 +88,7 @@ pub fn bind_type1(
     bind: &Bind,
     stamp: &Stamp,
     waiter: &dyn Waiter,
+    witness: Option<&dyn Witness>,
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
         let (slot, entry, window) = bind.window(table, stamp, WindowType::Type1)?;
@@ -97,6 +100,10 @@ pub fn bind_type1(
         let old_region = entry.parent.load(Relaxed);
         if window.state == State::Valid {
             table.drain_key(slot, waiter);
+            tell_end(witness, slot);
+        }
+        if let Some(witness) = witness {
+            witness.bound(slot, region, &bind.bound(&window, stamp, place));
         }
         bind.write(entry, &window, stamp, region, place);
         if window.state == State::Valid {
@@ -113,6 +120,7 @@ pub fn unbind_type1(
     bind: &Bind,
     stamp: &Stamp,
     waiter: &dyn Waiter,
+    witness: Option<&dyn Witness>,
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
         let (slot, entry, window) = bind.window(table, stamp, WindowType::Type1)?;
@@ -121,6 +129,7 @@ pub fn unbind_type1(
         }
         if window.state == State::Valid {
             table.drain_key(slot, waiter);
+            tell_end(witness, slot);
             Region::release(table, entry.parent.load(Relaxed));
         }
         entry.publish(Meta {
@@ -141,15 +150,19 @@ pub fn bind_type2(
     bind: &Bind,
     stamp: &Stamp,
     waiter: &dyn Waiter,
+    witness: Option<&dyn Witness>,
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
-        let (_, entry, window) = bind.window(table, stamp, WindowType::Type2)?;
+        let (slot, entry, window) = bind.window(table, stamp, WindowType::Type2)?;
         let (region, place) = bind.region(table, stamp, WindowType::Type2)?;
         if !take(entry, &window) {
             Region::release(table, region);
             return Ok(false);
         }
         owner.window_bound();
+        if let Some(witness) = witness {
+            witness.bound(slot, region, &bind.bound(&window, stamp, place));
+        }
         bind.write(entry, &window, stamp, region, place);
         Ok(true)
     })
@@ -164,6 +177,7 @@ pub fn invalidate(
     key: Key,
     stamp: &Stamp,
     waiter: &dyn Waiter,
+    witness: Option<&dyn Witness>,
 ) -> Result<(), Refusal> {
     let attempt = Attempt { operation, key, address: 0, length: 0, qp: stamp.qp, pd: stamp.pd };
     let refusal = |reason, object| Refusal { reason, attempt, object };
@@ -184,10 +198,18 @@ pub fn invalidate(
             return Ok(false);
         }
         table.drain_key(slot, waiter);
+        tell_end(witness, slot);
         end_binding(table, qps, entry);
         entry.publish(Meta { state: State::Free, access: Access::empty(), ..meta_of(&window) });
         Ok(true)
     })
+}
+
+/// Nobody gets in through a binding any more.
+fn tell_end(witness: Option<&dyn Witness>, slot: u32) {
+    if let Some(witness) = witness {
+        witness.unbound(slot);
+    }
 }
 
 /// Releases the objects that the binding of a type 2 window held.

@@ -13,7 +13,7 @@ use transom_device::execution::{
     Context, Effect, Effects, Injection, LocalBuffers, MemoryGone, Process, Receives, Reply,
     Request, Responder, Shortcuts, Sink, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
+use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter, Witness};
 use transom_device::qp::{Look, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
@@ -211,6 +211,10 @@ impl Process for AtForeign<'_> {
 
     /// It sends nothing.
     fn complete(&self, _: &Completion) {}
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        self.device().witness()
+    }
 
     fn note_refusal(&self, refusal: &Refusal) {
         self.device().process().note_refusal(self.summary(), refusal);

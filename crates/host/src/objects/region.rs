@@ -4,7 +4,7 @@ use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use transom_device::Access;
-use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
+use transom_device::protection::{Exhausted, Key, Kind, Place, Region, Snapshot, State};
 use transom_system::clock;
 use transom_system::memory::{Mapping, Maps, enter, leave, page_size};
 
@@ -176,6 +176,14 @@ fn counted(length: u64) -> u64 {
     if length == u64::MAX { 0 } else { length }
 }
 
+/// A region as its key's entry has it.
+fn opened(region: &Region, key: Key, kind: Kind, since: u64) -> Snapshot {
+    let Region { pd, access, base, length, place } = *region;
+    let (byte, place) = (key.byte(), place.pack().unwrap_or(0));
+    let state = State::Valid;
+    Snapshot { byte, state, kind, access, base, length, place, pd, since, ..Snapshot::VACANT }
+}
+
 /// A registered memory region. Dropping it without [`MemoryRegion::deregister`] leaves it
 /// registered.
 #[derive(Debug)]
@@ -265,8 +273,9 @@ impl MemoryRegion {
         let taken = device.resources.keys.take(backing.kind());
         let taken = taken.inspect_err(|_| backing.release(pd));
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        let segment = device.process().segment();
-        region.register(&segment.keys(), slot, key, clock::steady());
+        let (segment, now) = (device.process().segment(), clock::steady());
+        device.opens(slot, || opened(region, key, backing.kind(), now));
+        region.register(&segment.keys(), slot, key, now);
         segment.header().registered.add(region.place, counted(region.length));
         Ok((slot, key))
     }
@@ -319,14 +328,18 @@ impl MemoryRegion {
         }
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
         let process = self.pd.device().process();
-        let (keys, now) = (process.segment().keys(), clock::steady());
+        let keys = process.segment().keys();
         let place = registration.place(process.maps());
         let region = registration.region(&new_pd, place);
-        if region.change(&keys, self.slot, self.key, now, &**process).is_err() {
+        if Region::close(&keys, self.slot, &**process).is_err() {
             leave(place);
             new_pd.release();
             return Err(RegisterError::Busy);
         }
+        let (device, now) = (self.pd.device(), clock::steady());
+        device.closes(self.slot);
+        device.opens(self.slot, || opened(&region, self.key, self.backing.kind(), now));
+        region.reopen(&keys, self.slot, self.key, now);
         leave(self.place);
         let registered = &process.segment().header().registered;
         registered.remove(self.place, counted(self.registration.length));
@@ -357,6 +370,7 @@ impl MemoryRegion {
             return Err((self, Busy));
         }
         if !inherited {
+            device.closes(self.slot);
             keys.note_end(self.slot, clock::steady());
             leave(self.place);
             let registered = &process.segment().header().registered;

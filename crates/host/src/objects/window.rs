@@ -55,6 +55,7 @@ impl MemoryWindow {
                 self.slot,
                 &**self.pd.device().process(),
             );
+            self.pd.device().closes(self.slot);
             segment.keys().note_end(self.slot, clock::steady());
         }
         self.pd.device().resources.keys.give_back(Kind::Window1, self.slot);

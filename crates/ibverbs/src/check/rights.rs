@@ -5,23 +5,27 @@ use std::sync::Arc;
 use transom_check::ledger::{Bind, Posted, Rights, Thing};
 use transom_device::Access;
 use transom_device::protection::{Key, Operation};
-use transom_host::device::{self, Device};
+use transom_host::device::{Device, Listener, listen};
 
 use super::{Checker, checker, id_of};
 
 /// From now on the check hears of peers' requests.
 pub(super) fn begin() {
-    device::hear(asked);
+    listen(&PeersUse);
 }
 
-/// A peer asks for an operation with a key.
-fn asked(device: &Device, operation: Operation, key: Key) {
-    // Also after the check has ended: otherwise the right would stay withheld.
-    device.give_back(key, operation.rights());
-    // Not `on`: this thread may be doing librdmacm's own work.
-    if let Some(checker) = checker() {
-        let (device, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
-        checker.tell(|ledger| ledger.peer_uses(device, key.0, rights));
+/// Hears of peers' requests.
+struct PeersUse;
+
+impl Listener for PeersUse {
+    fn asked(&self, device: &Device, operation: Operation, key: Key) {
+        // Also after the check has ended: otherwise the right would stay withheld.
+        device.give_back(key, operation.rights());
+        // Not `on`: this thread may be doing librdmacm's own work.
+        if let Some(checker) = checker() {
+            let (device, rights) = (std::ptr::from_ref(device).addr(), rights(operation.rights()));
+            checker.tell(|ledger| ledger.peer_uses(device, key.0, rights));
+        }
     }
 }
 

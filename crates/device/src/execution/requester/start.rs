@@ -49,24 +49,25 @@ impl Requester {
         wqe: &SendWqe,
         op: LocalOp,
     ) -> Step {
-        let (keys, waiter) = (cx.process.keys(), cx.process.waiter());
+        let (keys, waiter, witness) =
+            (cx.process.keys(), cx.process.waiter(), cx.process.witness());
         let mut stamp =
             Stamp { qp: cx.number.bits(), pd: cx.summary.gate().pd, wr_id: wqe.wr_id, now: 0 };
         let done = match op {
             LocalOp::BindType1(bind) if bind.length == 0 => {
-                unbind_type1(&keys, &bind, &stamp, waiter)
+                unbind_type1(&keys, &bind, &stamp, waiter, witness)
             }
             LocalOp::BindType1(bind) => {
                 stamp.now = cx.process.now();
-                bind_type1(&keys, &bind, &stamp, waiter)
+                bind_type1(&keys, &bind, &stamp, waiter, witness)
             }
             LocalOp::BindType2(bind) => {
                 stamp.now = cx.process.now();
-                bind_type2(&keys, cx.summary, &bind, &stamp, waiter)
+                bind_type2(&keys, cx.summary, &bind, &stamp, waiter, witness)
             }
             LocalOp::Invalidate(key) => {
                 let operation = Operation::Invalidate;
-                invalidate(&keys, &cx.process.qps(), operation, key, &stamp, waiter)
+                invalidate(&keys, &cx.process.qps(), operation, key, &stamp, waiter, witness)
             }
         };
         match done {

@@ -134,6 +134,9 @@ impl Responder {
         let old = cx.process.atomic(&grant, &mut update);
         if old.is_ok() {
             cx.process.note_write(&attempt);
+            if let Some(witness) = cx.process.witness() {
+                witness.touched(&attempt, true);
+            }
         }
         old.map_err(|MemoryGone| Refusal {
             reason: Reason::MemoryGone,

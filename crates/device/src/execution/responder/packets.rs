@@ -1,6 +1,7 @@
 //! The services of a responder for links with packets, beside carrying out segments: READs whose data goes out bit by
 //! bit while later requests are carried out, and packets that are wrong themselves.
 
+use super::super::copy::Told;
 use super::super::one_sided::Stop;
 use super::super::{Context, Process, Reply, Request, Sink};
 use super::Responder;
@@ -74,7 +75,7 @@ impl Responder {
         sink: &mut dyn Sink,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        self.try_fetch(request, sink, cx).unwrap_or_else(|refusal| self.refuse(&refusal, cx))
+        self.try_fetch(request, sink, false, cx).unwrap_or_else(|refusal| self.refuse(&refusal, cx))
     }
 
     /// The same for a repeated READ. Its origin may have the data already, and a repeat by the network or a late clock
@@ -86,7 +87,7 @@ impl Responder {
         sink: &mut dyn Sink,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        self.try_fetch(request, sink, cx).unwrap_or_else(|refusal| {
+        self.try_fetch(request, sink, true, cx).unwrap_or_else(|refusal| {
             cx.process.note_refusal(&refusal);
             Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
         })
@@ -96,10 +97,21 @@ impl Responder {
         &self,
         request: &Request,
         sink: &mut dyn Sink,
+        again: bool,
         cx: &mut Context<'_, P>,
     ) -> Result<Reply, Refusal> {
         let Some(from) = request.body.remote() else { return Ok(Reply::Dropped) };
-        match self.target(request, cx)?.read(from, request.part(), sink) {
+        let (target, part) = (self.target(request, cx)?, request.part());
+        let mut told;
+        let sink: &mut dyn Sink = match cx.process.witness() {
+            Some(witness) => {
+                let attempt = target.attempt(request.body.operation(), from, part.length);
+                told = Told { data: sink, witness, attempt, offset: part.offset, again };
+                &mut told
+            }
+            None => sink,
+        };
+        match target.read(from, part, sink) {
             Ok(()) => Ok(Reply::Data { length: request.length }),
             Err(Stop::Closed) => Ok(Reply::Dropped),
             Err(Stop::Near(_)) => Ok(Reply::OriginFailed),

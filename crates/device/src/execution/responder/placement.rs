@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use transom_wire::grh::{GRH_BYTES, Route, UNDEFINED_BYTES, mapped_ipv4};
 
-use super::super::copy::Behind;
+use super::super::copy::{Behind, Told};
 use super::super::one_sided::Stop;
 use super::super::{
     Bytes, Context, CopyError, LocalBuffers, Part, Pieces, Process, Request, Source,
@@ -32,6 +32,15 @@ impl Responder {
     ) -> Result<(), Stop> {
         let target = self.target(request, cx).map_err(Stop::Refused)?;
         let part = request.part();
+        let mut told;
+        let source: &mut dyn Source = match cx.process.witness() {
+            Some(witness) => {
+                let attempt = target.attempt(request.body.operation(), at, part.length);
+                told = Told { data: source, witness, attempt, offset: part.offset, again: false };
+                &mut told
+            }
+            None => source,
+        };
         let Some(pieces) = cx.process.lands_in_pieces(request, part.length) else {
             return target.write(at, part, source);
         };

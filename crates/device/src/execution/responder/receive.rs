@@ -308,6 +308,7 @@ impl Responder {
             key,
             &stamp,
             cx.process.waiter(),
+            cx.process.witness(),
         )
     }
 

@@ -62,6 +62,26 @@ impl Bind {
         })
     }
 
+    /// The window as it is once it is bound.
+    pub(super) fn bound(&self, window: &Snapshot, stamp: &Stamp, place: u64) -> Snapshot {
+        Snapshot {
+            byte: self.window.byte(),
+            state: State::Valid,
+            access: self.access,
+            base: self.base(),
+            length: self.length,
+            place,
+            qp: stamp.qp,
+            wr_id: stamp.wr_id,
+            since: stamp.now,
+            ..*window
+        }
+    }
+
+    fn base(&self) -> u64 {
+        if self.access.contains(Access::ZERO_BASED) { 0 } else { self.address }
+    }
+
     /// Writes the binding into an entry that the caller has taken.
     pub(super) fn write(
         &self,
@@ -71,8 +91,7 @@ impl Bind {
         region: u32,
         place: u64,
     ) {
-        let zero_based = self.access.contains(Access::ZERO_BASED);
-        entry.base.store(if zero_based { 0 } else { self.address }, Relaxed);
+        entry.base.store(self.base(), Relaxed);
         entry.length.store(self.length, Relaxed);
         entry.place.store(place, Relaxed);
         entry.qp.store(stamp.qp, Relaxed);

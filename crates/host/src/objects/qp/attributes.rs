@@ -15,7 +15,7 @@ use transom_system::writes_are_watched;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
-use crate::device::Limits;
+use crate::device::{Door, Limits};
 use crate::objects::cq::Feed;
 use crate::objects::{Deferred, Link};
 
@@ -389,6 +389,19 @@ impl QueuePair {
 
     /// Shows initiators the state and the rights that it grants.
     pub(super) fn open_gate(&self, state: QpState, attributes: &QpAttributes) {
+        self.change_gate(state, attributes);
+        self.tell_door(attributes.destination.map(|address| address.gid));
+    }
+
+    /// Tells a listener whom the queue pair lets in from now on, and to what.
+    pub(crate) fn tell_door(&self, gid: Option<[u8; 16]>) {
+        self.device.lets_in(self.number, || {
+            let look = self.summary().look();
+            Door { gate: look.gate(), peer: look.peering().from, gid }
+        });
+    }
+
+    fn change_gate(&self, state: QpState, attributes: &QpAttributes) {
         self.summary().open_gate(Gate {
             state,
             service: self.config.service,

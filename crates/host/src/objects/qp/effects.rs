@@ -85,9 +85,11 @@ impl QueuePair {
             Effect::Event(QpEvent::LastWqeReached) if self.delays_last_wqe() => {}
             Effect::Event(event) => self.raise_for(*event),
             Effect::FlushOther(QueueSide::Send) => {
+                self.tell_door(None);
                 deferred.flush(self.number.index(), QueueSide::Receive);
             }
             Effect::FlushOther(QueueSide::Receive) => {
+                self.tell_door(None);
                 deferred.flush(self.number.index(), QueueSide::Send);
             }
             Effect::Rendezvous => deferred.start_rendezvous(self.number.index()),
@@ -144,6 +146,7 @@ impl QueuePair {
             self.summary().fall(QpState::Error)
         };
         if fell {
+            self.tell_door(None);
             debug!(qp = %self.number, "queue pair in error, a completion was lost");
             self.events.raise(AsyncEvent::QpFatal);
         }

@@ -15,7 +15,7 @@ use transom_device::execution::{
     Process, QueueSide, Request, TakeShared, Tally, Unheard,
 };
 use transom_device::operation::Operation;
-use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter};
+use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
 use transom_device::qp::{QpNumber, QpTable};
 use transom_device::queue::{Address, Completion, Receive, Remote, Sge, Status};
 use transom_net::{Gather, Scatter, Where};
@@ -147,6 +147,11 @@ impl Process for At<'_> {
 
     fn note_write(&self, write: &Attempt) {
         transom_system::note_write(write);
+    }
+
+    #[inline]
+    fn witness(&self) -> Option<&dyn Witness> {
+        self.qp.device.witness()
     }
 
     fn note_failure(&self, failure: &Failure) {

@@ -1,0 +1,144 @@
+//! A listener hears what this process opens to peers, and what they ask for and touch. At most one command that runs a
+//! program listens; all other processes look at one pointer.
+//!
+//! On the direct path this process hears of nothing. So a listener can have all requests come as messages, or withhold
+//! rights. Then a request that needs one finds the direct path closed, and comes as a message. The listener hears of
+//! it, and gives the right back before the device decides on the request.
+
+use std::sync::OnceLock;
+
+use transom_device::Access;
+use transom_device::execution::Request;
+use transom_device::protection::{Attempt, Key, Operation, Snapshot, State, Witness};
+use transom_device::qp::{Gate, QpNumber};
+
+use super::Device;
+
+/// Hears what happens to the memory of this process. Calls about one key come in the order in which things happen. A
+/// listener must not use the key, nor wait for somebody who does.
+pub trait Listener: Sync {
+    /// Whether all requests of peers are to come as messages. Asked when a device is opened.
+    fn hears_all(&self) -> bool {
+        false
+    }
+
+    /// A peer asks for an operation with a key. Nothing is decided yet.
+    fn asked(&self, device: &Device, operation: Operation, key: Key) {
+        let _ = (device, operation, key);
+    }
+
+    /// A region or window is about to be open. A window comes with the slot of its region.
+    fn opened(&self, device: &Device, slot: u32, region: Option<u32>, object: &Snapshot) {
+        let _ = (device, slot, region, object);
+    }
+
+    /// The region or window of a slot is closed, if it was open: nobody gets in by its key any more.
+    fn closed(&self, device: &Device, slot: u32) {
+        let _ = (device, slot);
+    }
+
+    /// A peer has touched this memory. The operation begins with it, or goes on.
+    fn touched(&self, device: &Device, attempt: &Attempt, begins: bool) {
+        let _ = (device, attempt, begins);
+    }
+
+    /// A queue pair lets a peer in so from now on. `gid` is the peer's address, if it is set now.
+    fn lets_in(&self, device: &Device, pair: QpNumber, door: &Door) {
+        let _ = (device, pair, door);
+    }
+}
+
+/// What a queue pair lets in, and whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// Its gate.
+    pub gate: Gate,
+    /// The queue pair at the other end.
+    pub peer: QpNumber,
+    /// The address of the peer, if a program has set one with this change.
+    pub gid: Option<[u8; 16]>,
+}
+
+static LISTENER: OnceLock<&'static dyn Listener> = OnceLock::new();
+
+/// From now on, this listener hears of everything. Only the first one does.
+pub fn listen(listener: &'static dyn Listener) {
+    LISTENER.get_or_init(|| listener);
+}
+
+/// Whether all requests of peers are to come as messages.
+pub(crate) fn hears_all() -> bool {
+    LISTENER.get().is_some_and(|listener| listener.hears_all())
+}
+
+impl Device {
+    /// A peer asks for this.
+    #[inline]
+    pub(crate) fn is_asked(&self, request: &Request) {
+        if let (Some(listener), Some(at)) = (LISTENER.get(), request.body.remote()) {
+            listener.asked(self, request.body.operation(), at.key);
+        }
+    }
+
+    /// This device as the witness of its key table, if somebody listens.
+    #[inline]
+    pub(crate) fn witness(&self) -> Option<&dyn Witness> {
+        LISTENER.get().map(|_| self as &dyn Witness)
+    }
+
+    /// A region is about to be open.
+    pub(crate) fn opens(&self, slot: u32, object: impl FnOnce() -> Snapshot) {
+        if let Some(listener) = LISTENER.get() {
+            listener.opened(self, slot, None, &object());
+        }
+    }
+
+    /// The region or window of a slot is closed.
+    pub(crate) fn closes(&self, slot: u32) {
+        if let Some(listener) = LISTENER.get() {
+            listener.closed(self, slot);
+        }
+    }
+
+    /// What a queue pair lets in may have changed.
+    pub(crate) fn lets_in(&self, pair: QpNumber, door: impl FnOnce() -> Door) {
+        if let Some(listener) = LISTENER.get() {
+            listener.lets_in(self, pair, &door());
+        }
+    }
+
+    /// Withholds these rights of a region or a bound window, as far as it has them. Only while somebody
+    /// [listens](listen), who gives them back. Whether the key has an object.
+    pub fn withhold(&self, key: Key, rights: Access) -> bool {
+        LISTENER.get().is_some() && self.process().segment().keys().withhold(key, rights)
+    }
+
+    /// Gives these rights back, as far as they are withheld.
+    pub fn give_back(&self, key: Key, rights: Access) {
+        self.process().segment().keys().give_back(key, rights);
+    }
+
+    /// Whether a region or a bound window has this key.
+    pub fn is_valid(&self, key: Key) -> bool {
+        let object = self.process().segment().keys().look_up(key);
+        object.state == State::Valid && object.byte == key.byte()
+    }
+}
+
+impl Witness for Device {
+    fn bound(&self, slot: u32, region: u32, window: &Snapshot) {
+        if let Some(listener) = LISTENER.get() {
+            listener.opened(self, slot, Some(region), window);
+        }
+    }
+
+    fn unbound(&self, slot: u32) {
+        self.closes(slot);
+    }
+
+    fn touched(&self, attempt: &Attempt, begins: bool) {
+        if let Some(listener) = LISTENER.get() {
+            listener.touched(self, attempt, begins);
+        }
+    }
+}
