@@ -86,15 +86,39 @@ impl Display for Record {
             Self::Finding(finding) => {
                 let Finding { number, kind, says, sites } = finding;
                 writeln!(f, "finding {number} {} {}", kind.name(), InLine(says))?;
-                for Site { what, thread, frames } in sites {
-                    writeln!(f, "site {thread} {}", InLine(what))?;
-                    for Frame { module, offset } in frames {
-                        writeln!(f, "frame {offset:x} {}", InLine(module))?;
-                    }
-                }
+                sites.iter().try_for_each(|site| site.fmt(f))?;
                 writeln!(f, "end")
             }
         }
+    }
+}
+
+impl Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, thread, frames } = self;
+        writeln!(f, "site {thread} {}", InLine(what))?;
+        for Frame { module, offset } in frames {
+            writeln!(f, "frame {offset:x} {}", InLine(module))?;
+        }
+        Ok(())
+    }
+}
+
+impl Site {
+    /// A call of which a line tells, after its word. Its frames are in the lines behind it.
+    pub fn begun(rest: &str) -> Option<Self> {
+        let (thread, what) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (thread, what) = (thread.parse().ok()?, what.to_owned());
+        Some(Self { what, thread, frames: Vec::new() })
+    }
+}
+
+impl Frame {
+    /// The place of which a line tells, after its word.
+    pub fn read(rest: &str) -> Option<Self> {
+        let (offset, module) = rest.split_once(' ').unwrap_or((rest, ""));
+        let offset = u64::from_str_radix(offset, 16).ok()?;
+        Some(Self { module: module.to_owned(), offset })
     }
 }
 
@@ -114,15 +138,14 @@ pub fn read(text: &str) -> Vec<Record> {
             "again" => records.extend(again(number, rest_of)),
             "finding" => open = begun(number, rest_of),
             "site" => {
-                if let (Some(finding), Ok(thread)) = (&mut open, number.parse()) {
-                    let site = Site { what: rest_of.to_owned(), thread, frames: Vec::new() };
+                if let (Some(finding), Some(site)) = (&mut open, Site::begun(rest)) {
                     finding.sites.push(site);
                 }
             }
             "frame" => {
                 let site = open.as_mut().and_then(|finding| finding.sites.last_mut());
-                if let (Some(site), Ok(offset)) = (site, u64::from_str_radix(number, 16)) {
-                    site.frames.push(Frame { module: rest_of.to_owned(), offset });
+                if let (Some(site), Some(frame)) = (site, Frame::read(rest)) {
+                    site.frames.push(frame);
                 }
             }
             "end" => records.extend(open.take().map(Record::Finding)),

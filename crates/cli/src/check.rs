@@ -16,14 +16,14 @@
 
 mod choice;
 mod directory;
-mod found;
+pub(crate) mod found;
 mod github;
-mod json;
+pub(crate) mod json;
 mod junit;
 mod page;
 mod people;
-mod shown;
-mod symbols;
+pub(crate) mod shown;
+pub(crate) mod symbols;
 mod verb;
 
 use std::collections::HashSet;

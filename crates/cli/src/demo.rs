@@ -5,6 +5,7 @@
 //! of a queue pair, a grant).
 
 mod checked;
+mod exposed;
 mod guest;
 mod narrator;
 mod owner;
@@ -27,10 +28,11 @@ pub(crate) const GUEST: &str = "demo-guest";
 pub(crate) const HELP: &str = "\
 Two processes, an owner and a guest, show the life of a memory window. The owner binds it to 64 bytes of
 its memory. The guest uses it, and then reads past its end. The owner revokes it. At last the guest makes
-a mistake that nobody notices, and `transom check` names it. You need no hardware and no privileges.
+a mistake that nobody notices, and `transom check` names it. Another guest opens more than it needs, and
+`transom exposure` names that. You need no hardware and no privileges.
 
 Exit status:
-  0  every allowed access worked, every other was refused, and the mistake was found
+  0  every allowed access worked, every other was refused, and the mistake and the region were named
   1  something else happened; the message says what";
 
 /// Far longer than any step takes.

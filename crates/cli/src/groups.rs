@@ -8,7 +8,10 @@ use crate::layout;
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Run programs", &["run", "demo", "devices"]),
     ("Understand what happened", &["explain", "metrics", "doctor"]),
-    ("Prove that a program is right, and how fast it is", &["check", "rehearse", "bench"]),
+    (
+        "Prove that a program is right, and how fast it is",
+        &["check", "rehearse", "exposure", "bench"],
+    ),
 ];
 
 /// Replaces the list of subcommands in the help by groups, in lines of this many columns.

@@ -10,6 +10,7 @@ mod demo;
 mod devices;
 mod doctor;
 mod explain;
+mod exposure;
 mod failure;
 mod groups;
 mod layout;
@@ -37,13 +38,15 @@ Examples:
   transom run -- ibv_devinfo -v        Run any RDMA program on the software device
   transom check -- ./program           What does it do wrong? Mistakes, with the lines that make them
   transom rehearse -- ./program        Does it rely on luck? Provokes what an adapter may do
+  transom exposure -- ./program        What did it open to peers, and did they use it?
   transom explain                      Why was an access refused? The answers, newest first
 
 Exit status:
   0  it worked
   1  it failed; the message says what happened, to what, and what to do
   2  the command line was wrong
-  `transom run` exits as its program does. So does `transom check`, with 66 if something was found.";
+  `transom run` exits as its program does. So does `transom check`, with 66 if something was found, and
+  `transom exposure`, with 66 if more was open for nothing than --max-unused allows.";
 
 /// RDMA without the hardware: a device made of software, with memory windows
 #[derive(Parser)]
@@ -65,6 +68,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
     Rehearse(rehearse::RehearseArgs),
+    Exposure(exposure::ExposureArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Rehearse(args) => rehearse::run(&args),
+        Command::Exposure(args) => exposure::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -104,7 +104,7 @@ impl Demo {
 }
 
 #[test]
-fn the_demo_shows_two_refusals_with_their_reasons_and_a_mistake_that_is_found() {
+fn the_demo_shows_two_refusals_with_their_reasons_a_mistake_that_is_found_and_what_was_open() {
     let demo = said(&["demo"]);
     assert_eq!(demo.matches("Refused.").count(), 2, "{demo}");
     let text = on_one_line(&demo);
@@ -119,8 +119,11 @@ fn the_demo_shows_two_refusals_with_their_reasons_and_a_mistake_that_is_found() 
         "Found.",
         "error[work-lost]: Queue pair 0x",
         "is destroyed while 1 request is under way.",
+        "owner fetches the first request at last, and gets: \"The data of request 2.\"",
+        "For reading, a region of 4 KiB was open, and peers used 64 bytes of it. You can close 100 %",
         "transom explain",
         "transom check",
+        "transom exposure",
     ] {
         assert!(text.contains(part), "no {part:?} in {demo}");
     }
@@ -534,6 +537,7 @@ fn every_subcommand_has_a_manual_page() {
         "doctor",
         "check",
         "rehearse",
+        "exposure",
         "bench",
         "completions",
     ] {
@@ -542,7 +546,7 @@ fn every_subcommand_has_a_manual_page() {
     }
     assert!(read("transom-run.1").contains(".SH EXAMPLES"));
     assert!(read("transom.1").contains("transom\\-run(1)"));
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 11);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 12);
 }
 
 /// Each finding has a state, a topic and advice. The exit status is 1 if one fails.
@@ -781,8 +785,14 @@ const WRONG: [(&str, &str, &str); 11] = [
     ("TRANSOM_FAULT_RUN", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_WATCHER", "x", "may be what `transom run` sets it to"),
 ];
-const FILES: [&str; 5] =
-    ["TRANSOM_LIB", "TRANSOM_CAPTURE", "TRANSOM_CHECK", "TRANSOM_REHEARSE", "TRANSOM_TREE"];
+const FILES: [&str; 6] = [
+    "TRANSOM_LIB",
+    "TRANSOM_CAPTURE",
+    "TRANSOM_CHECK",
+    "TRANSOM_EXPOSURE",
+    "TRANSOM_REHEARSE",
+    "TRANSOM_TREE",
+];
 
 /// `transom run` does not start the program, and no device opens.
 #[test]

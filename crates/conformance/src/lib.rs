@@ -13,6 +13,7 @@ pub mod coverage;
 pub mod datagrams;
 pub mod documents;
 pub mod explained;
+pub mod exposed;
 pub mod extended;
 pub mod extended_qp;
 pub mod forger;

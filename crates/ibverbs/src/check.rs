@@ -14,7 +14,6 @@
 //! | `rights` | the rights of peers, and their use |
 //! | `sleep` | threads that sleep while completions wait |
 //! | `waits` | the system call that a thread sleeps in |
-//! | `site` | the callers, as the ledger has them |
 //! | `sink` | the file with the findings |
 
 mod claims;
@@ -24,7 +23,6 @@ mod given_back;
 mod memory;
 mod rights;
 mod sink;
-mod site;
 mod sleep;
 mod waits;
 mod work;
@@ -55,7 +53,7 @@ pub(crate) use self::rights::rights;
 use self::sink::Sink;
 use self::sleep::Sleepers;
 pub(crate) use self::work::{bind_of, buffer, called};
-use crate::told;
+use crate::{site, told};
 
 /// The ledger of this process, and the file for its findings.
 pub(crate) struct Checker {

@@ -273,7 +273,7 @@ unsafe fn before<T>(mut at: *mut T, end: *mut T, next: impl Fn(*mut T) -> *mut T
 
 /// # Safety
 /// The list and what it points to is valid.
-unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<Posted> {
+pub(crate) unsafe fn sends(mut wr: *const ibv_send_wr, device: usize, call: &Call) -> Vec<Posted> {
     let mut all = Vec::with_capacity(1);
     // SAFETY: by the contract of this function.
     while let Some(request) = unsafe { wr.as_ref() } {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use transom_abi::{ibv_context, ibv_device};
+use transom_abi::{ibv_context, ibv_device, verbs_context};
 use transom_host::Adapter;
 use transom_system::object_counts::ObjectKind;
 use transom_system::{rehearsal, say};
@@ -13,8 +13,8 @@ use crate::context::Context;
 use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::operations::operations;
 use crate::{
-    adapters, ah, check, checked, comp_cntr, cq, device, dm, mr, mw, pd, qp, rehearsed, srq, td,
-    xrc,
+    adapters, ah, check, checked, comp_cntr, cq, device, dm, exposure, mr, mw, pd, qp, rehearsed,
+    srq, td, xrc,
 };
 
 /// Opens the device. Null, `EINVAL`, for any other device.
@@ -25,6 +25,7 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
             return Err(libc::EINVAL);
         }
         check::begin();
+        exposure::begin();
         rehearsal::begin();
         let adapter = adapters::open().map_err(|error| {
             say(format_args!("{error}"));
@@ -43,7 +44,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
     let command = adapter.device().process().command_descriptor();
     let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-    Context::enter(adapter, command, rehearsed::operations(checked::operations(operations())))
+    Context::enter(adapter, command, all_operations())
 }
 
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The context owns the descriptor from now on, and
@@ -60,16 +61,17 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
             Some(adapter) => {
                 // SAFETY: as above. The context owns it from now on.
                 let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
-                Context::enter(
-                    adapter,
-                    command,
-                    rehearsed::operations(checked::operations(operations())),
-                )
+                Context::enter(adapter, command, all_operations())
             }
             None if names_a_device(cmd_fd) => Err(libc::EOPNOTSUPP),
             None => Err(libc::EINVAL),
         }
     })
+}
+
+/// The operations of a new context, with those of the command that runs this process.
+fn all_operations() -> verbs_context {
+    rehearsed::operations(exposure::operations(checked::operations(operations())))
 }
 
 /// Whether a descriptor names a Transom device of any process.

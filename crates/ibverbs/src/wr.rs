@@ -20,7 +20,7 @@ use crate::batch::Batch;
 use crate::check;
 use crate::entry::{guarded, guarded_always, zero_or};
 use crate::wrong::Wrong;
-use crate::{ah, post, qp};
+use crate::{ah, exposure, post, qp};
 
 /// The operations that a queue pair of this service can build: bits of `ibv_qp_create_send_ops_flags`.
 pub(crate) fn operations_of(service: Service) -> u64 {
@@ -125,7 +125,10 @@ pub(crate) unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
                     }
                     posted
                 }
-                None => post(),
+                None => {
+                    exposure::posts(|device, call| batch.described(device, call));
+                    post()
+                }
             };
             posted.map_err(|wrong| {
                 wrong.told(Some(pair.device()), "ibv_wr_complete", pair.number().bits())

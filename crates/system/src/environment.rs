@@ -83,6 +83,8 @@ pub const FAULT_RUN: Variable = of_a_run("TRANSOM_FAULT_RUN", "RUN");
 pub const CAPTURE: Variable = of_a_run("TRANSOM_CAPTURE", "FILE");
 /// The directory of `transom check`: processes write their findings into it.
 pub const CHECK: Variable = of_a_run("TRANSOM_CHECK", "DIR");
+/// The directory of `transom exposure`: processes write what they open to peers into it.
+pub const EXPOSURE: Variable = of_a_run("TRANSOM_EXPOSURE", "DIR");
 /// The directory of `transom rehearse`: it has the plan, and processes write what was provoked into it.
 pub const REHEARSE: Variable = of_a_run("TRANSOM_REHEARSE", "DIR");
 /// The process beside a program. It speaks for the program when that is killed.
@@ -91,7 +93,7 @@ pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
 /// All variables.
-pub const ALL: [&Variable; 16] = [
+pub const ALL: [&Variable; 17] = [
     &LIB,
     &DEVICE_NAME,
     &WINDOWS,
@@ -105,6 +107,7 @@ pub const ALL: [&Variable; 16] = [
     &FAULT_RUN,
     &CAPTURE,
     &CHECK,
+    &EXPOSURE,
     &REHEARSE,
     &WATCHER,
     &TREE,

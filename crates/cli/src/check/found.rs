@@ -40,12 +40,20 @@ pub(super) struct Found {
 
 /// A call that a finding is about.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// What happened there, such as "destroyed here".
-    pub(super) what: String,
-    pub(super) thread: u32,
+    pub(crate) what: String,
+    pub(crate) thread: u32,
     /// The callers, the innermost first.
-    pub(super) places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
+}
+
+impl Call {
+    /// A call of a process, with the names of its callers.
+    pub(crate) fn of(site: &Site, symbols: &mut Symbols) -> Self {
+        let places = site.frames.iter().flat_map(|frame| symbols.places(frame)).collect();
+        Self { what: site.what.clone(), thread: site.thread, places }
+    }
 }
 
 impl Found {
@@ -150,12 +158,7 @@ fn join(
         return;
     }
     let Finding { kind, says, sites, .. } = finding;
-    let mut call = |site: Site| Call {
-        what: site.what,
-        thread: site.thread,
-        places: site.frames.iter().flat_map(|frame| symbols.places(frame)).collect(),
-    };
-    let calls = sites.into_iter().map(&mut call).collect();
+    let calls = sites.iter().map(|site| Call::of(site, symbols)).collect();
     let gravity = choice.gravity(kind);
     all.push(Found { kind, gravity, says, count, processes: vec![process], calls, identity });
 }

@@ -31,14 +31,16 @@ struct About<'a> {
     calls: Vec<At<'a>>,
 }
 
+/// A process.
 #[derive(Serialize)]
-struct Of<'a> {
-    pid: u32,
-    program: &'a str,
+pub(crate) struct Of<'a> {
+    pub(crate) pid: u32,
+    pub(crate) program: &'a str,
 }
 
+/// A call.
 #[derive(Serialize)]
-struct At<'a> {
+pub(crate) struct At<'a> {
     what: &'a str,
     thread: u32,
     places: Vec<Named<'a>>,
@@ -91,7 +93,8 @@ fn of(process: &Process) -> Of<'_> {
     Of { pid: process.pid, program: &process.program }
 }
 
-fn at(call: &Call) -> At<'_> {
+/// A call, for a line.
+pub(crate) fn at(call: &Call) -> At<'_> {
     At { what: &call.what, thread: call.thread, places: call.places.iter().map(named).collect() }
 }
 

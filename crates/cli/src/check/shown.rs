@@ -26,7 +26,7 @@ const BEGINNINGS: [&str; 8] = [
 
 /// The places that show where a call is in the program, innermost first. If the program called a function of librdmacm,
 /// that function comes first.
-pub(super) fn places(call: &Call) -> Vec<&Place> {
+pub(crate) fn places(call: &Call) -> Vec<&Place> {
     // Before the beginning there is only code that begins. In a program without symbols it has no names.
     let within = call.places.iter().take_while(|place| !is_beginning(place)).count();
     let all: Vec<&Place> = call.places.iter().take(within.max(1)).collect();
@@ -35,7 +35,7 @@ pub(super) fn places(call: &Call) -> Vec<&Place> {
 }
 
 /// The verb that the program called there, as the place inside the first of these has it.
-pub(super) fn verb(call: &Call) -> Option<&str> {
+pub(crate) fn verb(call: &Call) -> Option<&str> {
     let all: Vec<&Place> = call.places.iter().collect();
     all[..first(&all)].last()?.function.as_deref()
 }
@@ -51,7 +51,7 @@ fn first(all: &[&Place]) -> usize {
 }
 
 /// The first of these places that has a line in a file.
-pub(super) fn source(call: &Call) -> Option<(&Place, &Source)> {
+pub(crate) fn source(call: &Call) -> Option<(&Place, &Source)> {
     places(call).into_iter().find_map(|place| Some((place, place.source.as_ref()?)))
 }
 
@@ -74,12 +74,12 @@ fn is_of_connections(place: &Place) -> bool {
 }
 
 /// Whether its source file helps the user: it is not our own library's.
-pub(super) fn has_user_source(place: &Place) -> bool {
+pub(crate) fn has_user_source(place: &Place) -> bool {
     place.source.is_some() && !is_of_connections(place)
 }
 
 /// The program or library of a call that shows no line of source code, though the user could have it show one.
-pub(super) fn without_lines(calls: &[Call]) -> Option<&str> {
+pub(crate) fn without_lines(calls: &[Call]) -> Option<&str> {
     let shown = || calls.iter().flat_map(places);
     let module = shown().next()?.module_name();
     let has_lines = shown().any(has_user_source);
@@ -87,7 +87,7 @@ pub(super) fn without_lines(calls: &[Call]) -> Option<&str> {
 }
 
 /// A place in words: `server.c:83 in finish`.
-pub(super) fn place(place: &Place, from: &Path) -> String {
+pub(crate) fn place(place: &Place, from: &Path) -> String {
     let function = place.function.as_deref();
     match (&place.source, function) {
         (Some(source), function) if has_user_source(place) => {
@@ -110,7 +110,7 @@ fn raw(place: &Place) -> String {
 }
 
 /// A file's name relative to a directory, if it is below that directory.
-pub(super) fn relative(file: &Path, from: &Path) -> PathBuf {
+pub(crate) fn relative(file: &Path, from: &Path) -> PathBuf {
     file.strip_prefix(from).unwrap_or(file).to_owned()
 }
 

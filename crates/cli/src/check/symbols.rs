@@ -19,40 +19,40 @@ const DEBUG: &str = "/usr/lib/debug";
 
 /// A place in the code of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The path of the program or library. Empty for code that is in no file.
-    pub(super) module: String,
+    pub(crate) module: String,
     /// The return address, as the module's own tables count it.
-    pub(super) offset: u64,
-    pub(super) function: Option<String>,
-    pub(super) source: Option<Source>,
+    pub(crate) offset: u64,
+    pub(crate) function: Option<String>,
+    pub(crate) source: Option<Source>,
     /// Whether the compiler put the function into its caller.
-    pub(super) inlined: bool,
+    pub(crate) inlined: bool,
 }
 
 /// A line of source code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
-    pub(super) file: PathBuf,
-    pub(super) line: u32,
+pub(crate) struct Source {
+    pub(crate) file: PathBuf,
+    pub(crate) line: u32,
     /// Counts from 1.
-    pub(super) column: Option<u32>,
+    pub(crate) column: Option<u32>,
 }
 
 impl Place {
     /// The name of the module's file.
-    pub(super) fn module_name(&self) -> &str {
+    pub(crate) fn module_name(&self) -> &str {
         self.module.rsplit('/').next().unwrap_or_default()
     }
 }
 
 /// Looks up places, and opens each module once.
 #[derive(Default)]
-pub(super) struct Symbols(HashMap<String, Option<Module>>);
+pub(crate) struct Symbols(HashMap<String, Option<Module>>);
 
 impl Symbols {
     /// The place of a return address, after the functions that the compiler inlined there. Innermost first.
-    pub(super) fn places(&mut self, frame: &Frame) -> Vec<Place> {
+    pub(crate) fn places(&mut self, frame: &Frame) -> Vec<Place> {
         let module = self.0.entry(frame.module.clone()).or_insert_with(|| {
             Some(frame.module.as_str()).filter(|it| it.starts_with('/')).and_then(Module::open)
         });

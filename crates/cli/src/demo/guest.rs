@@ -7,6 +7,9 @@ use crate::talk::{hear, tell};
 use std::io::IsTerminal;
 use transom::{Access, MemoryRegion, QueuePair, RemoteSlice, Status};
 
+/// The length of a region that it opens to the owner.
+const LENT: usize = 4096;
+
 /// Follows orders from standard input until there are no more.
 pub(crate) fn run() -> Result {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
@@ -33,6 +36,8 @@ struct Guest {
     /// Where the bytes that it reads arrive.
     inbox: MemoryRegion<Vec<u8>>,
     queue_pair: Option<QueuePair>,
+    /// A region that it has opened to the owner.
+    lent: Option<MemoryRegion<Vec<u8>>>,
 }
 
 impl Guest {
@@ -40,7 +45,7 @@ impl Guest {
         let station = Station::open()?;
         let inbox = MemoryRegion::register(&station.pd, vec![0; 64], Access::LOCAL_WRITE)
             .map_err(|refused| refused.error)?;
-        Ok(Self { station, inbox, queue_pair: None })
+        Ok(Self { station, inbox, queue_pair: None, lent: None })
     }
 
     fn obey(&mut self, order: Order) -> Result<Answer> {
@@ -60,6 +65,20 @@ impl Guest {
                 }
             }
             Order::Lose => self.lose_a_message(),
+            Order::Lend(text) => {
+                let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+                let region = MemoryRegion::register(&self.station.pd, vec![0; LENT], access)
+                    .map_err(|refused| refused.error)?;
+                region.write_at(0, text.as_bytes())?;
+                let grant = region.grant();
+                self.lent = Some(region);
+                Ok(Answer::Lent(grant))
+            }
+            Order::Reuse(text) => {
+                let region = self.lent.as_ref().ok_or_else(|| Failure::new("it has no region"))?;
+                region.write_at(0, text.as_bytes())?;
+                Ok(Answer::Written)
+            }
         }
     }
 

@@ -43,6 +43,12 @@ impl Narrator {
         told("Refused.", seen, why)
     }
 
+    /// Prints that the last step used what was open for nothing, and what the account of it says.
+    pub(super) fn open(&self, account: &str) -> Result {
+        let seen = "Neither program sees an error. `transom exposure` kept the account, and says:";
+        told("Open.", seen, account)
+    }
+
     /// Prints that the last step was a mistake, and which.
     pub(super) fn found(&self, mistake: &str) -> Result {
         let seen = "The guest's program sees no error. `transom check` watched it, and says:";

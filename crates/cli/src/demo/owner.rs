@@ -2,6 +2,7 @@
 
 use super::Station;
 use super::checked::GuestCheck;
+use super::exposed;
 use super::narrator::{Narrator, Role};
 use super::partner::Partner;
 use crate::devices::registry;
@@ -12,6 +13,7 @@ use transom::{
     Access, Bound, Free, Grant, MemoryRegion, QueuePair, RemoteSlice, Rights, Type2, Window,
 };
 use transom_device::protection::{Key, Reason};
+use transom_system::environment::CHECK;
 use transom_system::registry::Process;
 
 const PAGE: usize = 4096;
@@ -29,7 +31,7 @@ pub(crate) fn run() -> Result {
     say.plain("One process opens a window into its memory to another, and takes it back.")?;
     say.plain("No RDMA hardware, no kernel module, no root: the device is software.\n")?;
     let check = GuestCheck::begin();
-    let mut guest = Partner::start(check.directory())?;
+    let mut guest = Partner::start(&CHECK, check.directory())?;
     let (owner, pid) = (Owner::new()?, std::process::id());
     let device = owner.station.context.name();
     say.step(Role::Owner, format_args!("opens the RDMA device {device} in process {pid}."))?;
@@ -50,10 +52,12 @@ pub(crate) fn run() -> Result {
     say.step(Role::Guest, "sends itself a message, and ends the queue pair before it arrives.")?;
     guest.dismiss()?;
     check.tell(&mut say)?;
+    exposed::show(&mut say, &owner.station)?;
 
     say.plain("\nEvery granted access worked, and no other did.")?;
     say.plain("Both refusals are on record with all their numbers. See them: `transom explain`")?;
-    say.plain("What does your own program do wrong? Ask: `transom check -- PROGRAM`")
+    say.plain("What does your own program do wrong? Ask: `transom check -- PROGRAM`")?;
+    say.plain("What does it open to its peers? Ask: `transom exposure -- PROGRAM`")
 }
 
 /// The guest reads past the end of the window.

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use transom::{Grant, QueuePair, RemoteSlice};
-use transom_system::environment::CHECK;
+use transom_system::environment::Variable;
 
 pub(super) struct Partner {
     child: Child,
@@ -17,15 +17,16 @@ pub(super) struct Partner {
 }
 
 impl Partner {
-    /// Starts the guest's process. Its mistakes go into this directory, if there is one.
-    pub(super) fn start(mistakes: Option<&Path>) -> Result<Self> {
+    /// Starts the guest's process. What is seen of it goes into this directory, which the variable names, if there is
+    /// one.
+    pub(super) fn start(seen: &Variable, directory: Option<&Path>) -> Result<Self> {
         // This program itself, even if its file has been replaced since.
         let mut child = Command::new("/proc/self/exe")
             .arg0("transom")
             .arg(GUEST)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .envs(mistakes.map(|directory| (CHECK.name, directory)))
+            .envs(directory.map(|directory| (seen.name, directory)))
             .spawn()
             .map_err(|error| {
                 let message = format!(
@@ -62,6 +63,22 @@ impl Partner {
         match self.order(&Order::Write(grant, text.to_owned()))? {
             Answer::Written => Ok(()),
             other => Err(unexpected("write what it was granted", &other)),
+        }
+    }
+
+    /// Makes the guest open a region that begins with this text.
+    pub(super) fn lend(&mut self, text: &str) -> Result<Grant> {
+        match self.order(&Order::Lend(text.to_owned()))? {
+            Answer::Lent(grant) => Ok(grant),
+            other => Err(unexpected("open a region", &other)),
+        }
+    }
+
+    /// Makes the guest put another text there.
+    pub(super) fn reuse(&mut self, text: &str) -> Result {
+        match self.order(&Order::Reuse(text.to_owned()))? {
+            Answer::Written => Ok(()),
+            other => Err(unexpected("use its region again", &other)),
         }
     }
 

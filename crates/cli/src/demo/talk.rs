@@ -14,6 +14,10 @@ pub(super) enum Order {
     Write(Grant, String),
     /// Send yourself a message, and end the queue pair at once.
     Lose,
+    /// Open a region, with this text in it.
+    Lend(String),
+    /// Put another text there.
+    Reuse(String),
 }
 
 /// The guest's answer.
@@ -25,6 +29,8 @@ pub(super) enum Answer {
     Read(String),
     /// Written.
     Written,
+    /// The region is open.
+    Lent(Grant),
     /// A request was refused with `IBV_WC_REM_ACCESS_ERR`.
     Refused,
     /// The queue pair has ended.

@@ -244,6 +244,15 @@ mod rehearsed {
     mod rules;
 }
 
+/// N. What `transom exposure` accounts for.
+mod exposed {
+    mod command;
+    mod example;
+    mod regions;
+    mod room;
+    mod windows;
+}
+
 /// What C programs find.
 mod programs {
     mod c;

@@ -16,7 +16,8 @@ use transom_system::failure::caught_aside;
 use transom_thread::uncancelled;
 
 use super::sink::Sink;
-use super::{CHECKER, Checker, on, site};
+use super::{CHECKER, Checker, on};
+use crate::site;
 
 /// The parent's checker, in a forked child.
 struct Parent {

@@ -13,7 +13,8 @@ use transom_system::callers::pass_over;
 use transom_system::watch_refusals;
 
 use super::work::called_by_name;
-use super::{Checker, claims, on_outside, site};
+use super::{Checker, claims, on_outside};
+use crate::site;
 
 /// The bounds of all regions so far.
 static BOUNDS: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];

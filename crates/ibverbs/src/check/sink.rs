@@ -1,25 +1,18 @@
 //! The file with the findings of a process, in the directory of `transom check`.
-//!
-//! It is opened for each record. The program could close a descriptor of ours, and does not expect one.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use transom_check::ledger::Mistake;
 use transom_check::record::{Finding, Record, Site};
-use transom_system::clock;
 
-use super::site;
+use crate::records::Records;
+use crate::site;
 
 /// The file of one process.
 pub(super) struct Sink {
-    file: PathBuf,
-    /// The file exists.
-    is_made: bool,
+    file: Records,
     /// The mistakes that were written, by their identity: the number of each, and how often it came.
     known: HashMap<u64, (u32, u64)>,
 }
@@ -28,15 +21,13 @@ impl Sink {
     /// Makes the file of this process. None if it cannot be made.
     pub(super) fn open(directory: &Path) -> Option<Self> {
         let mut sink = Self::later(directory);
-        sink.append(&Record::Opened.to_string()).ok()?;
+        sink.file.append(&Record::Opened.to_string()).ok()?;
         Some(sink)
     }
 
     /// The sink of a forked child. It makes the file when there is something to write.
     pub(super) fn later(directory: &Path) -> Self {
-        // Processes of different PID namespaces may have the same PID.
-        let file = directory.join(format!("{}-{}", std::process::id(), clock::steady()));
-        Self { file, is_made: false, known: HashMap::new() }
+        Self { file: Records::later(directory), known: HashMap::new() }
     }
 
     /// Writes a mistake, or counts it if the same one is written already.
@@ -50,32 +41,19 @@ impl Sink {
             _ => return,
         };
         // There is no other place to report that the write failed.
-        let _ = self.append(&record.to_string());
+        let _ = self.file.append(&record.to_string());
     }
 
     /// Writes that the check of this process has ended.
     pub(super) fn stop(&mut self, says: String) {
-        let _ = self.append(&Record::Stopped { says }.to_string());
+        let _ = self.file.append(&Record::Stopped { says }.to_string());
     }
 
     /// Writes how often each mistake came.
     pub(super) fn end(&mut self) {
         let several = self.known.values().filter(|(_, count)| *count > 1);
         let counts = several.map(|&(number, count)| Record::Again { number, count }.to_string());
-        let _ = self.append(&counts.collect::<String>());
-    }
-
-    fn append(&mut self, text: &str) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create_new(!self.is_made).mode(0o600);
-        options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        let mut file = options.open(&self.file)?;
-        if !self.is_made {
-            let (pid, program) = (std::process::id(), site::program());
-            file.write_all(Record::Process { pid, program }.to_string().as_bytes())?;
-            self.is_made = true;
-        }
-        file.write_all(text.as_bytes())
+        let _ = self.file.append(&counts.collect::<String>());
     }
 }
 

@@ -20,7 +20,8 @@ use transom_host::events::{CompletionEvent, EventQueue};
 use transom_host::objects::Cq;
 
 use super::waits::Wait;
-use super::{Checker, on, site};
+use super::{Checker, on};
+use crate::site;
 
 /// The name of the watcher.
 pub(super) const WATCHER: &str = "transom-check";

@@ -10,7 +10,8 @@ use transom_device::operation::Operation;
 use transom_device::queue::{LocalOp, SendOp, Sge};
 use transom_system::rehearsal;
 
-use super::{Checker, events, site};
+use super::{Checker, events};
+use crate::site;
 
 impl Checker {
     /// A queue pair took the first `taken` of these requests. The ledger knows all of them already.

@@ -22,10 +22,11 @@ use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
 /// Those whose commands are run.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "docs/check.md",
     "docs/rehearse.md",
+    "docs/exposure.md",
     "docs/run.md",
     "docs/install.md",
     "docs/network.md",
@@ -201,6 +202,11 @@ fn rehearsing_a_program() {
 }
 
 #[test]
+fn what_a_program_opens_to_its_peers() {
+    in_a_network(path_of!("what_a_program_opens_to_its_peers"), || run_page("docs/exposure.md"));
+}
+
+#[test]
 fn running_programs() {
     in_a_network(path_of!("running_programs"), || run_page("docs/run.md"));
 }
@@ -328,6 +334,7 @@ impl<'a> Session<'a> {
         let built = command()[0].parent().expect("a profile's folder");
         fs::create_dir_all(folder.join("target")).expect("our own folder");
         symlink(built, folder.join("target/release")).expect("our own folder");
+        symlink(root().join("crates"), folder.join("crates")).expect("our own folder");
         let write = |name: &str, text: &str| {
             let file = folder.join(name);
             fs::create_dir_all(file.parent().expect("a folder")).expect("our own folder");

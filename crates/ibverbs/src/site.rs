@@ -18,26 +18,26 @@ fn thread() -> u32 {
 }
 
 /// This call, by its thread alone.
-pub(super) fn thread_only() -> Call {
+pub(crate) fn thread_only() -> Call {
     // A thread that ends has no thread-local variables any more.
     Call::by(THREAD.try_with(|thread| *thread).unwrap_or_else(|_| thread()))
 }
 
 /// This call: who calls this library, from where.
-pub(super) fn call() -> Call {
+pub(crate) fn call() -> Call {
     let mut call = thread_only();
     callers().into_iter().all(|address| call.push(address));
     call
 }
 
 /// This call, of a function that was passed over; none if it is this library that called that.
-pub(super) fn call_of_program() -> Option<Call> {
+pub(crate) fn call_of_program() -> Option<Call> {
     let call = call();
     (!call.frames().is_empty()).then_some(call)
 }
 
 /// Where a return address is, as the command can look it up.
-pub(super) fn frame(address: usize) -> Frame {
+pub(crate) fn frame(address: usize) -> Frame {
     let Some(module) = module_of(address) else {
         return Frame { module: String::new(), offset: address as u64 };
     };
@@ -47,7 +47,7 @@ pub(super) fn frame(address: usize) -> Frame {
 }
 
 /// The path of the program.
-pub(super) fn program() -> String {
+pub(crate) fn program() -> String {
     let path = std::fs::read_link("/proc/self/exe");
     path.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -1,0 +1,299 @@
+//! `transom exposure`: runs a program, and reports which memory it opened to its peers, and what they used of it.
+//!
+//! The processes of the program keep their accounts in files of a private directory (`transom_exposure`). This command
+//! waits for the program as its parent, reads the files, looks up the names, and reports.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `accounts` | the accounts, from their files |
+//! | `peers` | who a queue pair lets in |
+//! | `people`, `json`, `html` | the reports |
+//! | `picture`, `scale` | the picture in the page |
+//! | `words` | amounts in words |
+
+mod accounts;
+mod html;
+mod json;
+mod peers;
+mod people;
+mod picture;
+mod scale;
+mod words;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use transom_exposure::opening::Object;
+use transom_exposure::report::{Account, groups};
+use transom_exposure::sums::Sums;
+use transom_system::clock;
+use transom_system::environment::EXPOSURE;
+
+use crate::check::Directory;
+use crate::check::found::Call;
+use crate::check::symbols::Symbols;
+use crate::failure::{Failure, Result};
+use crate::layout;
+use crate::lines::{JsonArgs, Lines, cannot_write, create};
+use crate::run::{Program, ProgramArgs, end_like};
+use crate::sentence::counted;
+use people::People;
+pub(crate) use people::sentence;
+
+/// The failure of `--require`.
+const UNOPENED: &str = "no process opened a device, so nothing was open. Does the program find a \
+                        device? `transom run -- ibv_devices` lists it. Was a test skipped?";
+
+/// The exit status if more was unused than the user allows.
+const TOO_MUCH: u8 = 66;
+
+const EXAMPLES: &str = "\
+A byte is open while a region or bound window has it with rights for peers, and a queue pair that could use
+the key lets its peer in. It is used from when it was opened until a peer touched it for the last time. All
+other time was for nothing. Each key counts: a byte that is open by two keys is open twice.
+
+The report goes to standard error, when the program has ended: what was open, and the ten calls that opened
+most for nothing, each with what would close it. Compile the program with -g to see files and lines. The
+program runs as with `transom run`, whose help has the faults and variables. All requests of peers come as
+messages, so it runs slower.
+
+Exit status:
+  66   more was unused than --max-unused allows, and the program itself succeeded
+  1    --require, and no process opened a device; or a report could not be written
+  2    the command line or a variable is wrong
+  126  the program exists, but cannot be run
+  127  there is no such program
+  Otherwise the exit status is the program's own. A program that fails keeps its status.
+
+Examples:
+  transom exposure -- ./server
+  transom exposure --require --max-unused 90% -- make check
+  transom exposure --html exposure.html -- ./server
+  transom exposure --json=exposure.json -- mpirun -n 4 ./solver";
+
+const FIELDS: &str = "\
+With --json, each line is an object. Times are in nanoseconds of the steady clock (CLOCK_MONOTONIC). Numbers
+are integers; those of bytes × nanoseconds may pass 64 bits. A field without a value is null. Each region and
+window has these fields:
+  type               opening; or folded, for closed ones of one call that share a line for want of room
+  process            the pid and program of the process that has it
+  object             region, type 1 window or type 2 window
+  number             which one of the process, in the order in which they opened
+  region             a window: the number of its region
+  key                its R_Key
+  address            the address of its first byte
+  length             its bytes
+  rights             what peers may do: read, write, atomic
+  call               where it was registered or bound: what, thread and places, as for transom check
+    places           the callers: function, file, line, column, inlined, module and offset
+  since              when it opened
+  until              when it was closed
+  at_end             whether it was open until the process ended
+  peers              the queue pairs whose peers could use it:
+    queue_pair       the process's queue pair
+    peer_queue_pair  the queue pair at the other end
+    peer_address     the address of the other end
+    peer_pid         the process at the other end, if it ran under this command too
+    rights           what that peer could do with it
+    since            when the queue pair began to let it in
+    until            when that ended
+  uses               who used it; of more than six, these fields have the first:
+    queue_pair       the process's queue pair
+    operation        read, write or atomic
+    count            how many operations
+    bytes            how many bytes they touched, together
+    first            when the first one did
+    last             when the last one did
+  touched            the ranges that were touched: start and end, from its first byte on, first and last
+  openings           how many regions or windows the line is about
+  untouched          how many of them nobody touched
+  bytes_open         how many bytes they have
+  bytes_touched      how many of them were touched
+  open_byte_ns       bytes × time in which a peer could get in
+  used_byte_ns       the part that was used
+  excess_byte_ns     what used_byte_ns is at most too much: there is room for twelve ranges each
+  unused_percent     the part that was not used, in per cent
+  by_right           for each right: right, open_byte_ns, and its count, bytes, first and last use
+  changes            what would close some of it: window, no-rights, fewer-bytes, shorter-life, fewer-rights
+    change           which of them
+    right            fewer-rights: the right to leave out
+    closes_byte_ns   how much it closes; fewer-rights: for that right
+
+The last line is of type summary. It has the fields from openings on, and these:
+  opened             how many processes opened a device
+  stopped            how many accounts ended early, because of a mistake in Transom
+  openings_left_out  how many regions and windows are in no line, for want of room
+  pairs_left_out     how many connections are in no line, for want of room
+  refused            how many accesses of peers to memory were refused
+
+";
+
+/// Run a program, and report which memory it opens to peers for nothing
+///
+/// It tells which bytes were open to whom, with which rights and for how long, and what peers used of it. Each of the
+/// ten worst comes with what would close it: a window in place of a region, fewer rights, a shorter life.
+#[derive(clap::Args)]
+#[command(
+    after_help = EXAMPLES,
+    after_long_help = format!("{FIELDS}{EXAMPLES}"),
+    override_usage = "transom exposure [OPTIONS] [--] PROGRAM [ARGUMENTS]..."
+)]
+pub(crate) struct ExposureArgs {
+    #[command(flatten)]
+    program: ProgramArgs,
+    #[command(flatten)]
+    json: JsonArgs,
+    /// Draw the memory over time, in a page that needs no network
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    html: Option<PathBuf>,
+    /// Exit with 66 if more than this part of what was open was not used, such as 90%
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    max_unused: Option<f64>,
+    /// Fail if no process opened a device: a skipped test must not look like a passed one
+    #[arg(long)]
+    require: bool,
+}
+
+/// A part in per cent: `90%`, `99.5%`, `90`.
+fn parse_percent(text: &str) -> std::result::Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
+    let number = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
+    number.ok_or_else(|| "give a part from 0% to 100%, such as 90%".to_owned())
+}
+
+pub(crate) fn run(args: &ExposureArgs) -> Result {
+    let json = args.json.begin()?;
+    // A file that cannot be written is reported before the program runs.
+    args.html.as_deref().map(create).transpose()?;
+    let mut program = Program::prepare(&args.program)?;
+    let directory = Directory::make().map_err(|problem| {
+        Failure::new(format_args!("there is no place for what the program opens: {problem}"))
+    })?;
+    program.command.env(EXPOSURE.name, directory.path());
+    let status = program.wait(None, &mut || ())?;
+    let accounts = accounts::read(directory.path(), clock::steady());
+    drop(directory);
+    let reported = accounts
+        .map_err(|error| Failure::new(format_args!("cannot read what was open: {error}")))
+        .and_then(|accounts| report(args, json, &accounts).map(|sums| (accounts.len(), sums)));
+    let (opened, sums) = match reported {
+        Ok(reported) => reported,
+        Err(failure) if status.success() => return Err(failure),
+        Err(failure) => {
+            let _ = failure.report();
+            end_like(status)
+        }
+    };
+    if !status.success() {
+        end_like(status);
+    }
+    match own_failure(args, opened, &sums) {
+        Some((status, message)) => Err(Failure::with_status(status, message)),
+        None => Ok(()),
+    }
+}
+
+/// How this command fails although the program has succeeded.
+fn own_failure(args: &ExposureArgs, opened: usize, sums: &Sums) -> Option<(u8, String)> {
+    let unused = sums.percent_unused();
+    match args.max_unused {
+        _ if args.require && opened == 0 => Some((1, UNOPENED.to_owned())),
+        Some(most) if unused > most => {
+            let part = words::percent(sums.unused(), sums.open);
+            Some((TOO_MUCH, format!("{part} of what was open was not used; {most} % may be")))
+        }
+        _ => None,
+    }
+}
+
+/// Reports to programs and people. The sums of all that was open.
+fn report(args: &ExposureArgs, json: Option<Lines>, accounts: &[Account]) -> Result<Sums> {
+    let names = Names::of(accounts);
+    let mut sums = Sums::default();
+    accounts.iter().for_each(|account| sums.and(&account.sums()));
+    if let Some(mut out) = json {
+        for account in accounts {
+            out.write(|out| json::print(out, account, accounts, &names))?;
+        }
+        out.write(|out| json::print_summary(out, accounts, &sums))?;
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(accounts, &groups(accounts), &names, &sums).map_err(Failure::new)?;
+        let written = create(path)?.write_all(page.as_bytes());
+        written.map_err(|error| cannot_write(path, &error))?;
+    }
+    if args.json.leaves_a_report() {
+        // If standard error cannot be written, there is no other place to report it.
+        let _ = tell(accounts, &names, &sums);
+    }
+    Ok(sums)
+}
+
+/// The accounts in a directory, for `transom demo`.
+pub(crate) fn account_of(directory: &Directory) -> Result<Vec<Account>> {
+    accounts::read(directory.path(), clock::steady()).map_err(Failure::new)
+}
+
+fn tell(accounts: &[Account], names: &Names, sums: &Sums) -> io::Result<()> {
+    let mut out = layout::stderr();
+    let groups = groups(accounts);
+    if sums.unused() > 0 {
+        // The program's output comes before.
+        writeln!(out.to)?;
+    }
+    People::new(accounts, names).worst(&mut out, &groups)?;
+    for account in accounts {
+        let process = peers::process(account);
+        if let Some(says) = &account.names.stopped {
+            out.text(format_args!(
+                "transom exposure: the account of {process} ended early, because of a mistake in Transom. \
+                 Please report it: {says}."
+            ))?;
+        }
+        let refused = usize::try_from(account.process.refused).unwrap_or(usize::MAX);
+        if refused > 0 {
+            let accesses = counted(refused, "access of a peer was", "accesses of peers were");
+            out.text(format_args!(
+                "transom exposure: {accesses} refused in {process}: `transom explain` says why."
+            ))?;
+        }
+        let left_out = account.process.openings_left_out;
+        if left_out > 0 {
+            out.text(format_args!(
+                "transom exposure: {process} had more open at once than there is room for: \
+                 {left_out} regions and windows are left out."
+            ))?;
+        }
+    }
+    let summary = people::summary(accounts, sums);
+    out.text(format_args!("transom exposure: {summary}"))
+}
+
+/// Whether a window could be in the place of such an object.
+fn object_of(object: Object) -> bool {
+    object == Object::Region
+}
+
+/// The names of call sites.
+struct Names(HashMap<(u32, u64, u32), Call>);
+
+impl Names {
+    fn of(accounts: &[Account]) -> Self {
+        let (mut names, mut symbols) = (HashMap::new(), Symbols::default());
+        for account in accounts {
+            for (number, site) in &account.names.sites {
+                names.insert(Self::key(account, *number), Call::of(site, &mut symbols));
+            }
+        }
+        Self(names)
+    }
+
+    fn key(account: &Account, site: u32) -> (u32, u64, u32) {
+        (account.names.pid, account.process.began, site)
+    }
+
+    fn call(&self, account: &Account, site: u32) -> Option<&Call> {
+        self.0.get(&Self::key(account, site))
+    }
+}

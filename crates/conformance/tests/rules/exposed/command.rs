@@ -1,0 +1,118 @@
+//! The command `transom exposure`, on programs of known traffic.
+
+use std::fs;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_conformance::documents::root;
+use transom_conformance::exposed::Exposed;
+use transom_conformance::programs::{Printed, Running, command};
+
+/// How long a program may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+static PROGRAM: LazyLock<Exposed> = LazyLock::new(|| Exposed::new(env!("CARGO_TARGET_TMPDIR")));
+
+/// Runs what comes behind the options; the exit status, if it was not killed, and what was printed.
+fn exposure(options: &[&str], program: &[&str]) -> (Option<i32>, Printed) {
+    let [transom, ..] = command();
+    let mut exposure = Command::new(transom);
+    exposure.arg("exposure").args(options).arg("--").args(program);
+    exposure.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut exposure).end(LIMIT).unwrap();
+    (status.code(), printed)
+}
+
+fn binary() -> &'static str {
+    PROGRAM.binary().to_str().expect("a path in UTF-8")
+}
+
+/// Rules: EXP-08, EXP-11
+#[test]
+fn the_lines_tell_what_was_open_where_and_what_would_close_it() {
+    let file = PROGRAM.scratch().join("lines.json");
+    let json = format!("--json={}", file.display());
+    let (status, printed) = exposure(&[&json], &[binary(), "regions"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let lines = fs::read_to_string(file).unwrap();
+    let lines: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [used, unused, summary] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!([used, unused, summary].map(|it| &it["type"]), ["opening", "opening", "summary"]);
+    assert_eq!((&used["length"], &used["bytes_touched"]), (&4096.into(), &120.into()));
+    assert_eq!(used["rights"], serde_json::json!(["read", "write"]));
+    assert_eq!(used["by_right"][1]["count"], 3);
+    assert_eq!(used["uses"].as_array().unwrap().len(), 3);
+    assert_eq!(used["peers"][0]["peer_pid"], used["process"]["pid"]);
+
+    let source = fs::read_to_string(root().join("crates/conformance/tests/c/exposed.c")).unwrap();
+    let places = unused["call"]["places"].as_array().unwrap();
+    let place = places.iter().find(|place| place["function"] == "regions").expect("it is named");
+    let line = source.lines().nth(place["line"].as_u64().unwrap() as usize - 1).unwrap();
+    assert!(line.contains("DO(\"unused\""), "{line}");
+
+    let changes = |line: &Value| -> Vec<String> {
+        let all = line["changes"].as_array().unwrap().iter();
+        all.map(|change| change["change"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(changes(used), ["window", "fewer-bytes", "shorter-life"]);
+    assert_eq!(changes(unused), ["no-rights"]);
+    let sum =
+        |field: &str| [used, unused].map(|it| it[field].as_u64().unwrap()).iter().sum::<u64>();
+    for field in ["open_byte_ns", "used_byte_ns", "bytes_open", "openings", "untouched"] {
+        assert_eq!(summary[field], sum(field), "{field}");
+    }
+    let report = printed.complaints;
+    assert!(report.contains("exposed.c:") && report.contains(" in regions, registered here"));
+    assert!(report.contains("2 regions had rights for peers"), "{report}");
+}
+
+/// Rule: EXP-12
+#[test]
+fn the_page_draws_what_was_open_and_what_was_used() {
+    let file = PROGRAM.scratch().join("page.html");
+    let html = format!("--html={}", file.display());
+    let (status, printed) = exposure(&[&html], &[binary(), "regions"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    let page = fs::read_to_string(file).unwrap();
+    let count = |part: &str| page.matches(part).count();
+    assert_eq!(count("<rect class=\"open\""), 2, "{page}");
+    assert_eq!((count("<rect class=\"used\""), count("<path class=\"touch\"")), (4, 8), "{page}");
+    assert_eq!((count("<rect class=\"pair\""), count("<svg "), count("</svg>")), (2, 1, 1));
+    assert!(page.contains("region of 4 KiB for reading and writing"), "{page}");
+    for loads in ["http", "src=", "href", "url(", "@import", "<script"] {
+        assert!(!page.contains(loads), "{loads}: {page}");
+    }
+    let (status, printed) = exposure(&["--html=/no/such/folder/page"], &[binary(), "regions"]);
+    assert_eq!((status, &*printed.output), (Some(1), ""), "the program does not run");
+}
+
+/// Rule: EXP-09
+#[test]
+fn too_much_unused_decides_the_exit_status() {
+    let regions = [binary(), "regions"];
+    assert_eq!(exposure(&["--max-unused", "100%"], &regions).0, Some(0));
+    let (status, printed) = exposure(&["--max-unused", "90%"], &regions);
+    assert_eq!(status, Some(66), "{printed:?}");
+    assert!(printed.complaints.contains("90 % may be"), "{printed:?}");
+    let fails = format!("{} regions; exit 3", binary());
+    assert_eq!(exposure(&["--max-unused", "0%"], &["sh", "-c", &fails]).0, Some(3));
+    assert_eq!(exposure(&["--max-unused", "0%"], &["true"]).0, Some(0));
+    assert_eq!(exposure(&["--require"], &["true"]).0, Some(1));
+    assert_eq!(exposure(&["--require"], &regions).0, Some(0));
+    assert_eq!(exposure(&["--max-unused", "110%"], &regions).0, Some(2));
+}
+
+/// Rules: EXP-06, EXP-10
+#[test]
+fn a_program_behaves_as_it_does_without() {
+    let (status, printed) = exposure(&[], &[binary(), "killed"]);
+    assert_eq!(status, None, "it is killed as its program was: {printed:?}");
+    assert!(printed.complaints.contains("until it ended"), "{printed:?}");
+    // The files may hold anything.
+    let spoil = "for file in $TRANSOM_EXPOSURE/*; do head -c 100000 /dev/urandom > $file; done";
+    let (status, printed) = exposure(&[], &["sh", "-c", &format!("{} regions; {spoil}", binary())]);
+    assert_eq!(status, Some(0), "{printed:?}");
+}
