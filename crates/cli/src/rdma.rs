@@ -17,6 +17,7 @@ use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
 use transom_system::addresses::Addresses;
 use transom_system::environment::DEVICE_NAME;
 use transom_system::object_counts::ObjectKind;
+use transom_system::port_counters::HW_COUNTERS;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{node_guid, system_image_guid};
@@ -34,7 +35,7 @@ const OBJECTS: [(&str, Option<Object>); 7] = [
     ("link", Some(Object::Link)),
     ("resource", Some(Object::Resource)),
     ("system", None),
-    ("statistic", None),
+    ("statistic", Some(Object::Statistic)),
     ("monitor", None),
 ];
 
@@ -43,6 +44,7 @@ enum Object {
     Device,
     Link,
     Resource,
+    Statistic,
 }
 
 /// The question on the command line, if this command can answer it.
@@ -86,7 +88,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
 /// Whether a word names our device, or its port.
 fn is_meant(word: &str, object: Object, name: &str) -> bool {
     let port = || word.strip_prefix(name)?.strip_prefix('/')?.parse().ok();
-    word == name || object == Object::Link && port() == Some(PORT)
+    word == name || matches!(object, Object::Link | Object::Statistic) && port() == Some(PORT)
 }
 
 impl Question {
@@ -128,7 +130,11 @@ impl Question {
         if !words.next().is_none_or(shows) {
             return None;
         }
-        let of = words.next().map(str::to_owned);
+        let mut of = words.next();
+        if object == Some(Object::Statistic) && of.is_some_and(|word| "link".starts_with(word)) {
+            of = words.next();
+        }
+        let of = of.map(str::to_owned);
         let question = Self { object: object?, of, json, pretty, details, oneline };
         words.next().is_none().then_some(question)
     }
@@ -143,6 +149,7 @@ impl Question {
             Object::Device => self.print(&Device::new(name, self.details)),
             Object::Link => self.print(&Link::new(name, &addresses()?)),
             Object::Resource => self.print(&Resources::new(name)?),
+            Object::Statistic => self.print(&Statistic::new(name)?),
         }
     }
 
@@ -282,6 +289,42 @@ impl Shown for Link {
     }
 }
 
+/// The counters of the port that the kernel's drivers add.
+struct Statistic {
+    name: String,
+    counters: Vec<(&'static str, u64)>,
+}
+
+impl Statistic {
+    fn new(name: &DeviceName) -> Result<Self> {
+        let sums = crate::devices::registry()?.sums();
+        let counters = HW_COUNTERS.iter().map(|(name, value)| (*name, value(&sums))).collect();
+        Ok(Self { name: name.to_string(), counters })
+    }
+}
+
+impl Serialize for Statistic {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("ifname", &self.name)?;
+        fields.serialize_entry("port", &PORT)?;
+        for (name, count) in &self.counters {
+            fields.serialize_entry(name, count)?;
+        }
+        fields.end()
+    }
+}
+
+impl Shown for Statistic {
+    fn line(&self, _: &Question) -> String {
+        let counts = self.counters.iter().map(|(name, count)| format!("{name} {count} "));
+        format!("link {}/{PORT} {}", self.name, counts.collect::<String>())
+    }
+}
+
 /// The objects of this user's processes, as far as this process may look into them.
 struct Resources {
     name: String,
@@ -340,7 +383,7 @@ fn hand_on(arguments: &[OsString]) -> Result<ExitCode> {
     let Some(next) = next_in_path() else {
         return Err(Failure::with_status(
             127,
-            "under `transom run`, `rdma` answers `dev`, `link` and `resource`, each with `show`; there is \
+            "under `transom run`, `rdma` answers `dev`, `link`, `resource` and `statistic`, each with `show`; there is \
              no other `rdma` in PATH for the rest (install the package iproute2)",
         ));
     };
@@ -384,6 +427,9 @@ mod tests {
             ("dev list", Object::Device, None),
             ("res", Object::Resource, None),
             ("resource show rxe0", Object::Resource, Some("rxe0")),
+            ("statistic", Object::Statistic, None),
+            ("statistic show link rxe0/1", Object::Statistic, Some("rxe0/1")),
+            ("stat show rxe0", Object::Statistic, Some("rxe0")),
         ] {
             let question = parsed(line).unwrap();
             assert_eq!((question.object, question.of.as_deref()), (object, of), "{line}");
@@ -398,7 +444,8 @@ mod tests {
             "link add rxe0 type rxe netdev eth0",
             "dev set rxe0 name rxe1",
             "resource show qp link rxe0/1",
-            "statistic",
+            "statistic qp show",
+            "statistic bind link rxe0/1",
             "-b file",
             "link help",
             "--batch link",

@@ -62,10 +62,14 @@ impl Directory {
         Ok(())
     }
 
+    /// What is to be in it now.
+    pub(super) fn tree(&self) -> Result<Tree> {
+        Tree::of(&self.name).map_err(Failure::new)
+    }
+
     /// Writes everything that has changed. Each file changes in one step.
-    pub(super) fn refresh(&self) -> Result {
-        let tree = Tree::of(&self.name).map_err(Failure::new)?;
-        self.write(&tree).map_err(|error| self.failure(&error))
+    pub(super) fn refresh(&self, tree: &Tree) -> Result {
+        self.write(tree).map_err(|error| self.failure(&error))
     }
 
     fn write(&self, tree: &Tree) -> io::Result<()> {

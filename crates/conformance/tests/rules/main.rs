@@ -187,6 +187,7 @@ mod connections {
 mod seen {
     mod counters;
     mod exporters;
+    mod metrics;
     mod processes;
 }
 

@@ -18,7 +18,8 @@ pub(super) fn scraped(address: SocketAddr) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.0 200").then(|| body.to_owned())
+    let succeeds = head.starts_with("HTTP/1.") && head[8..].starts_with(" 200 ");
+    succeeds.then(|| body.to_owned())
 }
 
 /// The value of a sample.

@@ -1,0 +1,211 @@
+//! `transom metrics`, for Prometheus: what it tells of known traffic, and whether its readers take it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_abi::*;
+use transom_conformance::documents::root;
+use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long};
+use transom_conformance::programs::{Running, command, installed};
+
+use super::exporters::{scraped, value};
+
+/// The metrics, printed once.
+fn printed() -> String {
+    let output = Command::new(&command()[0]).arg("metrics").output().expect("the command");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The sum of the samples of a metric whose labels have all of these.
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let samples = metrics.lines().filter_map(|line| {
+        let (found, value) = line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once("} ")?;
+        labels.iter().all(|label| found.contains(label)).then(|| value.parse::<f64>())
+    });
+    samples.map(|value| value.expect("a number")).sum()
+}
+
+/// Five WRITEs, one of which is refused, a bind, and a SEND that finds no receive.
+fn of_known_traffic() {
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    let closed = printed();
+    for _ in 0..4 {
+        let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 100);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+    }
+    let (qa, qb) = it.pair.another(IBV_QPT_RC);
+    let window = it.pair.b.mw(IBV_MW_TYPE_2);
+    let access = IBV_ACCESS_REMOTE_WRITE;
+    let key =
+        bind(&it.pair.b, qb, window, Range { addr: it.far.addr(), length: 64, mr: it.mb, access });
+    let open = printed();
+    let refused = it.op_on(qa, IBV_WR_RDMA_WRITE, it.far.addr(), key, 65);
+    assert_eq!(refused.status, IBV_WC_REM_ACCESS_ERR);
+    let (qa, _) = it.pair.another_with(|attr| attr.rnr_retry = 1, |_| ());
+    assert_eq!(it.op_on(qa, IBV_WR_SEND, 0, 0, 8).status, IBV_WC_RNR_RETRY_EXC_ERR);
+    let after = printed();
+
+    let pid = format!("pid=\"{}\"", std::process::id());
+    let of = |metrics: &str, name: &str, labels: &[&str]| {
+        let labels: Vec<_> = labels.iter().copied().chain([pid.as_str()]).collect();
+        sum(metrics, name, &labels)
+    };
+    let sent = ["direction=\"sent\"", "operation=\"write\"", "link=\"host\""];
+    assert_eq!(of(&after, "transom_messages_total", &sent), 4.0, "{after}");
+    assert_eq!(of(&after, "transom_message_bytes_total", &sent), 400.0);
+    let received = ["direction=\"received\"", "operation=\"write\""];
+    assert_eq!(of(&after, "transom_messages_total", &received), 4.0);
+    assert_eq!(of(&after, "transom_refusals_total", &["RA-33"]), 1.0, "{after}");
+    assert_eq!(of(&after, "transom_refusals_total", &[]), 1.0);
+    assert_eq!(of(&after, "transom_binds_total", &[]), 1.0);
+    assert_eq!(of(&closed, "transom_open_windows", &[]), 0.0);
+    assert_eq!(of(&open, "transom_open_windows", &[]), 1.0);
+    assert_eq!(of(&open, "transom_open_bytes", &["by=\"window\""]), 64.0);
+    let regions = (it.near.len() + it.far.len()) as f64;
+    assert_eq!(of(&open, "transom_open_bytes", &["by=\"region\""]), regions);
+    // It waited once, and was asked to once more.
+    assert_eq!(of(&after, "transom_not_ready_total", &[]), 2.0);
+    assert_eq!(of(&after, "transom_no_receive_total", &[]), 2.0);
+    assert_eq!(of(&after, "transom_not_ready_seconds_total", &[]), 0.000_01);
+    assert!(of(&after, "transom_queue_high_water", &["queue=\"send\""]) >= 1.0);
+    assert_eq!(of(&after, "transom_objects", &["kind=\"qp\""]), 6.0);
+    let port = "node_infiniband_port_data_transmitted_bytes_total";
+    assert_eq!(sum(&after, port, &["device=\"transom0\"", "port=\"1\""]), 464.0);
+    assert!(after.ends_with("# EOF\n"));
+}
+
+/// Rules: SEE-07, SEE-08
+#[test]
+fn metrics_tell_of_each_process_what_it_did() {
+    alone(path_of!("metrics_tell_of_each_process_what_it_did"), Way::Namespace, of_known_traffic);
+}
+
+/// Over HTTP and in a file, in the form that the reader asks for.
+fn read_by_others() {
+    interfaces_up();
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    assert_eq!(it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 100).status, IBV_WC_SUCCESS);
+    let scratch = Scratch::new("metrics");
+    let file = scratch.path().join("transom.prom");
+    let address: SocketAddr = "127.0.0.1:9879".parse().expect("an address");
+    let mut transom = Command::new(&command()[0]);
+    transom.args(["metrics", "--listen", &address.to_string(), "--file"]).arg(&file);
+    let mut transom = Running::start(&mut transom);
+    let metrics = until("the answer", || scraped(address));
+    let name = "node_infiniband_port_packets_transmitted_total{device=\"transom0\",port=\"1\"}";
+    assert_eq!(value(&metrics, name), 1.0);
+    assert!(metrics.contains("# TYPE node_infiniband_port_packets_transmitted_total counter\n"));
+    let in_file = until("the file", || fs::read_to_string(&file).ok());
+    assert_eq!(value(&in_file, name), 1.0);
+    match installed("promtool", "prometheus") {
+        Err(missing) => assert!(!is_long(), "{missing}"),
+        Ok(promtool) => {
+            let mut check = Command::new(promtool);
+            check.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+            let mut check = check.spawn().expect("promtool");
+            let mut input = check.stdin.take().expect("a pipe");
+            input.write_all(metrics.as_bytes()).expect("it reads");
+            drop(input);
+            let checked = check.wait_with_output().expect("it ends");
+            let said = String::from_utf8_lossy(&checked.stderr);
+            assert!(checked.status.success(), "{said}\n{metrics}");
+        }
+    }
+    transom.signal(libc::SIGTERM);
+    transom.success(Duration::from_secs(30)).expect("it ends well");
+    assert!(!file.exists());
+}
+
+/// Rules: SEE-09
+#[test]
+fn prometheus_takes_what_it_is_told() {
+    alone(path_of!("prometheus_takes_what_it_is_told"), Way::Namespace, read_by_others);
+}
+
+/// Rules: SEE-09
+#[test]
+fn only_this_host_is_answered() {
+    let mut transom = Command::new(&command()[0]);
+    let refused = transom.args(["metrics", "--listen", "0.0.0.0:9879"]).output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("no loopback address"), "{said}");
+}
+
+/// Each panel asks for metrics that there are.
+fn dashboard() {
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    let metrics = printed();
+    drop(it);
+    let kinds = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let name = |(name, kind): (&str, &str)| match kind {
+        "counter" => format!("{name}_total"),
+        _ => name.to_owned(),
+    };
+    let known: BTreeSet<_> = kinds.map(name).collect();
+    let text = fs::read_to_string(root().join("docs/grafana/transom.json")).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(dashboard["schemaVersion"].as_u64() >= Some(36));
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: BTreeSet<_> = panels.iter().map(|it| it["id"].as_u64().expect("an id")).collect();
+    assert_eq!(ids.len(), panels.len());
+    for panel in panels {
+        assert!(panel["title"].is_string() && panel["type"] == "timeseries", "{panel}");
+        let place = &panel["gridPos"];
+        assert!(["h", "w", "x", "y"].iter().all(|side| place[side].is_u64()), "{panel}");
+        for target in panel["targets"].as_array().expect("targets") {
+            let asked = target["expr"].as_str().expect("an expression");
+            let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            let words = asked.split(|letter| !is_of_word(letter));
+            let is_name = |word: &&str| word.starts_with("transom_") || word.starts_with("node_");
+            let names: Vec<_> = words.filter(is_name).collect();
+            assert!(!names.is_empty(), "{asked}");
+            for name in names {
+                assert!(known.contains(name), "{name} of {asked} is not among {known:?}");
+            }
+        }
+    }
+}
+
+/// Rules: SEE-10
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    alone(path_of!("the_dashboard_asks_for_what_there_is"), Way::Namespace, dashboard);
+}
+
+/// As iproute2 tells of an adapter.
+fn statistic() {
+    let it = MemoryPair::new(Link::Loopback, 4096);
+    for _ in 0..3 {
+        let done = it.op(IBV_WR_RDMA_READ, it.far.addr(), it.key(), 100);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+    }
+    let told = |words: &[&str]| {
+        let mut transom = Command::new(&command()[0]);
+        let output = transom.args(["run", "--", "rdma"]).args(words).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let json = told(&["-j", "statistic", "show", "link", "transom0/1"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json[0]["ifname"], "transom0");
+    assert_eq!(json[0]["port"], 1);
+    assert_eq!(json[0]["rx_read_requests"], 3);
+    let text = told(&["statistic"]);
+    assert!(text.starts_with("link transom0/1 duplicate_request 0 "), "{text}");
+    assert!(text.contains(" rx_read_requests 3 "), "{text}");
+}
+
+/// Rules: SEE-11
+#[test]
+fn rdma_statistic_tells_of_the_port_now() {
+    alone(path_of!("rdma_statistic_tells_of_the_port_now"), Way::Namespace, statistic);
+}
