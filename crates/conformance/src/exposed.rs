@@ -55,11 +55,19 @@ impl Exposed {
 
     /// Runs one of its cases.
     pub fn run(&self, case: &str) -> Ran {
-        let directory = self.scratch.path().join(case);
+        self.run_over(case, "")
+    }
+
+    /// The same over a link, as `TRANSOM_LINK` names it.
+    pub fn run_over(&self, case: &str, link: &str) -> Ran {
+        let directory = self.scratch.path().join(format!("{case}{link}"));
         fs::create_dir(&directory).expect("the scratch folder is ours");
         let mut command = Command::new(&self.binary);
         command.arg(case).env("LD_LIBRARY_PATH", &self.libraries);
         command.env("TRANSOM_EXPOSURE", &directory);
+        if !link.is_empty() {
+            command.env("TRANSOM_LINK", link);
+        }
         let (status, printed) = Running::start(&mut command).end(LIMIT).expect("it ends");
         let is_killed = case == "killed";
         assert!(status.success() || is_killed, "{case}: {status}, {printed:?}");

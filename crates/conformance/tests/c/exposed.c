@@ -101,6 +101,29 @@ static void moved(void)
 	end_pair(&pair);
 }
 
+/* A WRITE and a READ of many parts, to another end of a region than they come from. */
+static void large(void)
+{
+	static char bytes[2 << 20];
+	enum { LENGTH = 700000, FAR = 1 << 20 };
+	struct ibv_sge data = {(uintptr_t)bytes, LENGTH, 0};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &data,
+				 .num_sge = 1, .wr.rdma = {(uintptr_t)bytes + FAR, 0}}, *bad;
+	struct ibv_mr *mr;
+
+	pair = pair_of(IBV_QPT_RC);
+	CHECK(mr = ibv_reg_mr(pair.pd, bytes, sizeof(bytes), RIGHTS));
+	data.lkey = mr->lkey;
+	wr.wr.rdma.rkey = mr->rkey;
+	CHECK(!ibv_post_send(pair.ends[0], &wr, &bad));
+	polled(pair.cq, 1);
+	wr.opcode = IBV_WR_RDMA_READ;
+	CHECK(!ibv_post_send(pair.ends[0], &wr, &bad));
+	polled(pair.cq, 1);
+	CHECK(!ibv_dereg_mr(mr));
+	end_pair(&pair);
+}
+
 /* A WRITE is refused, and ends the connection. */
 static void refused(void)
 {
@@ -242,7 +265,7 @@ int main(int arguments, char **words)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} all[] = {{"regions", regions}, {"doors", doors},   {"moved", moved}, {"refused", refused},
+	} all[] = {{"regions", regions}, {"doors", doors},   {"moved", moved}, {"refused", refused}, {"large", large},
 		   {"windows", windows},
 		   {"many", many},	 {"crowd", crowd},   {"killed", killed}, {"forks", forks}};
 

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 
 use transom_conformance::exposed::Exposed;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone};
 use transom_exposure::doors::Scope;
 use transom_exposure::opening::{Object, Opening};
 use transom_exposure::report::Measured;
@@ -100,6 +102,35 @@ fn a_region_that_moves_is_another_one_from_then_on() {
     assert_eq!(ranges, [(10, 15), (2, 9)]);
     assert!(ran.step("moved").contains(&before.until) && ran.step("moved").contains(&after.since));
     assert!(before.until <= after.since + 1);
+}
+
+/// However many parts it comes in.
+/// Rules: EXP-03, EXP-04
+#[test]
+fn an_operation_of_many_parts_is_one() {
+    large("");
+}
+
+/// Rules: EXP-03, EXP-04
+#[test]
+fn an_operation_of_many_packets_is_one() {
+    // The program's library is built outside of the network.
+    LazyLock::force(&PROGRAM);
+    alone(path_of!("an_operation_of_many_packets_is_one"), Way::Network, || large("wire"));
+}
+
+fn large(link: &str) {
+    let ran = PROGRAM.run_over("large", link);
+    let openings = &ran.accounts[0].openings;
+    let region = &openings.iter().find(|it| it.opening.length == 2 << 20).expect("it").opening;
+    let [(reads, read), written, atomics] = counts(region);
+    assert_eq!((read, written, atomics), (700_000, (1, 700_000), (0, 0)), "{link}: {region:?}");
+    // Over the wire the requester asks for it in parts.
+    assert!(reads == 1 || (reads > 1 && link == "wire"), "{link}: {region:?}");
+    let ranges = &region.touched.ranges;
+    let ends = ranges.first().zip(ranges.last()).map(|(first, last)| (first.start, last.end));
+    assert_eq!(ends, Some((1 << 20, (1 << 20) + 700_000)));
+    assert_eq!(ranges.iter().map(|it| it.length()).sum::<u64>(), 700_000);
 }
 
 /// Rules: EXP-02, EXP-03
