@@ -1,6 +1,6 @@
 //! Posted receives whose buffers hold rubbish in a rehearsal, until a message comes for them.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, LocalBuffers};
@@ -14,6 +14,9 @@ use transom_system::rehearsal::Rehearsal;
 /// How many bytes of a buffer are scribbled on at most.
 pub(super) const SCRIBBLED: usize = 4096;
 
+/// So many bytes that look like the rubbish are the rubbish. Fewer may be data.
+const CHANCE: usize = 4;
+
 /// What a rehearsal counts of a receive queue.
 #[derive(Debug)]
 pub(super) struct Receives {
@@ -24,6 +27,8 @@ pub(super) struct Receives {
     posts: AtomicU64,
     /// How many receives could have held rubbish.
     whole: AtomicU64,
+    /// A WRITE with immediate has taken one.
+    takes_writes: AtomicBool,
 }
 
 impl Receives {
@@ -31,7 +36,13 @@ impl Receives {
     pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let [posts, whole] = [const { AtomicU64::new(0) }; 2];
-        Self { queue: NEXT.fetch_add(1, Relaxed), posts, whole }
+        let queue = NEXT.fetch_add(1, Relaxed);
+        Self { queue, posts, whole, takes_writes: AtomicBool::new(false) }
+    }
+
+    /// A WRITE with immediate takes one. The next WRITE may lie in a buffer before its receive is posted.
+    pub(super) fn note_write(&self) {
+        self.takes_writes.store(true, Relaxed);
     }
 
     /// Counts an element. Returns the number of the queue, and how many elements came before.
@@ -54,7 +65,7 @@ struct Held {
     places: Vec<(u64, u64)>,
     /// What their first bytes held before.
     before: Vec<u8>,
-    rubbish: u8,
+    rubbish: Vec<u8>,
 }
 
 impl Held {
@@ -66,18 +77,20 @@ impl Held {
         self.places.iter().any(|own| places.iter().any(|other| meet(own, other)))
     }
 
-    /// Gives its bytes back what they held, but for those that the program has changed. If its key grants them no more,
-    /// they stay as they are.
+    /// Gives its bytes back what they held, but for those that somebody has changed. If its key grants them no more, they
+    /// stay as they are.
     fn restore(&self, local: LocalBuffers<'_>, process: &ThisProcess) {
         let local = LocalBuffers { sges: &self.sges, pd: self.pd, ..local };
         let Ok(now) = read(local, self.before.len(), process) else { return };
+        let is_rubbish: Vec<_> = now.iter().zip(&self.rubbish).map(|(a, b)| a == b).collect();
+        let shortest = CHANCE.min(now.len());
         let mut from = 0;
-        for same in now.chunk_by(|a, b| (*a == self.rubbish) == (*b == self.rubbish)) {
-            let part = self.before.get(from..from + same.len()).unwrap_or_default();
-            if same.first() == Some(&self.rubbish) {
+        for run in is_rubbish.chunk_by(|a, b| a == b) {
+            let part = self.before.get(from..from + run.len()).unwrap_or_default();
+            if run.first() == Some(&true) && run.len() >= shortest {
                 let _ = write(local, from as u64, part, process);
             }
-            from += same.len();
+            from += run.len();
         }
     }
 }
@@ -99,13 +112,16 @@ impl Scribbled {
         }
         let mut all = self.0.lock();
         let Some(places) = clean(&mut all, local, process) else { return };
+        if queue.takes_writes.load(Relaxed) {
+            return;
+        }
         let nth = queue.whole.fetch_add(1, Relaxed);
         let number = rehearsal.provokes(Provocation::ScribbledReceives, queue.queue, nth);
         let Some(number) = number else { return };
         let Ok(before) = read(local, length, process) else { return };
-        let rubbish = number as u8 | 1;
+        let rubbish = rubbish(number, length);
         // If only some of it could be written, that is restored too.
-        let _ = write(local, 0, &vec![rubbish; length], process);
+        let _ = write(local, 0, &rubbish, process);
         let (queue, pd, sges) = (queue.queue, local.pd, local.sges.to_vec());
         all.push(Held { queue, pd, sges, places, before, rubbish });
     }
@@ -147,6 +163,15 @@ fn clean(
     placed.ok()?;
     all.extract_if(.., |held| held.meets(&places)).for_each(|held| held.restore(local, process));
     Some(places)
+}
+
+/// Bytes that nobody takes for data, from a random number.
+fn rubbish(number: u64, length: usize) -> Vec<u8> {
+    let next = |state: &u64| {
+        Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+    };
+    let states = std::iter::successors(Some(number), next);
+    states.skip(1).take(length).map(|state| (state >> 56) as u8).collect()
 }
 
 /// The first bytes of buffers.

@@ -237,8 +237,12 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Counts an element of a list of receives. Returns the number of the queue in a rehearsal, and how many elements
-    /// came before.
+    /// A WRITE with immediate has taken a receive, in a rehearsal.
+    pub(super) fn note_write(&self) {
+        self.receives.note_write();
+    }
+
+    /// Counts an element of a list of receives. Returns the queue's number in a rehearsal, and how many came before.
     pub fn count_posted_receive(&self) -> (u32, u64) {
         self.receives.count_post()
     }

@@ -61,6 +61,16 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
         ],
     ),
     (
+        Provocation::ScribbledReceives,
+        "they see that a receive without a success leaves its buffer alone, or have atomics act on it",
+        &[
+            "processes::stopped::atomics_reach_the_memory_of_a_stopped_process",
+            "regions::local_access::bad_key_in_a_gather_sends_nothing",
+            "regions::reregister::posted_receive_sees_the_new_range",
+            "remote_access::",
+        ],
+    ),
+    (
         Provocation::PoisonedFields,
         "they look at fields of failed completions, or at fields that mean nothing",
         &[

@@ -172,6 +172,11 @@ impl QueuePair {
         }
     }
 
+    /// A WRITE with immediate has taken one of its receives.
+    pub(super) fn note_write(&self) {
+        self.rehearsed.receives.note_write();
+    }
+
     /// Its receives end without a message.
     pub(super) fn forget_scribbled(&self) {
         if rehearsal::on().is_some() {

@@ -17,7 +17,7 @@ use transom_device::execution::{
 use transom_device::operation::Operation;
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
 use transom_device::qp::{QpNumber, QpTable};
-use transom_device::queue::{Address, Completion, Receive, Remote, Sge, Status};
+use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge, Status};
 use transom_net::{Gather, Scatter, Where};
 use transom_system::addresses::is_multicast;
 use transom_system::traffic::Way;
@@ -86,6 +86,9 @@ impl Process for At<'_> {
         if let Some(rehearsal) = rehearsal::on() {
             let local = LocalBuffers { sges: &receive.sges, pd: receive.pd, ..self.local(&[]) };
             self.qp.adapter.clean(local);
+            if matches!(request.body, Body::Write { .. }) {
+                self.note_write_taken(request);
+            }
             self.qp.spoil(rehearsal, receive, request);
         }
     }
@@ -300,6 +303,17 @@ impl At<'_> {
     fn scatter<'a>(&'a self, buffers: &'a [Sge], skip: u64, from: Where<'a>) -> Scatter<'a> {
         let copier = &self.qp.device.process().copier();
         Scatter { local: self.local(buffers), skip, copier, from, failed: None }
+    }
+
+    /// A WRITE with immediate has taken a receive, in a rehearsal.
+    fn note_write_taken(&self, request: &Request) {
+        match (&self.qp.config.receives, request.remote.srq()) {
+            (QpReceives::Srq(srq), _) => srq.note_write(),
+            (_, Some(number)) => {
+                self.named_queue(number).into_iter().for_each(|srq| srq.note_write());
+            }
+            _ => self.qp.note_write(),
+        }
     }
 
     /// The shared queue of the queue pair's XRC domain that has this number.
