@@ -248,6 +248,16 @@ impl Engine {
         }
     }
 
+    /// The address of the peer of an id's connection, and the peer's own id, which is zero until it is known.
+    pub fn peer(&self, id: CommId) -> Option<(IpAddr, CommId)> {
+        match &self.ids.get(&id)?.state {
+            State::Connection(connection) => {
+                Some((connection.address().route.destination, connection.peer_id()))
+            }
+            _ => None,
+        }
+    }
+
     /// An id's own address and port, once it is bound.
     pub fn source(&self, id: CommId) -> Option<SocketAddr> {
         self.ids.get(&id)?.source

@@ -13,6 +13,7 @@
 //! | `last_words` | sends the farewells of ended processes, from a process without a device |
 //! | `farewells` | repeats those farewells |
 //! | `rehearsed` | what a rehearsal knows of the ids |
+//! | `gone` | connections whose peers are gone in a rehearsal |
 //! | `files` | the program's side: files with ids, and the events that wait there |
 //! | [`manager`] | the engine between them: every call, message and deadline |
 //!
@@ -27,6 +28,7 @@ mod exchange;
 mod farewells;
 mod faults;
 mod files;
+mod gone;
 mod last_words;
 pub mod manager;
 mod neighbours;
@@ -141,6 +143,11 @@ impl Connections {
                 Ok::<_, Refused>(())
             });
         }
+    }
+
+    /// The peers of all connections are gone, in a rehearsal. More is decided by a random number.
+    pub(crate) fn lose_peers(&self, number: u64) {
+        self.drive(|manager| manager.lose_peers(number));
     }
 
     /// A message to this address reached nobody.

@@ -257,21 +257,19 @@ impl Connection {
             shared.timers.set(self.id, deadline);
             return;
         }
+        self.give_up(now, shared);
+    }
+
+    /// Its message has got no answer, and is not repeated any more.
+    pub(crate) fn give_up(&mut self, now: u64, shared: &mut Shared) {
         match self.state {
+            State::RequestSent(_) | State::ReplySent(_) => {}
             State::DisconnectSent(_) => {
                 self.enter_time_wait(now, shared);
                 return self.ended(true, shared);
             }
             State::Lingering(_) => return self.end(shared),
-            _ => {}
-        }
-        self.give_up(shared);
-    }
-
-    /// Its request or reply has got no answer, and is not repeated any more.
-    pub(crate) fn give_up(&mut self, shared: &mut Shared) {
-        if !matches!(self.state, State::RequestSent(_) | State::ReplySent(_)) {
-            return;
+            _ => return,
         }
         // Tell the peer, so that it does not wait any longer if it still exists (rule CM-27).
         let guid = shared.guid();

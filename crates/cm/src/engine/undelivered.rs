@@ -31,11 +31,11 @@ impl Engine {
         Handled::Taken(id)
     }
 
-    /// Gives up the request of an id, as after the last of its tries.
-    pub fn give_up(&mut self, id: CommId) {
+    /// Gives up the message of an id that waits for an answer, as after the last of its tries.
+    pub fn give_up(&mut self, id: CommId, now: u64) {
         let Self { ids, shared, .. } = self;
         match ids.get_mut(&id).map(|entry| &mut entry.state) {
-            Some(State::Connection(connection)) => connection.give_up(shared),
+            Some(State::Connection(connection)) => connection.give_up(now, shared),
             Some(State::Resolution(resolution)) => resolution.give_up(shared),
             _ => {}
         }

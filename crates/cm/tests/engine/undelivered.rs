@@ -187,16 +187,16 @@ fn an_end_or_an_answer_that_comes_to_nobody_ends_the_connection_at_once() {
 fn a_request_is_given_up_as_after_its_last_try() {
     let (mut network, active, passive) = Network::with_request();
     network.said();
-    network.ends[0].engine.give_up(active);
+    network.ends[0].engine.give_up(active, 0);
     assert_eq!(network.event(0), unreachable(active));
     assert_eq!(network.said(), ["REJ"]);
-    network.ends[0].engine.give_up(active);
+    network.ends[0].engine.give_up(active, 0);
     assert_eq!(network.ends[0].engine.poll_event(), None);
     network.destroy(1, passive);
 
     let active = network.connect(0, 1, Service::UDP, 5);
     assert_eq!(network.outgoing(0).len(), 1, "the request, which is lost");
-    network.ends[0].engine.give_up(active);
+    network.ends[0].engine.give_up(active, 0);
     assert_eq!(network.event(0), unreachable(active));
     assert!(network.outgoing(0).is_empty());
     network.finish();

@@ -237,6 +237,7 @@ mod rehearsed {
     mod endings;
     mod events;
     mod failures;
+    mod gone;
     mod losses;
     mod medians;
     mod mercies;

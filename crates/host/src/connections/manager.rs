@@ -151,6 +151,9 @@ impl Manager {
         for (id, happened) in self.rehearsed.take_events(now) {
             self.raise(id, happened);
         }
+        for id in self.rehearsed.gone.take_due(now) {
+            self.engine.give_up(id, now);
+        }
         for late in self.exchange.faults.take_due(now) {
             self.handle_in_time(&late, now);
         }
@@ -186,6 +189,13 @@ impl Manager {
         addresses.iter().for_each(|address| self.engine.address_changed(*address));
     }
 
+    /// The peers of all connections are gone, in a rehearsal.
+    pub(super) fn lose_peers(&mut self, number: u64) {
+        let engine = &self.engine;
+        let connections = engine.ids().filter_map(|id| Some((id, engine.peer(id)?)));
+        self.rehearsed.lose_peers(connections, number, clock::steady());
+    }
+
     fn handle(&mut self, datagram: &ManagementDatagram) {
         let now = clock::steady();
         match self.exchange.faults.meet(datagram, now) {
@@ -193,8 +203,11 @@ impl Manager {
                 for earlier in self.rehearsed.take_due(now, Some(datagram)) {
                     self.handle_in_time(&earlier, now);
                 }
+                if self.rehearsed.gone.sent(datagram) {
+                    return;
+                }
                 if let Some(id) = self.rehearsed.loses(datagram) {
-                    return self.engine.give_up(id);
+                    return self.engine.give_up(id, now);
                 }
                 let state = |id| self.engine.connection_state(id);
                 if !self.rehearsed.delays(datagram, state, now) {
@@ -268,6 +281,7 @@ impl Manager {
             // Keep them before anybody hears of the change: this process may end at once.
             self.records.keep(&self.engine, &self.ports.table);
             while let Some(transmit) = self.engine.poll_transmit() {
+                self.rehearsed.gone.note(&transmit, clock::steady());
                 own.extend(self.exchange.send(transmit, &self.ports.table));
             }
             let Some(datagram) = own.pop_front() else { break };

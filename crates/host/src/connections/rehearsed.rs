@@ -1,12 +1,15 @@
 //! What a rehearsal (`transom rehearse`) knows of the ids of a program.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use transom_cm::{ConnectionState, Happened};
 use transom_net::management::ManagementDatagram;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal;
 use transom_wire::cm::{CommId, Mad, Message, Receiver};
+
+use super::gone::Gone;
 
 /// The shortest time that a message is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 400_000;
@@ -21,6 +24,7 @@ pub(super) struct Rehearsed {
     late: Vec<Late>,
     /// Events that come later.
     to_come: Vec<ToCome>,
+    pub(super) gone: Gone,
 }
 
 /// A message that comes late.
@@ -76,6 +80,18 @@ impl Rehearsed {
     pub(super) fn forget(&mut self, id: CommId) {
         self.ids.remove(&id);
         self.to_come.retain(|it| it.id != id);
+        self.gone.forget(id);
+    }
+
+    /// The peers of these connections are gone.
+    pub(super) fn lose_peers(
+        &mut self,
+        connections: impl Iterator<Item = (CommId, (IpAddr, CommId))>,
+        number: u64,
+        now: u64,
+    ) {
+        self.gone.lose(connections, number, now);
+        self.late.retain(|it| !self.gone.has(it.id));
     }
 
     /// Whether this call of an id comes to nothing. If so, the answer is a random number.
@@ -172,6 +188,7 @@ impl Rehearsed {
     /// When the next late message or event comes.
     pub(super) fn deadline(&self) -> Option<u64> {
         let events = self.to_come.iter().map(|it| it.until);
-        self.late.iter().map(|it| it.until).chain(events).min()
+        let late = self.late.iter().map(|it| it.until);
+        late.chain(events).chain(self.gone.deadline()).min()
     }
 }

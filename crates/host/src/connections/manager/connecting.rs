@@ -92,7 +92,7 @@ impl Manager {
         let reason = match (&mad.message, number % 3) {
             (Message::Req(_), 0) => RejectReason::InvalidServiceId,
             (Message::Req(_), 1) => RejectReason::StaleConnection,
-            _ => return self.engine.give_up(id),
+            _ => return self.engine.give_up(id, clock::steady()),
         };
         // The answer that the peer would send.
         self.engine.refuse(Arrival { source, destination }, &mad.write(), reason);

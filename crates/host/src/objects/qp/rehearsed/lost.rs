@@ -19,10 +19,13 @@ impl QueuePair {
     pub(in super::super) fn lose_peers(&self, rehearsal: &Rehearsal) {
         static GONE: AtomicBool = AtomicBool::new(false);
         let nth = self.rehearsed.sends.load(Relaxed);
-        let gone = !GONE.load(Relaxed)
-            && rehearsal.provokes(Provocation::GonePeers, self.rehearsed.object, nth).is_some();
-        if gone && !GONE.swap(true, Relaxed) {
+        if !GONE.load(Relaxed)
+            && let Some(number) =
+                rehearsal.provokes(Provocation::GonePeers, self.rehearsed.object, nth)
+            && !GONE.swap(true, Relaxed)
+        {
             self.adapter.queue_pairs.all().iter().for_each(|pair| pair.lose_peer());
+            self.adapter.connections().lose_peers(number);
         }
     }
 
