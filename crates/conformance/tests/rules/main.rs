@@ -236,6 +236,7 @@ mod rehearsed {
     mod connections;
     mod endings;
     mod events;
+    mod explained;
     mod failures;
     mod gone;
     mod losses;

@@ -21,6 +21,7 @@ static const char *name_of(int status)
 	case IBV_WC_LOC_QP_OP_ERR: return "LOC_QP_OP";
 	case IBV_WC_LOC_PROT_ERR: return "LOC_PROT";
 	case IBV_WC_WR_FLUSH_ERR: return "FLUSH";
+	case IBV_WC_BAD_RESP_ERR: return "BAD_RESP";
 	case IBV_WC_MW_BIND_ERR: return "MW_BIND";
 	case IBV_WC_REM_INV_REQ_ERR: return "REM_INV_REQ";
 	case IBV_WC_REM_ACCESS_ERR: return "REM_ACCESS";
@@ -88,6 +89,18 @@ static struct ibv_qp *datagrams_of(struct pair *pair, struct ibv_send_wr *send)
 	return qp;
 }
 
+/* A region for atomics of the first end. */
+static struct ibv_mr *allow_atomics(struct pair *pair)
+{
+	const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	struct ibv_mr *mr = ibv_reg_mr(pair->pd, memory, sizeof(memory), rights);
+	struct ibv_qp_attr attr = {.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+						      IBV_ACCESS_REMOTE_ATOMIC};
+
+	CHECK(mr && !ibv_modify_qp(pair->ends[1], &attr, IBV_QP_ACCESS_FLAGS));
+	return mr;
+}
+
 /* Posts a request and one behind it, and says what comes of them. */
 static void tell(const char *operation, const char *file)
 {
@@ -100,6 +113,7 @@ static void tell(const char *operation, const char *file)
 	struct ibv_send_wr first, *bad;
 	struct ibv_qp *by = pair.ends[0], *of = pair.ends[1];
 	struct ibv_mw *window = NULL;
+	struct ibv_mr *counters = NULL;
 	int statuses[] = {WITHOUT, WITHOUT, WITHOUT, WITHOUT};
 	struct ibv_wc wc;
 	FILE *list;
@@ -111,6 +125,12 @@ static void tell(const char *operation, const char *file)
 	} else if (!strcmp(operation, "datagram")) {
 		second.opcode = IBV_WR_SEND;
 		by = of = datagrams_of(&pair, &second);
+	} else if (!strcmp(operation, "atomic")) {
+		counters = allow_atomics(&pair);
+		second.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+		second.wr.atomic.remote_addr = (uintptr_t)memory + 64;
+		second.wr.atomic.compare_add = 5;
+		second.wr.atomic.rkey = counters->rkey;
 	}
 	first = second;
 	first.wr_id = FIRST;
@@ -139,7 +159,7 @@ static void tell(const char *operation, const char *file)
 		memory[64] ? "written" : "not written");
 	CHECK(!fclose(list));
 	CHECK(by != of || (!ibv_destroy_qp(by) && !ibv_destroy_ah(second.wr.ud.ah)));
-	CHECK(!window || !ibv_dealloc_mw(window));
+	CHECK((!window || !ibv_dealloc_mw(window)) && (!counters || !ibv_dereg_mr(counters)));
 	end_pair(&pair);
 }
 

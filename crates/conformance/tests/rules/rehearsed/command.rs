@@ -12,7 +12,7 @@ use transom_conformance::programs::{Printed, Running, command};
 use transom_rehearse::{Place, Provocation};
 
 /// How long one rehearsal may take. One of 2000 runs takes minutes.
-const LIMIT: Duration = Duration::from_secs(600);
+pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
 static PROGRAM: LazyLock<(Scratch, String)> = LazyLock::new(|| {
     let scratch = Scratch::new("rehearsed");

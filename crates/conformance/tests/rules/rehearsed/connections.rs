@@ -92,3 +92,16 @@ fn each_step_towards_a_connection_ends_with_an_event_that_it_may_have() {
         assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), events, "{step}");
     }
 }
+
+/// A stream of rsockets takes DISCONNECTED for the end of its data only when its completion queue says so too.
+///
+/// Rules: CM-61, REH-11, REH-17
+#[test]
+fn a_stream_is_read_to_its_end_whatever_comes_late() {
+    let stream = compile(&PROGRAM.0, "rehearsed/streams.c", "streams", RDMACM);
+    let stream = stream.to_str().expect("a path in UTF-8");
+    let only = ["--only", "hidden-completions,late-disconnects", "--runs", "16"];
+    let (status, printed) = rehearse(&only, &[stream]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    assert!(!printed.complaints.contains("Never"), "{printed:?}");
+}

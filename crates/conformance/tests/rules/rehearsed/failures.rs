@@ -46,7 +46,10 @@ fn a_write_ends_with_each_error_that_it_may_have() {
         "write",
         "failed-requests:0.0.0",
         &[
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; not written",
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; written",
             "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; ERR to RTS; none; not written",
             "REM_ACCESS, FLUSH; receive FLUSH; ERR to ERR; local access violation work queue error; not written",
             "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
             "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; written",
@@ -61,10 +64,32 @@ fn a_send_ends_with_each_error_that_it_may_have() {
         "send",
         "failed-requests:0.0.0",
         &[
+            "BAD_RESP, FLUSH; receive SUCCESS; ERR to RTS; none; written",
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; not written",
             "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; ERR to RTS; none; not written",
             "RETRY_EXC, FLUSH; receive SUCCESS; ERR to RTS; none; written",
             "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
             "RNR_RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+        ],
+    );
+}
+
+/// Rules: REH-34, AT-01, RA-50
+#[test]
+fn an_atomic_ends_with_each_error_that_it_may_have() {
+    is_told(
+        "atomic",
+        "failed-requests:0.0.0",
+        &[
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; not written",
+            "BAD_RESP, FLUSH; receive none; ERR to RTS; none; written",
+            "LOC_PROT, FLUSH; receive none; ERR to RTS; none; not written",
+            "LOC_QP_OP, FLUSH; receive none; ERR to RTS; none; not written",
+            "REM_ACCESS, FLUSH; receive FLUSH; ERR to ERR; local access violation work queue error; not written",
+            "REM_INV_REQ, FLUSH; receive FLUSH; ERR to ERR; invalid request local work queue error; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; not written",
+            "RETRY_EXC, FLUSH; receive none; ERR to RTS; none; written",
         ],
     );
 }

@@ -17,8 +17,8 @@ use super::lateness;
 enum Way {
     /// Its send queue ends it so.
     Ends(Ending),
-    /// It goes out with a key that has expired, and its target refuses it.
-    Refused(Body),
+    /// It goes out otherwise, and its target refuses it with this status.
+    Refused(Body, Status),
 }
 
 impl QueuePair {
@@ -61,8 +61,7 @@ impl QueuePair {
                 }
                 requester.post_to_fail(request, ending, cx)
             }
-            Way::Refused(body) => {
-                let status = Status::RemoteAccess;
+            Way::Refused(body, status) => {
                 let opcode = body.operation().needs().completion.unwrap_or(Opcode::Write);
                 let work = Work { wr_id: request.wr_id, opcode, status };
                 self.note(cx.process.peer.bits(), Some(work), Fate::Rehearsed);
@@ -137,22 +136,22 @@ fn ways(service: Service, request: &SendRequest<'_>, requester: &Requester) -> V
         SendOp::Local(_) => return vec![ends(Status::WindowBind)],
         SendOp::Unsupported => return Vec::new(),
     };
+    let carried_out = |status| Way::Ends(Ending { status, is_carried_out: true });
     let inline = request.inline.map(|parts| parts.iter().map(|part| part.len() as u64).sum());
     let length = inline.unwrap_or_else(|| LocalBuffers::length(request.sges));
     let mut ways = Vec::new();
     if inline.is_none() && length > 0 {
         ways.push(ends(Status::LocalProtection));
     }
-    if service == Service::Ud {
-        ways.push(ends(Status::LocalQpOperation));
-    }
+    ways.push(ends(Status::LocalQpOperation));
     if !service.is_reliable() {
         return ways;
     }
+    // The answer is garbled: to this request, or to nothing that was carried out.
+    ways.extend([ends(Status::BadResponse), carried_out(Status::BadResponse)]);
     // Zero is no timeout, and 7 for ever (rules RN-06, RN-04).
     if requester.retry.timeout != 0 {
-        let carried_out = Ending { status: Status::RetryExceeded, is_carried_out: true };
-        ways.extend([ends(Status::RetryExceeded), Way::Ends(carried_out)]);
+        ways.extend([ends(Status::RetryExceeded), carried_out(Status::RetryExceeded)]);
     }
     if body.takes_receive() && requester.retry.rnr_count < 7 {
         ways.push(ends(Status::RnrRetryExceeded));
@@ -160,9 +159,21 @@ fn ways(service: Service, request: &SendRequest<'_>, requester: &Requester) -> V
     if length > 0
         && let Some(body) = with_another_key(body)
     {
-        ways.push(Way::Refused(body));
+        ways.push(Way::Refused(body, Status::RemoteAccess));
     }
+    ways.extend(misplaced(body).map(|body| Way::Refused(body, Status::RemoteInvalidRequest)));
     ways
+}
+
+/// An atomic at an address that is no multiple of 8. `None` for what may be anywhere.
+fn misplaced(mut body: Body) -> Option<Body> {
+    match &mut body {
+        Body::CompareSwap { address, .. }
+        | Body::FetchAdd { address, .. }
+        | Body::AtomicWrite { address, .. } => *address ^= 4,
+        _ => return None,
+    }
+    Some(body)
 }
 
 /// The same with a key that no object has: that of its own with another byte. `None` if the operation has no key.
