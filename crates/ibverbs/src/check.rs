@@ -357,6 +357,6 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
         let stopped = Record::Stopped { says: "there is no?object 3".into() };
         assert_eq!(records.last(), Some(&stopped));
-        assert!(!transom_system::failure::has_failed());
+        assert!(!has_failed());
     }
 }
