@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use transom_ibverbs::DeviceName;
-use transom_rehearse::{Place, Plan, Profile, Provocation};
+use transom_rehearse::{Order, Place, Plan, Profile, Provocation};
 use transom_system::environment::{CHECK, REHEARSE};
 
 use crate::check::{Choice, Directory, SuppressionsArgs};
@@ -99,10 +99,19 @@ pub(crate) struct RehearseArgs {
     /// Let the device have the limits of this adapter, and refuse what it refuses
     #[arg(long = "as", value_name = "ADAPTER", value_parser = profile())]
     profile: Option<&'static Profile>,
+    /// Keep the order of memory that this authority promises, and no other: spec (InfiniBand) or model (x86)
+    #[arg(long, value_name = "AUTHORITY", value_parser = authority())]
+    order: Option<Order>,
     #[command(flatten)]
     suppressions: SuppressionsArgs,
     #[command(flatten)]
     json: JsonArgs,
+}
+
+/// Parses the name of an authority on memory order.
+fn authority() -> impl TypedValueParser<Value = Order> {
+    PossibleValuesParser::new([Order::Spec, Order::Model].map(Order::name))
+        .try_map(|name| Order::named(&name).ok_or("there is none"))
 }
 
 /// Parses the name of an adapter.
@@ -114,9 +123,10 @@ fn profile() -> impl TypedValueParser<Value = &'static Profile> {
 impl RehearseArgs {
     /// The plan for a seed.
     fn plan(&self, seed: u64) -> Plan {
-        let kinds = self.provocations.all().collect();
+        let order = self.order.unwrap_or(Order::Verbs);
+        let kinds = self.provocations.all().filter(|kind| order.allows(*kind)).collect();
         let places = (!self.at.is_empty()).then(|| self.at.iter().copied().collect());
-        Plan { seed, profile: self.profile, kinds, places }
+        Plan { seed, profile: self.profile, order, kinds, places }
     }
 
     /// The seeds, in their order.
@@ -228,13 +238,15 @@ fn tell(
     let given: Vec<_> = plan.places.iter().flatten().copied().collect();
     let words = args.program.words().join(" ");
     let adapter = plan.profile.map_or(String::new(), |profile| format!(" --as {}", profile.name));
+    let order = args.order.map_or(String::new(), |order| format!(" --order {}", order.name()));
     let seed = match &least {
         // The run that shows it comes before those with seeds.
         Some(Least::Profile(_)) => "--runs 0".to_owned(),
         _ => format!("--seed {}", plan.seed),
     };
     let hidden = args.suppressions.words();
-    let again = format!("transom rehearse{adapter} {seed}{}{rest}{hidden} -- {words}", at(&given));
+    let again =
+        format!("transom rehearse{adapter}{order} {seed}{}{rest}{hidden} -- {words}", at(&given));
     reports.failed(plan, trial, least.as_ref(), &again)
 }
 

@@ -228,6 +228,10 @@ impl<'a> Dispatch<'a> {
                     qp.tell_flushed(now);
                 }
             }
+            Due::Writes => {
+                let held_back = self.device().process().held_back();
+                held_back.into_iter().for_each(|all| all.land(|held| held.time <= now));
+            }
             Due::Events(number) => {
                 if let Some(holder) = self.device().work.deadlines.take_holder(number) {
                     holder.end_period(now);

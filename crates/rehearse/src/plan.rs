@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::NoPlace;
-use crate::{Place, Profile, Provocation, Sort};
+use crate::{Order, Place, Profile, Provocation, Sort};
 
 /// What one run provokes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Plan {
     pub seed: u64,
     /// The adapter that the device stands for.
     pub profile: Option<&'static Profile>,
+    /// Whose promises of memory order the device keeps.
+    pub order: Order,
     /// The provocations that may happen.
     pub kinds: BTreeSet<Provocation>,
     /// If given, a provocation happens at these places only.
@@ -43,7 +45,7 @@ impl std::error::Error for NoPlan {}
 impl Plan {
     /// A plan in which nothing is provoked.
     pub fn quiet() -> Self {
-        Self { seed: 0, profile: None, kinds: BTreeSet::new(), places: None }
+        Self { seed: 0, profile: None, order: Order::Verbs, kinds: BTreeSet::new(), places: None }
     }
 
     /// What the plan decides, made ready to be asked at each operation.
@@ -101,6 +103,27 @@ impl Decisions {
         self.kinds[provocation as usize].chance > 0
     }
 
+    /// Whether something may be provoked at an object, or at any of a process: with places where they are, else at half
+    /// of all. It is for what closes the way of something else, which the other half shows.
+    pub fn may_provoke_at(
+        &self,
+        provocation: Provocation,
+        process: u32,
+        object: Option<u32>,
+    ) -> bool {
+        let is_there = |place: &Place| {
+            (place.provocation, place.process) == (provocation, process)
+                && object.is_none_or(|object| place.object == object)
+        };
+        let kind = self.kinds[provocation as usize];
+        let object = u64::from(process) << 32 | u64::from(object.unwrap_or(u32::MAX));
+        kind.chance > 0
+            && match &self.places {
+                Some(places) => places.iter().any(is_there),
+                None => mixed(kind.number ^ object).is_multiple_of(2),
+            }
+    }
+
     /// Whether something is provoked at a place. If so, the answer is a random number, for what is left to choose.
     #[inline]
     pub fn provokes(&self, place: &Place) -> Option<u64> {
@@ -142,6 +165,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}", self.seed)?;
         self.profile.iter().try_for_each(|profile| writeln!(f, "as {}", profile.name))?;
+        match self.order {
+            Order::Verbs => {}
+            order => writeln!(f, "order {}", order.name())?,
+        }
         self.kinds.iter().try_for_each(|kind| writeln!(f, "kind {}", kind.name()))?;
         let Some(places) = &self.places else { return Ok(()) };
         writeln!(f, "only")?;
@@ -161,6 +188,7 @@ impl FromStr for Plan {
                 ("kind", name) => {
                     plan.kinds.insert(Provocation::named(name).ok_or_else(wrong)?);
                 }
+                ("order", name) => plan.order = Order::named(name).ok_or_else(wrong)?,
                 ("as", name) => plan.profile = Some(Profile::named(name).ok_or_else(wrong)?),
                 ("only", "") => plan.places = Some(HashSet::new()),
                 ("place", place) => {
@@ -192,6 +220,7 @@ mod tests {
         let mut plan = all(7);
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
         plan.profile = Profile::named("mlx5");
+        plan.order = Order::Spec;
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
         plan.places = Some([place(Provocation::LateWork, 3, 4)].into());
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
@@ -204,6 +233,7 @@ mod tests {
         for (text, said) in [
             ("seed x", "a plan has no line \"seed x\""),
             ("as mlx", "a plan has no line \"as mlx\""),
+            ("order none", "a plan has no line \"order none\""),
             ("place late-work:0.0.0", "a plan has no line \"place late-work:0.0.0\""),
             ("only\nplace late:0", "\"late:0\" is no place; one is like late-work:0.5.12"),
         ] {

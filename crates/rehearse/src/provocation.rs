@@ -69,6 +69,11 @@ macro_rules! provocations {
                     | Self::ScrambledBytes
                     | Self::RepeatedBytes
                     | Self::ScrambledMessages
+                    | Self::UnseenWrites
+                    | Self::RelaxedOrdering
+                    | Self::PassedReads
+                    | Self::TornSources
+                    | Self::SplitAtomics
                     | Self::LostMessages => (operation, Some("queue pair")),
                     Self::HiddenCompletions
                     | Self::SingleCompletions
@@ -167,6 +172,26 @@ provocations! {
     ScrambledMessages "scrambled-messages" "REH-62" Moment "message"
         "some bytes of an arriving message land late, often all but the last ones"
         "ibv_query_qp_data_in_order(3)";
+    /// A WRITE completes, and nobody there sees its data yet.
+    UnseenWrites "unseen-writes" "REH-90" Moment "WRITE"
+        "a WRITE completes before the data is seen there"
+        "ibv_reg_mr(3)";
+    /// WRITEs of one queue pair are seen in another order.
+    RelaxedOrdering "relaxed-ordering" "REH-91" Moment "WRITE"
+        "a WRITE to memory of relaxed ordering is seen after later ones"
+        "ibv_reg_mr(3)";
+    /// A WRITE or atomic is carried out before an earlier READ.
+    PassedReads "passed-reads" "REH-92" Moment "READ or atomic"
+        "a READ or atomic is passed by what is posted behind it without a fence"
+        "ibv_wr_post(3)";
+    /// What a message sends is read in two moments.
+    TornSources "torn-sources" "REH-93" Moment "SEND or WRITE"
+        "the source of a message is read in two moments before it completes"
+        "ibv_post_send(3)";
+    /// A processor's store between the two steps of an atomic is lost.
+    SplitAtomics "split-atomics" "REH-94" Moment "atomic"
+        "what a processor stores between the two steps of an atomic is lost"
+        "ibv_wr_post(3)";
     /// A message of UC or UD is lost.
     LostMessages "lost-messages" "REH-65" Moment "message of UC or UD"
         "a message of UC or UD is lost, and its request succeeds"

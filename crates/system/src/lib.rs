@@ -12,6 +12,7 @@
 //! | [`file_limit`] | files that must not grow without end |
 //! | [`fork`] | tells devices when the process forks or exits |
 //! | `guid` | the numbers that tell this host, and its device, from others |
+//! | `held_back` | WRITEs whose data a rehearsal holds back |
 //! | [`lock`] | a lock for a handful of instructions |
 //! | [`log`] | events as lines on standard error, if you ask with `TRANSOM_LOG` |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
@@ -47,6 +48,7 @@ pub mod fork;
 pub mod fuzzing;
 mod guid;
 mod handlers;
+mod held_back;
 pub mod lock;
 pub mod log;
 pub mod memory;
@@ -70,6 +72,7 @@ mod valgrind;
 pub mod wait;
 
 pub use guid::{node_guid, system_image_guid};
+pub use held_back::{Accessed, Held, HeldBackHere};
 pub use process::{
     Place, ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
 };

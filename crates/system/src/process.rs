@@ -16,6 +16,7 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
+use crate::held_back::{HeldBack, HeldBackHere};
 use crate::memory::{self, Copier, Destination, Maps, Source, change_word, shared_word};
 use crate::object_counts::ObjectCounts;
 use crate::one_step::{Holder, Others, Write, Written};
@@ -23,6 +24,7 @@ use crate::registry::{
     CallRecord, CallRefusal, Claim, ConnectionRecord, Fate, Meant, Record, RefusalRecord, Registry,
     Work, WorkRecord,
 };
+use crate::rehearsal;
 use crate::say;
 use crate::segment::Segment;
 use crate::this_process::this_process;
@@ -79,6 +81,7 @@ pub struct ThisProcess {
     /// peer.
     turns: Mutex<u64>,
     maps: Maps,
+    held_back: HeldBack,
 }
 
 impl ThisProcess {
@@ -87,7 +90,7 @@ impl ThisProcess {
         segment.hazards().attach(claim.announcer());
         segment.publish(claim.announcer().generation);
         let (owner, turns, maps) = (Owner::this(), Mutex::new(0), Maps::default());
-        Self { owner, claim, segment, copier, turns, maps }
+        Self { owner, claim, segment, copier, turns, maps, held_back: HeldBack::default() }
     }
 
     /// Its slot in the registry, and the generation of its stay.
@@ -117,6 +120,12 @@ impl ThisProcess {
     /// Its mappings.
     pub fn maps(&self) -> &Maps {
         &self.maps
+    }
+
+    /// The WRITEs whose data a rehearsal holds back, unless they are those of the process that this one was forked from.
+    pub fn held_back(&self) -> Option<HeldBackHere<'_>> {
+        let here = HeldBackHere { all: &self.held_back, copier: &self.copier };
+        (!self.is_inherited()).then_some(here)
     }
 
     /// Whether it is the process that this one was forked from. Then nothing that it shares may be changed. It takes no
@@ -391,5 +400,11 @@ impl Waiter for ThisProcess {
             return process.generation != me.generation;
         }
         !self.registry().is_alive(process)
+    }
+
+    fn drained(&self) {
+        if rehearsal::on().is_some() {
+            self.held_back().into_iter().for_each(|all| all.land(|_| true));
+        }
     }
 }

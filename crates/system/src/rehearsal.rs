@@ -15,7 +15,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Once, OnceLock};
 
-use transom_rehearse::{Decisions, Place, Plan, Profile, Provocation};
+use transom_rehearse::{Decisions, Order, Place, Plan, Profile, Provocation};
 
 use crate::environment::REHEARSE;
 use crate::say;
@@ -34,6 +34,7 @@ const PROCESSES: u32 = 10_000;
 #[derive(Debug)]
 pub struct Rehearsal {
     profile: Option<&'static Profile>,
+    order: Order,
     decisions: Decisions,
     /// The number of this process in the run.
     process: u32,
@@ -146,8 +147,8 @@ impl Rehearsal {
         let none_left = || Err(io::Error::other("too many processes"));
         let (process, file) = taken.unwrap_or_else(none_left)?;
         let provoked = Provocation::ALL.iter().map(|_| AtomicU64::new(0)).collect();
-        let (profile, decisions) = (plan.profile, plan.decisions());
-        Ok(Self { profile, decisions, process, file, provoked, mtu: OnceLock::new() })
+        let (profile, order, decisions) = (plan.profile, plan.order, plan.decisions());
+        Ok(Self { profile, order, decisions, process, file, provoked, mtu: OnceLock::new() })
     }
 
     /// The adapter that the device stands for.
@@ -160,6 +161,16 @@ impl Rehearsal {
     #[inline]
     pub fn may_provoke(&self, provocation: Provocation) -> bool {
         self.decisions.may_provoke(provocation)
+    }
+
+    /// Whose promises of memory order the device keeps.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Whether something may be provoked at some operation on an object, or on any object of this process.
+    pub fn may_provoke_at(&self, provocation: Provocation, object: Option<u32>) -> bool {
+        self.decisions.may_provoke_at(provocation, self.process, object)
     }
 
     /// Whether something is provoked at the n-th operation on an object. If so, it is written down, and the answer is a

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use transom_rehearse::{Plan, Provocation};
+use transom_rehearse::{Order, Plan, Provocation};
 
 use super::page::{Said, Test};
 use super::stage::{Reached, Stage};
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// What may happen in a rehearsal of a litmus test. Of what is left out, `scribbled-targets` shows values that no table
 /// has, and the others change no order.
-const PROVOKED: [Provocation; 7] = [
+const PROVOKED: [Provocation; 12] = [
     Provocation::LateWork,
     Provocation::HiddenCompletions,
     Provocation::SingleCompletions,
@@ -28,6 +28,11 @@ const PROVOKED: [Provocation; 7] = [
     Provocation::ScrambledBytes,
     Provocation::RepeatedBytes,
     Provocation::ScrambledMessages,
+    Provocation::UnseenWrites,
+    Provocation::RelaxedOrdering,
+    Provocation::PassedReads,
+    Provocation::TornSources,
+    Provocation::SplitAtomics,
 ];
 
 /// Outcomes that the tables leave out: a request that was refused has an effect all the same. For its first pieces
@@ -41,8 +46,8 @@ const REFUSED_HALFWAY: [(&str, [u64; 2]); 2] =
 pub struct Play {
     /// Decides what is provoked, how long threads hesitate, the memory, and the link.
     pub seed: u64,
-    /// In a rehearsal.
-    pub rehearsed: bool,
+    /// In a rehearsal that keeps these promises.
+    pub rehearsed: Option<Order>,
     /// How often each test is played.
     pub rounds: u64,
 }
@@ -59,15 +64,17 @@ impl Play {
         tests: &[&str],
     ) -> Result<BTreeMap<String, Reached>, String> {
         let Self { seed, rehearsed, rounds } = self;
-        let scratch = Scratch::new(&format!("litmus-{seed}-{rehearsed}-{}", tests[0]));
+        let how = rehearsed.map_or("plain", Order::name);
+        let scratch = Scratch::new(&format!("litmus-{seed}-{how}-{}", tests[0]));
         let mut command = Command::new(litmus);
         command.args(["--seed", &seed.to_string(), "--rounds", &rounds.to_string(), "--play"]);
         command.args(tests);
         if seed % 2 == 1 {
             command.env("TRANSOM_MEMORY", "shared");
         }
-        if rehearsed {
-            let plan = Plan { seed, kinds: PROVOKED.into(), ..Plan::quiet() };
+        if let Some(order) = rehearsed {
+            let kinds = PROVOKED.into_iter().filter(|kind| order.allows(*kind)).collect();
+            let plan = Plan { seed, order, kinds, ..Plan::quiet() };
             fs::write(scratch.path().join("plan"), plan.to_string())
                 .map_err(|it| it.to_string())?;
             command.env("TRANSOM_REHEARSE", scratch.path());
@@ -111,17 +118,20 @@ fn shown(outcome: &[u64]) -> String {
     outcome.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// The outcomes of a test that nothing allows: not what plain `run` may do, or in a rehearsal nor what the
-/// specification allows.
-pub fn wrong(test: &Test, reached: &Reached, rehearsed: bool) -> Vec<String> {
+/// The outcomes of a test that nothing allows: not what plain `run` may do, or in a rehearsal nor what its authority
+/// allows. What the model does not know is as by the specification.
+pub fn wrong(test: &Test, reached: &Reached, rehearsed: Option<Order>) -> Vec<String> {
     let judged = test.judged();
     let is_halfway = |outcome: &[u64]| {
         REFUSED_HALFWAY.iter().any(|(name, it)| *name == test.name && it == outcome)
     };
     let is_right = |outcome: &Vec<u64>| match judged.get(outcome) {
         Some([_, _, "reached"]) => true,
-        Some(["allowed", ..]) => rehearsed,
-        _ => rehearsed && is_halfway(outcome),
+        Some([spec, model, _]) if rehearsed == Some(Order::Model) => {
+            *model == "allowed" || (*model, *spec) == ("outside", "allowed")
+        }
+        Some(["allowed", ..]) => rehearsed.is_some(),
+        _ => rehearsed.is_some() && is_halfway(outcome),
     };
     let outcomes = reached.keys().filter(|outcome| !is_right(outcome));
     outcomes.map(|outcome| format!("{}: {}", test.name, shown(outcome))).collect()
@@ -131,39 +141,58 @@ pub fn wrong(test: &Test, reached: &Reached, rehearsed: bool) -> Vec<String> {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     plain: Reached,
-    rehearsed: Reached,
-    /// The first seeds of the rehearsals that reached an outcome.
+    spec: Reached,
+    model: Reached,
+    /// The first seeds of the rehearsals by the specification that reached an outcome.
     seeds: BTreeMap<Vec<u64>, Vec<u64>>,
+}
+
+/// A row of the table of everything reached.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The test and its outcome.
+    pub name: String,
+    /// What the columns of the page say.
+    pub said: [Said; 3],
+    /// How often it was reached: plainly, and in rehearsals by the specification and by the model.
+    pub counts: [u64; 3],
+    /// The first seeds.
+    pub seeds: Vec<u64>,
+}
+
+impl Row {
+    /// Its line in the table.
+    pub fn line(&self) -> String {
+        let counts = self.counts.map(|it| it.to_string()).join(" | ");
+        let first: Vec<_> = self.seeds.iter().take(3).map(u64::to_string).collect();
+        format!("| {} | {} | {counts} | {} |\n", self.name, self.said.join(" | "), first.join(" "))
+    }
 }
 
 impl Tally {
     /// Adds what a play reached.
     pub fn add(&mut self, play: Play, reached: &Reached) {
-        let all = if play.rehearsed { &mut self.rehearsed } else { &mut self.plain };
+        let all = match play.rehearsed {
+            None => &mut self.plain,
+            Some(Order::Model) => &mut self.model,
+            Some(_) => &mut self.spec,
+        };
         for (outcome, times) in reached {
             *all.entry(outcome.clone()).or_default() += times;
-            if play.rehearsed {
+            if play.rehearsed == Some(Order::Spec) {
                 self.seeds.entry(outcome.clone()).or_default().push(play.seed);
             }
         }
     }
 
-    /// The rows of a test in the table of everything reached, and each row's judgement with both counts.
-    pub fn rows(&self, test: &Test) -> Vec<(String, [Said; 3], [u64; 2])> {
+    /// The rows of a test.
+    pub fn rows(&self, test: &Test) -> Vec<Row> {
         let row = |(outcome, said): (Vec<u64>, [Said; 3])| {
-            let counts = [&self.plain, &self.rehearsed];
+            let counts = [&self.plain, &self.spec, &self.model];
             let counts = counts.map(|it| it.get(&outcome).copied().unwrap_or_default());
-            let seeds = self.seeds.get(&outcome).map_or(&[][..], Vec::as_slice);
-            let first: Vec<_> = seeds.iter().take(3).map(u64::to_string).collect();
-            let [plain, rehearsed] = counts;
-            let text = format!(
-                "| {} | {} | {} | {plain} | {rehearsed} | {} |",
-                test.name,
-                shown(&outcome),
-                said.join(" | "),
-                first.join(" ")
-            );
-            (text, said, counts)
+            let mut seeds = self.seeds.get(&outcome).cloned().unwrap_or_default();
+            seeds.sort_unstable();
+            Row { name: format!("{} | {}", test.name, shown(&outcome)), said, counts, seeds }
         };
         test.judged().into_iter().map(row).collect()
     }

@@ -242,9 +242,11 @@ mod rehearsed {
     mod losses;
     mod medians;
     mod mercies;
+    mod passing;
     mod placement;
     mod receives;
     mod rules;
+    mod unseen;
 }
 
 /// N. What `transom exposure` accounts for.

@@ -54,7 +54,7 @@ impl<'a> OneSided<'a> {
     }
 
     /// The operation of a message of this length, if the direct path can take it.
-    pub(super) fn of(body: &'a Body, payload: Payload<'a>, length: u64) -> Option<Self> {
+    pub fn of(body: &'a Body, payload: Payload<'a>, length: u64) -> Option<Self> {
         Some(match (body, payload) {
             (&Body::Write { address, key, immediate: None }, data) => {
                 Self::Write { to: RemoteAddress { address, key }, data }

@@ -2,8 +2,8 @@
 //! buffer for everything else.
 
 use super::{
-    Counted, Effects, Failure, Injection, MAX_DATAGRAM, Pieces, QueueSide, Request, Shortcuts,
-    Tally, Unheard,
+    CopyError, Counted, Effects, Failure, Injection, MAX_DATAGRAM, Pieces, QueueSide, Request,
+    Shortcuts, Source, Tally, Unheard,
 };
 use crate::operation::Operation;
 use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
@@ -83,6 +83,26 @@ pub trait Process: Shortcuts {
     }
     /// What lands early has landed. This may wait a moment.
     fn wait_between_pieces(&self) {}
+    /// Whether a rehearsal decides when WRITEs get to memory: by [`Process::place`], and [`Process::reads`].
+    #[inline]
+    fn decides_when(&self) -> bool {
+        false
+    }
+    /// Gets bytes of a WRITE to memory, those of `source` from `offset` on. It may be later.
+    fn place(
+        &self,
+        request: &Request,
+        at: &Grant<'_>,
+        offset: u64,
+        source: &mut dyn Source,
+    ) -> Result<(), CopyError> {
+        let _ = request;
+        source.copy_to(offset, at)
+    }
+    /// A READ is about to read memory. What came before it must be there.
+    fn reads(&self, at: &Grant<'_>) {
+        let _ = at;
+    }
     /// A peer has written somewhere.
     fn note_write(&self, write: &Attempt) {
         let _ = write;

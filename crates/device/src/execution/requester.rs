@@ -1,6 +1,7 @@
 //! The requester: takes posted work ([`post`]), [`start`]s it in order, and ends it in order ([`completer`]).
 
 mod completer;
+mod done_early;
 mod flight;
 mod flow;
 mod meant_to_fail;
@@ -13,6 +14,7 @@ pub(crate) use completer::status_of;
 pub use meant_to_fail::Ending;
 pub(crate) use wqe::SendWqe;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use transom_wire::Psn;
@@ -67,6 +69,8 @@ pub struct Requester {
     pause: Pause,
     /// A rehearsal has chosen it.
     meant_to_fail: Option<MeantToFail>,
+    /// The positions of those that a rehearsal has carried out before their turn.
+    done_early: VecDeque<u64>,
 }
 
 /// How much of the posted work has been handed to the link.
@@ -175,6 +179,7 @@ impl Requester {
             retry: Retry::default(),
             pause: Pause::default(),
             meant_to_fail: None,
+            done_early: VecDeque::new(),
         })
     }
 
@@ -214,6 +219,7 @@ impl Requester {
         self.flight.stop_clock();
         self.pause = Pause::default();
         self.meant_to_fail = None;
+        self.done_early.clear();
         self.under_way.drain_notice = false;
     }
 
@@ -266,6 +272,16 @@ impl Requester {
     /// Its transport service.
     pub(crate) fn service(&self) -> Service {
         self.service
+    }
+
+    /// The position of the work request that begins next, or goes on.
+    pub fn next(&self) -> u64 {
+        self.under_way.next
+    }
+
+    /// The position of the work request that is posted next.
+    pub fn tail(&self) -> u64 {
+        self.ring.tail()
     }
 
     /// Whether nothing is posted that has not ended.
@@ -349,6 +365,11 @@ impl Requester {
         }
         if self.meant_to_fail.is_some()
             && let Some(step) = self.fail_in_turn(cx)
+        {
+            return step;
+        }
+        if !self.done_early.is_empty()
+            && let Some(step) = self.complete_early(cx)
         {
             return step;
         }

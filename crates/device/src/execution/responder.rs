@@ -2,11 +2,13 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`held_back`] | WRITEs of which a rehearsal decides when they are seen |
 //! | [`one_sided`] | WRITE, READ, atomics, FLUSH |
 //! | [`receive`], [`receives`] | messages that take a receive, and where it comes from |
 //! | [`tag_matching`] | messages to a shared receive queue that matches tags |
 //! | [`packets`] | what only links with packets ask for |
 
+mod held_back;
 mod one_sided;
 mod packets;
 mod placement;

@@ -26,9 +26,16 @@ pub trait Shortcuts {
 
     /// Carries out an operation of so many bytes straight on the peer's memory. With XRC, its key is in the
     /// protection domain of the shared receive queue `srq`. An atomic is done once the answer is not
-    /// [`Direct::Declined`], also where the old value may not be stored (rule LA-08).
-    fn carry_out_direct(&self, operation: OneSided<'_>, srq: Option<u32>, length: u64) -> Direct {
-        let _ = (operation, srq, length);
+    /// [`Direct::Declined`], also where the old value may not be stored (rule LA-08). `position` is that of the request
+    /// in its queue.
+    fn carry_out_direct(
+        &self,
+        position: u64,
+        operation: OneSided<'_>,
+        srq: Option<u32>,
+        length: u64,
+    ) -> Direct {
+        let _ = (position, operation, srq, length);
         Direct::Declined
     }
 

@@ -108,6 +108,9 @@ pub trait Waiter {
 
     /// Whether the process has died or left its slot.
     fn is_gone(&self, process: Announcer) -> bool;
+
+    /// Nobody uses what is being revoked any more. What is carried out but not in memory yet gets there now.
+    fn drained(&self) {}
 }
 
 /// The cells of one announcing process, on cache lines of their own: for as long as it lives, only this process writes

@@ -72,6 +72,16 @@ impl<'m> KeyTable<'m> {
         self.find(key).map_or(Snapshot::VACANT, |(_, entry)| entry.snapshot())
     }
 
+    /// Whether the memory that a key names is registered for relaxed ordering. A window has this of its region.
+    pub fn is_relaxed(self, key: Key) -> bool {
+        let of_region = |entry: &KeyEntry| match entry.load() {
+            Meta { kind, .. } if kind.is_region() => Some(entry.load().access),
+            _ => Some(self.entries.get(entry.parent.load(Relaxed) as usize)?.load().access),
+        };
+        let access = self.find(key).and_then(|(_, entry)| of_region(entry));
+        access.is_some_and(|access| access.contains(Access::RELAXED_ORDERING))
+    }
+
     /// Withholds these rights of the object with this key, as far as it grants them, until they are given back or the
     /// key gets new ones. Whether there is such an object.
     pub fn withhold(self, key: Key, rights: Access) -> bool {
@@ -168,11 +178,13 @@ impl<'m> KeyTable<'m> {
     /// Waits until nobody uses the key of `slot`; the caller has made it invalid before.
     pub(super) fn drain_key(&self, slot: u32, waiter: &dyn Waiter) {
         self.hazards.drain(|used| used.key_slot == slot, waiter);
+        waiter.drained();
     }
 
     /// Waits until nobody acts through the queue pair; the caller has closed it before.
     pub fn drain_queue_pair(&self, qp_index: u16, waiter: &dyn Waiter) {
         self.hazards.drain(|used| used.qp_index == qp_index, waiter);
+        waiter.drained();
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) enum Due {
     QueuePair(u16),
     /// A queue pair in error tells of more work that was flushed, in a rehearsal.
     Flushes(u16),
+    /// The data of WRITEs that are complete gets to memory, in a rehearsal.
+    Writes,
     /// Somebody raises events that were held back.
     Events(u64),
     /// An injected fault changes the port.

@@ -205,6 +205,44 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
         ],
     ),
     (
+        Provocation::UnseenWrites,
+        "they look at what a WRITE brought as soon as it is complete",
+        &[
+            "ordering::requests::inline_data_is_taken_when_posted",
+            "ordering::stress::a_bind_is_done_before_the_next_send",
+            "posting::extended::inline_data_is_taken_by_the_setter",
+            "posting::requests::",
+            "processes::atomics_in_turn::",
+            "processes::fork::",
+            "regions::device_memory::peers_reach_it_by_offset",
+            "regions::domains::refused_dealloc_changes_nothing",
+            "regions::extended::",
+            "regions::imports::imported_objects_carry_data",
+            "regions::in_use::",
+            "regions::local_pieces::",
+            "regions::on_demand::",
+            "regions::parent_domains::a_parent_domain_stands_for_its_domain",
+            "remote_access::bounds::",
+            "remote_access::links::write_and_read",
+            "retries::",
+            "type2_windows::rights::",
+            "windows::model::device_agrees_with_the_model",
+        ],
+    ),
+    (Provocation::UnseenWrites, COMES_BY_MESSAGE, PLACES),
+    (Provocation::RelaxedOrdering, COMES_BY_MESSAGE, PLACES),
+    (Provocation::SplitAtomics, COMES_BY_MESSAGE, PLACES),
+    (
+        Provocation::SplitAtomics,
+        "they add by instructions of the processor too, or need the direct way",
+        &[
+            "processes::atomics_in_turn::",
+            "processes::stopped::",
+            "remote_access::atomics::shared_atomics_count_with_the_programs_own",
+            "retries::retries_are_counted_anew_for_each_message",
+        ],
+    ),
+    (
         Provocation::NumbersAgain,
         "they see numbers rest, or connect new queue pairs with the old packet sequence numbers",
         &[
@@ -218,6 +256,10 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
         ],
     ),
 ];
+
+/// Where these may happen, requests come as messages.
+const COMES_BY_MESSAGE: &str = "it counts places of WRITEs that are complete when they are posted";
+const PLACES: &[&str] = &["posting::places::places_come_back_however_a_queue_is_polled"];
 
 /// These poll once and expect all that is there.
 const POLLS_ONCE: &[&str] = &[

@@ -190,7 +190,7 @@ impl Requester {
         {
             return Direct::Near(refusal);
         }
-        cx.process.carry_out_direct(operation, remote.srq(), length)
+        cx.process.carry_out_direct(self.under_way.next, operation, remote.srq(), length)
     }
 
     /// The local data of the work request of which [`Requester::next_segment`] has handed out a segment. For a READ or

@@ -5,6 +5,7 @@ use super::super::copy::Told;
 use super::super::one_sided::Stop;
 use super::super::{Context, Process, Reply, Request, Sink};
 use super::Responder;
+use super::held_back::Seen;
 use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
 use crate::queue::{Body, Status};
 
@@ -101,6 +102,8 @@ impl Responder {
         cx: &mut Context<'_, P>,
     ) -> Result<Reply, Refusal> {
         let Some(from) = request.body.remote() else { return Ok(Reply::Dropped) };
+        let mut seen = Seen { process: cx.process, sink };
+        let sink: &mut dyn Sink = if seen.process.decides_when() { &mut seen } else { seen.sink };
         let (target, part) = (self.target(request, cx)?, request.part());
         let mut told;
         let sink: &mut dyn Sink = match cx.process.witness() {

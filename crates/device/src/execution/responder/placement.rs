@@ -10,6 +10,7 @@ use super::super::{
     Bytes, Context, CopyError, LocalBuffers, Part, Pieces, Process, Request, Source,
 };
 use super::Responder;
+use super::held_back::HeldBack;
 use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
 use crate::queue::Datagram;
 
@@ -32,6 +33,9 @@ impl Responder {
     ) -> Result<(), Stop> {
         let target = self.target(request, cx).map_err(Stop::Refused)?;
         let part = request.part();
+        let mut held = HeldBack { request, process: cx.process, source };
+        let source: &mut dyn Source =
+            if held.process.decides_when() { &mut held } else { held.source };
         let mut told;
         let source: &mut dyn Source = match cx.process.witness() {
             Some(witness) => {

@@ -408,7 +408,9 @@ impl QueuePair {
             access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
             read_resources: attributes.max_dest_rd_atomic,
             pd: self.pd_number(),
-            by_message: self.counters.any(Counted::REMOTE) || writes_are_watched(),
+            by_message: self.counters.any(Counted::REMOTE)
+                || writes_are_watched()
+                || self.sees_all(),
         });
     }
 }

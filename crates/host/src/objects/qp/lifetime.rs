@@ -83,7 +83,7 @@ impl QueuePair {
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
             told: Told::default(),
-            rehearsed: Rehearsed::new(),
+            rehearsed: Rehearsed::new(config.service),
             traffic: device.process().place(place),
             mtu_shift: AtomicU8::new(MAX_DATAGRAM.trailing_zeros() as u8),
             config,

@@ -1,12 +1,18 @@
 //! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
 //! ends in error. [`flushes`]: what is flushed comes late. [`lost`]: the peers are gone, or hear nothing for a long
-//! time. [`placement`]: bytes of a message land in two turns. [`losses`]: messages of UC and UD are lost.
+//! time. [`placement`]: bytes of a message land in two turns. [`losses`]: messages of UC and UD are lost. [`unseen`]:
+//! the data of WRITEs that are complete comes later. [`passing`]: READs are passed. [`torn`]: sources are read in two
+//! moments. [`atomics`]: atomics are two steps.
 
+mod atomics;
 mod failures;
 mod flushes;
 mod losses;
 mod lost;
+mod passing;
 mod placement;
+mod torn;
+mod unseen;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -25,6 +31,8 @@ use crate::objects::scribbled::{Receives, SCRIBBLED};
 use flushes::Flushes;
 use losses::Losses;
 use placement::Placement;
+use torn::Torn;
+use unseen::Unseen;
 
 /// The shortest time that a request is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 100_000;
@@ -61,6 +69,16 @@ pub(super) struct Rehearsed {
     /// Its send queue was stuck once.
     was_stuck: AtomicBool,
     losses: Losses,
+    unseen: Unseen,
+    /// How many READs and atomics the program has posted.
+    passed: AtomicU64,
+    /// A READ or atomic waits, and what is posted next may pass it.
+    lets_pass: AtomicBool,
+    /// How many messages with data in buffers the program has posted.
+    sources: AtomicU64,
+    torn: Torn,
+    /// How many atomics have arrived.
+    atomics: AtomicU64,
 }
 
 /// How late something is, in nanoseconds, by a random number.
@@ -70,11 +88,11 @@ fn lateness(number: u64) -> u64 {
 
 impl Rehearsed {
     /// For a new queue pair.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(service: Service) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = NEXT.fetch_add(1, Relaxed);
-        let [sends, posts, reads, queries, datagrams, failures, received] =
-            [const { AtomicU64::new(0) }; 7];
+        let [sends, posts, reads, queries, datagrams, failures, received, passed, sources, atomics] =
+            [const { AtomicU64::new(0) }; 10];
         let (flushes, placement) = (Flushes::default(), Placement::default());
         let (has_lost_peer, was_stuck) = Default::default();
         Self {
@@ -92,6 +110,12 @@ impl Rehearsed {
             has_lost_peer,
             was_stuck,
             losses: Losses::default(),
+            unseen: Unseen::new(service, object),
+            passed,
+            lets_pass: AtomicBool::new(false),
+            sources,
+            torn: Torn::default(),
+            atomics,
         }
     }
 
@@ -217,6 +241,7 @@ impl QueuePair {
         if rehearsal::on().is_some() {
             self.rehearsed.flushes.forget();
             self.forget_scribbled();
+            self.rehearsed.torn.forget();
             self.rehearsed.has_lost_peer.store(false, Relaxed);
         }
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use transom_device::execution::{
-    Context, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload, Pieces,
-    Process, QueueSide, Request, TakeShared, Tally, Unheard,
+    Context, CopyError, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload,
+    Pieces, Process, QueueSide, Request, Source, TakeShared, Tally, Unheard,
 };
 use transom_device::operation::Operation;
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
@@ -102,6 +102,25 @@ impl Process for At<'_> {
         self.qp.wait_between_pieces();
     }
 
+    #[inline]
+    fn decides_when(&self) -> bool {
+        self.qp.sees_all()
+    }
+
+    fn place(
+        &self,
+        request: &Request,
+        at: &Grant<'_>,
+        offset: u64,
+        source: &mut dyn Source,
+    ) -> Result<(), CopyError> {
+        self.qp.place(request, at, offset, source)
+    }
+
+    fn reads(&self, at: &Grant<'_>) {
+        self.qp.reads(at);
+    }
+
     fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         self.qp.device.process().store(at, pieces)
     }
@@ -111,7 +130,10 @@ impl Process for At<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        self.qp.device.process().atomic(at, update)
+        match rehearsal::on() {
+            None => self.qp.device.process().atomic(at, update),
+            Some(rehearsal) => self.qp.atomic(rehearsal, at, update),
+        }
     }
 
     fn take_shared(
@@ -210,6 +232,7 @@ impl Process for At<'_> {
         {
             self.qp.tally(Tally::GroupReceived, 1);
         }
+        self.qp.comes_behind(request);
     }
 
     #[inline]
@@ -291,7 +314,12 @@ impl At<'_> {
         }
     }
 
-    fn gather<'a>(&'a self, payload: Payload<'a>, skip: u64, to: Where<'a>) -> Gather<'a> {
+    pub(super) fn gather<'a>(
+        &'a self,
+        payload: Payload<'a>,
+        skip: u64,
+        to: Where<'a>,
+    ) -> Gather<'a> {
         let sges = match payload {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,

@@ -1,6 +1,6 @@
 //! When the bytes of a message land in a rehearsal: some of them early, and the others late.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -19,9 +19,14 @@ use super::super::QueuePair;
 use super::super::services::At;
 use super::lateness;
 
-/// The shortest time that the early pieces of a message that arrived lie there alone. It may be doubled so often.
+/// The shortest pause in the middle of something. It may be doubled so often.
 const PAUSE: Duration = Duration::from_micros(400);
 const PAUSE_DOUBLINGS: u64 = 4;
+
+/// How long a pause is, by a random number. The thread may be the program's.
+pub(super) fn pause(number: u64) -> Duration {
+    PAUSE * (1 << (number % (PAUSE_DOUBLINGS + 1)))
+}
 
 /// What a rehearsal knows of a queue pair's messages.
 #[derive(Debug, Default)]
@@ -30,8 +35,8 @@ pub(super) struct Placement {
     posted: AtomicU64,
     /// How many messages of more than a byte have arrived.
     arrived: AtomicU64,
-    /// How often [`PAUSE`] is doubled for the message that lands.
-    doublings: AtomicU32,
+    /// How long the message that lands pauses, in nanoseconds.
+    pause: AtomicU64,
     /// The oldest request, if its early pieces have landed.
     begun: Mutex<Option<Begun>>,
 }
@@ -168,13 +173,12 @@ impl QueuePair {
         let nth = self.rehearsed.placement.arrived.fetch_add(1, Relaxed);
         let (kind, object) = (Provocation::ScrambledMessages, self.rehearsed.object);
         let number = rehearsal.provokes(kind, object, nth)?;
-        let doublings = (number >> 5) % (PAUSE_DOUBLINGS + 1);
-        self.rehearsed.placement.doublings.store(doublings as u32, Relaxed);
+        self.rehearsed.placement.pause.store(pause(number >> 5).as_nanos() as u64, Relaxed);
         Pieces::cut(length, number)
     }
 
     /// The early pieces of a message that arrived have landed.
     pub(in super::super) fn wait_between_pieces(&self) {
-        thread::sleep(PAUSE * (1 << self.rehearsed.placement.doublings.load(Relaxed)));
+        thread::sleep(Duration::from_nanos(self.rehearsed.placement.pause.load(Relaxed)));
     }
 }

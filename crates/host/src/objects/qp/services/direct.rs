@@ -91,9 +91,15 @@ impl Shortcuts for At<'_> {
         done
     }
 
-    fn carry_out_direct(&self, operation: OneSided<'_>, srq: Option<u32>, length: u64) -> Direct {
+    fn carry_out_direct(
+        &self,
+        position: u64,
+        operation: OneSided<'_>,
+        srq: Option<u32>,
+        length: u64,
+    ) -> Direct {
         let rehearsed = match rehearsal::on() {
-            Some(_) => self.carry_out_rehearsed(&operation, srq, length),
+            Some(_) => self.carry_out_rehearsed(position, &operation, srq, length),
             None => None,
         };
         let Some((target, place)) = self.direct_target(srq) else {
@@ -140,7 +146,25 @@ pub(super) fn answer(done: Result<(), Stop>) -> Direct {
 }
 
 impl At<'_> {
-    fn carry_out_whole(
+    /// Carries out an operation on the direct path as outside of a rehearsal.
+    pub(in super::super) fn carry_out_now(
+        &self,
+        operation: OneSided<'_>,
+        srq: Option<u32>,
+        length: u64,
+    ) -> Direct {
+        let Some((target, place)) = self.direct_target(srq) else { return Direct::Declined };
+        let kind = Carried::by(operation.operation());
+        let done = self.carry_out_whole(operation, target, place, length);
+        if done == Direct::Done
+            && let Some(kind) = kind
+        {
+            self.count_there(self.traffic_there(target.summary.place()), kind, length);
+        }
+        done
+    }
+
+    pub(super) fn carry_out_whole(
         &self,
         operation: OneSided<'_>,
         target: Target<'_>,

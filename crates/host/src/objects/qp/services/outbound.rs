@@ -30,6 +30,11 @@ impl At<'_> {
         while let Some(request) = requester.next_segment(cx) {
             self.qp.carry_out_all(cx.effects, deferred);
             let (payload, leaves_data) = (requester.payload(), requester.leaves_data());
+            let whole = request.length == request.total;
+            let torn =
+                if whole { self.qp.take_torn(self, requester.next(), payload) } else { None };
+            let leaves_data = leaves_data && torn.is_none();
+            let payload = torn.as_deref().map_or(payload, Payload::Inline);
             let outgoing = Outgoing { request: &request, payload, leaves_data };
             let outcome = self.send(outgoing, &mut joined, deferred);
             if !requester.sent(&request, outcome, cx) {

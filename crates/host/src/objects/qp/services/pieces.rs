@@ -44,6 +44,7 @@ impl At<'_> {
     #[cold]
     pub(super) fn carry_out_rehearsed(
         &self,
+        position: u64,
         operation: &OneSided<'_>,
         srq: Option<u32>,
         length: u64,
@@ -51,7 +52,16 @@ impl At<'_> {
         if let Some(pieces) = self.qp.take_begun(operation, length) {
             return Some(self.carry_out_pieces(operation, srq, length, pieces.late()));
         }
-        self.qp.goes_by_message().then_some(Direct::Declined)
+        if self.qp.goes_by_message() {
+            return Some(Direct::Declined);
+        }
+        let OneSided::Write { to, data } = *operation else { return None };
+        // Only what may land is taken: else it goes as a message.
+        let (target, place) = self.direct_target(srq)?;
+        target.check(Operation::Write, to, length).ok()?;
+        let torn = self.qp.take_torn(self, position, data)?;
+        let data = Payload::Inline(&torn);
+        Some(self.carry_out_whole(OneSided::Write { to, data }, target, place, length))
     }
 
     /// Carries out pieces of a WRITE or READ of so many bytes on the direct path. All of it is checked first, and again

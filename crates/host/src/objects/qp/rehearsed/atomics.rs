@@ -1,0 +1,47 @@
+//! Atomics that are no single step for a processor, in a rehearsal.
+
+use std::sync::OnceLock;
+
+use transom_device::execution::MemoryGone;
+use transom_device::protection::Grant;
+use transom_rehearse::Provocation;
+use transom_system::rehearsal::{self, Rehearsal};
+
+use super::super::QueuePair;
+use super::placement::pause;
+
+/// Whether an atomic of this process may be two steps. Then all requests come as messages, to each of its queue pairs,
+/// so that what is atomic for adapters stays so.
+fn may_be_two_steps() -> bool {
+    static MAY_BE: OnceLock<bool> = OnceLock::new();
+    rehearsal::on().is_some_and(|it| {
+        *MAY_BE.get_or_init(|| it.may_provoke_at(Provocation::SplitAtomics, None))
+    })
+}
+
+impl QueuePair {
+    /// Whether all requests come here as messages, because a rehearsal decides when they change memory.
+    #[inline]
+    pub(in super::super) fn sees_all(&self) -> bool {
+        rehearsal::on().is_some() && (self.may_hold_back() || may_be_two_steps())
+    }
+
+    /// Changes a word for a peer.
+    #[cold]
+    pub(in super::super) fn atomic(
+        &self,
+        rehearsal: &Rehearsal,
+        at: &Grant<'_>,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, MemoryGone> {
+        let process = self.device.process();
+        let Some(here) = self.held_back().filter(|_| may_be_two_steps()) else {
+            return process.atomic(at, update);
+        };
+        let (object, nth) = self.rehearsed.count(|it| &it.atomics);
+        match rehearsal.provokes(Provocation::SplitAtomics, object, nth) {
+            Some(number) => here.atomic_in_two_steps(at, update, pause(number)),
+            None => here.alone(|| process.atomic(at, update)),
+        }
+    }
+}
