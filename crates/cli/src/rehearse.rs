@@ -99,7 +99,7 @@ pub(crate) struct RehearseArgs {
     /// Let the device have the limits of this adapter, and refuse what it refuses
     #[arg(long = "as", value_name = "ADAPTER", value_parser = profile())]
     profile: Option<&'static Profile>,
-    /// Keep the order of memory that this authority promises, and no other: spec (InfiniBand) or model (x86)
+    /// Keep the order of memory that this authority promises, and no other
     #[arg(long, value_name = "AUTHORITY", value_parser = authority())]
     order: Option<Order>,
     #[command(flatten)]
