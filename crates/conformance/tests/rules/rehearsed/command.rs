@@ -64,6 +64,7 @@ pub(super) fn is_shown_by(program: &str, name: &str, provocation: Provocation, r
 pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), String>) {
     let tries = match provocation {
         Provocation::LateWork
+        | Provocation::SplitAtomics
         | Provocation::EarlyData
         | Provocation::LateDisconnects
         | Provocation::SlowFlush
