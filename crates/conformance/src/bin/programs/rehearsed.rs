@@ -54,6 +54,17 @@ const WAITS_FOR_EVER: &[(Provocation, &str)] = &[
     (Provocation::GonePeers, "waits for ever for a peer that is gone; no adapter tells"),
 ];
 
+/// What the other end waits for without end when one has given up, or is gone.
+const NO_TIME_OUT: &str = "its other end waits for ever, and looks at no time-out and no event";
+
+/// What two ends without time-outs fail by.
+const GIVEN_UP: &[(Provocation, &str)] = &[
+    (Provocation::RefusedPosts, NO_TIME_OUT),
+    (Provocation::RefusedReceives, NO_TIME_OUT),
+    (Provocation::FailedRequests, NO_TIME_OUT),
+    (Provocation::GonePeers, NO_TIME_OUT),
+];
+
 /// All of them.
 const PROGRAMS: &[Rehearsed] = &[
     ping_pong("ibv_rc_pingpong -g 0 -c -p PORT", "ibv_rc_pingpong -g 0 -c -p PORT 127.0.0.1"),
@@ -73,7 +84,10 @@ const PROGRAMS: &[Rehearsed] = &[
             "ibv_srq_pingpong -g 0 -c -p PORT 127.0.0.1",
         )
     },
-    ping_pong("ibv_xsrq_pingpong -g 0 -p PORT", "ibv_xsrq_pingpong -g 0 -p PORT 127.0.0.1"),
+    Rehearsed {
+        known: GIVEN_UP,
+        ..ping_pong("ibv_xsrq_pingpong -g 0 -p PORT", "ibv_xsrq_pingpong -g 0 -p PORT 127.0.0.1")
+    },
     perftest("ib_send_lat -F -n 200 -p PORT", "ib_send_lat -F -n 200 -p PORT 127.0.0.1"),
     perftest("ib_write_lat -F -n 200 -p PORT", "ib_write_lat -F -n 200 -p PORT 127.0.0.1"),
     perftest("ib_read_lat -F -n 200 -p PORT", "ib_read_lat -F -n 200 -p PORT 127.0.0.1"),
@@ -89,11 +103,24 @@ const PROGRAMS: &[Rehearsed] = &[
         suppressed: Some("source-changed rping"),
         ..rdmacm("rping -s -a 127.0.0.1 -C 20 -V -p PORT", "rping -c -a 127.0.0.1 -C 20 -V -p PORT")
     },
-    rdmacm("ucmatose -p PORT -C 10", "ucmatose -s 127.0.0.1 -p PORT -C 10"),
-    rdmacm("udaddy -p PORT -C 10", "udaddy -s 127.0.0.1 -p PORT -C 10"),
+    Rehearsed {
+        known: &[
+            (Provocation::RefusedPosts, NO_TIME_OUT),
+            (Provocation::FailedRequests, NO_TIME_OUT),
+            (
+                Provocation::FailedReceives,
+                "does not look at the status of completions, and posts after an error",
+            ),
+            (Provocation::GonePeers, NO_TIME_OUT),
+        ],
+        ..rdmacm("ucmatose -p PORT -C 10", "ucmatose -s 127.0.0.1 -p PORT -C 10")
+    },
     rdmacm("rstream -p PORT -T v -S 1000 -C 50", "rstream -s 127.0.0.1 -p PORT -T v -S 1000 -C 50"),
     rdmacm("riostream -p PORT -S 1000 -C 50", "riostream -s 127.0.0.1 -p PORT -S 1000 -C 50"),
-    rdmacm("rdma_server -p PORT", "rdma_client -s 127.0.0.1 -p PORT"),
+    Rehearsed {
+        known: GIVEN_UP,
+        ..rdmacm("rdma_server -p PORT", "rdma_client -s 127.0.0.1 -p PORT")
+    },
     Rehearsed {
         known: &[(
             Provocation::ExactSizes,
