@@ -93,10 +93,12 @@ mod tests {
             "github-rust",
             "github-python",
             "github-check",
+            "github-rehearse",
             "github-source",
             "gitlab-c",
             "gitlab-check",
             "gitlab-python",
+            "gitlab-rehearse",
             "gitlab-rust",
             "shell-c",
         ];
@@ -135,7 +137,9 @@ mod tests {
             let commands: Vec<_> = lines.filter(|line| !line.starts_with('#')).collect();
             let set_up = commands.iter().position(|line| line.contains("ci/setup.sh"));
             let is_use = |line: &&str| {
-                ["run", "check"].iter().any(|it| line.contains(&format!("transom {it}")))
+                ["run", "check", "rehearse"]
+                    .iter()
+                    .any(|it| line.contains(&format!("transom {it}")))
             };
             let used = commands.iter().position(is_use);
             assert!(set_up < used && set_up.is_some(), "{}: {commands:#?}", recipe.name);
