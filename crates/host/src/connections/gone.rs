@@ -58,7 +58,7 @@ impl Gone {
 
     /// Whether an arriving message is from a peer that is gone.
     pub(super) fn sent(&self, datagram: &ManagementDatagram) -> bool {
-        if self.ids.is_empty() {
+        if self.ids.is_empty() && self.peers.is_empty() {
             return false;
         }
         let Ok(mad) = Mad::parse(&datagram.mad) else { return false };

@@ -53,6 +53,13 @@ pub enum XrcOpenError {
     Present,
 }
 
+impl XrcDomains {
+    /// Whether a domain was ever made. Then another process may carry out requests for this one.
+    pub(crate) fn were_made(&self) -> bool {
+        self.made.load(Relaxed) > 0
+    }
+}
+
 impl XrcDomain {
     /// Opens the domain of a file, by a descriptor that it keeps, or a private domain. `create` makes it if it does not
     /// exist; `exclusive` refuses it if it does.

@@ -35,7 +35,9 @@ impl QueuePair {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
         let process = self.device.process();
-        let Some(here) = self.held_back().filter(|_| may_be_two_steps()) else {
+        // What another process carries out by XRC does not know of the two steps, and would come between them.
+        let may_split = may_be_two_steps() && !self.adapter.xrc_domains.were_made();
+        let Some(here) = self.held_back().filter(|_| may_split) else {
             return process.atomic(at, update);
         };
         let (object, nth) = self.rehearsed.count(|it| &it.atomics);
