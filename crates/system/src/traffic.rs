@@ -383,8 +383,8 @@ impl ProcessTraffic {
         }
     }
 
-    /// How many places have been opened.
-    pub fn places(&self) -> u32 {
+    /// How many places have been opened, if the process tells the truth.
+    pub(crate) fn places(&self) -> u32 {
         self.places.load(Acquire)
     }
 
