@@ -96,8 +96,8 @@ fn sent(sums: &Sums) -> Counted {
     let requests = requests(|kind| all.sent(Way::Host, kind));
     let answers = answers(|kind| all.received(Way::Host, kind));
     Counted {
-        packets: sums.packets.sent + requests.packets + answers.packets,
-        octets: sums.packets.bytes_sent + requests.octets + answers.octets,
+        packets: sum([sums.packets.sent, requests.packets, answers.packets]),
+        octets: sum([sums.packets.bytes_sent, requests.octets, answers.octets]),
     }
 }
 
@@ -107,8 +107,8 @@ fn received(sums: &Sums) -> Counted {
     let requests = requests(|kind| all.received(Way::Host, kind));
     let answers = answers(|kind| all.sent(Way::Host, kind));
     Counted {
-        packets: sums.packets.received + requests.packets + answers.packets,
-        octets: sums.packets.bytes_received + requests.octets + answers.octets,
+        packets: sum([sums.packets.received, requests.packets, answers.packets]),
+        octets: sum([sums.packets.bytes_received, requests.octets, answers.octets]),
     }
 }
 
@@ -116,38 +116,38 @@ fn received(sums: &Sums) -> Counted {
 fn requests(of: impl Fn(Carried) -> Amount) -> Counted {
     let [send, write] = [of(Carried::Send), of(Carried::Write)];
     let short = [Carried::Read, Carried::Atomic, Carried::Flush];
-    let short: u64 = short.into_iter().map(|kind| of(kind).messages).sum();
-    let packets = send.packets + write.packets + short;
-    Counted { packets, octets: send.bytes + write.bytes + packets * HEADERS }
+    let short = sum(short.map(|kind| of(kind).messages));
+    let packets = sum([send.packets, write.packets, short]);
+    Counted { packets, octets: sum([send.bytes, write.bytes, packets.wrapping_mul(HEADERS)]) }
 }
 
 /// The packets that answer with something. On a link within the host nothing is acknowledged.
 fn answers(of: impl Fn(Carried) -> Amount) -> Counted {
     let [read, atomic] = [of(Carried::Read), of(Carried::Atomic)];
-    let packets = read.packets + atomic.packets + of(Carried::Flush).messages;
-    Counted { packets, octets: read.bytes + atomic.bytes + packets * HEADERS }
+    let packets = sum([read.packets, atomic.packets, of(Carried::Flush).messages]);
+    Counted { packets, octets: sum([read.bytes, atomic.bytes, packets.wrapping_mul(HEADERS)]) }
 }
 
 /// Requests of a kind that were carried out for peers.
 fn arrived(sums: &Sums, kind: Carried) -> u64 {
-    Way::ALL.into_iter().map(|way| sums.carried.all.received(way, kind).messages).sum()
+    sum(Way::ALL.map(|way| sums.carried.all.received(way, kind).messages))
 }
 
 /// Requests of a kind that ended well for the programs here.
 fn posted(sums: &Sums, kind: Carried) -> u64 {
-    Way::ALL.into_iter().map(|way| sums.carried.all.sent(way, kind).messages).sum()
+    sum(Way::ALL.map(|way| sums.carried.all.sent(way, kind).messages))
 }
 
 /// How often requests went out again.
 fn repeated(sums: &Sums) -> u64 {
     let why = [Tally::Timeout, Tally::SequenceError, Tally::ImpliedSequenceError, Tally::NotReady];
-    why.into_iter().map(|why| sums.carried.all.tally(why)).sum()
+    sum(why.map(|why| sums.carried.all.tally(why)))
 }
 
 /// Packets that were no packets of anybody.
 fn damaged(sums: &Sums) -> u64 {
     let why = [Dropped::WrongIcrc, Dropped::Malformed, Dropped::Cut];
-    why.into_iter().map(|why| sums.packets.dropped(why)).sum()
+    sum(why.map(|why| sums.packets.dropped(why)))
 }
 
 /// Packets that were in order, but that nobody took.
@@ -160,5 +160,10 @@ fn discarded(sums: &Sums) -> u64 {
         Dropped::NobodyThere,
         Dropped::WrongDestination,
     ];
-    why.into_iter().map(|why| sums.packets.dropped(why)).sum()
+    sum(why.map(|why| sums.packets.dropped(why)))
+}
+
+/// Adds up. Other processes wrote these values, so they may be anything.
+fn sum<const N: usize>(values: [u64; N]) -> u64 {
+    values.into_iter().fold(0, u64::wrapping_add)
 }

@@ -49,15 +49,19 @@ impl Packets {
     }
 
     fn add(&mut self, other: &Self) {
-        let Self { sent, bytes_sent, no_room, received, bytes_received, .. } = other;
-        self.sent += sent;
-        self.bytes_sent += bytes_sent;
-        self.no_room += no_room;
-        self.received += received;
-        self.bytes_received += bytes_received;
-        self.notifications_sent += other.notifications_sent;
-        self.notifications_received += other.notifications_received;
-        self.dropped.iter_mut().zip(other.dropped).for_each(|(sum, more)| *sum += more);
+        let sums = [
+            (&mut self.sent, other.sent),
+            (&mut self.bytes_sent, other.bytes_sent),
+            (&mut self.no_room, other.no_room),
+            (&mut self.received, other.received),
+            (&mut self.bytes_received, other.bytes_received),
+            (&mut self.notifications_sent, other.notifications_sent),
+            (&mut self.notifications_received, other.notifications_received),
+        ];
+        let dropped = self.dropped.iter_mut().zip(other.dropped);
+        for (sum, more) in sums.into_iter().chain(dropped) {
+            *sum = sum.wrapping_add(more);
+        }
     }
 }
 

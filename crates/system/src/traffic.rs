@@ -371,7 +371,9 @@ impl ProcessTotals {
     /// Adds another process's.
     pub fn add(&mut self, other: &Self) {
         self.all.add(&other.all);
-        self.refusals.iter_mut().zip(other.refusals).for_each(|(sum, more)| *sum += more);
+        for (sum, more) in self.refusals.iter_mut().zip(other.refusals) {
+            *sum = sum.wrapping_add(more);
+        }
     }
 }
 

@@ -140,7 +140,7 @@ fn of_port(seen: &Seen) -> impl Iterator<Item = Metric> {
     let counters = OF_PORT.into_iter().map(move |(file, name, help)| {
         let value = seen.port_counter(file);
         // The files count in units of four bytes.
-        let value = if file.ends_with("_data") { value * 4 } else { value };
+        let value = if file.ends_with("_data") { value.wrapping_mul(4) } else { value };
         Metric {
             name: format!("node_infiniband_{name}"),
             help: help.to_owned(),
