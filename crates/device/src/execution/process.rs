@@ -8,7 +8,7 @@ use super::{
 use crate::operation::Operation;
 use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
 use crate::qp::{Look, QpNumber, QpSummary, QpTable};
-use crate::queue::{Address, Completion, Receive, Take};
+use crate::queue::{Address, Completion, Datagram, Receive, Take};
 
 /// Memory that cannot be reached any more, or not in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -139,6 +139,10 @@ pub trait Process: Shortcuts {
     #[inline]
     fn has_served(&self, operation: Operation, bytes: u64) {
         let _ = (operation, bytes);
+    }
+    /// A datagram has found its receive, and is in it.
+    fn has_delivered(&self, datagram: &Datagram) {
+        let _ = datagram;
     }
     /// So many work requests wait in the send queue now that another was posted.
     #[inline]

@@ -53,7 +53,7 @@ numbered! {
         NotReadyExceeded = 21,
         /// A datagram left for a group.
         GroupSent = 22,
-        /// A datagram came that was for a group.
+        /// A datagram for a group was received.
         GroupReceived = 23,
     }
 }

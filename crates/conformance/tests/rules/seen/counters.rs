@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use transom_abi::*;
+use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, interfaces_up};
-use transom_conformance::watching::{counters, grown};
+use transom_conformance::watching::{Counters, counters, grown};
 use transom_host::Options;
+use transom_ibverbs::ibv_attach_mcast;
 use transom_net::faults::Faults;
 
 /// Carries traffic out between two reads of the counters, and compares how much they have grown.
@@ -156,6 +158,55 @@ fn failures() {
 #[test]
 fn each_failure_counts_at_the_end_that_sees_it() {
     alone(path_of!("each_failure_counts_at_the_end_that_sees_it"), Way::Namespace, failures);
+}
+
+/// A datagram to a group counts at a member once it is in a receive. Until then nothing has come, so no counter falls.
+fn to_groups() {
+    let mut group = [0; 16];
+    (group[0], group[1], group[15]) = (0xff, 0x01, 0x77);
+    for link in [Link::Loopback, Link::Local, Link::Rings] {
+        let mut both = DatagramPair::new(link);
+        both.recv(1, 200);
+        both.send(100);
+        both.came(1, 100);
+        // SAFETY: a queue pair of this test; its struct stays readable.
+        assert_eq!(unsafe { ibv_attach_mcast(both.pair.qb, &ibv_gid { raw: group }, 0) }, 0);
+        both.ah = ah(both.pair.a.pd, &to_gid(group));
+        let send = || {
+            both.post_to(wr(IBV_WR_SEND), 100, 0xff_ffff, QKEY);
+            both.sent();
+        };
+        let names = [
+            "multicast_xmit_packets",
+            "multicast_rcv_packets",
+            "port_rcv_packets",
+            "unicast_rcv_packets",
+            "hw/rdma_recvs",
+            "hw/out_of_buffer",
+        ];
+        let grown_to = |before: &Counters| {
+            let found = grown(before, &counters());
+            names.map(|name| found.get(name).copied().unwrap_or_default())
+        };
+        let before = counters();
+        send();
+        until("the datagram that finds no receive", || {
+            both.pair.b.expect_nothing();
+            (grown_to(&before)[5] > 0).then_some(())
+        });
+        assert_eq!(grown_to(&before), [1, 0, 0, 0, 0, 1], "{names:?}");
+        both.recv(2, 200);
+        let before = counters();
+        send();
+        both.came(2, 100);
+        assert_eq!(grown_to(&before), [1, 1, 1, 0, 1, 0], "{names:?}");
+    }
+}
+
+/// Rules: SEE-02, SEE-03
+#[test]
+fn a_datagram_to_a_group_counts_where_it_is_received() {
+    alone(path_of!("a_datagram_to_a_group_counts_where_it_is_received"), Way::Namespace, to_groups);
 }
 
 /// A request that the responder drops is sent again when its time is over.

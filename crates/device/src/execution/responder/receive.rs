@@ -279,6 +279,7 @@ impl Responder {
             completion.flags = Flags::INVALIDATED;
         }
         if let Some(datagram) = &datagram {
+            cx.process.has_delivered(datagram);
             completion.source_qp = request.from.bits();
             completion.flags |= Flags::GRH;
             completion.flags.set(Flags::IPV4, mapped_ipv4(&datagram.address.gid).is_some());

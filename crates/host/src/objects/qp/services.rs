@@ -17,7 +17,7 @@ use transom_device::execution::{
 use transom_device::operation::Operation;
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
 use transom_device::qp::{QpNumber, QpTable};
-use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge, Status};
+use transom_device::queue::{Address, Body, Completion, Datagram, Receive, Sge, Status};
 use transom_net::{Gather, Scatter, Where};
 use transom_system::addresses::is_multicast;
 use transom_system::traffic::Way;
@@ -206,6 +206,12 @@ impl Process for At<'_> {
         self.count_served(operation, bytes);
     }
 
+    fn has_delivered(&self, datagram: &Datagram) {
+        if is_multicast(&datagram.address.gid) {
+            self.qp.tally(Tally::GroupReceived, 1);
+        }
+    }
+
     #[inline]
     fn sends_wait(&self, count: usize) {
         self.qp.traffic.sends_wait(count);
@@ -227,11 +233,6 @@ impl Process for At<'_> {
     #[inline]
     fn carries_out(&self, request: &Request) {
         sanitizers::work_is(request.body.operation(), request.from.bits());
-        if let Remote::Datagram(datagram) = &request.remote
-            && is_multicast(&datagram.address.gid)
-        {
-            self.qp.tally(Tally::GroupReceived, 1);
-        }
         self.qp.comes_behind(request);
     }
 
