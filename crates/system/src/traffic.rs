@@ -4,6 +4,7 @@
 //! load and to store; no instruction locks the bus. Readers take the values as they are.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use std::time::{Duration, Instant};
 
 use strum::{EnumCount, VariantArray};
 use transom_device::execution::Tally;
@@ -289,6 +290,9 @@ impl Totals {
     }
 }
 
+/// A move takes microseconds, and as long again as its thread waits for a processor.
+const LONGEST_MOVE: Duration = Duration::from_millis(10);
+
 /// Values that move from one place to another without being lost or seen twice by those who add up both.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -306,19 +310,35 @@ impl Moves {
         self.done.fetch_add(1, SeqCst);
     }
 
-    /// Reads both places while nothing moves. If a process was ended in the middle of a move, that is not waited for.
+    /// Reads both places while nothing moves.
     pub fn between<T>(&self, read: impl Fn() -> T) -> T {
         for _ in 0..16 {
-            let done = self.done.load(SeqCst);
-            let begun = self.begun.load(SeqCst);
+            let before = self.at_rest();
             let value = read();
             fence(SeqCst);
-            if begun == done && self.begun.load(SeqCst) == begun {
+            if self.now() == before {
                 return value;
+            }
+        }
+        read()
+    }
+
+    /// Waits for the moves that have begun. One whose process was killed in the middle never ends. It is waited for a
+    /// moment only, and nothing is read again for it.
+    fn at_rest(&self) -> (u64, u64) {
+        let begin = Instant::now();
+        loop {
+            let (done, begun) = self.now();
+            if begun == done || begin.elapsed() > LONGEST_MOVE {
+                return (done, begun);
             }
             std::thread::yield_now();
         }
-        read()
+    }
+
+    /// How many moves are done, and how many have begun.
+    fn now(&self) -> (u64, u64) {
+        (self.done.load(SeqCst), self.begun.load(SeqCst))
     }
 }
 
@@ -420,5 +440,34 @@ impl ProcessTraffic {
 
     fn refusal_counts(&self) -> [u64; REASONS] {
         self.refusals.each_ref().map(|counter| counter.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_move_that_never_ends_has_nothing_read_twice() {
+        let moves = Moves::default();
+        moves.carry_out(|| ());
+        moves.begun.fetch_add(1, SeqCst);
+        let reads = Cell::new(0);
+        moves.between(|| reads.set(reads.get() + 1));
+        assert_eq!(reads.get(), 1);
+    }
+
+    #[test]
+    fn a_move_meanwhile_has_it_read_again() {
+        let moves = Moves::default();
+        let reads = Cell::new(0);
+        moves.between(|| {
+            if reads.replace(reads.get() + 1) == 0 {
+                moves.carry_out(|| ());
+            }
+        });
+        assert_eq!(reads.get(), 2);
     }
 }
