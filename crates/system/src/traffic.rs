@@ -3,6 +3,7 @@
 //! Each counter has one writer at a time, the thread that holds the lock of the half it belongs to. So to count is to
 //! load and to store; no instruction locks the bus. Readers take the values as they are.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 
@@ -140,22 +141,36 @@ impl Flows {
 /// The values of [`Flows`].
 type Amounts = [[Amount; Carried::ALL.len()]; Way::ALL.len()];
 
-/// What one queue pair has carried since it was created.
+/// What follows begins a cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
+struct NewLine;
+
+/// What one queue pair has carried since it was created. Threads that write at the same time have lines of their own.
+#[derive(Debug, Default)]
+#[repr(C)]
 pub struct Traffic {
+    most_sends: AtomicU64,
     /// Its own requests that ended well. Its send half writes this.
     pub sent: Flows,
-    most_sends: AtomicU64,
+    _receive_half: NewLine,
     /// Requests of its peer that it carried out itself. Its receive half writes this.
     pub received: Flows,
     most_receives: AtomicU64,
+    _peer: NewLine,
     /// Requests of its peer that the peer carried out itself, on the direct way. The peer's send half writes this.
     pub served: [Flow; Carried::ALL.len()],
     /// The index of the queue pair, plus one. Zero for none.
     user: AtomicU32,
     tallies: [AtomicU64; Tally::ALL.len()],
 }
+
+const _: () = {
+    assert!(offset_of!(Traffic, received).is_multiple_of(64));
+    assert!(offset_of!(Traffic, served).is_multiple_of(64));
+    assert!(offset_of!(Traffic, tallies).is_multiple_of(64));
+    assert!(size_of::<Traffic>() == 832);
+};
 
 impl Traffic {
     /// The queue pair that counts here, by its index.
