@@ -6,60 +6,51 @@
 
 use crate::failure::{Failure, Result};
 use crate::run::tree::{Content, Tree};
-use std::collections::HashMap;
-use std::fs;
-use std::io;
-use std::os::unix::fs::symlink;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_ibverbs::DeviceName;
 
-/// A file that tells a directory of this command from others.
+/// A file that tells a directory of this command from others. The command that keeps the directory holds a lock on it.
 const MARK: &str = ".transom";
+
+/// What is in it. Only a file that says so lets a command remove what it has not made itself.
+const SAYS: &str =
+    "`transom metrics --sysfs` keeps this directory, and may remove everything in it.\n";
 
 /// The next content of a file.
 const NEW: &str = ".new";
 
-/// The directory, and what is in it.
+/// The directory, and what this command has made in it.
 pub(super) struct Directory {
     path: PathBuf,
     name: DeviceName,
-    written: std::cell::RefCell<HashMap<PathBuf, Content>>,
+    written: RefCell<HashMap<PathBuf, Content>>,
+    /// The links to the rest of `/sys`.
+    links: RefCell<Vec<PathBuf>>,
+    /// Locked as long as this is open.
+    _mark: File,
 }
 
 impl Directory {
-    /// Makes it, or takes over an empty one or one that an earlier command has left.
+    /// Makes it, or takes over an empty one or one that a killed command has left.
     pub(super) fn new(path: &Path, name: DeviceName) -> Result<Self> {
-        let directory =
-            Self { path: path.to_owned(), name, written: std::cell::RefCell::default() };
-        directory.prepare().map_err(|error| directory.failure(&error))?;
-        Ok(directory)
+        let mark = prepare(path)
+            .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))?;
+        Ok(Self {
+            path: path.to_owned(),
+            name,
+            written: RefCell::default(),
+            links: RefCell::default(),
+            _mark: mark,
+        })
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
         Failure::new(format_args!("{}: {error}", self.path.display()))
-    }
-
-    fn prepare(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.path)?;
-        let is_empty = fs::read_dir(&self.path)?.next().is_none();
-        if !is_empty && !self.path.join(MARK).exists() {
-            let why = "it is not empty, and no earlier `transom metrics` has made it";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
-        }
-        self.empty()?;
-        fs::write(self.path.join(MARK), "")
-    }
-
-    fn empty(&self) -> io::Result<()> {
-        // Some file systems leave out entries if others go meanwhile.
-        for entry in fs::read_dir(&self.path)?.collect::<io::Result<Vec<_>>>()? {
-            if entry.file_type()?.is_dir() {
-                fs::remove_dir_all(entry.path())?;
-            } else {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
     }
 
     /// What is to be in it now.
@@ -103,16 +94,31 @@ impl Directory {
             for entry in entries.flatten() {
                 let ours = self.path.join(directory).join(entry.file_name());
                 if fs::symlink_metadata(&ours).is_err() {
-                    symlink(entry.path(), ours)?;
+                    symlink(entry.path(), &ours)?;
+                    self.links.borrow_mut().push(ours);
                 }
             }
         }
         Ok(())
     }
 
-    /// Removes what is in it, so that nobody takes old values for new ones.
+    /// Removes what this command has made, so that nobody takes old values for new ones. What others have put here stays.
     pub(super) fn remove(&self) -> Result {
-        self.empty().map_err(|error| self.failure(&error))
+        let (written, links) = (self.written.borrow(), self.links.borrow());
+        let files = written.keys().map(|path| self.path.join(path)).chain(links.iter().cloned());
+        let removed = files
+            .chain([self.path.join(NEW)])
+            .map(|file| unless_gone(fs::remove_file(file)))
+            // Each of them, though one fails.
+            .fold(Ok(()), io::Result::and);
+        let directories: BTreeSet<_> =
+            written.keys().flat_map(|path| path.ancestors().skip(1)).collect();
+        // Inner ones first. The last one is the empty path: the directory itself, which stays.
+        for directory in directories.into_iter().rev().filter(|it| !it.as_os_str().is_empty()) {
+            let _ = fs::remove_dir(self.path.join(directory));
+        }
+        let unmarked = unless_gone(fs::remove_file(self.path.join(MARK)));
+        removed.and(unmarked).map_err(|error| self.failure(&error))
     }
 
     /// Replaces a file by one with this text and a newline, in one step. No reader finds the new one before.
@@ -120,5 +126,121 @@ impl Directory {
         let beside = self.path.join(NEW);
         fs::write(&beside, format!("{text}\n"))?;
         fs::rename(beside, path)
+    }
+}
+
+/// Makes the directory if need be, and has it empty except for the mark, which it returns locked.
+fn prepare(path: &Path) -> io::Result<File> {
+    fs::create_dir_all(path)?;
+    let at = path.join(MARK);
+    if fs::read_dir(path)?.next().is_none() {
+        let mut mark = OpenOptions::new().write(true).create_new(true).open(&at)?;
+        let marked = lock(&mark).and_then(|()| mark.write_all(SAYS.as_bytes()));
+        return match marked {
+            Ok(()) => Ok(mark),
+            Err(error) => {
+                let _ = fs::remove_file(&at);
+                Err(error)
+            }
+        };
+    }
+    let mark = left_mark(&at)?.ok_or_else(|| {
+        let why = "it is not empty, and no earlier `transom metrics` has made it";
+        io::Error::new(ErrorKind::AlreadyExists, why)
+    })?;
+    // Some file systems leave out entries if others go meanwhile.
+    for entry in fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()? {
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if entry.file_name() != MARK {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(mark)
+}
+
+/// The mark that a command has left which was killed, locked. `None` if what is there is none.
+fn left_mark(at: &Path) -> io::Result<Option<File>> {
+    if !fs::symlink_metadata(at).is_ok_and(|it| it.is_file()) {
+        return Ok(None);
+    }
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mark = OpenOptions::new().read(true).custom_flags(flags).open(at)?;
+    lock(&mark)?;
+    // The command that held the lock before may have removed it.
+    let (ours, there) = (mark.metadata()?, fs::symlink_metadata(at)?);
+    let mut says = Vec::new();
+    (&mark).take(SAYS.len() as u64 + 1).read_to_end(&mut says)?;
+    let is_same = (ours.dev(), ours.ino()) == (there.dev(), there.ino());
+    Ok((is_same && ours.is_file() && says == SAYS.as_bytes()).then_some(mark))
+}
+
+/// Only one command keeps a directory.
+fn lock(mark: &File) -> io::Result<()> {
+    mark.try_lock().map_err(|error| match error {
+        fs::TryLockError::WouldBlock => {
+            io::Error::new(ErrorKind::AlreadyExists, "another `transom metrics` keeps it")
+        }
+        fs::TryLockError::Error(error) => error,
+    })
+}
+
+/// What is gone already need not be removed.
+fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scratch::Scratch;
+
+    fn refusal(path: &Path) -> String {
+        prepare(path).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn only_a_mark_that_nobody_holds_gives_a_directory_away() {
+        let scratch = Scratch::new("mark");
+        let path = scratch.0.join("sys");
+        let (path, mark) = (path.as_path(), path.join(MARK));
+        let theirs = path.join("theirs");
+        let held = prepare(path).expect("it is empty");
+        fs::create_dir(&theirs).expect("a directory");
+        assert_eq!(refusal(path), "another `transom metrics` keeps it");
+        drop(held);
+        let text = fs::read_to_string(&mark).expect("a mark");
+        for other in ["", "another text\n", &text[1..], &format!("{text}\n")] {
+            fs::write(&mark, other).expect("a file");
+            assert!(refusal(path).contains("it is not empty"), "{other:?}");
+        }
+        let elsewhere = scratch.file("elsewhere");
+        fs::write(&elsewhere, &text).expect("a file");
+        fs::remove_file(&mark).expect("it was there");
+        symlink(&elsewhere, &mark).expect("a link");
+        assert!(refusal(path).contains("it is not empty"));
+        assert!(theirs.exists());
+        fs::remove_file(&mark).expect("it was there");
+        fs::write(&mark, text).expect("a file");
+        prepare(path).expect("a killed command has left it");
+        assert!(!theirs.exists());
+    }
+
+    #[test]
+    fn only_what_was_made_is_removed() {
+        let made = Scratch::new("made");
+        let scratch = made.0.as_path();
+        let directory = Directory::new(scratch, DeviceName::default()).expect("it is empty");
+        directory.refresh(&directory.tree().expect("a tree")).expect("written");
+        let class = scratch.join("class/infiniband");
+        fs::write(class.join("theirs"), "theirs").expect("a file");
+        directory.remove().expect("removed");
+        let left = |path: &Path| {
+            let entries = fs::read_dir(path).expect("it stays");
+            entries.map(|it| it.expect("an entry").file_name()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(scratch), ["class"]);
+        assert_eq!(left(&scratch.join("class")), ["infiniband"]);
+        assert_eq!(left(&class), ["theirs"]);
     }
 }
