@@ -9,6 +9,7 @@ mod sysfs;
 use crate::failure::{Failure, Result};
 use seen::Seen;
 use server::Server;
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -66,51 +67,86 @@ pub(crate) fn run(args: &MetricsArgs) -> Result {
         return Ok(io::stdout().write_all(text.as_bytes())?);
     }
     let server = args.listen.map(Server::new).transpose()?;
-    let path = args.sysfs.as_deref();
-    let directory = path.map(|path| sysfs::Directory::new(path, name.clone())).transpose()?;
     // Before another thread begins, so that no signal ends this process there.
     let ends = Ends::block()?;
+    let path = args.sysfs.as_deref();
+    let directory = path.map(|path| sysfs::Directory::new(path, name.clone())).transpose()?;
+    let file = args.file.as_deref().map(TextFile::new);
     if let Some(server) = server {
         let name = name.clone();
         std::thread::spawn(move || server.run(registry, &name));
     }
+    let kept = keep(registry, &name, directory.as_ref(), file.as_ref(), &ends);
+    // Nobody is to take old values for new ones, whatever went wrong.
+    let removed = file.map_or(Ok(()), |file| file.remove());
+    let emptied = directory.map_or(Ok(()), |directory| directory.remove());
+    kept.and(removed).and(emptied)
+}
+
+/// Keeps the files up to date until a signal comes.
+fn keep(
+    registry: &Registry,
+    name: &DeviceName,
+    directory: Option<&sysfs::Directory>,
+    file: Option<&TextFile<'_>>,
+    ends: &Ends,
+) -> Result {
     let held = held::Held::default();
     loop {
-        let tree = directory.as_ref().map(sysfs::Directory::tree).transpose()?;
-        let text = args.file.as_ref().map(|_| text(registry, &name)).transpose()?;
+        let tree = directory.map(sysfs::Directory::tree).transpose()?;
+        let text = file.map(|_| text(registry, name)).transpose()?;
         // Before anybody can see what a process has counted: then it is not lost if that process is killed.
         held.refresh(registry);
-        if let (Some(directory), Some(tree)) = (&directory, &tree) {
+        if let (Some(directory), Some(tree)) = (directory, &tree) {
             directory.refresh(tree)?;
         }
-        if let (Some(file), Some(text)) = (&args.file, &text) {
-            write(file, &exposition::plain(text))?;
+        if let (Some(file), Some(text)) = (file, &text) {
+            file.write(&exposition::plain(text))?;
         }
         if ends.come_within(INTERVAL) {
-            break;
+            return Ok(());
         }
     }
-    // Nobody is to take old values for new ones.
-    if let Some(file) = &args.file {
-        fs::remove_file(file).map_err(|error| failure(file, &error))?;
-    }
-    directory.map_or(Ok(()), |directory| directory.remove())
 }
 
 fn text(registry: &Registry, name: &DeviceName) -> Result<String> {
     exposition::text(Seen::now(registry, name)?).map_err(Failure::new)
 }
 
-/// Replaces a file in one step.
-fn write(file: &Path, text: &str) -> Result {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
-    written.map_err(|error| failure(file, &error))
+/// The file that this command keeps up to date.
+struct TextFile<'a> {
+    path: &'a Path,
+    /// What is there now is this command's.
+    is_written: Cell<bool>,
 }
 
-fn failure(file: &Path, error: &io::Error) -> Failure {
-    Failure::new(format_args!("{}: {error}", file.display()))
+impl<'a> TextFile<'a> {
+    fn new(path: &'a Path) -> Self {
+        Self { path, is_written: Cell::new(false) }
+    }
+
+    /// Replaces it in one step.
+    fn write(&self, text: &str) -> Result {
+        let mut beside = self.path.as_os_str().to_owned();
+        beside.push(".new");
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, self.path));
+        if written.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+        self.is_written.set(self.is_written.get() || written.is_ok());
+        written.map_err(|error| self.failure(&error))
+    }
+
+    fn remove(&self) -> Result {
+        if !self.is_written.get() {
+            return Ok(());
+        }
+        fs::remove_file(self.path).map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        Failure::new(format_args!("{}: {error}", self.path.display()))
+    }
 }
 
 /// The signals that end this command.
