@@ -6,12 +6,14 @@ use crate::failure::{Failure, Result};
 use crate::layout;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use transom_ibverbs::DeviceName;
 use transom_system::registry::Registry;
 
-/// How long a client may take.
+/// How long a client may take, from when it is let in until it has the whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long this waits if no client can be let in, for example because no descriptor is left.
+const PAUSE: Duration = Duration::from_secs(1);
 /// The longest request.
 const LONGEST: u64 = 8 << 10;
 
@@ -34,18 +36,58 @@ impl Server {
 
     /// Answers one request after the other, for ever.
     pub(super) fn run(&self, registry: &Registry, name: &DeviceName) {
-        for client in self.0.incoming().flatten() {
-            if let Err(error) = answer(client, registry, name) {
+        for stream in self.0.incoming() {
+            let answered = match stream {
+                Ok(stream) => {
+                    let client = Client { stream, end: Instant::now() + PATIENCE };
+                    answer(client, registry, name)
+                }
+                Err(error) => {
+                    std::thread::sleep(PAUSE);
+                    Err(error)
+                }
+            };
+            if let Err(error) = answered {
                 layout::warn(format_args!("a client was not answered: {error}"));
             }
         }
     }
 }
 
-fn answer(client: TcpStream, registry: &Registry, name: &DeviceName) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new((&client).take(LONGEST)).lines();
+/// A client, until its time is over. A client that sends or takes a byte now and then gets no more time for it.
+struct Client {
+    stream: TcpStream,
+    end: Instant,
+}
+
+impl Client {
+    /// The time that is left.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Client {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn answer(mut client: Client, registry: &Registry, name: &DeviceName) -> io::Result<()> {
+    let mut lines = BufReader::new((&mut client).take(LONGEST)).lines();
     let request = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
     let mut takes_open_metrics = false;
     // The headers, up to the empty line.
@@ -73,9 +115,37 @@ fn answer(client: TcpStream, registry: &Registry, name: &DeviceName) -> io::Resu
     };
     let length = body.len();
     let body = if method == "HEAD" { "" } else { &body };
-    write!(
-        &client,
+    let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
-    )
+    );
+    client.write_all(answer.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(patience: Duration) -> (TcpStream, Client) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
+        let (stream, _) = listener.accept().expect("a client");
+        (far, Client { stream, end: Instant::now() + patience })
+    }
+
+    #[test]
+    fn a_byte_now_and_then_gets_a_client_no_more_time() {
+        let (mut far, mut client) = client(Duration::from_millis(100));
+        let sends = std::thread::spawn(move || {
+            // Until the client is gone.
+            while far.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let read = io::copy(&mut client, &mut io::sink()).expect_err("its time is over");
+        let over = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(over.contains(&read.kind()), "{read}");
+        drop(client);
+        sends.join().expect("it ends");
+    }
 }
