@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use transom_check::record::Record;
-use transom_system::clock;
+use transom_system::{clock, file_limit};
 
 use crate::site;
 
@@ -40,9 +40,10 @@ impl Records {
         let mut file = options.open(&self.path)?;
         if !self.is_made {
             let (pid, program) = (std::process::id(), site::program());
-            file.write_all(Record::Process { pid, program }.to_string().as_bytes())?;
+            let process = Record::Process { pid, program }.to_string();
+            file_limit::grow(|| file.write_all(process.as_bytes()))?;
             self.is_made = true;
         }
-        file.write_all(text.as_bytes())
+        file_limit::grow(|| file.write_all(text.as_bytes()))
     }
 }

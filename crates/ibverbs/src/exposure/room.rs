@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use transom_exposure::audit::ROOM;
 use transom_exposure::cell::{CELL, WORDS, copy_after};
+use transom_system::file_limit;
 
 /// The words of the file.
 const ALL: usize = ROOM * CELL;
@@ -25,7 +26,7 @@ impl Room {
         options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
         let mut file = options.open(path)?;
         let zeros = vec![0; CELL * 8];
-        (0..ROOM).try_for_each(|_| file.write_all(&zeros))?;
+        file_limit::grow(|| (0..ROOM).try_for_each(|_| file.write_all(&zeros)))?;
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the system chooses the address, so it is nobody's memory. It is as long as the file, aligned to a
         // page, and is never unmapped. Any bytes are numbers, and all of this process use them as atomics.
