@@ -272,10 +272,14 @@ impl Opening {
         };
         let users = (0..users.min(USERS as u64)).map(|_| user(from)).collect();
         let moment = |from: &mut Reader<'_>| Moment { at: from.take(), open: from.take() };
-        let range = |from: &mut Reader<'_>| {
+        let mut behind = 0;
+        let mut range = |from: &mut Reader<'_>| {
             let (start, end) = (from.take(), from.take());
+            let (start, end) = (start.clamp(behind, length), end.min(length));
+            behind = end.max(start);
             let (first, last) = (moment(from), moment(from));
-            Range { start, end: end.max(start), first, last: last.max(first) }
+            let last = Moment { at: last.at.max(first.at), open: last.open.max(first.open) };
+            Range { start, end: behind, first, last }
         };
         let ranges = (0..ranges.min(RANGES as u64)).map(|_| range(from)).collect();
         let touched = Touched { ranges, excess };
@@ -305,6 +309,8 @@ impl Opening {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::Names;
+    use crate::report::{Account, groups};
 
     /// The largest cells there are, no number like another.
     fn cells() -> Vec<Cell> {
@@ -334,7 +340,7 @@ mod tests {
             site: 2,
             rights,
             address: u64::MAX - 1,
-            length: 77,
+            length: 777,
             base: 78,
             since: 79,
             until: 80,
@@ -390,12 +396,43 @@ mod tests {
     /// Rule: EXP-06
     #[test]
     fn any_numbers_are_a_cell() {
-        for first in 0..8 {
-            for fill in [0, 1, u64::MAX, 1 << 40] {
-                let mut words = [fill; WORDS];
-                words[0] = first;
-                let _ = Cell::of(&words);
+        let mut seed = 11_u64;
+        let mut next = || {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let number = seed.rotate_left(32);
+            match seed >> 61 {
+                0..=2 => number,
+                3 => u64::MAX,
+                4 => number >> 32,
+                _ => number % 14,
             }
+        };
+        for round in 0..500 {
+            let cells = (0..20).map(|at| {
+                let mut words = [(); WORDS].map(|()| next());
+                words[0] = at % 5 + 1;
+                Cell::of(&words)
+            });
+            let cells: Vec<_> = cells.collect();
+            let account = Account::of(Names::default(), cells, 1 << (round % 64));
+            for it in &account.openings {
+                let ranges = &it.opening.touched.ranges;
+                assert!(ranges.is_sorted_by(|one, next| one.end <= next.start), "{ranges:?}");
+                let is_in = |range: &Range| range.end <= it.opening.length;
+                assert!(ranges.iter().all(is_in), "{:?}", it.opening);
+                assert!(it.sums.touched <= it.sums.bytes && it.sums.needed <= it.sums.used);
+                let _ = account.could_use(&it.opening).count();
+            }
+            let accounts = [account];
+            for group in groups(&accounts) {
+                let closes = group.sums.changes(group.object == Object::Region);
+                assert!(closes.len() <= 7 && group.sums.percent_unused() <= 100.0);
+            }
+            let sums = accounts[0].sums();
+            assert!(sums.unused() <= sums.open);
         }
+        assert_eq!(Cell::of(&[u64::MAX; WORDS]), Cell::Empty);
     }
 }

@@ -43,6 +43,11 @@ pub struct Sums {
     pub deeds: [Times; 3],
 }
 
+/// The sum of numbers that a program may have written. If it is too large for one, the largest number.
+pub fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
 /// A change that would close some of what was open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Change {
@@ -78,9 +83,11 @@ impl Sums {
         let times = |bytes: u128, time: u64| bytes.saturating_mul(time.into());
         let sum = |part: fn(&Range, u64) -> u64| {
             let parts = opening.touched.ranges.iter();
-            parts.map(|it| times(it.length().into(), part(it, open[0]))).sum::<u128>()
+            let parts = parts.map(|it| times(it.length().into(), part(it, open[0])));
+            parts.fold(0, u128::saturating_add)
         };
-        let touched = opening.touched.ranges.iter().map(|it| u128::from(it.length())).sum();
+        let touched = opening.touched.ranges.iter().map(|it| u128::from(it.length()));
+        let touched = touched.fold(0, u128::saturating_add);
         let is_touched = touched > 0;
         let by_right = Deed::ALL.map(|deed| times(length, open[1 + deed as usize]));
         let is_idle = |deed: Deed| is_touched && opening.deeds[deed as usize].count == 0;
@@ -96,9 +103,9 @@ impl Sums {
             by_right,
             used: sum(|it, _| it.last.open),
             excess: opening.touched.excess,
-            needed: sum(|it, _| it.last.open - it.first.open),
+            needed: sum(|it, _| it.last.open.saturating_sub(it.first.open)),
             idle: if is_touched { 0 } else { all },
-            beside: if is_touched { times(length - touched, open[0]) } else { 0 },
+            beside: if is_touched { times(length.saturating_sub(touched), open[0]) } else { 0 },
             after: sum(|it, open| open.saturating_sub(it.last.open)),
             rights_idle,
             deeds: opening.deeds,
@@ -107,8 +114,8 @@ impl Sums {
 
     /// The sums of both.
     pub fn and(&mut self, other: &Self) {
-        self.openings += other.openings;
-        self.untouched += other.untouched;
+        self.openings = self.openings.saturating_add(other.openings);
+        self.untouched = self.untouched.saturating_add(other.untouched);
         let others = other.wide();
         let mut sums = self.wide().into_iter().zip(others).map(|(one, it)| one.saturating_add(it));
         self.set_wide(|| sums.next().unwrap_or(0));
@@ -162,7 +169,9 @@ impl Sums {
 
     /// Which part of what was open was not used, in per cent.
     pub fn percent_unused(&self) -> f64 {
-        if self.open == 0 { 0.0 } else { self.unused() as f64 * 100.0 / self.open as f64 }
+        let part = self.unused() as f64 * 100.0 / self.open.max(1) as f64;
+        // Rounding may make it a little more than all.
+        part.min(100.0)
     }
 
     /// What would close some of it, and how much, that which closes most first. They overlap. Leaving out a right closes

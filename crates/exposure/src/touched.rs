@@ -28,7 +28,7 @@ pub struct Moment {
 impl Range {
     /// How many bytes it has.
     pub const fn length(&self) -> u64 {
-        self.end - self.start
+        self.end.saturating_sub(self.start)
     }
 
     fn same_times(&self, other: &Self) -> bool {

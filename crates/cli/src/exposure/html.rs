@@ -71,7 +71,7 @@ pub(super) fn page(
 /// From the first thing that is drawn to the last.
 fn span(accounts: &[Account]) -> Range<u64> {
     let openings = || accounts.iter().flat_map(|account| &account.openings);
-    let start = openings().map(|it| it.opening.since).min().unwrap_or(0);
+    let start = openings().map(|it| it.opening.since).min().unwrap_or(0).min(u64::MAX - 1);
     let end = openings().map(|it| it.opening.until).max().unwrap_or(1);
     start..end.max(start + 1)
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use transom_exposure::opening::{Opening, Times};
 use transom_exposure::report::{Account, Measured};
-use transom_exposure::sums::{Change, Sums};
+use transom_exposure::sums::{Change, Sums, total};
 use transom_exposure::{Deed, Rights};
 
 use super::peers::Peer;
@@ -203,9 +203,9 @@ pub(super) fn print_summary(
         r#type: "summary",
         opened: accounts.len(),
         stopped: accounts.iter().filter(|it| it.names.stopped.is_some()).count(),
-        openings_left_out: accounts.iter().map(|it| it.process.openings_left_out).sum(),
-        pairs_left_out: accounts.iter().map(|it| it.process.pairs_left_out).sum(),
-        refused: accounts.iter().map(|it| it.process.refused).sum(),
+        openings_left_out: total(accounts.iter().map(|it| it.process.openings_left_out)),
+        pairs_left_out: total(accounts.iter().map(|it| it.process.pairs_left_out)),
+        refused: total(accounts.iter().map(|it| it.process.refused)),
         sums: amounts(sums, true),
     };
     lines::print(out, &summary)

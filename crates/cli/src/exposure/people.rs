@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use transom_exposure::Deed;
 use transom_exposure::opening::{Object, Times};
 use transom_exposure::report::{Account, Group};
-use transom_exposure::sums::{Change, Sums};
+use transom_exposure::sums::{Change, Sums, total};
 
 use super::peers::{Peer, process};
 use super::words::{bytes, bytes_by_time, doing, percent, rights, time};
@@ -197,14 +197,12 @@ pub(super) fn summary(accounts: &[Account], sums: &Sums) -> String {
         let single = |account: &Account| {
             account.openings.iter().filter(|it| it.opening.object == object).count() as u64
         };
-        let folded = |account: &Account| {
-            let its = account.folded.iter().filter(|it| it.object == object);
-            its.map(|it| it.sums.openings).sum::<u64>()
-        };
-        accounts.iter().map(|account| single(account) + folded(account)).sum()
+        let folded = accounts.iter().flat_map(|account| &account.folded);
+        let folded = folded.filter(|it| it.object == object).map(|it| it.sums.openings);
+        total(accounts.iter().map(single).chain(folded))
     };
     let [regions, windows] =
-        [count(Object::Region), count(Object::Window1) + count(Object::Window2)]
+        [count(Object::Region), total([count(Object::Window1), count(Object::Window2)])]
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
     let what = [(regions, "region", "regions"), (windows, "window", "windows")];
     let what: Vec<_> = what

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use transom_exposure::opening::{Object, Opening};
 use transom_exposure::report::{Account, Measured};
+use transom_exposure::sums::total;
 
 use super::Names;
 use super::peers::Peer;
@@ -43,8 +44,8 @@ pub(super) fn draw(
 ) -> fmt::Result {
     let mut drawn: Vec<&Measured> = account.openings.iter().collect();
     drawn.sort_by_key(|it| std::cmp::Reverse(it.sums.unused()));
-    let left_out = drawn.len().saturating_sub(DRAWN) as u64
-        + account.folded.iter().map(|it| it.sums.openings).sum::<u64>();
+    let folded = account.folded.iter().map(|it| it.sums.openings);
+    let left_out = total(folded.chain([drawn.len().saturating_sub(DRAWN) as u64]));
     drawn.truncate(DRAWN);
     // Windows lie on their regions, and come later.
     drawn.sort_by_key(|it| (it.opening.object != Object::Region, it.opening.number));

@@ -9,6 +9,7 @@ use serde_json::Value;
 use transom_conformance::documents::root;
 use transom_conformance::exposed::Exposed;
 use transom_conformance::programs::{Printed, Running, command};
+use transom_exposure::cell::{CELL, copy_after};
 
 /// How long a program may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -112,7 +113,33 @@ fn a_program_behaves_as_it_does_without() {
     assert_eq!(status, None, "it is killed as its program was: {printed:?}");
     assert!(printed.complaints.contains("until it ended"), "{printed:?}");
     // The files may hold anything.
-    let spoil = "for file in $TRANSOM_EXPOSURE/*; do head -c 100000 /dev/urandom > $file; done";
-    let (status, printed) = exposure(&[], &["sh", "-c", &format!("{} regions; {spoil}", binary())]);
+    let [any, json, page] =
+        ["any", "any.json", "any.html"].map(|name| PROGRAM.scratch().join(name));
+    fs::write(&any, any_cells()).unwrap();
+    let (any, into) = (any.display(), [("--json", &json), ("--html", &page)]);
+    let into = into.map(|(option, file)| format!("{option}={}", file.display()));
+    let spoil = format!(
+        "cd $TRANSOM_EXPOSURE; for file in *.cells; do cat {any} > $file; \
+         head -c 100000 /dev/urandom > ${{file%.cells}}; done"
+    );
+    let program = format!("{} regions; {spoil}", binary());
+    let (status, printed) = exposure(&into.each_ref().map(|it| &**it), &["sh", "-c", &program]);
     assert_eq!(status, Some(0), "{printed:?}");
+    assert!(fs::read_to_string(json).unwrap().contains("\"type\":\"summary\""));
+    assert!(fs::read_to_string(page).unwrap().contains("<rect class=\"open\""));
+}
+
+/// The bytes of cells with any numbers. Only the first word of each says what it is, so that all of it is read.
+fn any_cells() -> Vec<u8> {
+    let mut seed = 5_u64;
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed.rotate_left(32)
+    };
+    let cells = (0..100).flat_map(|kind| {
+        let mut words = [(); CELL].map(|()| next());
+        (words[0], words[copy_after(1)]) = (1, kind % 5 + 1);
+        words
+    });
+    cells.flat_map(u64::to_ne_bytes).collect()
 }
