@@ -66,6 +66,9 @@ struct Account {
 /// Null if this process has no account, or has opened no device. The auditor is never freed.
 static AUDITOR: AtomicPtr<Auditor> = AtomicPtr::new(null_mut());
 
+/// Held by the thread that begins the account.
+static BEGINS: Mutex<()> = Mutex::new(());
+
 /// A mistake in the account itself has ended it.
 static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
 
@@ -82,14 +85,13 @@ pub(crate) fn begin() {
         return;
     }
     let Some(directory) = EXPOSURE.text() else { return };
-    let Ok(Some(auditor)) = caught_aside(|| Auditor::of(directory.as_ref())) else { return };
-    let before = AUDITOR.load(Acquire);
-    let auditor = Box::into_raw(Box::new(auditor));
-    if AUDITOR.compare_exchange(before, auditor, AcqRel, Acquire).is_err() {
-        // Another thread was first.
-        // SAFETY: made above, and nobody else has it.
-        drop(unsafe { Box::from_raw(auditor) });
+    // An account has files, so only one thread makes it.
+    let _begins = BEGINS.lock();
+    if HAS_STOPPED.load(Acquire) || on().is_some() {
+        return;
     }
+    let Ok(Some(auditor)) = caught_aside(|| Auditor::of(directory.as_ref())) else { return };
+    AUDITOR.store(Box::into_raw(Box::new(auditor)), Release);
     listen(&Hears);
     watch_refusals(refused);
 }
