@@ -15,8 +15,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use transom_check::Call;
 use transom_check::record::{Record, Site};
 use transom_device::Access;
@@ -42,6 +43,9 @@ use crate::site;
 
 /// The most call sites that have a number.
 const SITES: usize = 512;
+
+/// How long the end of the process waits for the account.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The most binds that are on their way.
 const BINDS: usize = 1 << 16;
@@ -107,7 +111,7 @@ fn refused(refusal: &Refusal) {
 /// Runs after the program's own `atexit` functions and destructors.
 extern "C" fn at_end() {
     if let Some(auditor) = on() {
-        auditor.tell(|account| account.audit.end(clock::steady()));
+        auditor.end();
     }
 }
 
@@ -134,11 +138,23 @@ impl Auditor {
     /// Tells the account something, and writes the cells that change. If it panics, by a mistake in the account itself,
     /// the account of this process ends, and the program goes on.
     fn tell(&self, what: impl FnOnce(&mut Account)) {
-        if HAS_STOPPED.load(Acquire) {
-            return;
+        if !HAS_STOPPED.load(Acquire) {
+            self.tell_locked(self.account.lock(), what);
         }
-        let told = caught_aside(|| {
-            let mut account = self.account.lock();
+    }
+
+    /// The process ends. It may do so in the handler of a signal that interrupted this very thread while it told the
+    /// account something. Then the account does not say when it ended.
+    fn end(&self) {
+        if let Some(account) = self.account.try_lock_for(PATIENCE)
+            && !HAS_STOPPED.load(Acquire)
+        {
+            self.tell_locked(account, |account| account.audit.end(clock::steady()));
+        }
+    }
+
+    fn tell_locked(&self, mut account: MutexGuard<'_, Account>, what: impl FnOnce(&mut Account)) {
+        let told = caught_aside(move || {
             let account = &mut *account;
             what(account);
             account.audit.changed().for_each(|(at, words)| account.room.write(at, &words));
@@ -300,11 +316,28 @@ mod tests {
 
     use super::*;
 
+    fn scratch(name: &str) -> PathBuf {
+        let name = format!("transom-account-{name}-{}", std::process::id());
+        let directory = Path::new("/tmp").join(name);
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    /// Rule: EXP-10
+    #[test]
+    fn an_exit_while_the_account_is_told_something_does_not_wait_for_itself() {
+        let directory = scratch("exit");
+        let auditor = Auditor::of(&directory).unwrap();
+        let tells = auditor.account.lock();
+        auditor.end();
+        drop(tells);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
     /// Rule: EXP-10
     #[test]
     fn a_panic_ends_the_account_and_nothing_else() {
-        let directory = Path::new("/tmp").join(format!("transom-account-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let directory = scratch("panic");
         let auditor = Auditor::of(&directory).unwrap();
         auditor.tell(|_| panic!("there is no\nregion {}", 3));
         auditor.tell(|_| panic!("it is not told any more"));
