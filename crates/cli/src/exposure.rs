@@ -265,6 +265,13 @@ fn tell(accounts: &[Account], names: &Names, sums: &Sums) -> io::Result<()> {
                  {left_out} regions and windows are left out."
             ))?;
         }
+        let left_out = account.process.pairs_left_out;
+        if left_out > 0 {
+            out.text(format_args!(
+                "transom exposure: {process} had more connections than there is room for: \
+                 {left_out} are not named. What was open to them counts all the same."
+            ))?;
+        }
     }
     let summary = people::summary(accounts, sums);
     out.text(format_args!("transom exposure: {summary}"))
