@@ -60,7 +60,8 @@ messages, so it runs slower.
 
 Exit status:
   66   more was unused than --max-unused allows, and the program itself succeeded
-  1    --require, and no process opened a device; or a report could not be written
+  1    --require, and no process opened a device; --require or --max-unused, and an account could not begin
+       or ended early; or a report could not be written
   2    the command line or a variable is wrong
   126  the program exists, but cannot be run
   127  there is no such program
@@ -122,7 +123,7 @@ window has these fields:
 
 The last line is of type summary. It has the fields from openings on, and these:
   opened             how many processes opened a device
-  stopped            how many accounts ended early, because of a mistake in Transom
+  stopped            how many accounts could not begin, or ended early because of a mistake in Transom
   openings_left_out  how many regions and windows are in no line, for want of room
   pairs_left_out     how many connections are in no line, for want of room
   refused            how many accesses of peers to memory were refused
@@ -176,8 +177,8 @@ pub(crate) fn run(args: &ExposureArgs) -> Result {
     drop(directory);
     let reported = accounts
         .map_err(|error| Failure::new(format_args!("cannot read what was open: {error}")))
-        .and_then(|accounts| report(args, json, &accounts).map(|sums| (accounts.len(), sums)));
-    let (opened, sums) = match reported {
+        .and_then(|accounts| report(args, json, &accounts).map(|sums| (accounts, sums)));
+    let (accounts, sums) = match reported {
         Ok(reported) => reported,
         Err(failure) if status.success() => return Err(failure),
         Err(failure) => {
@@ -188,17 +189,22 @@ pub(crate) fn run(args: &ExposureArgs) -> Result {
     if !status.success() {
         end_like(status);
     }
-    match own_failure(args, opened, &sums) {
+    match own_failure(args, &accounts, &sums) {
         Some((status, message)) => Err(Failure::with_status(status, message)),
         None => Ok(()),
     }
 }
 
 /// How this command fails although the program has succeeded.
-fn own_failure(args: &ExposureArgs, opened: usize, sums: &Sums) -> Option<(u8, String)> {
+fn own_failure(args: &ExposureArgs, accounts: &[Account], sums: &Sums) -> Option<(u8, String)> {
     let unused = sums.percent_unused();
+    let asks = args.require || args.max_unused.is_some();
+    let first = accounts.iter().find_map(|account| Some((account, incomplete(account)?)));
+    if let Some((account, why)) = first.filter(|_| asks) {
+        return Some((1, format!("the account of {} {why}", peers::process(account))));
+    }
     match args.max_unused {
-        _ if args.require && opened == 0 => Some((1, UNOPENED.to_owned())),
+        _ if args.require && accounts.is_empty() => Some((1, UNOPENED.to_owned())),
         Some(most) if unused > most => {
             let part = words::percent(sums.unused(), sums.open);
             Some((TOO_MUCH, format!("{part} of what was open was not used; {most} % may be")))
@@ -235,6 +241,19 @@ pub(crate) fn account_of(directory: &Directory) -> Result<Vec<Account>> {
     accounts::read(directory.path(), clock::steady()).map_err(Failure::new)
 }
 
+/// Why an account does not have all that its process opened.
+fn incomplete(account: &Account) -> Option<String> {
+    match (&account.names.stopped, account.process.began) {
+        (Some(says), 0) => Some(format!("could not begin: {says}")),
+        (None, 0) => Some("could not begin".to_owned()),
+        (Some(says), _) => {
+            let because = "ended early, because of a mistake in Transom. Please report it";
+            Some(format!("{because}: {says}"))
+        }
+        (None, _) => None,
+    }
+}
+
 fn tell(accounts: &[Account], names: &Names, sums: &Sums) -> io::Result<()> {
     let mut out = layout::stderr();
     let groups = groups(accounts);
@@ -245,11 +264,8 @@ fn tell(accounts: &[Account], names: &Names, sums: &Sums) -> io::Result<()> {
     People::new(accounts, names).worst(&mut out, &groups)?;
     for account in accounts {
         let process = peers::process(account);
-        if let Some(says) = &account.names.stopped {
-            out.text(format_args!(
-                "transom exposure: the account of {process} ended early, because of a mistake in Transom. \
-                 Please report it: {says}."
-            ))?;
+        if let Some(why) = incomplete(account) {
+            out.text(format_args!("transom exposure: the account of {process} {why}."))?;
         }
         let refused = usize::try_from(account.process.refused).unwrap_or(usize::MAX);
         if refused > 0 {

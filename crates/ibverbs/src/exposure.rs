@@ -73,7 +73,7 @@ static AUDITOR: AtomicPtr<Auditor> = AtomicPtr::new(null_mut());
 /// Held by the thread that begins the account.
 static BEGINS: Mutex<()> = Mutex::new(());
 
-/// A mistake in the account itself has ended it.
+/// The account could not begin, or a mistake in the account itself has ended it.
 static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// The auditor, in a process with an account. In a forked child there is none until it opens a device.
@@ -94,7 +94,10 @@ pub(crate) fn begin() {
     if HAS_STOPPED.load(Acquire) || on().is_some() {
         return;
     }
-    let Ok(Some(auditor)) = caught_aside(|| Auditor::of(directory.as_ref())) else { return };
+    let Ok(Some(auditor)) = caught_aside(|| Auditor::of(directory.as_ref())) else {
+        HAS_STOPPED.store(true, Release);
+        return;
+    };
     AUDITOR.store(Box::into_raw(Box::new(auditor)), Release);
     listen(&Hears);
     watch_refusals(refused);
@@ -126,7 +129,15 @@ impl Auditor {
         records.append(&Record::Opened.to_string()).ok()?;
         let mut cells = PathBuf::from(records.path());
         cells.set_extension(names::CELLS);
-        let room = Room::make(&cells).ok()?;
+        let room = match Room::make(&cells) {
+            Ok(room) => room,
+            Err(error) => {
+                // Without this the process would look like one that opened nothing.
+                let record = Record::Stopped { says: error.to_string() };
+                let _ = records.append(&record.to_string());
+                return None;
+            }
+        };
         let audit = Audit::begin(clock::steady());
         let (sites, binds) = (HashMap::new(), HashMap::new());
         let account = Mutex::new(Account { audit, room, records, sites, binds });

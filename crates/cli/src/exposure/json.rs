@@ -9,7 +9,7 @@ use transom_exposure::sums::{Change, Sums, total};
 use transom_exposure::{Deed, Rights};
 
 use super::peers::Peer;
-use super::{Names, object_of};
+use super::{Names, incomplete, object_of};
 use crate::check::json::{At, Of, at};
 use crate::lines;
 
@@ -202,7 +202,7 @@ pub(super) fn print_summary(
     let summary = Summary {
         r#type: "summary",
         opened: accounts.len(),
-        stopped: accounts.iter().filter(|it| it.names.stopped.is_some()).count(),
+        stopped: accounts.iter().filter(|it| incomplete(it).is_some()).count(),
         openings_left_out: total(accounts.iter().map(|it| it.process.openings_left_out)),
         pairs_left_out: total(accounts.iter().map(|it| it.process.pairs_left_out)),
         refused: total(accounts.iter().map(|it| it.process.refused)),

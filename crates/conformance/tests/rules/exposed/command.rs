@@ -106,6 +106,19 @@ fn too_much_unused_decides_the_exit_status() {
     assert_eq!(exposure(&["--max-unused", "110%"], &regions).0, Some(2));
 }
 
+/// Rules: EXP-09, EXP-10
+#[test]
+fn an_account_without_room_ends_no_program_and_passes_no_test() {
+    let program = format!("ulimit -f 2000; {} regions; test $? = 1", binary());
+    let program = ["sh", "-c", &*program];
+    let (status, printed) = exposure(&[], &program);
+    // The device finds no room either, and says so to the program.
+    assert_eq!(status, Some(0), "no signal ends it: {printed:?}");
+    assert!(printed.complaints.contains("could not begin"), "{printed:?}");
+    assert_eq!(exposure(&["--require"], &program).0, Some(1));
+    assert_eq!(exposure(&["--max-unused", "100%"], &program).0, Some(1));
+}
+
 /// Rules: EXP-06, EXP-10
 #[test]
 fn a_program_behaves_as_it_does_without() {
