@@ -130,6 +130,7 @@ static void told_too_early(int wrong)
 		if (wrong)
 			CHECK(seen(1024) == round);
 		await(pair.cq, 1);
+		see(&pair, pair.ends[0], 1024);
 		CHECK(seen(1024) == round);
 	}
 	end_pair(&pair);
@@ -150,6 +151,8 @@ static void last_byte(int wrong)
 		while (wrong && *last != round)
 			look_at(pair.ends[0]);
 		await(pair.cq, wrong ? 0 : 1);
+		if (!wrong)
+			see(&pair, pair.ends[0], 1024);
 		is_whole = seen(1024) == message;
 		await(pair.cq, wrong ? 1 : 0);
 		CHECK(is_whole);

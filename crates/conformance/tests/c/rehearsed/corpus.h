@@ -51,6 +51,13 @@ static inline void await(struct ibv_cq *cq, int count)
 	}
 }
 
+/* Lets a WRITE be seen that has completed: a READ behind it has seen it (man ibv_reg_mr promises no more). */
+static inline void see(struct pair *pair, struct ibv_qp *qp, unsigned at)
+{
+	one_sided(pair, qp, IBV_WR_RDMA_READ, 2048, at);
+	await(pair->cq, 1);
+}
+
 /* Who waits for what a queue pair brings elsewhere looks here meanwhile. If it has failed, the program ends. */
 static inline void look_at(struct ibv_qp *qp)
 {

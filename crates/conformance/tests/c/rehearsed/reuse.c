@@ -20,6 +20,8 @@ static void accessed_late(int wrong, enum ibv_wr_opcode opcode, unsigned local, 
 				put(shared, ANOTHER);
 			await(pair.cq, 1);
 		}
+		if (opcode == IBV_WR_RDMA_WRITE)
+			see(&pair, pair.ends[1], remote);
 		/* Nobody else's data has come, and the other user still has its own. */
 		CHECK(seen(to) == (is_given && shared == to ? ANOTHER : round));
 	}
