@@ -79,7 +79,8 @@ fn free_under_load(both: &MemoryPair, origin: &End, kind: ibv_mw_type, op: Op) {
     let done = AtomicU32::new(0);
     let status = thread::scope(|scope| {
         let worker = scope.spawn(|| load.run(&done));
-        until("the load", || (done.load(Acquire) >= 2).then_some(()));
+        until("the load", || (done.load(Acquire) >= 2 || worker.is_finished()).then_some(()));
+        assert!(!worker.is_finished(), "the load has failed: {:?}", worker.join());
         assert_eq!(dealloc_mw(mw), 0);
         last_bytes().for_each(|at| both.far.write(at, &[MARK]));
         worker.join().expect("the load ends")
