@@ -253,6 +253,7 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
             "type1_windows::success::a_window_can_be_bound_anew",
             "type2_windows::kinds::a_queue_pair_number_is_kept_while_a_window_names_it",
             "windows::keys::after_a_failed_bind_the_saved_key_is_the_right_one",
+            "windows::revocation::no_byte_moves_after_a_window_is_freed",
         ],
     ),
 ];
@@ -286,10 +287,6 @@ const NEVER: &[(&str, &str)] = &[
         "it compares two links, whose operations have other numbers",
     ),
     ("processes::shared_memory::", "its programs have limits of time"),
-    (
-        "windows::revocation::no_byte_moves_after_a_window_is_freed",
-        "its load ends before its second operation in some runs, and why is not known yet",
-    ),
 ];
 
 /// The names of this program's tests that are rehearsed.
