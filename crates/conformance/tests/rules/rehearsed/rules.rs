@@ -332,10 +332,12 @@ fn rehearse(scratch: &Path, name: &str, seed: u64) -> Result<(), String> {
     let _ = fs::remove_dir_all(&directory);
     match ended {
         Ok((status, _)) if status.success() => Ok(()),
-        Ok((status, printed)) => Err(format!(
-            "{name} with seed {seed}: {status}\n{}\n{}",
-            printed.output, printed.complaints
-        )),
+        Ok((status, printed)) => {
+            let said = [printed.output, printed.complaints].join("\n");
+            // Indented, so that it is not taken for what this program of tests says itself (ci/failed-tests.awk).
+            let said: String = said.lines().map(|line| format!("  | {line}\n")).collect();
+            Err(format!("{name} with seed {seed}: {status}\n{said}"))
+        }
         Err(problem) => Err(format!("{name} with seed {seed}: {problem}")),
     }
 }
