@@ -29,6 +29,7 @@
 //! | `shared_mapping` | mappings of files that processes share |
 //! | `signals` | calls of this library that must not send the program a signal |
 //! | [`sums`] | what all processes have carried together |
+//! | [`tools`] | which tools look at the work of this process |
 //! | [`traffic`] | what queue pairs have carried |
 //! | [`trust`] | checks that nobody else decides what is at a path |
 //! | [`wait`] | waiting for descriptors, however few the process may have |
@@ -66,6 +67,7 @@ mod shared_mapping;
 mod signals;
 pub mod sums;
 mod this_process;
+pub mod tools;
 pub mod traffic;
 pub mod trust;
 mod valgrind;

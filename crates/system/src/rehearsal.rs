@@ -19,6 +19,7 @@ use transom_rehearse::{Decisions, Order, Place, Plan, Profile, Provocation};
 
 use crate::environment::REHEARSE;
 use crate::say;
+use crate::tools::{self, Tool};
 
 /// The name of the plan in the directory.
 pub const PLAN: &str = "plan";
@@ -54,7 +55,10 @@ pub fn begin() {
     BEGUN.call_once(|| {
         let Some(directory) = REHEARSE.text().map(PathBuf::from) else { return };
         match Rehearsal::join(&directory) {
-            Ok(joined) => REHEARSAL.store(Box::into_raw(Box::new(joined)), Release),
+            Ok(joined) => {
+                REHEARSAL.store(Box::into_raw(Box::new(joined)), Release);
+                tools::turn_on(Tool::Rehearsal);
+            }
             Err(problem) => {
                 let directory = directory.display();
                 say(format_args!("nothing is provoked: the rehearsal in {directory}: {problem}"));

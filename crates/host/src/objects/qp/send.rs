@@ -3,8 +3,8 @@
 use transom_device::execution::{Context, Effects, Requester};
 use transom_device::qp::QpNumber;
 use transom_device::queue::{PostError, SendRequest, SizeError};
-use transom_system::rehearsal;
 use transom_system::sanitizers::{self, Half};
+use transom_system::{rehearsal, tools};
 use transom_wire::Psn;
 
 use super::services::At;
@@ -102,6 +102,15 @@ impl QueuePair {
     /// then. If the following request cannot be posted, call [`QueuePair::advance`] instead.
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
+        if tools::any() {
+            return self.post_send_watched(request, more);
+        }
+        self.drive(more, |requester, cx| requester.post(request, cx))
+    }
+
+    /// The same, while a tool is on.
+    #[cold]
+    fn post_send_watched(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
         match rehearsal::on() {
             None => self.drive(more, |requester, cx| requester.post(request, cx)),
             Some(rehearsal) => self.post_send_rehearsed(rehearsal, request, more),
