@@ -69,10 +69,7 @@ pub(crate) fn shared_depth(asked: u32, most: u32) -> u32 {
 
 /// Fills those of a queue pair's attributes with rubbish that the program has not asked for (`ibv_query_qp(3)`).
 pub(crate) fn poison_attributes(pair: &QueuePair, attr: &mut ibv_qp_attr, mask: u32) {
-    let Some(rehearsal) = rehearsal::on() else { return };
-    let (object, nth) = pair.count_query();
-    let rubbish = rehearsal.provokes(Provocation::PoisonedAttributes, object, nth);
-    let Some(rubbish) = rubbish else { return };
+    let Some(rubbish) = pair.poisons_query() else { return };
     let known = *attr;
     // SAFETY: it is a plain struct of C, and any bytes are one. With the upper bit they are no small number.
     unsafe { std::ptr::write_bytes(attr, rubbish as u8 | 0x81, 1) };

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use transom_abi::*;
 use transom_host::objects::{QueuePair, SharedReceiveQueue};
 use transom_rehearse::Provocation;
-use transom_system::rehearsal::{self, Rehearsal};
+use transom_system::rehearsal;
 
 use crate::cq::Queue;
 use crate::{cq, cq_ex, profile, qp, qp_ex, srq, wr};
@@ -283,9 +283,7 @@ unsafe extern "C" fn post_send(
 /// # Safety
 /// As [`post_send`].
 unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
-    let (Some(rehearsal), Some(plain)) = (rehearsal::on(), PLAIN.get()) else {
-        return libc::EINVAL;
-    };
+    let Some(plain) = PLAIN.get() else { return libc::EINVAL };
     // SAFETY: by the contract of this function.
     let plain = |wr| unsafe { (plain.post_send)(qp, wr, bad) };
     // SAFETY: as above.
@@ -296,7 +294,7 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
         if profile::refuses(unsafe { &*wr }, signals_all) {
             return Some(libc::EINVAL);
         }
-        is_refused(rehearsal, pair).then_some(libc::ENOMEM)
+        pair.refuses_post().then_some(libc::ENOMEM)
     };
     // SAFETY: the list is valid, by the contract of this function.
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
@@ -305,11 +303,10 @@ unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr
 /// # Safety
 /// As [`wr::complete`].
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    let Some(rehearsal) = rehearsal::on() else { return libc::EINVAL };
     // SAFETY: by the contract of this function.
     unsafe {
         if let Some(pair) = qp::of(qp.cast())
-            && (0..wr::count_built(qp)).any(|_| is_refused(rehearsal, pair))
+            && (0..wr::count_built(qp)).any(|_| pair.refuses_post())
         {
             // All of the batch or nothing is posted (rule PS-14).
             wr::abort(qp);
@@ -333,7 +330,7 @@ unsafe extern "C" fn post_recv(
     let pair = unsafe { qp::of(qp) };
     // SAFETY: as above.
     profile::answer(unsafe {
-        post_receives(|| pair.map(QueuePair::count_posted_receive), wr, bad, plain)
+        post_receives(|| pair.is_some_and(QueuePair::refuses_receive), wr, bad, plain)
     })
 }
 
@@ -349,40 +346,24 @@ unsafe extern "C" fn post_srq_recv(
     let plain = |wr| unsafe { (plain.post_srq_recv)(srq, wr, bad) };
     // SAFETY: as above.
     let queue = unsafe { srq::of(srq) };
-    let count = || queue.map(SharedReceiveQueue::count_posted_receive);
+    let refuses = || queue.is_some_and(SharedReceiveQueue::refuses_receive);
     // SAFETY: as above.
-    profile::answer(unsafe { post_receives(count, wr, bad, plain) })
+    profile::answer(unsafe { post_receives(refuses, wr, bad, plain) })
 }
 
-/// Posts receives up to the first one that is refused. `count` counts each in its queue.
+/// Posts receives up to the first one that `refuses` refuses.
 ///
 /// # Safety
 /// The list is valid; `bad` is null or writable.
 unsafe fn post_receives(
-    count: impl Fn() -> Option<(u32, u64)>,
+    refuses: impl Fn() -> bool,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     plain: impl Fn(*mut ibv_recv_wr) -> c_int,
 ) -> c_int {
-    let Some(rehearsal) = rehearsal::on() else { return plain(wr) };
-    let refused = |_| {
-        let is_refused = refuses(rehearsal, Provocation::RefusedReceives, count()?);
-        is_refused.then_some(libc::ENOMEM)
-    };
+    let refused = |_| refuses().then_some(libc::ENOMEM);
     // SAFETY: by the contract of this function.
     unsafe { post_until(refused, wr, bad, |wr| &raw mut (*wr).next, plain) }
-}
-
-/// Whether the next element of a list of requests is refused. It may also find the port down, or the device gone.
-fn is_refused(rehearsal: &Rehearsal, pair: &QueuePair) -> bool {
-    let place = pair.count_post();
-    pair.meet_trouble(rehearsal, place);
-    refuses(rehearsal, Provocation::RefusedPosts, place)
-}
-
-/// Whether an element of a list is refused: the n-th one of an object.
-fn refuses(rehearsal: &Rehearsal, kind: Provocation, (object, nth): (u32, u64)) -> bool {
-    rehearsal.provokes(kind, object, nth).is_some()
 }
 
 /// Posts the elements of a list up to the first one that is refused, with the errno for it. `next_of` is where an element names the next one.

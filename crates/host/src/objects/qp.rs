@@ -72,7 +72,7 @@ pub struct QueuePair {
     pub(super) holds: Holds,
     counters: Counters,
     told: Told,
-    rehearsed: Rehearsed,
+    rehearsed: Option<Box<Rehearsed>>,
     /// Where it counts what it carries. A forked child must not write there.
     traffic: Place,
     /// The path MTU is two to the power of this. It is set with both halves locked.

@@ -45,9 +45,10 @@ impl Receives {
         self.takes_writes.store(true, Relaxed);
     }
 
-    /// Counts an element. Returns the number of the queue, and how many elements came before.
-    pub(super) fn count_post(&self) -> (u32, u64) {
-        (self.queue, self.posts.fetch_add(1, Relaxed))
+    /// Whether an element of a list that the program posts is refused.
+    pub(super) fn refuse(&self, rehearsal: &Rehearsal) -> bool {
+        let nth = self.posts.fetch_add(1, Relaxed);
+        rehearsal.provokes(Provocation::RefusedReceives, self.queue, nth).is_some()
     }
 }
 

@@ -242,9 +242,9 @@ impl SharedReceiveQueue {
         self.receives.note_write();
     }
 
-    /// Counts an element of a list of receives. Returns the queue's number in a rehearsal, and how many came before.
-    pub fn count_posted_receive(&self) -> (u32, u64) {
-        self.receives.count_post()
+    /// Whether a rehearsal refuses an element of a list that the program posts.
+    pub fn refuses_receive(&self) -> bool {
+        rehearsal::on().is_some_and(|rehearsal| self.receives.refuse(rehearsal))
     }
 
     /// Carries out a list operation of tag matching. Returns the handle of a buffer that was added.

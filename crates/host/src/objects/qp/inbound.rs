@@ -8,7 +8,6 @@ use transom_device::execution::{PlainSend, Reply, Request, Sink, Source};
 use transom_device::qp::{QpNumber, Service};
 use transom_net::{Answer, Peer};
 use transom_system::addresses::ip;
-use transom_system::rehearsal;
 use transom_system::sanitizers::{self, Half};
 use transom_wire::Psn;
 use transom_wire::grh::Route;
@@ -89,7 +88,7 @@ impl QueuePair {
         deferred: &mut Deferred,
     ) -> bool {
         // There a receive may have to fail, or bytes to land in pieces.
-        if rehearsal::on().is_some() {
+        if self.rehearsed().is_some() {
             return false;
         }
         let mut guard = self.receive.half.lock();

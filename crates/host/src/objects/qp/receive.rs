@@ -14,9 +14,9 @@ use transom_device::queue::{PostError, ReceiveRequest, SizeError};
 use transom_device::transport::NextAnswer;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
+use transom_system::clock;
 use transom_system::registry::Counters;
 use transom_system::sanitizers::{self, Half};
-use transom_system::{clock, rehearsal};
 use transom_wire::grh::Route;
 use transom_wire::packet::DEFAULT_PKEY;
 use transom_wire::packet::Packet;
@@ -273,8 +273,8 @@ impl QueuePair {
         let half = &mut *guard;
         let at = self.here();
         let result = half.responder.post(request, &mut at.context(&mut half.effects));
-        if let (Ok(()), Some(rehearsal)) = (result, rehearsal::on()) {
-            self.scribble_receive(rehearsal, at.local(request.sges));
+        if let (Ok(()), Some(rehearsed)) = (result, self.rehearsed()) {
+            self.scribble_receive(rehearsed, at.local(request.sges));
         }
         // In error the receive is flushed at once, and its completion may overrun the queue.
         let mut deferred = Deferred::default();

@@ -43,6 +43,7 @@ const OUTAGE: u64 = 400_000;
 /// What a rehearsal counts of a queue pair.
 #[derive(Debug)]
 pub(super) struct Rehearsed {
+    rehearsal: &'static Rehearsal,
     /// The number of the queue pair in this process, in the order of their creation. Its number in packets would not
     /// do: that differs from run to run.
     object: u32,
@@ -87,15 +88,17 @@ fn lateness(number: u64) -> u64 {
 }
 
 impl Rehearsed {
-    /// For a new queue pair.
-    pub(super) fn new(service: Service) -> Self {
+    /// For a new queue pair. None if there is no rehearsal.
+    pub(super) fn new(service: Service) -> Option<Box<Self>> {
+        let rehearsal = rehearsal::on()?;
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = NEXT.fetch_add(1, Relaxed);
         let [sends, posts, reads, queries, datagrams, failures, received, passed, sources, atomics] =
             [const { AtomicU64::new(0) }; 10];
         let (flushes, placement) = (Flushes::default(), Placement::default());
         let (has_lost_peer, was_stuck) = Default::default();
-        Self {
+        Some(Box::new(Self {
+            rehearsal,
             object,
             sends,
             posts,
@@ -110,18 +113,23 @@ impl Rehearsed {
             has_lost_peer,
             was_stuck,
             losses: Losses::default(),
-            unseen: Unseen::new(service, object),
+            unseen: Unseen::new(rehearsal, service, object),
             passed,
             lets_pass: AtomicBool::new(false),
             sources,
             torn: Torn::default(),
             atomics,
-        }
+        }))
     }
 
-    /// Counts an operation: the number of the queue pair, and how many came before.
-    fn count(&self, which: impl FnOnce(&Self) -> &AtomicU64) -> (u32, u64) {
-        (self.object, which(self).fetch_add(1, Relaxed))
+    /// Counts an operation. Returns how many came before.
+    fn count(&self, which: impl FnOnce(&Self) -> &AtomicU64) -> u64 {
+        which(self).fetch_add(1, Relaxed)
+    }
+
+    /// Whether something is provoked at the n-th operation: then a random number, for what is left to choose.
+    fn provokes(&self, provocation: Provocation, nth: u64) -> Option<u64> {
+        self.rehearsal.provokes(provocation, self.object, nth)
     }
 }
 
@@ -140,15 +148,21 @@ impl Adapter {
 }
 
 impl QueuePair {
+    /// What a rehearsal counts of it, if there is one.
+    #[inline]
+    pub(super) fn rehearsed(&self) -> Option<&Rehearsed> {
+        self.rehearsed.as_deref()
+    }
+
     /// Requests are posted. The queue may have to begin them late.
     #[cold]
-    pub(super) fn hold(&self, rehearsal: &Rehearsal, requester: &mut Requester) {
-        let (object, nth) = self.rehearsed.count(|it| &it.sends);
+    pub(super) fn hold(&self, rehearsed: &Rehearsed, requester: &mut Requester) {
+        let nth = rehearsed.count(|it| &it.sends);
         if requester.is_held() {
             return;
         }
-        let late = || rehearsal.provokes(Provocation::LateWork, object, nth).map(lateness);
-        if let Some(wait) = self.is_stuck(rehearsal, nth).or_else(late) {
+        let late = || rehearsed.provokes(Provocation::LateWork, nth).map(lateness);
+        if let Some(wait) = rehearsed.is_stuck(nth).or_else(late) {
             requester.hold(clock::steady() + wait);
         }
     }
@@ -159,7 +173,7 @@ impl QueuePair {
     #[cold]
     pub(super) fn scribble(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
         cx: &Context<'_, At<'_>>,
@@ -175,8 +189,8 @@ impl QueuePair {
         if target.check(Operation::LocalWrite).is_err() {
             return;
         }
-        let (object, nth) = self.rehearsed.count(|it| &it.reads);
-        if let Some(number) = rehearsal.provokes(Provocation::ScribbledTargets, object, nth) {
+        let nth = rehearsed.count(|it| &it.reads);
+        if let Some(number) = rehearsed.provokes(Provocation::ScribbledTargets, nth) {
             let length = LocalBuffers::length(request.sges).min(SCRIBBLED as u64);
             let bytes = &[number as u8 | 1; SCRIBBLED];
             let mut rubbish = Bytes { bytes, process: cx.process };
@@ -188,23 +202,23 @@ impl QueuePair {
 
     /// A receive has been posted, and the receiving half is still locked.
     #[cold]
-    pub(super) fn scribble_receive(&self, rehearsal: &Rehearsal, local: LocalBuffers<'_>) {
+    pub(super) fn scribble_receive(&self, rehearsed: &Rehearsed, local: LocalBuffers<'_>) {
         // In error it has been flushed.
         if self.summary().gate().state != QpState::Error {
-            let (adapter, receives) = (&self.adapter, &self.rehearsed.receives);
-            adapter.scribbled.scribble(rehearsal, receives, local, self.device.process());
+            let Rehearsed { rehearsal, receives, .. } = rehearsed;
+            self.adapter.scribbled.scribble(rehearsal, receives, local, self.device.process());
         }
     }
 
     /// A WRITE with immediate has taken one of its receives.
     pub(super) fn note_write(&self) {
-        self.rehearsed.receives.note_write();
+        self.rehearsed().inspect(|it| it.receives.note_write());
     }
 
     /// Its receives end without a message.
     pub(super) fn forget_scribbled(&self) {
-        if rehearsal::on().is_some() {
-            self.adapter.scribbled.forget(&self.rehearsed.receives);
+        if let Some(rehearsed) = self.rehearsed() {
+            self.adapter.scribbled.forget(&rehearsed.receives);
         }
     }
 
@@ -212,25 +226,24 @@ impl QueuePair {
     /// of an IPv6 header.
     #[inline]
     pub(super) fn fill_undefined(&self, bytes: &mut [u8]) {
-        let Some(rehearsal) = rehearsal::on() else { return };
-        let (object, nth) = self.rehearsed.count(|it| &it.datagrams);
-        if let Some(rubbish) = rehearsal.provokes(Provocation::PoisonedHeaders, object, nth) {
+        let Some(rehearsed) = self.rehearsed() else { return };
+        let nth = rehearsed.count(|it| &it.datagrams);
+        if let Some(rubbish) = rehearsed.provokes(Provocation::PoisonedHeaders, nth) {
             bytes.fill(0x80 | rubbish as u8 & 0x1f);
         }
     }
 
-    /// A request is about to be posted, the n-th of the queue pair with this number. The port may go down for a while,
-    /// once in the life of the process. Or the device goes.
-    pub fn meet_trouble(&self, rehearsal: &Rehearsal, (object, nth): (u32, u64)) {
+    /// The program posts a request, the n-th. The port may go down for a while, once in the life of the process. Or the
+    /// device goes.
+    fn meet_trouble(&self, rehearsed: &Rehearsed, nth: u64) {
         static WAS_DOWN: AtomicBool = AtomicBool::new(false);
         if !WAS_DOWN.load(Relaxed)
-            && let Some(number) = rehearsal.provokes(Provocation::PortOutages, object, nth)
+            && let Some(number) = rehearsed.provokes(Provocation::PortOutages, nth)
             && !WAS_DOWN.swap(true, Relaxed)
         {
             self.device.take_port_down(OUTAGE << (number % (DOUBLINGS + 1)));
         }
-        if !failure::has_failed()
-            && rehearsal.provokes(Provocation::RemovedDevices, object, nth).is_some()
+        if !failure::has_failed() && rehearsed.provokes(Provocation::RemovedDevices, nth).is_some()
         {
             failure::fail();
         }
@@ -238,28 +251,32 @@ impl QueuePair {
 
     /// The queue pair begins anew, or ends. Nothing of its last life is left.
     pub(super) fn rehearse_anew(&self) {
-        if rehearsal::on().is_some() {
-            self.rehearsed.flushes.forget();
+        if let Some(rehearsed) = self.rehearsed() {
+            rehearsed.flushes.forget();
             self.forget_scribbled();
-            self.rehearsed.torn.forget();
-            self.rehearsed.has_lost_peer.store(false, Relaxed);
+            rehearsed.torn.forget();
+            rehearsed.has_lost_peer.store(false, Relaxed);
         }
     }
 
-    /// Counts an element of a list that the program posts. Returns the number of the queue pair in a rehearsal, and how
-    /// many elements came before.
-    pub fn count_post(&self) -> (u32, u64) {
-        self.rehearsed.count(|it| &it.posts)
+    /// Whether the device refuses an element of a list that the program posts. It may also take the port down before, or
+    /// go.
+    pub fn refuses_post(&self) -> bool {
+        self.rehearsed().is_some_and(|rehearsed| {
+            let nth = rehearsed.count(|it| &it.posts);
+            self.meet_trouble(rehearsed, nth);
+            rehearsed.provokes(Provocation::RefusedPosts, nth).is_some()
+        })
     }
 
-    /// Counts an element of a list of receives. Returns the number of its receive queue, and how many elements came
-    /// before.
-    pub fn count_posted_receive(&self) -> (u32, u64) {
-        self.rehearsed.receives.count_post()
+    /// The same of an element of a list of receives.
+    pub fn refuses_receive(&self) -> bool {
+        self.rehearsed().is_some_and(|it| it.receives.refuse(it.rehearsal))
     }
 
-    /// Counts a query of its attributes in the same way.
-    pub fn count_query(&self) -> (u32, u64) {
-        self.rehearsed.count(|it| &it.queries)
+    /// Whether what the program has not asked for holds rubbish in a query of the attributes: then a random number.
+    pub fn poisons_query(&self) -> Option<u64> {
+        let rehearsed = self.rehearsed()?;
+        rehearsed.provokes(Provocation::PoisonedAttributes, rehearsed.count(|it| &it.queries))
     }
 }

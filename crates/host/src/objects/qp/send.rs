@@ -4,7 +4,7 @@ use transom_device::execution::{Context, Effects, Requester};
 use transom_device::qp::QpNumber;
 use transom_device::queue::{PostError, SendRequest, SizeError};
 use transom_system::sanitizers::{self, Half};
-use transom_system::{rehearsal, tools};
+use transom_system::tools;
 use transom_wire::Psn;
 
 use super::services::At;
@@ -111,9 +111,9 @@ impl QueuePair {
     /// The same, while a tool is on.
     #[cold]
     fn post_send_watched(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
-        match rehearsal::on() {
+        match self.rehearsed() {
             None => self.drive(more, |requester, cx| requester.post(request, cx)),
-            Some(rehearsal) => self.post_send_rehearsed(rehearsal, request, more),
+            Some(rehearsed) => self.post_send_rehearsed(rehearsed, request, more),
         }
     }
 
@@ -124,16 +124,16 @@ impl QueuePair {
         count: usize,
         each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        let rehearsal = rehearsal::on();
-        rehearsal.into_iter().for_each(|rehearsal| self.lose_peers(rehearsal));
+        let rehearsed = self.rehearsed();
+        rehearsed.inspect(|rehearsed| self.lose_peers(rehearsed));
         self.drive(More::Perhaps, |requester, cx| {
             requester.check_room(count, cx.summary)?;
-            if let Some(rehearsal) = rehearsal {
-                self.hold(rehearsal, requester);
+            if let Some(rehearsed) = rehearsed {
+                self.hold(rehearsed, requester);
             }
-            each(&mut |request| match rehearsal {
+            each(&mut |request| match rehearsed {
                 None => requester.post(request, cx),
-                Some(rehearsal) => self.post_rehearsed(rehearsal, requester, request, cx),
+                Some(rehearsed) => self.post_rehearsed(rehearsed, requester, request, cx),
             })
         })
     }

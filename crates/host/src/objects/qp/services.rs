@@ -21,7 +21,7 @@ use transom_device::queue::{Address, Body, Completion, Datagram, Receive, Sge, S
 use transom_net::{Gather, Scatter, Where};
 use transom_system::addresses::is_multicast;
 use transom_system::traffic::Way;
-use transom_system::{clock, rehearsal, sanitizers};
+use transom_system::{clock, sanitizers};
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
@@ -83,13 +83,13 @@ impl Process for At<'_> {
 
     #[inline]
     fn has_taken(&self, receive: &mut Receive, request: &Request) {
-        if let Some(rehearsal) = rehearsal::on() {
+        if let Some(rehearsed) = self.qp.rehearsed() {
             let local = LocalBuffers { sges: &receive.sges, pd: receive.pd, ..self.local(&[]) };
             self.qp.adapter.clean(local);
             if matches!(request.body, Body::Write { .. }) {
                 self.note_write_taken(request);
             }
-            self.qp.spoil(rehearsal, receive, request);
+            self.qp.spoil(rehearsed, receive, request);
         }
     }
 
@@ -130,9 +130,9 @@ impl Process for At<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        match rehearsal::on() {
+        match self.qp.rehearsed() {
             None => self.qp.device.process().atomic(at, update),
-            Some(rehearsal) => self.qp.atomic(rehearsal, at, update),
+            Some(rehearsed) => self.qp.atomic(rehearsed, at, update),
         }
     }
 

@@ -5,9 +5,10 @@ use std::sync::OnceLock;
 use transom_device::execution::MemoryGone;
 use transom_device::protection::Grant;
 use transom_rehearse::Provocation;
-use transom_system::rehearsal::{self, Rehearsal};
+use transom_system::rehearsal;
 
 use super::super::QueuePair;
+use super::Rehearsed;
 use super::placement::pause;
 
 /// Whether an atomic of this process may be two steps. Then all requests come as messages, to each of its queue pairs,
@@ -23,14 +24,14 @@ impl QueuePair {
     /// Whether all requests come here as messages, because a rehearsal decides when they change memory.
     #[inline]
     pub(in super::super) fn sees_all(&self) -> bool {
-        rehearsal::on().is_some() && (self.may_hold_back() || may_be_two_steps())
+        self.rehearsed().is_some() && (self.may_hold_back() || may_be_two_steps())
     }
 
     /// Changes a word for a peer.
     #[cold]
     pub(in super::super) fn atomic(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
@@ -40,8 +41,8 @@ impl QueuePair {
         let Some(here) = self.held_back().filter(|_| may_split) else {
             return process.atomic(at, update);
         };
-        let (object, nth) = self.rehearsed.count(|it| &it.atomics);
-        match rehearsal.provokes(Provocation::SplitAtomics, object, nth) {
+        let nth = rehearsed.count(|it| &it.atomics);
+        match rehearsed.provokes(Provocation::SplitAtomics, nth) {
             Some(number) => here.atomic_in_two_steps(at, update, pause(number)),
             None => here.alone(|| process.atomic(at, update)),
         }

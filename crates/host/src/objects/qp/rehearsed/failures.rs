@@ -7,11 +7,10 @@ use transom_device::queue::{Body, PostError, Receive, SendOp, SendRequest, Statu
 use transom_rehearse::Provocation;
 use transom_system::clock;
 use transom_system::registry::{Fate, Work};
-use transom_system::rehearsal::Rehearsal;
 
 use super::super::services::At;
 use super::super::{More, QueuePair};
-use super::lateness;
+use super::{Rehearsed, lateness};
 
 /// A way for a request to fail.
 enum Way {
@@ -26,14 +25,14 @@ impl QueuePair {
     #[cold]
     pub(in super::super) fn post_send_rehearsed(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         request: &SendRequest<'_>,
         more: More,
     ) -> Result<(), PostError> {
-        self.lose_peers(rehearsal);
+        self.lose_peers(rehearsed);
         self.drive(more, |requester, cx| {
-            self.hold(rehearsal, requester);
-            self.post_rehearsed(rehearsal, requester, request, cx)
+            self.hold(rehearsed, requester);
+            self.post_rehearsed(rehearsed, requester, request, cx)
         })
     }
 
@@ -41,23 +40,23 @@ impl QueuePair {
     #[cold]
     pub(in super::super) fn post_rehearsed(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
         cx: &mut Context<'_, At<'_>>,
     ) -> Result<(), PostError> {
-        self.forget_begun(requester);
-        self.scribble(rehearsal, requester, request, cx);
-        let Some((way, number)) = self.fails(rehearsal, requester, request, cx) else {
-            if self.passes(rehearsal, requester, request, cx) {
+        rehearsed.forget_begun(requester);
+        self.scribble(rehearsed, requester, request, cx);
+        let Some((way, number)) = self.fails(rehearsed, requester, request, cx) else {
+            if self.passes(rehearsed, requester, request, cx) {
                 return requester.post_done(request, cx);
             }
-            self.tear(rehearsal, requester, request, cx);
-            self.land_early(rehearsal, requester, request, cx);
+            self.tear(rehearsed, requester, request, cx);
+            self.land_early(rehearsed, requester, request, cx);
             self.expose(requester);
             return requester.post(request, cx);
         };
-        self.pass_no_more();
+        rehearsed.pass_no_more();
         match way {
             Way::Ends(ending) => {
                 // Its retries take their time.
@@ -78,7 +77,7 @@ impl QueuePair {
     /// Whether a request fails that would be taken and begun, and how; with a random number.
     fn fails(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
         cx: &Context<'_, At<'_>>,
@@ -93,8 +92,8 @@ impl QueuePair {
         if ways.is_empty() {
             return None;
         }
-        let (object, nth) = self.rehearsed.count(|it| &it.failures);
-        let number = rehearsal.provokes(Provocation::FailedRequests, object, nth)?;
+        let nth = rehearsed.count(|it| &it.failures);
+        let number = rehearsed.provokes(Provocation::FailedRequests, nth)?;
         let way = ways.swap_remove((number % ways.len() as u64) as usize);
         Some((way, number >> 8))
     }
@@ -103,7 +102,7 @@ impl QueuePair {
     #[cold]
     pub(in super::super) fn spoil(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         receive: &mut Receive,
         request: &Request,
     ) {
@@ -114,9 +113,8 @@ impl QueuePair {
         if receive.part != TagPart::None || receive.length == 0 || !brings_bytes {
             return;
         }
-        let (object, nth) = self.rehearsed.count(|it| &it.received);
-        let number = rehearsal.provokes(Provocation::FailedReceives, object, nth);
-        let Some(number) = number else { return };
+        let nth = rehearsed.count(|it| &it.received);
+        let Some(number) = rehearsed.provokes(Provocation::FailedReceives, nth) else { return };
         // A datagram for which there is no room is lost, and its receive stays.
         let is_short = number % 2 == 0 && !is_datagram;
         let status = if is_short { Status::LocalLength } else { Status::LocalProtection };

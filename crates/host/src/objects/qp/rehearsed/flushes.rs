@@ -8,7 +8,7 @@ use transom_device::execution::QueueSide;
 use transom_device::qp::QpState;
 use transom_device::queue::{Completion, Status};
 use transom_rehearse::Provocation;
-use transom_system::{clock, rehearsal};
+use transom_system::clock;
 
 use super::super::QueuePair;
 use super::lateness;
@@ -71,15 +71,15 @@ impl QueuePair {
 
     #[cold]
     fn delays_news(&self, side: QueueSide, news: impl FnOnce() -> News) -> bool {
-        let Some(rehearsal) = rehearsal::on() else { return false };
+        let Some(rehearsed) = self.rehearsed() else { return false };
         // From SQE a send queue goes on, and what comes then must not overtake this.
         if self.summary().gate().state != QpState::Error {
             return false;
         }
-        let late = &mut *self.rehearsed.flushes.0[side as usize].lock();
+        let late = &mut *rehearsed.flushes.0[side as usize].lock();
         let nth = late.count << 1 | side as u64;
         late.count += 1;
-        let number = rehearsal.provokes(Provocation::SlowFlush, self.rehearsed.object, nth);
+        let number = rehearsed.provokes(Provocation::SlowFlush, nth);
         let last = late.waiting.back().map(|(time, _)| *time);
         if number.is_none() && last.is_none() {
             return false;
@@ -99,9 +99,9 @@ impl QueuePair {
 
     /// Lets everything come whose time has come.
     pub(crate) fn tell_flushed(&self, now: u64) {
+        let Some(rehearsed) = self.rehearsed() else { return };
         let mut deferred = Deferred::default();
-        for (late, feed) in
-            self.rehearsed.flushes.0.iter().zip([&self.feeds.send, &self.feeds.receive])
+        for (late, feed) in rehearsed.flushes.0.iter().zip([&self.feeds.send, &self.feeds.receive])
         {
             // Locked until it is seen: what comes next must not overtake it.
             let mut late = late.lock();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use transom_device::execution::{Request, Requester};
 use transom_device::qp::Service;
 use transom_rehearse::Provocation;
-use transom_system::{clock, rehearsal};
+use transom_system::clock;
 
 use super::super::QueuePair;
 
@@ -22,14 +22,14 @@ impl QueuePair {
     /// Whether a segment is lost on its way. All segments of a message share its fate.
     #[inline]
     pub(in super::super) fn loses(&self, request: &Request) -> bool {
-        let Some(rehearsal) = rehearsal::on() else { return false };
+        let Some(rehearsed) = self.rehearsed() else { return false };
         if request.service.is_reliable() {
             return false;
         }
-        let Losses { sent, loses } = &self.rehearsed.losses;
+        let Losses { sent, loses } = &rehearsed.losses;
         if request.offset == 0 {
-            let (object, nth) = (self.rehearsed.object, sent.fetch_add(1, Relaxed));
-            let number = rehearsal.provokes(Provocation::LostMessages, object, nth);
+            let nth = sent.fetch_add(1, Relaxed);
+            let number = rehearsed.provokes(Provocation::LostMessages, nth);
             loses.store(number.is_some(), Relaxed);
         }
         loses.load(Relaxed)

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use transom_device::qp::{Peering, QpNumber, QpState};
 use transom_rehearse::Provocation;
-use transom_system::rehearsal::Rehearsal;
 
 use super::super::{More, QueuePair};
+use super::Rehearsed;
 use crate::objects::Link;
 
 /// The shortest time that a send queue is stuck, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
@@ -16,12 +16,11 @@ const DOUBLINGS: u64 = 4;
 impl QueuePair {
     /// Requests are about to be posted. From now on all peers of this process may be gone: that happens once.
     #[cold]
-    pub(in super::super) fn lose_peers(&self, rehearsal: &Rehearsal) {
+    pub(in super::super) fn lose_peers(&self, rehearsed: &Rehearsed) {
         static GONE: AtomicBool = AtomicBool::new(false);
-        let nth = self.rehearsed.sends.load(Relaxed);
+        let nth = rehearsed.sends.load(Relaxed);
         if !GONE.load(Relaxed)
-            && let Some(number) =
-                rehearsal.provokes(Provocation::GonePeers, self.rehearsed.object, nth)
+            && let Some(number) = rehearsed.provokes(Provocation::GonePeers, nth)
             && !GONE.swap(true, Relaxed)
         {
             self.adapter.queue_pairs.all().iter().for_each(|pair| pair.lose_peer());
@@ -44,24 +43,26 @@ impl QueuePair {
             (half.link, receive.link) = (Link::None, Link::None);
             let nobody = QpNumber::from_bits(0);
             self.summary().set_peering(Peering { from: nobody, ..self.summary().peering() });
-            self.rehearsed.has_lost_peer.store(true, Relaxed);
+            self.rehearsed().inspect(|it| it.has_lost_peer.store(true, Relaxed));
         }
         self.drive(More::Nothing, |requester, cx| requester.on_silence(cx));
     }
 
     /// Whether its peer is gone because a rehearsal wants it.
     pub(in super::super) fn has_lost_peer(&self) -> bool {
-        self.rehearsed.has_lost_peer.load(Relaxed)
+        self.rehearsed().is_some_and(|it| it.has_lost_peer.load(Relaxed))
     }
+}
 
-    /// How long its send queue is stuck from this post on, if it is: once in its life. A program that does not look at
+impl Rehearsed {
+    /// How long the send queue is stuck from this post on, if it is: once in its life. A program that does not look at
     /// the clock only waits.
-    pub(super) fn is_stuck(&self, rehearsal: &Rehearsal, nth: u64) -> Option<u64> {
-        if self.rehearsed.was_stuck.load(Relaxed) {
+    pub(super) fn is_stuck(&self, nth: u64) -> Option<u64> {
+        if self.was_stuck.load(Relaxed) {
             return None;
         }
-        let number = rehearsal.provokes(Provocation::StuckWork, self.rehearsed.object, nth)?;
-        self.rehearsed.was_stuck.store(true, Relaxed);
+        let number = self.provokes(Provocation::StuckWork, nth)?;
+        self.was_stuck.store(true, Relaxed);
         Some(SHORTEST << (number % (DOUBLINGS + 1)))
     }
 }

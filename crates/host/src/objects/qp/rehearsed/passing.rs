@@ -10,18 +10,19 @@ use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, SendFlags, SendOp, SendRequest};
 use transom_rehearse::{Order, Provocation};
 use transom_system::clock;
-use transom_system::rehearsal::Rehearsal;
 
 use super::super::QueuePair;
 use super::super::services::At;
-use super::lateness;
+use super::{Rehearsed, lateness};
 
-impl QueuePair {
+impl Rehearsed {
     /// A request is posted that nothing behind it passes.
     pub(super) fn pass_no_more(&self) {
-        self.rehearsed.lets_pass.store(false, Relaxed);
+        self.lets_pass.store(false, Relaxed);
     }
+}
 
+impl QueuePair {
     /// A request is about to be posted. If it is a READ or atomic that nothing is outstanding before, the queue may wait
     /// for a while, so that later requests pass it. If it is one of these, it may be carried out now: the answer says
     /// so.
@@ -29,13 +30,13 @@ impl QueuePair {
     /// After a READ only another READ comes in order, and after an atomic too. The model orders all behind an atomic.
     pub(super) fn passes(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
         cx: &Context<'_, At<'_>>,
     ) -> bool {
         let is_idle = requester.occupancy().1 == 0;
-        let lets_pass = &self.rehearsed.lets_pass;
+        let lets_pass = &rehearsed.lets_pass;
         if is_idle || !requester.is_held() {
             lets_pass.store(false, Relaxed);
         }
@@ -53,12 +54,12 @@ impl QueuePair {
             && requester.connection.max_rd_atomic > 0
             && length <= MAX_MESSAGE;
         if is_read || is_atomic {
-            let (object, nth) = self.rehearsed.count(|it| &it.passed);
-            let is_passed = is_read || rehearsal.order() != Order::Model;
+            let nth = rehearsed.count(|it| &it.passed);
+            let is_passed = is_read || rehearsed.rehearsal.order() != Order::Model;
             if is_idle
                 && begins
                 && is_passed
-                && let Some(number) = rehearsal.provokes(Provocation::PassedReads, object, nth)
+                && let Some(number) = rehearsed.provokes(Provocation::PassedReads, nth)
             {
                 requester.hold(clock::steady() + lateness(number));
                 lets_pass.store(true, Relaxed);

@@ -13,11 +13,10 @@ use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
 use transom_system::clock;
-use transom_system::rehearsal::{self, Rehearsal};
 
 use super::super::QueuePair;
 use super::super::services::At;
-use super::lateness;
+use super::{Rehearsed, lateness};
 
 /// The shortest pause in the middle of something. It may be doubled so often.
 const PAUSE: Duration = Duration::from_micros(400);
@@ -78,29 +77,31 @@ fn place_of(operation: &OneSided<'_>) -> Option<(bool, RemoteAddress)> {
     }
 }
 
-impl QueuePair {
+impl Rehearsed {
     /// A request is about to be posted. One whose early pieces have landed may have been flushed or forgotten.
     pub(super) fn forget_begun(&self, requester: &Requester) {
         if requester.occupancy().1 == 0 {
-            *self.rehearsed.placement.begun.lock() = None;
+            *self.placement.begun.lock() = None;
         }
     }
+}
 
+impl QueuePair {
     /// A request is about to be posted. If it is a WRITE or READ, some of its bytes may land now, and the others when
     /// it begins, which is late then. That is done only if the request will be taken and begun, everything is allowed,
     /// and nothing is outstanding that it would overtake.
     pub(super) fn land_early(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
         cx: &Context<'_, At<'_>>,
     ) {
-        let placement = &self.rehearsed.placement;
+        let placement = &rehearsed.placement;
         let Some((operation, length)) = one_sided(request) else { return };
         let nth = placement.posted.fetch_add(1, Relaxed);
         let kinds = [Provocation::ScrambledBytes, Provocation::RepeatedBytes];
-        if !kinds.iter().any(|kind| rehearsal.may_provoke(*kind)) {
+        if !kinds.iter().any(|kind| rehearsed.rehearsal.may_provoke(*kind)) {
             return;
         }
         let reads = matches!(operation, OneSided::Read { .. });
@@ -126,7 +127,7 @@ impl QueuePair {
         if cx.process.meets_atomics(&operation, srq) || !land(&mut std::iter::empty()) {
             return;
         }
-        let provokes = |kind| rehearsal.provokes(kind, self.rehearsed.object, nth);
+        let provokes = |kind| rehearsed.provokes(kind, nth);
         let scrambled = provokes(Provocation::ScrambledBytes);
         let repeated = provokes(Provocation::RepeatedBytes);
         let cut = scrambled.and_then(|number| Pieces::cut(length, number));
@@ -152,7 +153,7 @@ impl QueuePair {
         length: u64,
     ) -> Option<Pieces> {
         let (writes, at) = place_of(operation)?;
-        let begun = self.rehearsed.placement.begun.lock().take()?;
+        let begun = self.rehearsed()?.placement.begun.lock().take()?;
         let is_it = (begun.writes, begun.at, begun.pieces.length()) == (writes, at, length);
         is_it.then_some(begun.pieces)
     }
@@ -166,19 +167,20 @@ impl QueuePair {
         length: u64,
         meets_atomics: impl FnOnce(&Request) -> bool,
     ) -> Option<Pieces> {
-        let rehearsal = rehearsal::on()?;
+        let rehearsed = self.rehearsed()?;
         if request.offset > 0 || length < 2 || meets_atomics(request) {
             return None;
         }
-        let nth = self.rehearsed.placement.arrived.fetch_add(1, Relaxed);
-        let (kind, object) = (Provocation::ScrambledMessages, self.rehearsed.object);
-        let number = rehearsal.provokes(kind, object, nth)?;
-        self.rehearsed.placement.pause.store(pause(number >> 5).as_nanos() as u64, Relaxed);
+        let nth = rehearsed.placement.arrived.fetch_add(1, Relaxed);
+        let number = rehearsed.provokes(Provocation::ScrambledMessages, nth)?;
+        rehearsed.placement.pause.store(pause(number >> 5).as_nanos() as u64, Relaxed);
         Pieces::cut(length, number)
     }
 
     /// The early pieces of a message that arrived have landed.
     pub(in super::super) fn wait_between_pieces(&self) {
-        thread::sleep(Duration::from_nanos(self.rehearsed.placement.pause.load(Relaxed)));
+        if let Some(rehearsed) = self.rehearsed() {
+            thread::sleep(Duration::from_nanos(rehearsed.placement.pause.load(Relaxed)));
+        }
     }
 }

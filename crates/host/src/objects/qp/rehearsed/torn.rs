@@ -10,11 +10,10 @@ use transom_device::queue::{SendFlags, SendOp, SendRequest, Sge};
 use transom_net::Where;
 use transom_rehearse::Provocation;
 use transom_system::clock;
-use transom_system::rehearsal::{self, Rehearsal};
 
 use super::super::QueuePair;
 use super::super::services::At;
-use super::lateness;
+use super::{Rehearsed, lateness};
 
 /// The longest message that is torn.
 const LONGEST: u64 = 64 << 10;
@@ -45,7 +44,7 @@ impl QueuePair {
     /// which is late then.
     pub(super) fn tear(
         &self,
-        rehearsal: &Rehearsal,
+        rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
         cx: &Context<'_, At<'_>>,
@@ -55,7 +54,7 @@ impl QueuePair {
         if !body.carries_data() || !(2..=LONGEST).contains(&length) {
             return;
         }
-        let (object, nth) = self.rehearsed.count(|it| &it.sources);
+        let nth = rehearsed.count(|it| &it.sources);
         // What a fence waits for may still change the source.
         let waits = request.flags.contains(SendFlags::FENCE) && requester.occupancy().1 > 0;
         let begins = !waits
@@ -65,14 +64,14 @@ impl QueuePair {
         if !begins {
             return;
         }
-        let number = rehearsal.provokes(Provocation::TornSources, object, nth);
+        let number = rehearsed.provokes(Provocation::TornSources, nth);
         if let Some(number) = number
             && let Some(pieces) = Pieces::cut(length, number)
             && let Some(bytes) = cx.process.read_source(request.sges)
         {
             requester.hold(clock::steady() + lateness(number >> 5));
             let position = requester.tail();
-            self.rehearsed.torn.0.lock().push_back(Begun { position, bytes, pieces });
+            rehearsed.torn.0.lock().push_back(Begun { position, bytes, pieces });
         }
     }
 
@@ -84,15 +83,16 @@ impl QueuePair {
         position: u64,
         payload: Payload<'_>,
     ) -> Option<Vec<u8>> {
-        rehearsal::on()?;
-        self.mend(at, position, payload)
+        self.rehearsed()?.mend(at, position, payload)
     }
+}
 
+impl Rehearsed {
     #[cold]
     fn mend(&self, at: &At<'_>, position: u64, payload: Payload<'_>) -> Option<Vec<u8>> {
         let Payload::Buffers(sges) = payload else { return None };
         let Begun { bytes, pieces, .. } = {
-            let mut torn = self.rehearsed.torn.0.lock();
+            let mut torn = self.torn.0.lock();
             // Those that ended otherwise are gone.
             torn.retain(|it| it.position >= position);
             if torn.front()?.position != position {

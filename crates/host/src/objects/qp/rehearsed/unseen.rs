@@ -7,7 +7,8 @@ use transom_device::protection::Grant;
 use transom_device::qp::Service;
 use transom_device::queue::Body;
 use transom_rehearse::{Order, Provocation};
-use transom_system::{Accessed, Held, HeldBackHere, clock, rehearsal};
+use transom_system::rehearsal::Rehearsal;
+use transom_system::{Accessed, Held, HeldBackHere, clock};
 
 use super::super::QueuePair;
 use super::lateness;
@@ -27,12 +28,10 @@ pub(super) struct Unseen {
 
 impl Unseen {
     /// For a new queue pair, by its number in this process.
-    pub(super) fn new(service: Service, object: u32) -> Self {
+    pub(super) fn new(rehearsal: &Rehearsal, service: Service, object: u32) -> Self {
         let kinds = [Provocation::UnseenWrites, Provocation::RelaxedOrdering];
         let may_be = service == Service::Rc
-            && rehearsal::on().is_some_and(|it| {
-                kinds.into_iter().any(|kind| it.may_provoke_at(kind, Some(object)))
-            });
+            && kinds.into_iter().any(|kind| rehearsal.may_provoke_at(kind, Some(object)));
         Self { may_be, arrived: AtomicU64::new(0) }
     }
 }
@@ -41,7 +40,7 @@ impl QueuePair {
     /// Whether WRITEs that arrive may be held back.
     #[inline]
     pub(in super::super) fn may_hold_back(&self) -> bool {
-        self.rehearsed.unseen.may_be
+        self.rehearsed().is_some_and(|it| it.unseen.may_be)
     }
 
     /// What this process holds back.
@@ -101,11 +100,10 @@ impl QueuePair {
 
     /// Whether the next WRITE waits: then whether later ones may be seen before it, and a number that says for how long.
     fn waits(&self, is_relaxed: bool) -> Option<(bool, u64)> {
-        let rehearsal = rehearsal::on()?;
-        let (object, nth) =
-            (self.rehearsed.object, self.rehearsed.unseen.arrived.fetch_add(1, Relaxed));
-        let provokes = |kind| rehearsal.provokes(kind, object, nth);
-        let may_be_passed = is_relaxed || rehearsal.order() == Order::Spec;
+        let rehearsed = self.rehearsed()?;
+        let nth = rehearsed.unseen.arrived.fetch_add(1, Relaxed);
+        let provokes = |kind| rehearsed.provokes(kind, nth);
+        let may_be_passed = is_relaxed || rehearsed.rehearsal.order() == Order::Spec;
         let passed = may_be_passed.then(|| provokes(Provocation::RelaxedOrdering)).flatten();
         let unseen = || provokes(Provocation::UnseenWrites).map(|number| (false, number));
         passed.map(|number| (true, number)).or_else(unseen)
@@ -115,7 +113,7 @@ impl QueuePair {
     pub(in super::super) fn reads(&self, at: &Grant<'_>) {
         let Some(here) = self.held_back().filter(|_| self.may_hold_back()) else { return };
         let from = self.accessed(at, false);
-        let pushes = rehearsal::on().is_some_and(|it| it.order() == Order::Model);
+        let pushes = self.rehearsed().is_some_and(|it| it.rehearsal.order() == Order::Model);
         here.land(|held| held.to.qp == from.qp && (pushes || held.to.overlaps(&from)));
     }
 

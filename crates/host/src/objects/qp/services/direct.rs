@@ -11,9 +11,9 @@ use transom_device::protection::{Grant, Operation, RemoteAddress};
 use transom_device::qp::Service;
 use transom_device::queue::{Body, Remote, Sge};
 use transom_net::{Peer, Reach, Where};
+use transom_system::Unchanged;
 use transom_system::memory::{Copier, Destination, address_of, change_word};
 use transom_system::traffic::Carried;
-use transom_system::{Unchanged, rehearsal};
 
 use super::At;
 use crate::objects::Link;
@@ -98,7 +98,7 @@ impl Shortcuts for At<'_> {
         srq: Option<u32>,
         length: u64,
     ) -> Direct {
-        let rehearsed = match rehearsal::on() {
+        let rehearsed = match self.qp.rehearsed() {
             Some(_) => self.carry_out_rehearsed(position, &operation, srq, length),
             None => None,
         };
