@@ -7,6 +7,7 @@ mod environment;
 mod explained;
 mod instruments;
 pub(crate) mod library;
+mod live;
 mod loader;
 pub(crate) mod locate;
 mod mounts;
@@ -20,6 +21,7 @@ mod watcher;
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use crate::layout;
+use live::LiveFiles;
 use parent::Signals;
 pub(crate) use parent::end_like;
 use std::ffi::{OsStr, OsString};
@@ -207,14 +209,15 @@ impl Program {
         lead_others(&mut command);
         instruments::attach(&args.instruments, &mut command)?;
         let watching = Watching::prepare(&mut command);
-        if let Err(problem) = show_files(&name, &mut command) {
+        let live = show_files(&name, &mut command).unwrap_or_else(|problem| {
             // Few programs need them.
             layout::warn(format_args!(
                 "the program will not find the device's files in /sys and /dev: {problem}"
             ));
-        }
+            None
+        });
         broken_pipe::leave_as_it_was(&mut command);
-        let watched = watching.and_then(|watching| watching.map_or(Ok(()), begin));
+        let watched = watching.and_then(|it| it.map_or(Ok(()), |it| begin(it.keeping(live))));
         if let Err(problem) = watched {
             layout::warn(format_args!(
                 "if the program is killed, its peers on other hosts will not be told: {problem}"
@@ -297,21 +300,24 @@ pub(crate) fn tell_of_freed_memory(command: &mut Command) -> std::result::Result
     Ok(())
 }
 
-/// Makes the program find the files that the kernel would have for the device.
-fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
+/// Makes the program find the files that the kernel would have for the device. Returns those whose values change.
+fn show_files(
+    name: &DeviceName,
+    command: &mut Command,
+) -> std::result::Result<Option<LiveFiles>, String> {
     let tree = Tree::of(name)?;
     // Done before the mounts: if the root is not a mount, the kernel cannot tell from our own mount namespace where
     // this command's file is.
     let paths = locate::preloaded(library::PATHS);
-    if mounts::show(&tree).is_ok() {
+    if let Ok(live) = mounts::show(&tree) {
         // The variable may come from the run that this command is in.
         command.env_remove(tree::VARIABLE);
-        return Ok(());
+        return Ok(live);
     }
-    let tree = tree.of_a_run()?;
+    let (tree, live) = tree.of_a_run()?;
     loader::preload(&[&paths?], command);
     command.env(tree::VARIABLE, tree);
-    Ok(())
+    Ok(live)
 }
 
 /// The reason why a program did not start, with the exit status that shells use.

@@ -24,8 +24,9 @@ pub(super) fn is_needed() -> bool {
 }
 
 /// Returns in a child, which becomes the program. This process ends as the child does.
-pub(super) fn stay(watching: Watching) -> io::Result<()> {
+pub(super) fn stay(mut watching: Watching) -> io::Result<()> {
     let signals = Signals::block()?;
+    let mut vigil = Vigil::new(&mut watching);
     // SAFETY: this process has one thread, so the child has everything it needs.
     let child = match unsafe { libc::fork() } {
         -1 => {
@@ -36,13 +37,13 @@ pub(super) fn stay(watching: Watching) -> io::Result<()> {
         0 => {
             signals.unblock();
             // Its name exists as long as the other process does.
+            std::mem::forget(vigil);
             std::mem::forget(watching);
             return Ok(());
         }
         child => child,
     };
     let _ = close_what_is_the_programs();
-    let mut vigil = Vigil::new(&watching);
     let status = loop {
         signals.forward(child);
         let ended = reap(child);

@@ -1,5 +1,6 @@
 //! Shows the tree through mounts that only the program and its children see.
 
+use super::live::LiveFiles;
 use super::private;
 use super::tree::{PLACES, Tree};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -19,8 +20,8 @@ const STAGE: &str = "stage";
 
 /// Moves this process into a mount namespace of its own, with the tree over the kernel's files. This needs the
 /// permission to mount. Later mounts of others appear in the namespace too. The tree is in memory, and goes with the
-/// last process of the namespace.
-pub(super) fn show(tree: &Tree) -> io::Result<()> {
+/// last process of the namespace. Returns the files in it whose values change.
+pub(super) fn show(tree: &Tree) -> io::Result<Option<LiveFiles>> {
     // SAFETY: file descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
     // Our mounts do not propagate out.
@@ -30,7 +31,7 @@ pub(super) fn show(tree: &Tree) -> io::Result<()> {
     let root = private::in_first(|parent| private::directory(parent, "mount"));
     let root = root.map_err(io::Error::other)?;
     mount("transom", &root, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
-    tree.write(&root)?;
+    let live = tree.write(&root)?;
     let stage = root.join(STAGE);
     fs::create_dir(&stage)?;
     for (parent, names) in PLACES {
@@ -53,7 +54,8 @@ pub(super) fn show(tree: &Tree) -> io::Result<()> {
             env::set_current_dir(here)?;
         }
     }
-    Ok(unmount(root, UnmountFlags::DETACH)?)
+    unmount(root, UnmountFlags::DETACH)?;
+    Ok(live)
 }
 
 /// Makes a mount read-only.

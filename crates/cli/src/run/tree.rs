@@ -1,9 +1,10 @@
 //! The files that the kernel would have for this device. Programs read them before they open it, or instead.
 
+use super::live::LiveFiles;
 use super::private;
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -72,8 +73,9 @@ impl Tree {
     }
 
     /// Writes them into an empty directory. Nobody may write there afterwards, because nobody must change
-    /// them.
-    pub(super) fn write(&self, into: &Path) -> io::Result<()> {
+    /// them. Returns those whose values change, if they can be kept live.
+    pub(super) fn write(&self, into: &Path) -> io::Result<Option<LiveFiles>> {
+        let mut live = LiveFiles::new();
         for (path, content) in &self.0 {
             let path = into.join(path.trim_start_matches('/'));
             if let Some(parent) = path.parent() {
@@ -81,24 +83,29 @@ impl Tree {
             }
             match content {
                 Content::Text(text) => {
-                    file_limit::grow(|| fs::write(&path, format!("{text}\n")))?;
+                    let mut file = File::create_new(&path)?;
+                    file_limit::grow(|| file.write_all(format!("{text}\n").as_bytes()))?;
                     fs::set_permissions(&path, Permissions::from_mode(0o444))?;
+                    if let Some(live) = &mut live {
+                        live.add(&path, file);
+                    }
                 }
                 Content::Link(target) => symlink(target, &path)?,
             }
         }
         each_directory(into, &|directory| {
             fs::set_permissions(directory, Permissions::from_mode(0o555))
-        })
+        })?;
+        Ok(live)
     }
 
     /// Writes them into a new directory of this user, for this process and the program that it becomes. Returns the
-    /// real path. Removes the directories of runs that are over.
-    pub(super) fn of_a_run(&self) -> Result<PathBuf, String> {
+    /// real path, and the files whose values change. Removes the directories of runs that are over.
+    pub(super) fn of_a_run(&self) -> Result<(PathBuf, Option<LiveFiles>), String> {
         private::in_first(|parent| self.in_parent(parent))
     }
 
-    fn in_parent(&self, parent: &Path) -> io::Result<PathBuf> {
+    fn in_parent(&self, parent: &Path) -> io::Result<(PathBuf, Option<LiveFiles>)> {
         let runs = private::directory(parent, "runs")?;
         let _ = remove_old(&runs);
         // Processes of other PID namespaces may share the directory, and have the same PIDs.
@@ -115,8 +122,8 @@ impl Tree {
             }
         };
         File::create(tree.join(USED))?;
-        self.write(&tree)?;
-        Ok(tree)
+        let live = self.write(&tree)?;
+        Ok((tree, live))
     }
 }
 
@@ -475,7 +482,7 @@ mod tests {
         let scratch = std::env::temp_dir().join(format!("transom-tree-{}", std::process::id()));
         fs::create_dir(&scratch).unwrap();
         let tree = Tree::of(&DeviceName::default()).unwrap();
-        let old = tree.in_parent(&scratch).unwrap();
+        let (old, _) = tree.in_parent(&scratch).unwrap();
         let guid = old.join("sys/class/infiniband/transom0/node_guid");
         let kept = fs::read_to_string(&guid).unwrap();
         assert_eq!(kept.trim_end(), words(&node_guid().to_be_bytes()));
@@ -486,12 +493,12 @@ mod tests {
         let mut child = std::process::Command::new("cat");
         child.env(VARIABLE, &old).stdin(std::process::Stdio::piped());
         let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
-        let next = tree.in_parent(&scratch).unwrap();
+        let (next, _) = tree.in_parent(&scratch).unwrap();
         assert_ne!(next, old);
         assert!(old.exists());
         drop(child.stdin.take());
         child.wait().unwrap();
-        let last = tree.in_parent(&scratch).unwrap();
+        let (last, _) = tree.in_parent(&scratch).unwrap();
         let left = fs::read_dir(last.parent().unwrap()).unwrap().flatten();
         let left: Vec<_> = left.map(|entry| entry.path()).collect();
         assert_eq!(left.len(), 1, "{left:?}");

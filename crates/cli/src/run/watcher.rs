@@ -20,8 +20,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::Duration;
 
+use super::live::{Live, LiveFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 use transom_device::protection::Announcer;
 use transom_host::connections::LastWords;
@@ -38,6 +40,8 @@ const SELDOM: Duration = Duration::from_secs(1);
 pub(super) struct Watching {
     registry: &'static Registry,
     watcher: Watcher,
+    /// The files that it keeps up to date.
+    files: Option<LiveFiles>,
 }
 
 impl Watching {
@@ -48,16 +52,23 @@ impl Watching {
         let number = getrandom::u64().map_err(io::Error::other)?;
         let watcher = registry.make_watcher(number)?;
         command.env(WATCHER.name, format!("{number:x}"));
-        Ok(Some(Self { registry, watcher }))
+        Ok(Some(Self { registry, watcher, files: None }))
+    }
+
+    /// The same, which keeps these files up to date too.
+    pub(super) fn keeping(self, files: Option<LiveFiles>) -> Self {
+        Self { files, ..self }
     }
 
     /// Starts beside the program, and returns in the process that becomes the program. The error says why nobody will
     /// speak for it.
-    pub(super) fn begin_beside(self) -> io::Result<()> {
+    pub(super) fn begin_beside(mut self) -> io::Result<()> {
         let program =
             Program { pid: getpid(), end: pidfd_open(getpid(), PidfdFlags::empty()).ok() };
+        let (begun, begins) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         if split()? {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.watch(&program)));
+            drop(begun);
+            let _ = catch_unwind(AssertUnwindSafe(|| self.watch(&program, begins)));
             drop(self);
             // SAFETY: ends this process. It skips the exit handlers of this command, which are not this
             // process's.
@@ -65,20 +76,24 @@ impl Watching {
         }
         // Its name exists as long as the other process does.
         std::mem::forget(self);
+        drop(begins);
+        // The program finds live files from its first instruction on. If the other process fails, this ends too.
+        let _ = rustix::io::read(&begun, &mut [0]);
         Ok(())
     }
 
-    /// Speaks for the processes of the program until the last of them has ended.
-    fn watch(&self, program: &Program) {
+    /// Speaks for the processes of the program until the last of them has ended. Closes `begins` once it watches.
+    fn watch(&mut self, program: &Program, begins: OwnedFd) {
         if step_aside(program.pid).is_err() {
             return;
         }
         let mut vigil = Vigil::new(self);
+        drop(begins);
         loop {
             // Checked before `look` asks for new processes, so that the last one is among them.
             let is_over = program.has_ended();
             let next = vigil.look();
-            if is_over && vigil.members.is_empty() && next.is_none() {
+            if is_over && vigil.is_idle() {
                 return;
             }
             let end = program.end.as_ref().filter(|_| !is_over).map(|end| end.as_fd());
@@ -93,16 +108,28 @@ pub(super) struct Vigil<'a> {
     of: &'a Watching,
     members: Vec<Life>,
     words: Option<LastWords>,
+    has_more_to_say: bool,
+    live: Option<Live>,
 }
 
 impl<'a> Vigil<'a> {
-    pub(super) fn new(of: &'a Watching) -> Self {
-        Self { of, members: Vec::new(), words: None }
+    pub(super) fn new(of: &'a mut Watching) -> Self {
+        let live = of.files.take().and_then(|files| Live::begin(files).ok());
+        Self { of, members: Vec::new(), words: None, has_more_to_say: false, live }
     }
 
-    /// Takes in new processes, and speaks for those that have ended. Returns when it must speak again.
+    /// Takes in new processes, speaks for those that have ended, and writes the files that somebody opens. Returns when it
+    /// must look again.
     pub(super) fn look(&mut self) -> Option<Duration> {
-        let Watching { registry, watcher } = self.of;
+        let again = self.look_after_processes();
+        self.has_more_to_say = again.is_some();
+        let registry = self.of.registry;
+        let files = self.live.as_mut().and_then(|live| live.look(registry));
+        again.into_iter().chain(files).min()
+    }
+
+    fn look_after_processes(&mut self) -> Option<Duration> {
+        let Watching { registry, watcher, .. } = self.of;
         let mut ended = Vec::new();
         while let Some(process) = watcher.next() {
             match registry.watch(process) {
@@ -126,6 +153,11 @@ impl<'a> Vigil<'a> {
         self.words.as_mut().and_then(LastWords::say_again)
     }
 
+    /// Whether all that it speaks for is over.
+    fn is_idle(&self) -> bool {
+        self.members.is_empty() && !self.has_more_to_say
+    }
+
     /// Speaks for all remaining processes, which end with this process.
     pub(super) fn end(&mut self) {
         let ended: Vec<_> = self.members.drain(..).map(|life| life.process()).collect();
@@ -143,7 +175,8 @@ impl<'a> Vigil<'a> {
         let addresses = self.words.as_ref().map(|words| words.descriptor());
         let lives = self.members.iter().map(|life| life.descriptor().as_fd());
         let all = [self.of.watcher.descriptor()].into_iter().chain(addresses).chain(other);
-        let all = all.chain(lives);
+        let files = self.live.iter().flat_map(Live::descriptors);
+        let all = all.chain(lives).chain(files);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let _ = poll(&mut fds, time.as_ref());

@@ -186,7 +186,7 @@ mod connections {
 /// M. Seeing it at work: counters, and the tools that read them.
 mod seen {
     mod counters;
-    mod exporters;
+    pub(crate) mod exporters;
     mod metrics;
     mod processes;
 }
@@ -261,6 +261,7 @@ mod exposed {
 /// What C programs find.
 mod programs {
     mod c;
+    mod live;
     mod looking_around;
     mod symbols;
 }

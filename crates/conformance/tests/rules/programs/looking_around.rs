@@ -32,7 +32,7 @@ const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev
 
 /// How the program is shown the files.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+pub(super) enum Way {
     /// By mounts of its own.
     Mounted,
     /// By a library that leads its calls there.
@@ -47,14 +47,14 @@ enum User {
 }
 
 /// The command, installed for everybody.
-struct Installed {
+pub(super) struct Installed {
     scratch: Scratch,
     ways: Vec<(Way, User)>,
 }
 
 impl Installed {
     /// With every way that can be tried: an ordinary user has only one.
-    fn new(test: &str) -> Self {
+    pub(super) fn new(test: &str) -> Self {
         let scratch = Scratch::new(test);
         let [_, _, _, library, _] = command().each_ref().map(|file| scratch.take(file));
         fs::rename(library, scratch.path().join("libibverbs.so.1")).expect("our own file");
@@ -62,7 +62,7 @@ impl Installed {
         fs::create_dir(&temporary).expect("our own folder");
         fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777)).expect("ours");
         let mut installed = Self { scratch, ways: Vec::new() };
-        let users = [Some(User::Myself), is_root().then_some(User::Nobody)];
+        let users = [Some(User::Myself), can_be_nobody().then_some(User::Nobody)];
         for user in users.into_iter().flatten() {
             let mut told = installed.run(user, &["sh", "-c", "echo \"$TRANSOM_TREE\""]);
             let told = told.output().expect("a shell");
@@ -72,6 +72,11 @@ impl Installed {
             }
         }
         installed
+    }
+
+    /// A program under `transom run` of the user who tests.
+    pub(super) fn run_as_myself(&self, program: &[&str]) -> Command {
+        self.run(User::Myself, program)
     }
 
     /// A program under `transom run`.
@@ -93,7 +98,7 @@ impl Installed {
     }
 
     /// What a line for the shell prints, in every way; it must not complain.
-    fn each(&self, line: &str) -> Vec<(Way, String)> {
+    pub(super) fn each(&self, line: &str) -> Vec<(Way, String)> {
         let said = |(way, user): &(Way, User)| {
             let output = self.run(*user, &["sh", "-c", line]).output().expect("a shell");
             assert!(output.status.success() && output.stderr.is_empty(), "{way:?}: {output:?}");
@@ -101,6 +106,11 @@ impl Installed {
         };
         self.ways.iter().map(said).collect()
     }
+}
+
+/// Whether this process may become another user.
+fn can_be_nobody() -> bool {
+    is_root() && as_nobody(&mut Command::new("true")).status().is_ok_and(|it| it.success())
 }
 
 fn printed(output: &Output) -> String {
@@ -412,7 +422,12 @@ fn the_files_stay_for_a_program_that_outlives_its_starter() {
 }
 
 /// Compiles C to a file in the installation's scratch folder, where libraries are looked for too.
-fn compiled(installed: &Installed, source: &str, output: &str, options: &[&str]) -> PathBuf {
+pub(super) fn compiled(
+    installed: &Installed,
+    source: &str,
+    output: &str,
+    options: &[&str],
+) -> PathBuf {
     let folder = format!("-L{}", installed.scratch.path().display());
     compile(&installed.scratch, source, output, &[&[folder.as_str()], options].concat())
 }

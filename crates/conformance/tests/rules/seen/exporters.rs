@@ -12,7 +12,7 @@ use transom_conformance::programs::{Running, command, program};
 use transom_conformance::watching::{Kept, counters};
 
 /// What an exporter answers at an address.
-pub(super) fn scraped(address: SocketAddr) -> Option<String> {
+pub(crate) fn scraped(address: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
@@ -23,7 +23,7 @@ pub(super) fn scraped(address: SocketAddr) -> Option<String> {
 }
 
 /// The value of a sample.
-pub(super) fn value(metrics: &str, sample: &str) -> f64 {
+pub(crate) fn value(metrics: &str, sample: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     let line = line.unwrap_or_else(|| panic!("no {sample} in {metrics}"));
     line.split(' ').next().and_then(|value| value.parse().ok()).expect("a number")
