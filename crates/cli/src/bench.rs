@@ -11,7 +11,6 @@ mod perftest;
 mod plot;
 mod process;
 mod processors;
-mod progress;
 mod report;
 mod rows;
 mod serve;
@@ -31,10 +30,10 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use crate::layout;
+use crate::progress::Progress;
 use extent::Extent;
 use load::Load;
 use machine::Machine;
-use progress::say;
 use report::{Outcome, Rounds};
 use rows::{Contender, PICTURES, SIZES, rows};
 use statistics::Spread;
@@ -96,23 +95,28 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
             "no workload has \"{part}\" in its name. There are:\n  {names}"
         )));
     }
+    let points = if args.plot.is_some() { PICTURES.len() * SIZES.len() } else { 0 };
+    let steps = wanted.len() + usize::from(is_wanted(IDLE)) + points;
+    let progress = Progress::of(steps as u64);
     for row in wanted {
-        say(row.name);
+        progress.doing(row.name);
         let load = Load::now();
         let measured = measure(&mut teams, &row.contenders, extent)?;
-        print(&Outcome::new(&row, &measured, load.others_since()), args.json)?;
+        let outcome = Outcome::new(&row, &measured, load.others_since());
+        progress.aside(|| print(&outcome, args.json))?;
+        progress.step();
     }
     if is_wanted(IDLE) {
-        say(IDLE);
+        progress.doing(IDLE);
         for outcome in idle::measure(&mut teams, extent)? {
-            print(&outcome, args.json)?;
+            progress.aside(|| print(&outcome, args.json))?;
         }
+        progress.step();
     }
-    if let Some(folder) = &args.plot {
-        draw(&mut teams, folder, extent)?;
+    match &args.plot {
+        Some(folder) => draw(&mut teams, folder, extent, &progress),
+        None => Ok(()),
     }
-    say("");
-    Ok(())
 }
 
 fn print(what: &(impl Serialize + Display), json: bool) -> Result {
@@ -149,7 +153,7 @@ fn measure(teams: &mut Teams, contenders: &[Contender], extent: Extent) -> Resul
 }
 
 /// Measures over the sizes of messages, and draws each picture.
-fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent) -> Result {
+fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent, progress: &Progress) -> Result {
     let failed = |error| Failure::new(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
     // The points of a line confirm each other, so few rounds are enough.
@@ -157,7 +161,7 @@ fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent) -> Result {
     for picture in &PICTURES {
         let mut lines: Vec<plot::Line> = Vec::new();
         for size in SIZES {
-            say(&format!("{}, {size} bytes", picture.title));
+            progress.doing(format!("{}, {size} bytes", picture.title));
             let row = (picture.contenders)(size);
             for (contender, rounds) in
                 row.contenders.iter().zip(measure(teams, &row.contenders, extent)?)
@@ -171,6 +175,7 @@ fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent) -> Result {
                     }
                 }
             }
+            progress.step();
         }
         let unit = if picture.is_bandwidth { "MB/s" } else { "ns" };
         let file = folder.join(format!("{}.svg", picture.name));

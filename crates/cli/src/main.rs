@@ -18,6 +18,7 @@ mod lines;
 mod manual;
 mod metrics;
 mod packets;
+mod progress;
 mod rdma;
 mod registered;
 mod rehearse;

@@ -13,7 +13,7 @@ mod people;
 mod tally;
 mod trial;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -26,6 +26,7 @@ use crate::clock::parse_duration;
 use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::lines::{JsonArgs, Lines};
+use crate::progress::Progress;
 use crate::run::{Program, ProgramArgs, tell_of_freed_memory};
 use crate::wanted::Wanted;
 use cut::{Cut, Least};
@@ -151,7 +152,7 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
     let alone = alone.filter(|_| args.at.is_empty());
     let mut failed = false;
     for plan in alone.into_iter().chain(args.seeds().map(|seed| args.plan(seed))) {
-        progress(&format!("run {} (seed {})", tally.runs() + 1, plan.seed));
+        reports.progress.doing(format!("run {} (seed {})", tally.runs() + 1, plan.seed));
         let trial = stage.run(&plan)?;
         tally.add(&trial);
         reports.run(&plan, &trial)?;
@@ -161,7 +162,6 @@ pub(crate) fn run(args: &RehearseArgs) -> Result {
             break;
         }
     }
-    progress("");
     reports.end(&tally, failed)?;
     // The report has said everything.
     if failed { Err(Failure::with_status(FAILED, "")) } else { Ok(()) }
@@ -189,9 +189,8 @@ fn prepare(args: &RehearseArgs) -> Result<Stage> {
 
 /// The program must succeed without any provocation.
 fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
-    progress("a run without provocations");
+    reports.progress.doing("a run without provocations");
     let quiet = stage.run(&Plan::quiet())?;
-    progress("");
     reports.run(&Plan::quiet(), &quiet)?;
     if quiet.opened == 0 {
         return Err(Failure::new(
@@ -202,7 +201,7 @@ fn check_quiet(stage: &mut Stage, reports: &mut Reports) -> Result {
     if !quiet.outcome.is_failure() {
         return Ok(());
     }
-    people::output(&mut layout::stderr(), &quiet)?;
+    reports.progress.aside(|| people::output(&mut layout::stderr(), &quiet))?;
     Err(Failure::new(format_args!(
         "without any provocation {}; mend that first, by `transom check`. --suppressions hides \
          findings that are known",
@@ -218,14 +217,12 @@ fn tell(
     plan: &Plan,
     trial: &Trial,
 ) -> Result {
-    progress("");
     reports.failing(plan, trial)?;
     let least = match (&plan.places, plan.profile) {
         (Some(_), _) => None,
         (None, Some(profile)) if plan.kinds.is_empty() => Some(Least::Profile(profile)),
-        (None, _) => Some(Cut::begin(stage, plan, trial).run(progress)?),
+        (None, _) => Some(Cut::begin(stage, plan, trial, &reports.progress).run()?),
     };
-    progress("");
     let rest = match &least {
         None | Some(Least::Profile(_) | Least::NotAgain(_)) => String::new(),
         Some(Least::Kinds(kinds)) if kinds.is_empty() => String::new(),
@@ -260,15 +257,17 @@ struct Reports<'a> {
     args: &'a RehearseArgs,
     /// The output for lines of JSON, if the user wants them.
     json: Option<Lines>,
+    progress: Progress,
 }
 
 impl<'a> Reports<'a> {
     fn begin(args: &'a RehearseArgs) -> Result<Self> {
-        Ok(Self { args, json: args.json.begin()? })
+        Ok(Self { args, json: args.json.begin()?, progress: Progress::timed() })
     }
 
     fn for_programs(&mut self, print: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result {
-        self.json.as_mut().map_or(Ok(()), |out| out.write(print))
+        let Some(out) = &mut self.json else { return Ok(()) };
+        self.progress.aside(|| out.write(print))
     }
 
     fn for_people(
@@ -276,7 +275,7 @@ impl<'a> Reports<'a> {
         print: impl FnOnce(&mut layout::Page<anstream::Stderr>) -> io::Result<()>,
     ) -> Result {
         if self.args.json.leaves_a_report() {
-            print(&mut layout::stderr())?;
+            self.progress.aside(|| print(&mut layout::stderr()))?;
         }
         Ok(())
     }
@@ -299,13 +298,6 @@ impl<'a> Reports<'a> {
         let plan = self.args.plan(0);
         self.for_people(|out| people::end(out, tally, &plan, failed))?;
         self.for_programs(|out| json::end(out, tally, &plan, failed))
-    }
-}
-
-/// Shows on a terminal what goes on. An empty text removes it.
-fn progress(text: &str) {
-    if anstream::stderr().is_terminal() {
-        let _ = write!(io::stderr(), "\r\x1b[K{text}");
     }
 }
 

@@ -156,3 +156,22 @@ fn colours_are_for_terminals_and_never_where_nobody_wants_them() {
         assert!(!piped(arguments).contains('\x1b'), "{arguments:?}");
     }
 }
+
+/// What there is beside the commands' own output shows on a terminal only, and is gone at the end.
+#[test]
+fn long_work_shows_its_progress_on_a_terminal_and_nowhere_else() {
+    let rehearse = (&["rehearse", "--", "true"][..], "a run without provocations");
+    let bench = (&["bench", "--quick", "register and deregister 1 GiB"][..], "0/1");
+    for (arguments, progress) in [rehearse, bench] {
+        let shown = on_a_terminal(&mut transom(arguments), 80);
+        let at = shown.find(progress).unwrap_or_else(|| panic!("{arguments:?}: {shown:?}"));
+        // The line is removed before anything else is printed.
+        let after = shown[at..].lines().next().expect("a line");
+        assert!(after.contains("\x1b[2K"), "{arguments:?}: {shown:?}");
+        for nothing in [piped(arguments), on_a_terminal(transom(arguments).env("TERM", "dumb"), 80)]
+        {
+            assert!(!nothing.contains(progress), "{arguments:?}: {nothing:?}");
+            assert!(!nothing.contains('\x1b'), "{arguments:?}: {nothing:?}");
+        }
+    }
+}

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::extent::Extent;
 use super::load::Load;
-use super::progress::say;
 use super::report::Outcome;
 use super::tasks::Task;
 use super::teams::{Pair, Teams};
@@ -23,7 +22,6 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
     singles.push((name, "bytes", bytes, most.ceil()));
     teams.dismiss(Pair::Private);
     let count = extent.queue_pairs;
-    say(&format!("{count} queue pairs"));
     let team = teams.team(Pair::QueuePairs(count)).as_ref();
     let connected = team.map(|team| team.connected).map_err(Clone::clone);
     let name = format!("ibv_create_qp and connecting, {count} queue pairs");

@@ -7,6 +7,7 @@ use transom_rehearse::{Place, Plan, Profile, Provocation};
 
 use super::trial::{Outcome, Stage, Trial};
 use crate::failure::Result;
+use crate::progress::Progress;
 
 /// How often the same plan is tried before it counts as one that does not fail.
 const TRIES: usize = 3;
@@ -31,6 +32,7 @@ pub(super) enum Least {
 
 pub(super) struct Cut<'a> {
     stage: &'a mut Stage,
+    progress: &'a Progress,
     plan: Plan,
     outcome: Outcome,
     /// What was provoked in the last run that failed.
@@ -41,32 +43,37 @@ pub(super) struct Cut<'a> {
 
 impl<'a> Cut<'a> {
     /// Begins with a run that failed by a plan.
-    pub(super) fn begin(stage: &'a mut Stage, plan: &Plan, trial: &Trial) -> Self {
+    pub(super) fn begin(
+        stage: &'a mut Stage,
+        plan: &Plan,
+        trial: &Trial,
+        progress: &'a Progress,
+    ) -> Self {
         let (outcome, provoked) = (trial.outcome.clone(), trial.provoked.clone());
         let end = Instant::now() + LONGEST.max(stage.limit() * 10);
-        Self { stage, plan: plan.clone(), outcome, provoked, runs: 0, end }
+        Self { stage, progress, plan: plan.clone(), outcome, provoked, runs: 0, end }
     }
 
-    pub(super) fn run(mut self, progress: impl Fn(&str)) -> Result<Least> {
+    pub(super) fn run(mut self) -> Result<Least> {
         self.plan.kinds = self.provoked.iter().map(|place| place.provocation).collect();
         if self.provoked.is_empty() {
             return Ok(Least::Kinds(Vec::new()));
         }
-        if !self.fails(self.plan.clone(), &progress)? {
+        if !self.fails(self.plan.clone())? {
             return Ok(Least::NotAgain(self.runs));
         }
         for kind in self.plan.kinds.clone() {
             let mut fewer = self.plan.clone();
             fewer.kinds.remove(&kind);
-            if self.fails(fewer.clone(), &progress)? {
+            if self.fails(fewer.clone())? {
                 self.plan = fewer;
             }
         }
         let places = self.provoked.clone();
-        if !self.fails(at(&self.plan, &places), &progress)? {
+        if !self.fails(at(&self.plan, &places))? {
             return Ok(Least::Kinds(self.plan.kinds.into_iter().collect()));
         }
-        let mut places = self.fewest(places, &progress)?;
+        let mut places = self.fewest(places)?;
         if places.len() > MANY {
             return Ok(Least::Kinds(self.plan.kinds.into_iter().collect()));
         }
@@ -75,7 +82,7 @@ impl<'a> Cut<'a> {
     }
 
     /// The fewest places that make it fail: without each of them it succeeds (Zeller's ddmin).
-    fn fewest(&mut self, mut places: Vec<Place>, progress: &impl Fn(&str)) -> Result<Vec<Place>> {
+    fn fewest(&mut self, mut places: Vec<Place>) -> Result<Vec<Place>> {
         let mut parts = 2;
         while places.len() > 1 && self.runs < MOST && Instant::now() < self.end {
             let size = places.len().div_ceil(parts);
@@ -84,9 +91,9 @@ impl<'a> Cut<'a> {
             for chunk in &chunks {
                 let rest: Vec<_> =
                     places.iter().filter(|it| !chunk.contains(it)).copied().collect();
-                if self.fails(at(&self.plan, chunk), progress)? {
+                if self.fails(at(&self.plan, chunk))? {
                     smaller = Some((chunk.clone(), 2));
-                } else if chunks.len() > 2 && self.fails(at(&self.plan, &rest), progress)? {
+                } else if chunks.len() > 2 && self.fails(at(&self.plan, &rest))? {
                     smaller = Some((rest, (parts - 1).max(2)));
                 }
                 if smaller.is_some() {
@@ -103,7 +110,7 @@ impl<'a> Cut<'a> {
     }
 
     /// Whether the program fails in the same way by a plan.
-    fn fails(&mut self, plan: Plan, progress: &impl Fn(&str)) -> Result<bool> {
+    fn fails(&mut self, plan: Plan) -> Result<bool> {
         for _ in 0..TRIES {
             if self.runs >= MOST || Instant::now() > self.end {
                 return Ok(false);
@@ -111,7 +118,7 @@ impl<'a> Cut<'a> {
             self.runs += 1;
             let places =
                 plan.places.as_ref().map_or(String::new(), |it| format!(", {} places", it.len()));
-            progress(&format!("cutting it down: run {}{places}", self.runs));
+            self.progress.doing(format!("cutting it down: run {}{places}", self.runs));
             let trial = self.stage.run(&plan)?;
             if trial.outcome.is_like(&self.outcome) {
                 self.provoked = trial.provoked;
