@@ -53,14 +53,11 @@ pub(super) struct Rehearsed {
     posts: AtomicU64,
     /// Its receives. Those of a shared queue are not among them.
     receives: Receives,
-    /// How many READs the program has posted to an idle send queue.
-    reads: AtomicU64,
     /// How many times the program has queried it.
     queries: AtomicU64,
     /// How many datagrams came to it by IPv4.
     datagrams: AtomicU64,
-    /// How many requests could have failed.
-    failures: AtomicU64,
+    requests: Requests,
     /// How many messages took a receive that could have failed.
     received: AtomicU64,
     flushes: Flushes,
@@ -71,15 +68,56 @@ pub(super) struct Rehearsed {
     was_stuck: AtomicBool,
     losses: Losses,
     unseen: Unseen,
-    /// How many READs and atomics the program has posted.
-    passed: AtomicU64,
     /// A READ or atomic waits, and what is posted next may pass it.
     lets_pass: AtomicBool,
-    /// How many messages with data in buffers the program has posted.
-    sources: AtomicU64,
     torn: Torn,
     /// How many atomics have arrived.
     atomics: AtomicU64,
+}
+
+/// The requests that the program has posted, by what could happen to them.
+#[derive(Debug, Default)]
+struct Requests {
+    all: AtomicU64,
+    reads: AtomicU64,
+    /// READs and atomics.
+    passed: AtomicU64,
+    /// Those with data in buffers.
+    torn: AtomicU64,
+    /// Those whose bytes may land early.
+    placed: AtomicU64,
+}
+
+/// How many requests came before one, of each kind that it is one of. They count whatever happens to them, so that a
+/// place means the same request in each run.
+struct Before {
+    all: u64,
+    reads: Option<u64>,
+    passed: Option<u64>,
+    torn: Option<u64>,
+    placed: Option<u64>,
+}
+
+impl Requests {
+    /// Counts one.
+    fn count(&self, request: &SendRequest<'_>) -> Before {
+        let count = |which: &AtomicU64, is_one: bool| is_one.then(|| which.fetch_add(1, Relaxed));
+        Before {
+            all: self.all.fetch_add(1, Relaxed),
+            reads: count(&self.reads, is_read(request)),
+            passed: count(&self.passed, is_read(request) || is_atomic(request)),
+            torn: count(&self.torn, torn::length_of(request).is_some()),
+            placed: count(&self.placed, placement::one_sided(request).is_some()),
+        }
+    }
+}
+
+fn is_read(request: &SendRequest<'_>) -> bool {
+    matches!(request.op, SendOp::Message(Body::Read { .. }))
+}
+
+fn is_atomic(request: &SendRequest<'_>) -> bool {
+    matches!(request.op, SendOp::Message(Body::FetchAdd { .. } | Body::CompareSwap { .. }))
 }
 
 /// How late something is, in nanoseconds, by a random number.
@@ -93,8 +131,8 @@ impl Rehearsed {
         let rehearsal = rehearsal::on()?;
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = NEXT.fetch_add(1, Relaxed);
-        let [sends, posts, reads, queries, datagrams, failures, received, passed, sources, atomics] =
-            [const { AtomicU64::new(0) }; 10];
+        let [sends, posts, queries, datagrams, received, atomics] =
+            [const { AtomicU64::new(0) }; 6];
         let (flushes, placement) = (Flushes::default(), Placement::default());
         let (has_lost_peer, was_stuck) = Default::default();
         Some(Box::new(Self {
@@ -103,10 +141,9 @@ impl Rehearsed {
             sends,
             posts,
             receives: Receives::new(),
-            reads,
             queries,
             datagrams,
-            failures,
+            requests: Requests::default(),
             received,
             flushes,
             placement,
@@ -114,9 +151,7 @@ impl Rehearsed {
             was_stuck,
             losses: Losses::default(),
             unseen: Unseen::new(rehearsal, service, object),
-            passed,
             lets_pass: AtomicBool::new(false),
-            sources,
             torn: Torn::default(),
             atomics,
         }))
@@ -167,29 +202,29 @@ impl QueuePair {
         }
     }
 
-    /// A request is about to be posted. If it is a READ, its target belongs to the device from now on, and may be
-    /// scribbled on. That is done only if the request will be taken and begun, and nothing is outstanding that may still
-    /// use the same memory.
+    /// A request is about to be posted, which there is room for. If it is a READ, its target belongs to the device from
+    /// now on, and may be scribbled on. That is done only if the request will be begun, and nothing is outstanding that
+    /// may still use the same memory.
     #[cold]
-    pub(super) fn scribble(
+    fn scribble(
         &self,
         rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
+        before: &Before,
         cx: &Context<'_, At<'_>>,
     ) {
-        let is_read = matches!(request.op, SendOp::Message(Body::Read { .. }))
-            && matches!(self.config.service, Service::Rc | Service::XrcInitiator)
+        let Some(nth) = before.reads else { return };
+        let is_taken = matches!(self.config.service, Service::Rc | Service::XrcInitiator)
             && request.sges.len() <= self.config.send.max_sge;
         let is_idle = requester.occupancy().1 == 0 && cx.summary.gate().state == QpState::Rts;
-        if !is_read || !is_idle || requester.check_room(1, cx.summary).is_err() {
+        if !is_taken || !is_idle {
             return;
         }
         let target = cx.process.local(request.sges);
         if target.check(Operation::LocalWrite).is_err() {
             return;
         }
-        let nth = rehearsed.count(|it| &it.reads);
         if let Some(number) = rehearsed.provokes(Provocation::ScribbledTargets, nth) {
             let length = LocalBuffers::length(request.sges).min(SCRIBBLED as u64);
             let bytes = &[number as u8 | 1; SCRIBBLED];

@@ -10,7 +10,7 @@ use transom_system::registry::{Fate, Work};
 
 use super::super::services::At;
 use super::super::{More, QueuePair};
-use super::{Rehearsed, lateness};
+use super::{Before, Rehearsed, lateness};
 
 /// A way for a request to fail.
 enum Way {
@@ -46,13 +46,18 @@ impl QueuePair {
         cx: &mut Context<'_, At<'_>>,
     ) -> Result<(), PostError> {
         rehearsed.forget_begun(requester);
-        self.scribble(rehearsed, requester, request, cx);
-        let Some((way, number)) = self.fails(rehearsed, requester, request, cx) else {
-            if self.passes(rehearsed, requester, request, cx) {
+        // How often a program tries to post to a full queue depends on time. So only what is taken counts.
+        if requester.check_room(1, cx.summary).is_err() {
+            return requester.post(request, cx);
+        }
+        let before = &rehearsed.requests.count(request);
+        self.scribble(rehearsed, requester, request, before, cx);
+        let Some((way, number)) = self.fails(rehearsed, requester, request, before, cx) else {
+            if self.passes(rehearsed, requester, request, before, cx) {
                 return requester.post_done(request, cx);
             }
-            self.tear(rehearsed, requester, request, cx);
-            self.land_early(rehearsed, requester, request, cx);
+            self.tear(rehearsed, requester, request, before, cx);
+            self.land_early(rehearsed, requester, request, before, cx);
             self.expose(requester);
             return requester.post(request, cx);
         };
@@ -74,26 +79,23 @@ impl QueuePair {
         }
     }
 
-    /// Whether a request fails that would be taken and begun, and how; with a random number.
+    /// Whether a request fails that there is room for, and that would be begun, and how; with a random number.
     fn fails(
         &self,
         rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
+        before: &Before,
         cx: &Context<'_, At<'_>>,
     ) -> Option<(Way, u64)> {
-        let is_begun = cx.summary.gate().state == QpState::Rts
-            && !requester.is_meant_to_fail()
-            && requester.check_room(1, cx.summary).is_ok();
-        if !is_begun {
+        if cx.summary.gate().state != QpState::Rts || requester.is_meant_to_fail() {
             return None;
         }
         let mut ways = ways(self.config.service, request, requester);
         if ways.is_empty() {
             return None;
         }
-        let nth = rehearsed.count(|it| &it.failures);
-        let number = rehearsed.provokes(Provocation::FailedRequests, nth)?;
+        let number = rehearsed.provokes(Provocation::FailedRequests, before.all)?;
         let way = ways.swap_remove((number % ways.len() as u64) as usize);
         Some((way, number >> 8))
     }

@@ -7,13 +7,13 @@ use transom_device::execution::{
 };
 use transom_device::protection::Operation;
 use transom_device::qp::{QpState, Service};
-use transom_device::queue::{Body, SendFlags, SendOp, SendRequest};
+use transom_device::queue::{SendFlags, SendOp, SendRequest};
 use transom_rehearse::{Order, Provocation};
 use transom_system::clock;
 
 use super::super::QueuePair;
 use super::super::services::At;
-use super::{Rehearsed, lateness};
+use super::{Before, Rehearsed, is_atomic, is_read, lateness};
 
 impl Rehearsed {
     /// A request is posted that nothing behind it passes.
@@ -33,6 +33,7 @@ impl QueuePair {
         rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
+        before: &Before,
         cx: &Context<'_, At<'_>>,
     ) -> bool {
         let is_idle = requester.occupancy().1 == 0;
@@ -45,16 +46,13 @@ impl QueuePair {
             return false;
         };
         let length = LocalBuffers::length(request.sges);
-        let is_atomic = matches!(body, Body::FetchAdd { .. } | Body::CompareSwap { .. });
-        let is_read = matches!(body, Body::Read { .. });
+        let (is_read, is_atomic) = (is_read(request), is_atomic(request));
         let begins = self.config.service == Service::Rc
             && cx.summary.gate().state == QpState::Rts
-            && requester.check_room(1, cx.summary).is_ok()
             && request.sges.len() == 1
             && requester.connection.max_rd_atomic > 0
             && length <= MAX_MESSAGE;
-        if is_read || is_atomic {
-            let nth = rehearsed.count(|it| &it.passed);
+        if let Some(nth) = before.passed {
             let is_passed = is_read || rehearsed.rehearsal.order() != Order::Model;
             if is_idle
                 && begins

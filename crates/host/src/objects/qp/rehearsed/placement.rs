@@ -16,7 +16,7 @@ use transom_system::clock;
 
 use super::super::QueuePair;
 use super::super::services::At;
-use super::{Rehearsed, lateness};
+use super::{Before, Rehearsed, lateness};
 
 /// The shortest pause in the middle of something. It may be doubled so often.
 const PAUSE: Duration = Duration::from_micros(400);
@@ -30,8 +30,6 @@ pub(super) fn pause(number: u64) -> Duration {
 /// What a rehearsal knows of a queue pair's messages.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
-    /// How many WRITEs and READs of more than a byte the program has posted.
-    posted: AtomicU64,
     /// How many messages of more than a byte have arrived.
     arrived: AtomicU64,
     /// How long the message that lands pauses, in nanoseconds.
@@ -49,7 +47,7 @@ struct Begun {
 }
 
 /// A WRITE or READ that may go on the direct path, and its length.
-fn one_sided<'a>(request: &'a SendRequest<'_>) -> Option<(OneSided<'a>, u64)> {
+pub(super) fn one_sided<'a>(request: &'a SendRequest<'_>) -> Option<(OneSided<'a>, u64)> {
     let SendOp::Message(body) = &request.op else { return None };
     let (data, length) = match request.inline {
         None => (Payload::Buffers(request.sges), LocalBuffers::length(request.sges)),
@@ -95,11 +93,13 @@ impl QueuePair {
         rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
+        before: &Before,
         cx: &Context<'_, At<'_>>,
     ) {
         let placement = &rehearsed.placement;
-        let Some((operation, length)) = one_sided(request) else { return };
-        let nth = placement.posted.fetch_add(1, Relaxed);
+        let (Some(nth), Some((operation, length))) = (before.placed, one_sided(request)) else {
+            return;
+        };
         let kinds = [Provocation::ScrambledBytes, Provocation::RepeatedBytes];
         if !kinds.iter().any(|kind| rehearsed.rehearsal.may_provoke(*kind)) {
             return;
@@ -114,9 +114,7 @@ impl QueuePair {
         let fits = request.sges.len() <= limits.max_sge
             && (request.inline.is_none() || length <= limits.inline_room as u64)
             && (!reads || requester.connection.max_rd_atomic > 0);
-        let begins = requester.occupancy().1 == 0
-            && cx.summary.gate().state == QpState::Rts
-            && requester.check_room(1, cx.summary).is_ok();
+        let begins = requester.occupancy().1 == 0 && cx.summary.gate().state == QpState::Rts;
         if !is_of_service || !fits || !begins {
             return;
         }

@@ -13,7 +13,7 @@ use transom_system::clock;
 
 use super::super::QueuePair;
 use super::super::services::At;
-use super::{Rehearsed, lateness};
+use super::{Before, Rehearsed, lateness};
 
 /// The longest message that is torn.
 const LONGEST: u64 = 64 << 10;
@@ -39,6 +39,13 @@ struct Begun {
     pieces: Pieces,
 }
 
+/// How many bytes a message has that may be torn.
+pub(super) fn length_of(request: &SendRequest<'_>) -> Option<u64> {
+    let (SendOp::Message(body), None) = (request.op, request.inline) else { return None };
+    let length = LocalBuffers::length(request.sges);
+    (body.carries_data() && (2..=LONGEST).contains(&length)).then_some(length)
+}
+
 impl QueuePair {
     /// A request is about to be posted. If it sends data, some of it may be read now, and the rest when it begins,
     /// which is late then.
@@ -47,20 +54,15 @@ impl QueuePair {
         rehearsed: &Rehearsed,
         requester: &mut Requester,
         request: &SendRequest<'_>,
+        before: &Before,
         cx: &Context<'_, At<'_>>,
     ) {
-        let (SendOp::Message(body), None) = (request.op, request.inline) else { return };
-        let length = LocalBuffers::length(request.sges);
-        if !body.carries_data() || !(2..=LONGEST).contains(&length) {
-            return;
-        }
-        let nth = rehearsed.count(|it| &it.sources);
+        let (Some(nth), Some(length)) = (before.torn, length_of(request)) else { return };
         // What a fence waits for may still change the source.
         let waits = request.flags.contains(SendFlags::FENCE) && requester.occupancy().1 > 0;
         let begins = !waits
             && request.sges.len() <= self.config.send.max_sge
-            && cx.summary.gate().state == QpState::Rts
-            && requester.check_room(1, cx.summary).is_ok();
+            && cx.summary.gate().state == QpState::Rts;
         if !begins {
             return;
         }

@@ -11,7 +11,7 @@ use transom_system::rehearsal::Rehearsal;
 use transom_system::{Accessed, Held, HeldBackHere, clock};
 
 use super::super::QueuePair;
-use super::lateness;
+use super::{Rehearsed, lateness};
 use crate::device::Due;
 
 /// The longest WRITE that is held back.
@@ -62,7 +62,10 @@ impl QueuePair {
         source: &mut dyn Source,
     ) -> Result<(), CopyError> {
         let Some(here) = self.held_back() else { return source.copy_to(offset, at) };
-        if self.may_hold_back() && self.holds_back(request, at, source, here)? {
+        if let Some(rehearsed) = self.rehearsed()
+            && rehearsed.unseen.may_be
+            && self.holds_back(rehearsed, request, at, source, here)?
+        {
             return Ok(());
         }
         let _beside = here.beside_atomics();
@@ -72,6 +75,7 @@ impl QueuePair {
     /// Bytes of a WRITE are about to get to memory. Whether they are held back.
     fn holds_back(
         &self,
+        rehearsed: &Rehearsed,
         request: &Request,
         at: &Grant<'_>,
         source: &mut dyn Source,
@@ -85,8 +89,11 @@ impl QueuePair {
             && immediate.is_none()
             && !at.is_null()
             && (1..=LONGEST).contains(&request.total);
-        let waits = if may_wait { self.waits(to.is_relaxed) } else { None };
-        let Some((is_passed, number)) = waits.filter(|_| here.has_room()) else {
+        // It counts even if there is no room for it.
+        let nth = may_wait.then(|| rehearsed.unseen.arrived.fetch_add(1, Relaxed));
+        let waits = nth.filter(|_| here.has_room());
+        let waits = waits.and_then(|nth| rehearsed.holds(nth, to.is_relaxed));
+        let Some((is_passed, number)) = waits else {
             here.land(|held| held.comes_before(&to));
             return Ok(false);
         };
@@ -96,17 +103,6 @@ impl QueuePair {
         here.hold(Held { to, bytes, is_passed, time });
         self.device.work.deadlines.schedule(time, Due::Writes);
         Ok(true)
-    }
-
-    /// Whether the next WRITE waits: then whether later ones may be seen before it, and a number that says for how long.
-    fn waits(&self, is_relaxed: bool) -> Option<(bool, u64)> {
-        let rehearsed = self.rehearsed()?;
-        let nth = rehearsed.unseen.arrived.fetch_add(1, Relaxed);
-        let provokes = |kind| rehearsed.provokes(kind, nth);
-        let may_be_passed = is_relaxed || rehearsed.rehearsal.order() == Order::Spec;
-        let passed = may_be_passed.then(|| provokes(Provocation::RelaxedOrdering)).flatten();
-        let unseen = || provokes(Provocation::UnseenWrites).map(|number| (false, number));
-        passed.map(|number| (true, number)).or_else(unseen)
     }
 
     /// A READ is about to read memory. What it reads is in memory by then. On PCIe all that came before it is.
@@ -132,5 +128,16 @@ impl QueuePair {
         {
             here.land(|held| held.to.qp == self.number.index());
         }
+    }
+}
+
+impl Rehearsed {
+    /// Whether the n-th WRITE waits: then whether later ones may be seen before it, and a number that says for how long.
+    fn holds(&self, nth: u64, is_relaxed: bool) -> Option<(bool, u64)> {
+        let may_be_passed = is_relaxed || self.rehearsal.order() == Order::Spec;
+        let passed =
+            may_be_passed.then(|| self.provokes(Provocation::RelaxedOrdering, nth)).flatten();
+        let unseen = || self.provokes(Provocation::UnseenWrites, nth).map(|number| (false, number));
+        passed.map(|number| (true, number)).or_else(unseen)
     }
 }
