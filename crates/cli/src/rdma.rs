@@ -2,25 +2,25 @@
 //! name. It answers for Transom's device as the kernel would for its own devices. It leaves the rest to the real
 //! command.
 
+mod device;
+mod objects;
+mod rows;
+
 use crate::broken_pipe;
 use crate::failure::{Failure, Result};
 use crate::run::{RDMA, private};
+use device::{Device, Link, Resources, Statistic};
+use rows::{Filter, Row};
 use serde::Serialize;
-use serde::ser::SerializeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
+use transom_ibverbs::DeviceName;
 use transom_system::addresses::Addresses;
 use transom_system::environment::DEVICE_NAME;
-use transom_system::object_counts::ObjectKind;
-use transom_system::port_counters::HW_COUNTERS;
-use transom_system::registry::Registry;
-use transom_system::segment::Segment;
-use transom_system::{node_guid, system_image_guid};
 
 /// The device's number among the kernel's.
 const INDEX: u32 = 0;
@@ -45,6 +45,21 @@ enum Object {
     Link,
     Resource,
     Statistic,
+    /// Each object of a kind.
+    Each(objects::Kind),
+    /// How counters are bound to queue pairs.
+    Mode,
+}
+
+impl Object {
+    /// Whether it belongs to a port, and not to the device.
+    fn is_of_port(self) -> bool {
+        match self {
+            Self::Link | Self::Statistic | Self::Mode => true,
+            Self::Device | Self::Resource => false,
+            Self::Each(kind) => kind.is_of_port(),
+        }
+    }
 }
 
 /// The question on the command line, if this command can answer it.
@@ -58,6 +73,8 @@ struct Question {
     details: bool,
     /// Whether all output stays on one line.
     oneline: bool,
+    /// Which objects to show, of those there are.
+    filters: Vec<Filter>,
 }
 
 /// Whether this command was called by the name `rdma`.
@@ -75,7 +92,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         .map_err(|error| Failure::new(format_args!("{}: {error}", DEVICE_NAME.name)))?;
     match (&question.of, question.object) {
         (Some(of), object) if !is_meant(of, object, &name.to_string()) => {
-            // Most likely the word is a kind of resources.
+            // Most likely the word is a kind of resources that is not known here.
             if object == Object::Resource {
                 return hand_on(arguments);
             }
@@ -88,7 +105,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
 /// Whether a word names our device, or its port.
 fn is_meant(word: &str, object: Object, name: &str) -> bool {
     let port = || word.strip_prefix(name)?.strip_prefix('/')?.parse().ok();
-    word == name || matches!(object, Object::Link | Object::Statistic) && port() == Some(PORT)
+    word == name || object.is_of_port() && port() == Some(PORT)
 }
 
 impl Question {
@@ -123,20 +140,9 @@ impl Question {
                 }
             }
         }
-        let mut words = words.into_iter();
-        let object = words.next()?;
-        let (_, object) = OBJECTS.into_iter().find(|(name, _)| name.starts_with(object))?;
-        let shows = |command: &str| ["show", "list"].iter().any(|it| it.starts_with(command));
-        if !words.next().is_none_or(shows) {
-            return None;
-        }
-        let mut of = words.next();
-        if object == Some(Object::Statistic) && of.is_some_and(|word| "link".starts_with(word)) {
-            of = words.next();
-        }
-        let of = of.map(str::to_owned);
-        let question = Self { object: object?, of, json, pretty, details, oneline };
-        words.next().is_none().then_some(question)
+        let asked = Asked::parse(&words)?;
+        let Asked { object, of, filters } = asked;
+        Some(Self { object, of, json, pretty, details, oneline, filters })
     }
 
     fn answer(&self, name: &DeviceName) -> Result {
@@ -150,7 +156,24 @@ impl Question {
             Object::Link => self.print(&Link::new(name, &addresses()?)),
             Object::Resource => self.print(&Resources::new(name)?),
             Object::Statistic => self.print(&Statistic::new(name)?),
+            Object::Each(kind) => self.print_rows(&objects::all(kind, name)?),
+            Object::Mode => self.print_rows(&[objects::mode(name)]),
         }
+    }
+
+    fn print_rows(&self, rows: &[Row]) -> Result {
+        let shown: Vec<_> =
+            rows.iter().filter(|row| self.filters.iter().all(|it| it.lets(row))).collect();
+        let mut out = std::io::stdout().lock();
+        if !self.json {
+            let end = if self.oneline { '\\' } else { '\n' };
+            return Ok(shown.iter().try_for_each(|row| writeln!(out, "{}", row.line(end)))?);
+        }
+        let text = match self.pretty {
+            true => serde_json::to_string_pretty(&shown),
+            false => serde_json::to_string(&shown),
+        };
+        Ok(writeln!(out, "{}", text.map_err(Failure::new)?)?)
     }
 
     fn print(&self, shown: &impl Shown) -> Result {
@@ -166,216 +189,98 @@ impl Question {
     }
 }
 
+/// What the words ask for.
+struct Asked {
+    object: Object,
+    of: Option<String>,
+    filters: Vec<Filter>,
+}
+
+impl Asked {
+    fn parse(words: &[&str]) -> Option<Self> {
+        let [object, rest @ ..] = words else { return None };
+        let (_, object) = OBJECTS.into_iter().find(|(name, _)| name.starts_with(object))?;
+        match (object?, rest) {
+            (Object::Statistic, [of, rest @ ..]) if "qp".starts_with(of) => Self::counters(rest),
+            (Object::Statistic, [mode]) if is_short_for(mode, "mode") => None,
+            (object, rest) => {
+                let rest = without_show(rest);
+                match (object, rest) {
+                    (Object::Resource, [kind, rest @ ..]) => match objects::Kind::named(kind) {
+                        Some(kind) => Self::each(kind, rest),
+                        None => Self::one(object, rest),
+                    },
+                    _ => Self::one(object, rest),
+                }
+            }
+        }
+    }
+
+    /// The device, or its port.
+    fn one(object: Object, rest: &[&str]) -> Option<Self> {
+        let rest = match (object, rest) {
+            (Object::Statistic, [link, rest @ ..]) if "link".starts_with(link) => rest,
+            _ => rest,
+        };
+        match rest {
+            [] => Some(Self { object, of: None, filters: Vec::new() }),
+            [of] => Some(Self { object, of: Some((*of).to_owned()), filters: Vec::new() }),
+            _ => None,
+        }
+    }
+
+    /// What each queue pair has counted.
+    fn counters(rest: &[&str]) -> Option<Self> {
+        if let [mode, rest @ ..] = rest
+            && is_short_for(mode, "mode")
+        {
+            let Self { of, filters, .. } = Self::each(objects::Kind::Counters, rest)?;
+            return filters.is_empty().then_some(Self { object: Object::Mode, of, filters });
+        }
+        let shows = rest.first().is_none_or(|word| is_show(word));
+        shows.then(|| Self::each(objects::Kind::Counters, without_show(rest)))?
+    }
+
+    /// Objects of a kind: pairs of a key and a value.
+    fn each(kind: objects::Kind, rest: &[&str]) -> Option<Self> {
+        let (mut of, mut filters) = (None, Vec::new());
+        // The port may be left out behind `link`, and the device behind `dev`.
+        let rest = if rest.len() == 1 && is_place(rest[0]) { &[] } else { rest };
+        for pair in rest.chunks(2) {
+            let [key, value] = pair else { return None };
+            match is_place(key) {
+                true => of = Some((*value).to_owned()),
+                false => filters.push(Filter::new(kind.keys(), key, value)?),
+            }
+        }
+        Some(Self { object: Object::Each(kind), of, filters })
+    }
+}
+
+fn is_short_for(word: &str, whole: &str) -> bool {
+    !word.is_empty() && whole.starts_with(word)
+}
+
+fn is_show(word: &str) -> bool {
+    ["show", "list"].iter().any(|it| is_short_for(word, it))
+}
+
+/// Whether a device or a port follows.
+fn is_place(key: &str) -> bool {
+    ["link", "dev"].iter().any(|it| is_short_for(key, it))
+}
+
+fn without_show<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
+    match words {
+        [show, rest @ ..] if is_show(show) => rest,
+        _ => words,
+    }
+}
+
 /// An answer. Its fields have the real command's names and order.
 trait Shown: Serialize {
     /// As text: a space follows each field, even the last.
     fn line(&self, question: &Question) -> String;
-}
-
-#[derive(Serialize)]
-struct Device {
-    ifindex: u32,
-    ifname: String,
-    node_type: &'static str,
-    protocol: &'static str,
-    fw: String,
-    node_guid: String,
-    sys_image_guid: String,
-    #[serde(rename = "adaptive-moderation", skip_serializing_if = "Option::is_none")]
-    adaptive_moderation: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    caps: Option<Vec<&'static str>>,
-}
-
-impl Device {
-    fn new(name: &DeviceName, details: bool) -> Self {
-        // The program chooses the kind of its type 2 windows, so the device does not know it.
-        let attributes = device_attributes(false);
-        let groups = |guid: u64| {
-            let words = guid.to_be_bytes();
-            let words = words.chunks(2).map(|word| format!("{:02x}{:02x}", word[0], word[1]));
-            words.collect::<Vec<_>>().join(":")
-        };
-        Self {
-            ifindex: INDEX,
-            ifname: name.to_string(),
-            node_type: "ca",
-            protocol: "roce",
-            fw: FW_VER.to_string_lossy().into_owned(),
-            node_guid: groups(node_guid()),
-            sys_image_guid: groups(system_image_guid()),
-            adaptive_moderation: details.then_some(false),
-            caps: details.then(|| capabilities(attributes.device_cap_flags)),
-        }
-    }
-}
-
-impl Shown for Device {
-    fn line(&self, question: &Question) -> String {
-        let Self { ifindex, ifname, node_type, protocol, fw, node_guid, sys_image_guid, .. } = self;
-        let details = self.caps.as_ref().map_or_else(String::new, |caps| {
-            let end = if question.oneline { '\\' } else { '\n' };
-            format!("adaptive-moderation off {end}    caps: <{}>", caps.join(", "))
-        });
-        format!(
-            "{ifindex}: {ifname}: node_type {node_type} protocol {protocol} fw {fw} \
-             node_guid {node_guid} sys_image_guid {sys_image_guid} {details}"
-        )
-    }
-}
-
-/// The names of capabilities, by their bits.
-fn capabilities(flags: u32) -> Vec<&'static str> {
-    let name = |bit| match bit {
-        7 => "CURR_QP_STATE_MOD",
-        11 => "SYS_IMAGE_GUID",
-        12 => "RC_RNR_NAK_GEN",
-        13 => "SRQ_RESIZE",
-        17 => "MEM_WINDOW",
-        20 => "XRC",
-        21 => "MEM_MGT_EXTENSIONS",
-        23 => "MEM_WINDOW_TYPE_2A",
-        24 => "MEM_WINDOW_TYPE_2B",
-        _ => "UNKNOWN",
-    };
-    (0..u32::BITS).filter(|bit| flags >> bit & 1 == 1).map(name).collect()
-}
-
-#[derive(Serialize)]
-struct Link {
-    ifindex: u32,
-    ifname: String,
-    port: u32,
-    state: &'static str,
-    physical_state: &'static str,
-    /// The interface of the first address, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    netdev: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    netdev_index: Option<u32>,
-}
-
-impl Link {
-    fn new(name: &DeviceName, addresses: &Addresses) -> Self {
-        let port = port_attributes(addresses);
-        let states = ["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"];
-        let physical = ["NOP", "SLEEP", "POLLING", "DISABLED", "ARMED", "LINK_UP"];
-        let first = addresses.get(0);
-        let netdev = first.and_then(|address| address.interface_name());
-        Self {
-            ifindex: INDEX,
-            ifname: name.to_string(),
-            port: PORT,
-            state: states.get(port.state as usize).copied().unwrap_or("UNKNOWN"),
-            physical_state: physical.get(usize::from(port.phys_state)).unwrap_or(&"UNKNOWN"),
-            netdev_index: netdev.as_ref().and(first).map(|address| address.interface),
-            netdev,
-        }
-    }
-}
-
-impl Shown for Link {
-    fn line(&self, question: &Question) -> String {
-        let Self { ifname, port, state, physical_state, .. } = self;
-        let mut line =
-            format!("link {ifname}/{port} state {state} physical_state {physical_state} ");
-        if let Some(netdev) = &self.netdev {
-            line += &format!("netdev {netdev} ");
-        }
-        if let Some(index) = self.netdev_index.filter(|_| question.details) {
-            line += &format!("netdev_index {index} ");
-        }
-        line
-    }
-}
-
-/// The counters of the port that the kernel's drivers add.
-struct Statistic {
-    name: String,
-    counters: Vec<(&'static str, u64)>,
-}
-
-impl Statistic {
-    fn new(name: &DeviceName) -> Result<Self> {
-        let sums = crate::devices::registry()?.sums();
-        let counters = HW_COUNTERS.iter().map(|(name, value)| (*name, value(&sums))).collect();
-        Ok(Self { name: name.to_string(), counters })
-    }
-}
-
-impl Serialize for Statistic {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("ifname", &self.name)?;
-        fields.serialize_entry("port", &PORT)?;
-        for (name, count) in &self.counters {
-            fields.serialize_entry(name, count)?;
-        }
-        fields.end()
-    }
-}
-
-impl Shown for Statistic {
-    fn line(&self, _: &Question) -> String {
-        let counts = self.counters.iter().map(|(name, count)| format!("{name} {count} "));
-        format!("link {}/{PORT} {}", self.name, counts.collect::<String>())
-    }
-}
-
-/// The objects of this user's processes, as far as this process may look into them.
-struct Resources {
-    name: String,
-    counts: [(&'static str, u64); 7],
-}
-
-impl Resources {
-    fn new(name: &DeviceName) -> Result<Self> {
-        let registry = crate::devices::registry()?;
-        let count = total(registry);
-        let counts = [
-            ("pd", count(ObjectKind::Domain)),
-            ("cq", count(ObjectKind::CompletionQueue)),
-            ("qp", count(ObjectKind::QueuePair)),
-            // The kernel does not make the connections.
-            ("cm_id", 0),
-            ("mr", count(ObjectKind::Region)),
-            ("ctx", count(ObjectKind::Context)),
-            ("srq", count(ObjectKind::SharedReceiveQueue)),
-        ];
-        Ok(Self { name: name.to_string(), counts })
-    }
-}
-
-/// The number of objects of a kind that all processes have.
-fn total(registry: &Registry) -> impl Fn(ObjectKind) -> u64 {
-    let running = registry.processes().into_iter().filter(|process| process.alive);
-    let all: Vec<_> = running.filter_map(|process| Segment::objects_of(&process)).collect();
-    move |kind| all.iter().map(|counts| u64::from(counts.get(kind))).sum()
-}
-
-impl Serialize for Resources {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("ifindex", &INDEX)?;
-        fields.serialize_entry("ifname", &self.name)?;
-        for (name, count) in &self.counts {
-            fields.serialize_entry(name, count)?;
-        }
-        fields.end()
-    }
-}
-
-impl Shown for Resources {
-    fn line(&self, _: &Question) -> String {
-        let counts = self.counts.map(|(name, count)| format!("{name} {count} "));
-        format!("{INDEX}: {}: {}", self.name, counts.concat())
-    }
 }
 
 /// Replaces this process by the next command of this name in PATH.
@@ -410,6 +315,7 @@ fn next_behind(ours: Option<&Path>, path: &OsStr) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::objects::Kind;
     use super::*;
     use crate::run::scratch::Scratch;
 
@@ -430,6 +336,14 @@ mod tests {
             ("statistic", Object::Statistic, None),
             ("statistic show link rxe0/1", Object::Statistic, Some("rxe0/1")),
             ("stat show rxe0", Object::Statistic, Some("rxe0")),
+            ("res show qp", Object::Each(Kind::QueuePair), None),
+            ("res show cm_id link rxe0/1", Object::Each(Kind::ConnectionId), Some("rxe0/1")),
+            ("resource show mr dev rxe0", Object::Each(Kind::Region), Some("rxe0")),
+            ("resource show mw", Object::Each(Kind::Window), None),
+            ("resource list cq users 2", Object::Each(Kind::CompletionQueue), None),
+            ("stat qp", Object::Each(Kind::Counters), None),
+            ("stat qp show link rxe0/1 lqpn 5-7", Object::Each(Kind::Counters), Some("rxe0/1")),
+            ("stat qp mode link rxe0/1", Object::Mode, Some("rxe0/1")),
         ] {
             let question = parsed(line).unwrap();
             assert_eq!((question.object, question.of.as_deref()), (object, of), "{line}");
@@ -443,8 +357,12 @@ mod tests {
             "system",
             "link add rxe0 type rxe netdev eth0",
             "dev set rxe0 name rxe1",
-            "resource show qp link rxe0/1",
-            "statistic qp show",
+            "resource show frmr_pools",
+            "resource show qp lqpn",
+            "resource show qp wrong 1",
+            "resource show qp lqpn x",
+            "statistic mode",
+            "statistic qp set link rxe0/1 auto off",
             "statistic bind link rxe0/1",
             "-b file",
             "link help",

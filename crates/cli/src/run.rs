@@ -62,8 +62,8 @@ The program and its children also find the device's files in /sys/class/infiniba
 /sys/class/infiniband_verbs and /dev/infiniband. No other process does. If you may mount (as root), they
 are mounts in a namespace of their own. If not, a library redirects the C library's calls.
 
-Of iproute2, `rdma dev`, `rdma link`, `rdma resource` and `rdma statistic` show this device to them, also
-with -j. The real `rdma` answers everything else. It knows the kernel's devices only.
+Of iproute2, `rdma dev`, `rdma link`, `rdma resource` and `rdma statistic` show this device to them, its
+objects and counters, also with -j. The real `rdma` answers everything else. It knows the kernel's devices only.
 
 Faults:
   loss=P,reorder=P,duplicate=P,corrupt=P

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`addresses`] | the addresses of this network namespace: the GID table |
 //! | [`callers`] | who called this library: return addresses |
+//! | [`catalog`] | the objects of a process that its keys and queue pairs do not show |
 //! | [`clock`] | the clocks of the machine |
 //! | [`descriptor`] | descriptors that are kept have high numbers |
 //! | [`environment`] | the variables of the environment, where they may be obeyed |
@@ -38,6 +39,7 @@
 
 pub mod addresses;
 pub mod callers;
+pub mod catalog;
 pub mod clock;
 pub mod descriptor;
 pub mod environment;

@@ -5,7 +5,7 @@ use transom_device::execution::Tally;
 
 use crate::registry::Dropped;
 use crate::sums::Sums;
-use crate::traffic::{Amount, Carried, Way};
+use crate::traffic::{Amount, Carried, Totals, Way};
 
 /// The headers of a packet that are counted of messages within the host: BTH and ICRC.
 const HEADERS: u64 = 12 + 4;
@@ -83,6 +83,25 @@ pub const HW_COUNTERS: [Counter; 35] = [
     ("send_rnr_err", |sums| sums.carried.all.tally(Tally::NoReceive)),
     ("sent_pkts", |sums| sent(sums).packets),
 ];
+
+/// The counters of [`HW_COUNTERS`] that have a meaning for one queue pair, by what it has carried. Packets are counted by
+/// process only.
+pub fn of_queue_pair(carried: Totals) -> impl Iterator<Item = (&'static str, u64)> {
+    const OF_PORT: [&str; 8] = [
+        "lifespan",
+        "np_cnp_sent",
+        "rp_cnp_handled",
+        "rx_icrc_encapsulated",
+        "link_downed",
+        "rcvd_pkts",
+        "sent_pkts",
+        "send_err",
+    ];
+    let mut sums = Sums::default();
+    sums.carried.all = carried;
+    let counters = HW_COUNTERS.iter().filter(|(name, _)| !OF_PORT.contains(name));
+    counters.map(move |(name, value)| (*name, value(&sums)))
+}
 
 /// Packets, and the bytes in them.
 struct Counted {

@@ -14,6 +14,7 @@ use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Attempt, Grant, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary};
 
+use crate::catalog::{FreeEntries, Listed, Number};
 use crate::clock;
 use crate::fork::Owner;
 use crate::held_back::{HeldBack, HeldBackHere};
@@ -82,6 +83,7 @@ pub struct ThisProcess {
     turns: Mutex<u64>,
     maps: Maps,
     held_back: HeldBack,
+    unlisted: FreeEntries,
 }
 
 impl ThisProcess {
@@ -90,7 +92,8 @@ impl ThisProcess {
         segment.hazards().attach(claim.announcer());
         segment.publish(claim.announcer().generation);
         let (owner, turns, maps) = (Owner::this(), Mutex::new(0), Maps::default());
-        Self { owner, claim, segment, copier, turns, maps, held_back: HeldBack::default() }
+        let (held_back, unlisted) = Default::default();
+        Self { owner, claim, segment, copier, turns, maps, held_back, unlisted }
     }
 
     /// Its slot in the registry, and the generation of its stay.
@@ -139,6 +142,22 @@ impl ThisProcess {
     pub fn objects(&self) -> &ObjectCounts {
         static OF_NOBODY: ObjectCounts = ObjectCounts::new();
         if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
+    }
+
+    /// Shows others an object that has been made. `None` if there is no room for it.
+    pub fn list(&self, object: Listed) -> Option<Number> {
+        if self.is_inherited() {
+            return None;
+        }
+        let commit = |entries: &[_]| self.segment.open_catalog(entries);
+        self.unlisted.list(self.segment.catalog(), object, commit)
+    }
+
+    /// It has ended. If a forked child ends it, it is its parent's, and stays.
+    pub fn unlist(&self, number: Option<Number>) {
+        if !self.is_inherited() {
+            self.unlisted.remove(self.segment.catalog(), number);
+        }
     }
 
     /// Writes pieces of ours, one after the other, to granted memory.

@@ -14,6 +14,7 @@ use rustix::thread::futex;
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentSlots, Scramble};
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
+use crate::catalog::{Catalog, Entry};
 use crate::descriptor;
 use crate::descriptor::Identity;
 use crate::file_limit;
@@ -69,6 +70,8 @@ pub struct Header {
     pub objects: ObjectCounts,
     /// How much memory it has registered.
     pub registered: Registered,
+    /// By which bits its L_Keys differ from its keys.
+    pub l_keys: AtomicU32,
 }
 
 /// How a process is woken for new messages.
@@ -171,6 +174,7 @@ struct Layout {
     summaries: [QpSummary; QP_SLOTS],
     shared_queues: [SrqSummary; SRQ_SLOTS],
     places: [Traffic; QP_SLOTS],
+    catalog: Catalog,
     requests: [Ring; PROCESSES],
     replies: [Ring; PROCESSES],
     keys: [KeyEntry; KEY_SLOTS as usize],
@@ -205,7 +209,9 @@ impl Segment {
         let file = descriptor::high(rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?);
         file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))?;
         let mut segment = Self::map(file)?;
-        segment.recent = RecentSlots::differing(rehearsal::choose_l_keys());
+        let l_keys = rehearsal::choose_l_keys();
+        segment.recent = RecentSlots::differing(l_keys);
+        segment.header().l_keys.store(l_keys, Relaxed);
         Ok(segment)
     }
 
@@ -383,6 +389,19 @@ impl Segment {
         self.commit(std::ptr::from_ref(self.traffic(place)).addr(), size_of::<Traffic>())?;
         self.process_traffic().open(place + 1);
         Ok(())
+    }
+
+    /// The objects of the process that its keys and queue pairs do not show.
+    pub fn catalog(&self) -> &Catalog {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).catalog }
+    }
+
+    /// Puts memory behind a part of the catalog, and behind its beginning.
+    pub(crate) fn open_catalog(&self, entries: &[Entry]) -> io::Result<()> {
+        let begin = std::ptr::from_ref(self.catalog()).addr();
+        let end = entries.as_ptr_range().end.addr();
+        self.commit(begin, end - begin)
     }
 
     /// The summary of the shared receive queue of XRC at an index.

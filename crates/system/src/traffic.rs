@@ -421,7 +421,7 @@ impl ProcessTraffic {
     }
 
     /// How many places have been opened, if the process tells the truth.
-    pub(crate) fn places(&self) -> u32 {
+    pub fn places(&self) -> u32 {
         self.places.load(Acquire)
     }
 

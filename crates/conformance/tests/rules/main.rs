@@ -189,6 +189,7 @@ mod seen {
     pub(crate) mod exporters;
     mod metrics;
     mod processes;
+    mod resources;
 }
 
 /// Many processes and threads, and what the system may do to them.

@@ -6,4 +6,4 @@ mod summary;
 
 pub use number::QpNumber;
 pub use state::{Attributes, Mask, ModifyError, QpState, Service, check_transition};
-pub use summary::{Gate, Look, Peering, Presence, QpSummary, QpTable, SrqSummary};
+pub use summary::{Gate, Look, Peering, Presence, QpSummary, QpTable, SharedQueue, SrqSummary};

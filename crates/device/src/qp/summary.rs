@@ -145,6 +145,17 @@ pub enum Presence {
     Here,
 }
 
+/// Where a queue pair's receives come from, as far as not from itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedQueue {
+    /// It has its own, or receives nothing.
+    None,
+    /// From the shared queue of this number.
+    Number(u32),
+    /// From the one that each message names (XRC).
+    EachMessageNames,
+}
+
 /// One queue pair, as other processes of the user see it. All zeros means no queue pair.
 #[derive(Default)]
 #[repr(C, align(64))]
@@ -161,10 +172,15 @@ pub struct QpSummary {
     domain: [AtomicU64; 2],
     /// The receiving end of XRC: the number of its domain in its process; zero is none.
     own_domain: AtomicU32,
-    /// Whether its receives come from a shared queue.
-    shares_receives: AtomicU32,
+    /// The number of the shared queue that its receives come from, plus one; all ones for those of XRC, which each
+    /// message names; zero for none.
+    shared_queue: AtomicU32,
     /// Where its process counts what it carries.
     place: AtomicU32,
+    /// The PSN it began to send with.
+    first_sent: AtomicU32,
+    /// The completion queues of its sends and of its receives, by the numbers that its process has given them.
+    completes_to: [AtomicU32; 2],
 }
 
 impl QpSummary {
@@ -327,14 +343,45 @@ impl QpSummary {
         (domain != 0 && domain == self.own_domain.load(SeqCst)).then_some(pd)
     }
 
-    /// Whether its receives come from a shared queue; for explanations.
-    pub fn shares_receives(&self) -> bool {
-        self.shares_receives.load(Relaxed) != 0
+    /// Where its receives come from; for explanations.
+    pub fn shared_queue(&self) -> SharedQueue {
+        match self.shared_queue.load(Relaxed) {
+            0 => SharedQueue::None,
+            u32::MAX => SharedQueue::EachMessageNames,
+            number => SharedQueue::Number(number - 1),
+        }
     }
 
-    /// Sets what [`QpSummary::shares_receives`] answers.
-    pub fn set_shares_receives(&self, shares: bool) {
-        self.shares_receives.store(shares.into(), Relaxed);
+    /// Sets what [`QpSummary::shared_queue`] answers.
+    pub fn set_shared_queue(&self, queue: SharedQueue) {
+        let word = match queue {
+            SharedQueue::None => 0,
+            SharedQueue::EachMessageNames => u32::MAX,
+            SharedQueue::Number(number) => number.wrapping_add(1),
+        };
+        self.shared_queue.store(word, Relaxed);
+    }
+
+    /// The PSN that it began to send with; for those who look on.
+    pub fn first_sent(&self) -> Psn {
+        Psn::new(self.first_sent.load(Relaxed))
+    }
+
+    /// Sets what [`QpSummary::first_sent`] answers.
+    pub fn set_first_sent(&self, first: Psn) {
+        self.first_sent.store(first.value(), Relaxed);
+    }
+
+    /// The completion queues of its sends and of its receives, by the numbers of its process; zero is none.
+    pub fn completes_to(&self) -> [u32; 2] {
+        self.completes_to.each_ref().map(|number| number.load(Relaxed))
+    }
+
+    /// Sets what [`QpSummary::completes_to`] answers.
+    pub fn set_completes_to(&self, numbers: [u32; 2]) {
+        for (word, number) in self.completes_to.iter().zip(numbers) {
+            word.store(number, Relaxed);
+        }
     }
 
     /// Where its process counts what it carries: a number that its process gives out.

@@ -7,6 +7,7 @@ use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Feeder, Moderation, Notify, Opcode, Pending,
     Returned, SizeError, Status,
 };
+use transom_system::catalog::{Listed, Number};
 use transom_system::clock;
 use transom_system::lock::ShortMutex;
 use transom_system::object_counts::ObjectKind;
@@ -44,6 +45,8 @@ pub struct Cq {
     channel: Option<EventSource<CompletionEvent>>,
     events: EventSource<AsyncEvent>,
     id: u64,
+    /// By which others see it.
+    listed: Option<Number>,
 }
 
 /// What a program that waits for an event of a completion queue can expect.
@@ -131,6 +134,8 @@ impl Cq {
         if !device.process().objects().add_below(ObjectKind::CompletionQueue, limit) {
             return Err(RegisterError::Exhausted);
         }
+        let capacity = queue.capacity() as u32;
+        let listed = device.process().list(Listed::CompletionQueue { capacity });
         Ok(Self {
             device: device.clone(),
             queue: ShortMutex::new(queue),
@@ -139,7 +144,13 @@ impl Cq {
             channel,
             events,
             id,
+            listed,
         })
+    }
+
+    /// The number by which others see it.
+    pub(crate) fn listed(&self) -> Option<Number> {
+        self.listed
     }
 
     /// How events name it.
@@ -330,6 +341,7 @@ impl HoldsEvents for Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
+        self.device.process().unlist(self.listed);
         self.device.process().objects().remove(ObjectKind::CompletionQueue);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use transom_system::catalog::{Listed, Number};
+
 use super::dependents::Dependents;
 use super::{Busy, ThreadDomain};
 use crate::device::Device;
@@ -11,6 +13,8 @@ use crate::device::Device;
 pub struct ProtectionDomain {
     device: Arc<Device>,
     number: u32,
+    /// By which others see it. A parent domain is not seen.
+    listed: Option<Number>,
     children: Dependents,
     /// For a parent domain: the domain that it stands for.
     parent: Option<ParentDomain>,
@@ -26,8 +30,9 @@ impl ProtectionDomain {
     /// Makes a domain. `None` at the limit (rule PD-11), or without memory.
     pub fn allocate(device: &Arc<Device>) -> Option<Arc<Self>> {
         let number = device.resources.domains.take()?;
+        let listed = device.process().list(Listed::Domain(number));
         let children = Dependents::default();
-        Some(Arc::new(Self { device: device.clone(), number, children, parent: None }))
+        Some(Arc::new(Self { device: device.clone(), number, listed, children, parent: None }))
     }
 
     /// Makes a parent domain. It stands for `domain` wherever a domain is named, and is a child of it and of its thread
@@ -44,7 +49,7 @@ impl ProtectionDomain {
         let parent = ParentDomain { domain: domain.clone(), thread: thread.cloned() };
         let (device, number) = (domain.device.clone(), domain.number);
         let children = Dependents::default();
-        Ok(Arc::new(Self { device, number, children, parent: Some(parent) }))
+        Ok(Arc::new(Self { device, number, listed: None, children, parent: Some(parent) }))
     }
 
     /// The device it is on.
@@ -92,6 +97,7 @@ impl ProtectionDomain {
     pub fn close(&self) -> Result<(), Busy> {
         self.children.close()?;
         let Some(parent) = &self.parent else {
+            self.device.process().unlist(self.listed);
             self.device.resources.domains.give_back(self.number);
             return Ok(());
         };

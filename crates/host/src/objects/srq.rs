@@ -10,6 +10,7 @@ use transom_device::queue::{
     Completion, PostError, Receive, ReceiveQueue, ReceiveRequest, Returned, Sge, SizeError, Status,
     TagList, TagPart, TagRequest, Take,
 };
+use transom_system::catalog::{Listed, Number, SharedKind};
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::{Fate, Work};
 use transom_system::rehearsal::{self, Rehearsal};
@@ -63,12 +64,25 @@ impl SrqConfig {
         let xrc = self.xrc.as_ref().map(|xrc| &xrc.cq);
         xrc.or(self.tag_matching.as_ref().map(|matching| &matching.cq))
     }
+
+    /// How others see it.
+    fn listed(&self, index: u16) -> Listed {
+        let kind = match (&self.xrc, &self.tag_matching) {
+            (Some(_), _) => SharedKind::Xrc,
+            (None, Some(_)) => SharedKind::TagMatching,
+            (None, None) => SharedKind::Basic,
+        };
+        let completes_to = self.completion_queue().and_then(|cq| cq.listed());
+        Listed::SharedReceiveQueue { index, kind, domain: self.pd.number(), completes_to }
+    }
 }
 
 /// A shared receive queue. It lives until [`SharedReceiveQueue::destroy`].
 pub struct SharedReceiveQueue {
     adapter: Arc<Adapter>,
     number: u32,
+    /// By which others see it.
+    listed: Option<Number>,
     config: SrqConfig,
     /// The tagged buffers, if tags are matched. Lock order: this lock comes before that of `queue`.
     tags: Option<Mutex<TagList>>,
@@ -162,6 +176,7 @@ impl SharedReceiveQueue {
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.device().process().announcer().slot) << 16 | u32::from(index),
+            listed: adapter.device().process().list(config.listed(index)),
             tags: tags.map(Mutex::new),
             returned: queue.returned().clone(),
             queue: Mutex::new(queue),
@@ -372,6 +387,7 @@ impl SharedReceiveQueue {
         let mut by_index = self.adapter.shared_queues.by_index.write();
         self.check_unused()?;
         if by_index.remove(&(self.number as u16)).is_some() {
+            self.device().process().unlist(self.listed);
             self.device().process().objects().remove(ObjectKind::SharedReceiveQueue);
         }
         // In a forked child it is the parent's, and goes on.

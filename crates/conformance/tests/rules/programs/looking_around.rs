@@ -350,7 +350,7 @@ fn rdma_shows_the_device() {
                 "link add rxe0 type rxe netdev lo",
                 &"the other: link add rxe0 type rxe netdev lo".into(),
             ),
-            ("resource show qp", &"the other: resource show qp".into()),
+            ("resource set frmr_pools", &"the other: resource set frmr_pools".into()),
         ] {
             let answer = ask(question);
             let expected = format!("{expected}\n");

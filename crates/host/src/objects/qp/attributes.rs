@@ -297,6 +297,7 @@ impl QueuePair {
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
+                self.summary().set_first_sent(first);
                 half.requester.connection.window_limit =
                     self.device.port().wire().map_or(0, |wire| wire.window_limit());
                 self.capture_connection(self.number, &attributes);

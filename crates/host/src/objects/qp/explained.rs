@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use transom_device::execution::{Failure, QueueSide, RanDry, Unheard, Why};
 use transom_device::protection::Reason;
-use transom_device::qp::{Presence, QpNumber, QpSummary};
+use transom_device::qp::{Presence, QpNumber, QpSummary, SharedQueue};
 use transom_device::queue::Status;
 use transom_net::TooLong;
 use transom_system::registry::{Fate, Found, Work};
@@ -150,7 +150,7 @@ impl At<'_> {
                 timeout: retry.timeout,
             },
             Why::NotReady => {
-                let shared = self.peer_summary().map(QpSummary::shares_receives);
+                let shared = self.peer_summary().map(|it| it.shared_queue() != SharedQueue::None);
                 Fate::NotReady { retries: retry.rnr_count, shared }
             }
             Why::BadResponse => Fate::BadResponse,

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::Access;
 use transom_device::execution::MAX_DATAGRAM;
-use transom_device::qp::{Gate, QpNumber, QpState, QpSummary};
+use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, SharedQueue};
+use transom_system::catalog::Number;
 use transom_system::sanitizers;
+use transom_wire::Psn;
 
 use super::explained::Told;
 use super::feeds::Feeds;
@@ -97,8 +99,15 @@ impl QueuePair {
         };
         qp.summary().set_xrc_domain(domain.and_then(|domain| domain.file()));
         qp.summary().set_own_domain(domain.map_or(0, |domain| domain.number()));
-        let shares = matches!(qp.config.receives, QpReceives::Srq(_) | QpReceives::Xrc(_));
-        qp.summary().set_shares_receives(shares);
+        qp.summary().set_shared_queue(match &qp.config.receives {
+            QpReceives::Srq(srq) => SharedQueue::Number(srq.number()),
+            QpReceives::Xrc(_) => SharedQueue::EachMessageNames,
+            QpReceives::Own { .. } | QpReceives::Nowhere => SharedQueue::None,
+        });
+        let queues = [&qp.config.send_cq, &qp.config.receive_cq];
+        let numbers = queues.map(|cq| cq.as_ref().and_then(|cq| cq.listed()));
+        qp.summary().set_completes_to(numbers.map(Number::bits));
+        qp.summary().set_first_sent(Psn::default());
         sanitizers::made(number.bits());
         adapter.queue_pairs.enter(index, &qp);
         Ok(qp)

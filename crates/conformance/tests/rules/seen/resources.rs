@@ -1,0 +1,166 @@
+//! `rdma resource show` and `rdma statistic qp`, of a program with known objects.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use transom_conformance::c_programs::compile;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
+use transom_conformance::programs::command;
+
+/// What `rdma` says under `transom run`.
+fn told(words: &str) -> String {
+    let mut transom = Command::new(&command()[0]);
+    let words = words.split_whitespace();
+    let output = transom.args(["run", "--", "rdma"]).args(words).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The same as JSON.
+fn asked(words: &str) -> Vec<Value> {
+    serde_json::from_str(&told(&format!("-j {words}"))).expect("JSON")
+}
+
+/// The objects with these values.
+fn with<'a>(objects: &'a [Value], key: &str, value: impl Into<Value>) -> Vec<&'a Value> {
+    let value = value.into();
+    objects.iter().filter(|it| it[key] == value).collect()
+}
+
+fn known_objects() {
+    let scratch = Scratch::new("resources");
+    let known = compile(&scratch, "known.c", "known", &["-libverbs"]);
+    let mut run = Command::new(&command()[0]);
+    run.args(["run", "--"]).arg(known).arg("3");
+    let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+    let pid = u64::from(child.id());
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    let facts: BTreeMap<String, u64> = serde_json::from_str(&next()).expect("JSON");
+    assert_eq!(next(), "done");
+
+    let pairs = asked("resource show qp");
+    let (rc, ud) = (facts["qp"], facts["ud"]);
+    let domain = pairs[0]["pdn"].clone();
+    let expected = serde_json::json!([
+        {
+            "ifindex": 0, "ifname": "transom0", "port": 1, "lqpn": rc, "rqpn": rc, "type": "RC",
+            "state": "RTS", "rq-psn": 0, "sq-psn": 0, "path-mig-state": "MIGRATED",
+            "pdn": domain, "pid": pid, "comm": "known",
+        },
+        {
+            "ifindex": 0, "ifname": "transom0", "lqpn": ud, "type": "UD", "state": "RESET",
+            "sq-psn": 0, "pdn": domain, "pid": pid, "comm": "known",
+        },
+    ]);
+    assert_eq!(Value::from(pairs), expected);
+    let line = told(&format!("resource show qp link transom0/1 lqpn {rc}"));
+    assert_eq!(
+        line,
+        format!(
+            "link transom0/1 lqpn {rc} rqpn {rc} type RC state RTS rq-psn 0 sq-psn 0 \
+             path-mig-state MIGRATED pdn {domain} pid {pid} comm known \n"
+        )
+    );
+    assert!(told("resource show qp state rtr").is_empty());
+
+    let regions = asked("resource show mr");
+    let [region] = &regions[..] else { panic!("{regions:?}") };
+    for (key, value) in [("rkey", facts["rkey"]), ("lkey", facts["lkey"]), ("iova", facts["iova"])]
+    {
+        assert_eq!(region[key], format!("{value:x}"), "{region}");
+    }
+    assert_eq!((&region["mrlen"], &region["pdn"]), (&8192.into(), &domain));
+    let line = told("resource show mr dev transom0 mrlen 8192");
+    assert!(line.starts_with("dev transom0 mrn "), "{line}");
+    assert!(line.contains(&format!(" rkey {:#x} ", facts["rkey"])), "{line}");
+
+    let windows = asked("resource show mw");
+    assert_eq!(with(&windows, "state", "FREE").len(), 1, "{windows:?}");
+    // Two of its own queue, and one of the datagrams' each.
+    let queues = asked("resource show cq");
+    assert_eq!(with(&queues, "users", 4).len(), 1, "{queues:?}");
+    assert_eq!(with(&queues, "users", 4)[0]["cqe"], facts["cqe"]);
+    assert_eq!(with(&queues, "users", 0).len(), 1, "{queues:?}");
+    // A region, a window, a shared queue and two queue pairs.
+    let domains = asked("resource show pd");
+    assert_eq!(with(&domains, "users", 5).len(), 1, "{domains:?}");
+    assert_eq!(with(&domains, "users", 5)[0]["pdn"], domain);
+    assert_eq!(with(&domains, "users", 0).len(), 1, "{domains:?}");
+    assert_eq!(asked("resource show ctx").len(), 1);
+    let shared = asked("resource show srq");
+    assert_eq!(shared.len(), 1, "{shared:?}");
+    assert_eq!((&shared[0]["type"], &shared[0]["pdn"]), (&"BASIC".into(), &domain));
+    assert_eq!(shared[0]["lqpn"], serde_json::json!([ud.to_string()]));
+
+    let counts = asked(&format!("statistic qp show link transom0/1 lqpn {rc}"));
+    let [counts] = &counts[..] else { panic!("{counts:?}") };
+    assert_eq!((&counts["rx_read_requests"], &counts["rdma_sends"]), (&3.into(), &0.into()));
+    assert_eq!(counts["lqpn"], serde_json::json!([rc]));
+    let text = told(&format!("statistic qp show lqpn {rc}"));
+    assert!(text.starts_with("link transom0/1 cntn "), "{text}");
+    assert!(text.contains("\n    rx_read_requests 3 \n"), "{text}");
+    assert!(text.ends_with(&format!("\n    LQPN: <{rc}>\n")), "{text}");
+    assert_eq!(told("statistic qp mode"), "link transom0/1 mode qp auto off \n");
+
+    child.stdin.take().expect("a pipe").write_all(b"on\n").expect("it reads");
+    assert!(child.wait().expect("it runs").success());
+    for kind in ["qp", "mr", "mw", "cq", "pd", "ctx", "srq", "cm_id"] {
+        assert_eq!(asked(&format!("resource show {kind}")), Vec::<Value>::new(), "{kind}");
+    }
+}
+
+/// Rules: SEE-21, SEE-22
+#[test]
+fn rdma_shows_each_object() {
+    alone(path_of!("rdma_shows_each_object"), Way::Namespace, known_objects);
+}
+
+/// Ends of a connection, and who listens.
+fn connected() {
+    interfaces_up();
+    let mut children = Vec::new();
+    let mut start = |words: &[&str]| {
+        let mut run = Command::new(&command()[0]);
+        run.args(["run", "--"]).args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        children.push(transom_conformance::programs::Running::start(&mut run));
+    };
+    let rping = transom_conformance::programs::program("rping", "rdmacm-utils");
+    let rping = rping.to_str().expect("a plain path");
+    start(&[rping, "-s", "-a", "127.0.0.1", "-p", "7171"]);
+    let listens = || {
+        let ids = asked("resource show cm_id state listen");
+        (ids.len() == 1).then(|| ids[0].clone())
+    };
+    let listener = transom_conformance::harness::until("the listener", listens);
+    assert_eq!((&listener["ps"], &listener["src-addr"]), (&"TCP".into(), &"127.0.0.1:7171".into()));
+    // It goes on for long.
+    start(&[rping, "-c", "-a", "127.0.0.1", "-p", "7171", "-C", "100000000"]);
+    let ends = transom_conformance::harness::until("both ends", || {
+        let ends = asked("resource show cm_id link transom0/1 state CONNECT");
+        (ends.len() == 2).then_some(ends)
+    });
+    for end in ["src-addr", "dst-addr"] {
+        let at = |id: &&Value| id[end].as_str().is_some_and(|it| it.ends_with(":7171"));
+        assert_eq!(ends.iter().filter(at).count(), 1, "{end} of {ends:?}");
+    }
+    let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
+    for pair in asked("resource show qp state rts") {
+        ours.push(pair["lqpn"].as_u64());
+        theirs.push(pair["rqpn"].as_u64());
+    }
+    let mut found: Vec<_> = ends.iter().map(|it| it["lqpn"].as_u64()).collect();
+    [&mut ours, &mut theirs, &mut found].iter_mut().for_each(|it| it.sort());
+    assert_eq!((&found, &ours), (&ours, &theirs));
+    let to = asked("resource show cm_id dst-port 7171");
+    assert_eq!(to.len(), 1, "{to:?}");
+}
+
+/// Rules: SEE-21
+#[test]
+fn rdma_shows_connections() {
+    alone(path_of!("rdma_shows_connections"), Way::Namespace, connected);
+}

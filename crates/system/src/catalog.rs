@@ -1,0 +1,206 @@
+//! The objects of a process that its keys and queue pairs do not show, in its segment: protection domains, completion
+//! queues and shared receive queues. An object is written here when it is made, and taken out when it ends; nothing
+//! else touches it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use parking_lot::Mutex;
+
+/// Most objects that are shown. Any others are there all the same.
+pub(crate) const ROOM: usize = 1 << 18;
+
+/// How many entries get memory at once.
+const CHUNK: u32 = 256;
+
+/// An object of a process, with the number that it has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// A protection domain, by its number in keys and queue pairs.
+    Domain(u32),
+    /// A completion queue.
+    CompletionQueue {
+        /// How many completions it holds.
+        capacity: u32,
+    },
+    /// A shared receive queue.
+    SharedReceiveQueue {
+        /// The low half of its number.
+        index: u16,
+        /// What it is for.
+        kind: SharedKind,
+        /// The number of its protection domain.
+        domain: u32,
+        /// Where it completes, if that is the same for all its receives.
+        completes_to: Option<Number>,
+    },
+}
+
+/// What a shared receive queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SharedKind {
+    /// Receives of queue pairs.
+    Basic = 0,
+    /// Those of XRC.
+    Xrc = 1,
+    /// It matches tags.
+    TagMatching = 2,
+}
+
+/// The number of a listed object in its process. It is never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(u32);
+
+impl Number {
+    /// The number, or zero for none.
+    pub fn bits(number: Option<Self>) -> u32 {
+        number.map_or(0, |it| it.0)
+    }
+
+    /// The same back.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        (bits != 0).then_some(Self(bits))
+    }
+}
+
+/// An entry of the table. All zeros is no object.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Entry {
+    /// Its kind, with a number above it. Written last, and cleared first.
+    what: AtomicU64,
+    more: AtomicU64,
+}
+
+impl Entry {
+    fn set(&self, listed: Listed) {
+        let (kind, number, more) = match listed {
+            Listed::Domain(number) => (1, number, 0),
+            Listed::CompletionQueue { capacity } => (2, capacity, 0),
+            Listed::SharedReceiveQueue { index, kind, domain, completes_to } => {
+                let number = u32::from(index) | (kind as u32) << 16;
+                (3, number, u64::from(domain) | u64::from(Number::bits(completes_to)) << 32)
+            }
+        };
+        self.more.store(more, Relaxed);
+        self.what.store(kind | u64::from(number) << 32, Release);
+    }
+
+    /// Another process may have written anything.
+    fn get(&self) -> Option<Listed> {
+        let what = self.what.load(Acquire);
+        let (number, more) = ((what >> 32) as u32, self.more.load(Relaxed));
+        Some(match what as u32 {
+            1 => Listed::Domain(number),
+            2 => Listed::CompletionQueue { capacity: number },
+            3 => Listed::SharedReceiveQueue {
+                index: number as u16,
+                kind: match number >> 16 {
+                    0 => SharedKind::Basic,
+                    1 => SharedKind::Xrc,
+                    _ => SharedKind::TagMatching,
+                },
+                domain: more as u32,
+                completes_to: Number::from_bits((more >> 32) as u32),
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// The table in a segment.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Catalog {
+    /// No entry from this one on was ever used.
+    high: AtomicU32,
+    entries: [Entry; ROOM],
+}
+
+impl Catalog {
+    /// The objects that are there now, with their numbers.
+    pub fn all(&self) -> impl Iterator<Item = (Number, Listed)> {
+        let high = (self.high.load(Acquire) as usize).min(ROOM);
+        (1..).zip(&self.entries[..high]).filter_map(|(bits, it)| Some((Number(bits), it.get()?)))
+    }
+}
+
+/// The entries that are free, of the process whose table it is.
+#[derive(Debug, Default)]
+pub struct FreeEntries(Mutex<Free>);
+
+#[derive(Debug, Default)]
+struct Free {
+    given_back: Vec<u32>,
+    next: u32,
+    with_memory: u32,
+}
+
+impl FreeEntries {
+    /// Shows an object. `None` if there is no room for it. `commit` puts memory behind a part of the table.
+    pub(crate) fn list(
+        &self,
+        catalog: &Catalog,
+        listed: Listed,
+        commit: impl FnOnce(&[Entry]) -> std::io::Result<()>,
+    ) -> Option<Number> {
+        let mut free = self.0.lock();
+        let index = match free.given_back.pop() {
+            Some(index) => index,
+            None => {
+                if free.next == free.with_memory {
+                    let end = (free.next + CHUNK).min(ROOM as u32);
+                    let chunk = catalog.entries.get(free.next as usize..end as usize)?;
+                    commit(chunk).ok().filter(|()| !chunk.is_empty())?;
+                    free.with_memory = end;
+                }
+                let index = free.next;
+                free.next += 1;
+                catalog.high.store(free.next, Release);
+                index
+            }
+        };
+        drop(free);
+        catalog.entries[index as usize].set(listed);
+        Some(Number(index + 1))
+    }
+
+    /// An object has ended.
+    pub(crate) fn remove(&self, catalog: &Catalog, number: Option<Number>) {
+        let Some(Number(bits)) = number else { return };
+        catalog.entries[bits as usize - 1].what.store(0, Release);
+        self.0.lock().given_back.push(bits - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Segment;
+
+    #[test]
+    fn an_object_is_shown_until_it_ends() {
+        let segment = Segment::create().expect("memory");
+        let free = FreeEntries::default();
+        let list =
+            |listed| free.list(segment.catalog(), listed, |entries| segment.open_catalog(entries));
+        let all = || segment.catalog().all().map(|(_, listed)| listed).collect::<Vec<_>>();
+        let shared = Listed::SharedReceiveQueue {
+            index: 9,
+            kind: SharedKind::TagMatching,
+            domain: u32::MAX,
+            completes_to: Number::from_bits(7),
+        };
+        let kinds = [Listed::Domain(3), Listed::CompletionQueue { capacity: 16 }, shared];
+        let numbers = kinds.map(list);
+        assert_eq!(all(), kinds);
+        free.remove(segment.catalog(), numbers[1]);
+        assert_eq!(all(), [kinds[0], shared]);
+        assert_eq!(list(Listed::Domain(4)), numbers[1], "the room is used again");
+        free.remove(segment.catalog(), None);
+        assert_eq!(all(), [kinds[0], Listed::Domain(4), shared]);
+        let refused = |_: &[Entry]| Err(std::io::ErrorKind::StorageFull.into());
+        let new = FreeEntries::default();
+        assert_eq!(new.list(segment.catalog(), shared, refused), None);
+    }
+}
