@@ -115,7 +115,7 @@ fn is_cut_down(wrong: &[&str], by: &[Provocation]) -> Result<(), String> {
     }
 }
 
-/// Rules: REH-10, REH-11, REH-40, REH-42
+/// Rules: REH-10, REH-11, REH-40, REH-42, REH-90, REH-94
 #[test]
 fn bugs_of_moments_fail_within_two_hundred_runs() {
     holds("bugs");
