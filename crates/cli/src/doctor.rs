@@ -15,7 +15,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use transom::Provider;
-use transom_ibverbs::DeviceName;
+use transom_ibverbs::Description;
 use transom_net::udp;
 use transom_system::memory::Copier;
 use transom_system::registry::{Process, Registry};
@@ -323,8 +323,9 @@ fn room(limit: Option<&str>) -> Finding {
 
 /// The kernel's own RDMA devices. Under `transom run`, Transom's device is among them.
 fn adapters(names: &[String]) -> Option<Finding> {
-    let ours = DeviceName::chosen().map(ToString::to_string).unwrap_or_default();
-    let names: Vec<_> = names.iter().map(String::as_str).filter(|name| *name != ours).collect();
+    let ours = Description::chosen().unwrap_or_default();
+    let is_ours = |name: &str| ours.iter().any(|device| device.name.to_string() == name);
+    let names: Vec<_> = names.iter().map(String::as_str).filter(|name| !is_ours(name)).collect();
     let text = format!(
         "this system has RDMA devices of its own ({}): programs see only Transom's under `transom \
          run`, and only the system's without it",

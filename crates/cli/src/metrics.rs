@@ -15,8 +15,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use transom_ibverbs::DeviceName;
-use transom_system::environment::DEVICE_NAME;
+use transom_ibverbs::{Description, DeviceName};
 use transom_system::registry::Registry;
 
 const HELP: &str = "\
@@ -46,7 +45,7 @@ pub(crate) struct MetricsArgs {
     /// Keep a directory up to date that looks like /sys with the device in it, for exporters outside `transom run`
     #[arg(long, value_name = "DIR")]
     sysfs: Option<PathBuf>,
-    /// Give the device another name there
+    /// Give the first device another name there
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
 }
@@ -55,28 +54,27 @@ pub(crate) struct MetricsArgs {
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &MetricsArgs) -> Result {
-    let name = match &args.device_name {
-        Some(name) => name.clone(),
-        None => DeviceName::chosen()
-            .cloned()
-            .map_err(|error| Failure::new(format_args!("{}: {error}", DEVICE_NAME.name)))?,
+    let devices = match &args.device_name {
+        Some(name) => vec![Description::plain(name.clone())],
+        None => Description::chosen().map_err(Failure::new)?.to_vec(),
     };
     let registry = crate::devices::registry()?;
     if args.listen.is_none() && args.file.is_none() && args.sysfs.is_none() {
-        let text = text(registry, &name)?;
+        let text = text(registry, &devices)?;
         return Ok(io::stdout().write_all(text.as_bytes())?);
     }
     let server = args.listen.map(Server::new).transpose()?;
     // Before another thread begins, so that no signal ends this process there.
     let ends = Ends::block()?;
     let path = args.sysfs.as_deref();
-    let directory = path.map(|path| sysfs::Directory::new(path, name.clone())).transpose()?;
+    let directory =
+        path.map(|path| sysfs::Directory::new(path, registry, devices.clone())).transpose()?;
     let file = args.file.as_deref().map(TextFile::new);
     if let Some(server) = server {
-        let name = name.clone();
-        std::thread::spawn(move || server.run(registry, &name));
+        let devices = devices.clone();
+        std::thread::spawn(move || server.run(registry, &devices));
     }
-    let kept = keep(registry, &name, directory.as_ref(), file.as_ref(), &ends);
+    let kept = keep(registry, &devices, directory.as_ref(), file.as_ref(), &ends);
     // Nobody is to take old values for new ones, whatever went wrong.
     let removed = file.map_or(Ok(()), |file| file.remove());
     let emptied = directory.map_or(Ok(()), |directory| directory.remove());
@@ -86,7 +84,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result {
 /// Keeps the files up to date until a signal comes.
 fn keep(
     registry: &Registry,
-    name: &DeviceName,
+    devices: &[Description],
     directory: Option<&sysfs::Directory>,
     file: Option<&TextFile<'_>>,
     ends: &Ends,
@@ -94,7 +92,7 @@ fn keep(
     let held = held::Held::default();
     loop {
         let tree = directory.map(sysfs::Directory::tree).transpose()?;
-        let text = file.map(|_| text(registry, name)).transpose()?;
+        let text = file.map(|_| text(registry, devices)).transpose()?;
         // Before anybody can see what a process has counted: then it is not lost if that process is killed.
         held.refresh(registry);
         if let (Some(directory), Some(tree)) = (directory, &tree) {
@@ -109,8 +107,8 @@ fn keep(
     }
 }
 
-fn text(registry: &Registry, name: &DeviceName) -> Result<String> {
-    exposition::text(Seen::now(registry, name)?).map_err(Failure::new)
+fn text(registry: &Registry, devices: &[Description]) -> Result<String> {
+    exposition::text(Seen::now(registry, devices)?).map_err(Failure::new)
 }
 
 /// The file that this command keeps up to date.

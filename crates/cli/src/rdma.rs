@@ -18,13 +18,13 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use transom_ibverbs::DeviceName;
+use transom_ibverbs::Description;
 use transom_system::addresses::Addresses;
-use transom_system::environment::DEVICE_NAME;
 
-/// The device's number among the kernel's.
-const INDEX: u32 = 0;
-/// Its only port.
+/// A device, and its number.
+type Numbered<'a> = (u8, &'a Description);
+
+/// The only port of a device.
 const PORT: u32 = 1;
 
 /// The objects that the user can name, in the real command's order: it takes the first that begins with the
@@ -88,17 +88,23 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let Some(question) = words.and_then(|words| Question::parse(&words)) else {
         return hand_on(arguments);
     };
-    let name = DeviceName::chosen()
-        .map_err(|error| Failure::new(format_args!("{}: {error}", DEVICE_NAME.name)))?;
-    match (&question.of, question.object) {
-        (Some(of), object) if !is_meant(of, object, &name.to_string()) => {
+    let all = Description::chosen().map_err(Failure::new)?;
+    let is_asked_for = |(_, device): &Numbered<'_>| {
+        let of = question.of.as_ref();
+        of.is_none_or(|of| is_meant(of, question.object, &device.name.to_string()))
+    };
+    let asked: Vec<_> = (0..).zip(all).filter(is_asked_for).collect();
+    match &question.of {
+        Some(of) if asked.is_empty() => {
             // Most likely the word is a kind of resources that is not known here.
-            if object == Object::Resource {
+            if question.object == Object::Resource {
                 return hand_on(arguments);
             }
-            Err(Failure::new(format_args!("wrong device name {of}; `transom run` has {name}")))
+            let names: Vec<_> = all.iter().map(|device| device.name.to_string()).collect();
+            let names = names.join(", ");
+            Err(Failure::new(format_args!("wrong device name {of}; `transom run` has {names}")))
         }
-        _ => question.answer(name).map(|()| ExitCode::SUCCESS),
+        _ => question.answer(&asked).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -145,19 +151,23 @@ impl Question {
         Some(Self { object, of, json, pretty, details, oneline, filters })
     }
 
-    fn answer(&self, name: &DeviceName) -> Result {
-        let addresses = || {
-            Addresses::read().map_err(|error| {
-                Failure::new(format_args!("cannot read the addresses of this host: {error}"))
-            })
-        };
+    fn answer(&self, devices: &[Numbered<'_>]) -> Result {
+        let each = devices.iter().copied();
         match self.object {
-            Object::Device => self.print(&Device::new(name, self.details)),
-            Object::Link => self.print(&Link::new(name, &addresses()?)),
-            Object::Resource => self.print(&Resources::new(name)?),
-            Object::Statistic => self.print(&Statistic::new(name)?),
-            Object::Each(kind) => self.print_rows(&objects::all(kind, name)?),
-            Object::Mode => self.print_rows(&[objects::mode(name)]),
+            Object::Device => self.print(each.map(|it| Ok(Device::new(it, self.details)))),
+            Object::Link => {
+                let addresses = Addresses::read().map_err(|error| {
+                    Failure::new(format_args!("cannot read the addresses of this host: {error}"))
+                })?;
+                self.print(each.map(|it| Ok(Link::new(it, &addresses))))
+            }
+            Object::Resource => self.print(each.map(Resources::new)),
+            Object::Statistic => self.print(each.map(Statistic::new)),
+            Object::Each(kind) => {
+                let all = each.map(|it| objects::all(kind, it)).collect::<Result<Vec<_>>>()?;
+                self.print_rows(&all.concat())
+            }
+            Object::Mode => self.print_rows(&each.map(objects::mode).collect::<Vec<_>>()),
         }
     }
 
@@ -176,14 +186,15 @@ impl Question {
         Ok(writeln!(out, "{}", text.map_err(Failure::new)?)?)
     }
 
-    fn print(&self, shown: &impl Shown) -> Result {
+    fn print<S: Shown>(&self, shown: impl Iterator<Item = Result<S>>) -> Result {
+        let shown = shown.collect::<Result<Vec<_>>>()?;
         let mut out = std::io::stdout().lock();
         if !self.json {
-            writeln!(out, "{}", shown.line(self))?;
+            shown.iter().try_for_each(|it| writeln!(out, "{}", it.line(self)))?;
         } else if self.pretty {
-            writeln!(out, "{}", serde_json::to_string_pretty(&[shown]).map_err(Failure::new)?)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&shown).map_err(Failure::new)?)?;
         } else {
-            writeln!(out, "{}", serde_json::to_string(&[shown]).map_err(Failure::new)?)?;
+            writeln!(out, "{}", serde_json::to_string(&shown).map_err(Failure::new)?)?;
         }
         Ok(())
     }
@@ -206,8 +217,8 @@ impl Asked {
             (object, rest) => {
                 let rest = without_show(rest);
                 match (object, rest) {
-                    (Object::Resource, [kind, rest @ ..]) => match objects::Kind::named(kind) {
-                        Some(kind) => Self::each(kind, rest),
+                    (Object::Resource, [kind, of_kind @ ..]) => match objects::Kind::named(kind) {
+                        Some(kind) => Self::each(kind, of_kind),
                         None => Self::one(object, rest),
                     },
                     _ => Self::one(object, rest),

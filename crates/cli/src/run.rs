@@ -31,8 +31,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use transom_ibverbs::DeviceName;
-use transom_system::environment::{DEVICE_NAME, MEMORY};
+use transom_ibverbs::{Description, DeviceName};
+use transom_system::environment::{DEVICE_NAME, DEVICES, MEMORY};
+use transom_system::registry;
 use tree::Tree;
 use watcher::Watching;
 
@@ -64,6 +65,16 @@ are mounts in a namespace of their own. If not, a library redirects the C librar
 
 Of iproute2, `rdma dev`, `rdma link`, `rdma resource` and `rdma statistic` show this device to them, its
 objects and counters, also with -j. The real `rdma` answers everything else. It knows the kernel's devices only.
+
+Devices:
+  --devices 2                        Two devices that are alike
+  --device NAME,port=down,speed=S,numa=N,pci=ADDRESS
+                                     One that is described; give it several times for several
+
+The port of a device with port=down is down for ever. S is 10G, 25G, 40G, 50G, 56G, 100G, 200G, 400G or
+800G, and 100G without it. Programs see speed, NUMA node and PCI address, such as 0000:81:00.0. Nothing
+gets faster or slower by them, and nothing is at that address. Each device that a program opens counts as
+a process: there is room for 254.
 
 Faults:
   loss=P,reorder=P,duplicate=P,corrupt=P
@@ -115,6 +126,8 @@ Examples:
   transom run -- ibv_rc_pingpong -g 0             (in one terminal)
   transom run -- ibv_rc_pingpong -g 0 localhost   (in another)
   transom run --device-name rxe0 -- ibv_devices
+  transom run --devices 2 -- env UCX_NET_DEVICES=transom0:1,transom1:1 PROGRAM
+  transom run --device mlx5_0,numa=0 --device mlx5_1,numa=1,port=down -- ibv_devinfo
   transom run --explain -- make check
   transom run --capture ping.pcapng -- ibv_rc_pingpong -g 0
   transom run --fault loss=1%,delay=2ms,seed=7 -- \\
@@ -141,9 +154,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct ProgramArgs {
     #[command(flatten)]
     instruments: instruments::InstrumentArgs,
-    /// Give the device another name, for programs that want an rxe0 or mlx5_0
-    #[arg(long, value_name = "NAME")]
-    device_name: Option<DeviceName>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -152,6 +164,59 @@ pub(crate) struct ProgramArgs {
         value_hint = clap::ValueHint::CommandWithArguments
     )]
     command: Vec<OsString>,
+}
+
+/// The devices that the program finds.
+#[derive(clap::Args)]
+struct DeviceArgs {
+    /// Give the device another name, for programs that want an rxe0 or mlx5_0
+    #[arg(long, value_name = "NAME")]
+    device_name: Option<DeviceName>,
+    /// Give the program so many devices; the numbers in their names go on: transom0, transom1, …
+    #[arg(long = "devices", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=registry::DEVICES as i64))]
+    count: Option<u8>,
+    /// Give it a device of this name and kind, such as mlx5_0,port=down; several are several; see below
+    #[arg(long = "device", value_name = "DEVICE", conflicts_with_all = ["device_name", "count"])]
+    described: Vec<Description>,
+}
+
+impl DeviceArgs {
+    /// The devices: as the options say, or else as the environment does. `usual` is the name of the first if the user
+    /// names none.
+    fn all(&self, usual: Option<DeviceName>) -> Result<Vec<Description>> {
+        let refuse = |error: &dyn std::fmt::Display| Failure::with_status(2, error);
+        if !self.described.is_empty() {
+            Description::check_all(&self.described).map_err(|error| refuse(&error))?;
+            return Ok(self.described.clone());
+        }
+        let named = self.device_name.clone().or(usual);
+        let first = match (named, self.count) {
+            (Some(name), _) => name,
+            (None, count) => {
+                let chosen = Description::chosen().map_err(|error| refuse(&error))?;
+                match count {
+                    None => return Ok(chosen.to_vec()),
+                    Some(_) => chosen[0].name.clone(),
+                }
+            }
+        };
+        let names = (0..self.count.unwrap_or(1)).map(|places| first.behind(places));
+        let all = names.map(|name| Ok(Description::plain(name.map_err(|error| refuse(&error))?)));
+        all.collect()
+    }
+}
+
+/// Has the program find these devices.
+fn name_devices(devices: &[Description], command: &mut Command) {
+    let texts: Vec<String> = devices.iter().map(ToString::to_string).collect();
+    command.env(DEVICE_NAME.name, devices[0].name.to_string());
+    // The variable may come from the run that this command is in.
+    match devices {
+        [only] if *only == Description::plain(only.name.clone()) => {
+            command.env_remove(DEVICES.name)
+        }
+        _ => command.env(DEVICES.name, texts.join(";")),
+    };
 }
 
 impl ProgramArgs {
@@ -194,7 +259,7 @@ impl Program {
         Self::prepare_for(args, None)
     }
 
-    /// The same with another name for the device, if the user gives it none.
+    /// The same with another name for the first device, if the user gives it none.
     pub(crate) fn prepare_for(args: &ProgramArgs, device: Option<DeviceName>) -> Result<Self> {
         let [program, arguments @ ..] = &args.command[..] else {
             return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
@@ -203,13 +268,13 @@ impl Program {
         let verbs = locate::verbs()?;
         let mut command = Command::new(program);
         command.args(arguments);
-        let name = device_name(args, device)?;
-        command.env(DEVICE_NAME.name, name.to_string());
+        let devices = args.devices.all(device)?;
+        name_devices(&devices, &mut command);
         loader::lead(&verbs, &mut command);
         lead_others(&mut command);
         instruments::attach(&args.instruments, &mut command)?;
         let watching = Watching::prepare(&mut command);
-        let live = show_files(&name, &mut command).unwrap_or_else(|problem| {
+        let live = show_files(&devices, &mut command).unwrap_or_else(|problem| {
             // Few programs need them.
             layout::warn(format_args!(
                 "the program will not find the device's files in /sys and /dev: {problem}"
@@ -276,16 +341,6 @@ fn begin(watching: Watching) -> io::Result<()> {
     if between::is_needed() { between::stay(watching) } else { watching.begin_beside() }
 }
 
-/// The name for the device: from the option, or else from the environment.
-fn device_name(args: &ProgramArgs, usual: Option<DeviceName>) -> Result<DeviceName> {
-    let chosen = || DeviceName::chosen().cloned();
-    args.device_name
-        .clone()
-        .or(usual)
-        .map_or_else(chosen, Ok)
-        .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DEVICE_NAME.name)))
-}
-
 /// Makes the program's page-aligned allocations shared memory, unless all memory must be private.
 fn share_allocations(command: &mut Command) -> std::result::Result<(), String> {
     if MEMORY.text().is_none_or(|memory| memory != "private") {
@@ -300,12 +355,12 @@ pub(crate) fn tell_of_freed_memory(command: &mut Command) -> std::result::Result
     Ok(())
 }
 
-/// Makes the program find the files that the kernel would have for the device. Returns those whose values change.
+/// Makes the program find the files that the kernel would have for its devices. Returns those whose values change.
 fn show_files(
-    name: &DeviceName,
+    devices: &[Description],
     command: &mut Command,
 ) -> std::result::Result<Option<LiveFiles>, String> {
-    let tree = Tree::of(name)?;
+    let tree = Tree::of(devices)?;
     // Done before the mounts: if the root is not a mount, the kernel cannot tell from our own mount namespace where
     // this command's file is.
     let paths = locate::preloaded(library::PATHS);

@@ -465,6 +465,31 @@ fn nothing_is_made_or_taken_where_another_user_decides() {
     assert!(words.contains("open can be written to by others (mode 0777)"), "{words}");
 }
 
+/// Rules: DEVS-10
+#[test]
+fn what_describes_no_device_is_refused_before_the_program_runs() {
+    let many: Vec<String> = (0..17).map(|number| format!("--device=a{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let long = format!("--device-name={}", "x".repeat(63));
+    for (options, reason) in [
+        (&["--devices=0"][..], "not in 1..=16"),
+        (&["--devices=17"], "not in 1..=16"),
+        (&many, "16 devices at most"),
+        (&["--devices=2", &long], "1\" is no"),
+        (&["--device=a/b"], "is no name for a device"),
+        (&["--device=a", "--device=a"], "a is there twice"),
+        (&["--device=a,speed=3"], "is no speed of a port"),
+        (&["--device=a", "--devices=2"], "cannot be used with"),
+        (&["--device=a", "--device-name=b"], "cannot be used with"),
+    ] {
+        let line = ["--", "sh", "-c", "echo runs"];
+        let refused = output(transom(&["run"]).args(options).args(line));
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{options:?}: {said}");
+        assert!(said.contains(reason) && refused.stdout.is_empty(), "{options:?}: {said}");
+    }
+}
+
 #[test]
 fn the_device_can_be_called_otherwise() {
     let line = ["sh", "-c", "echo $TRANSOM_DEVICE_NAME"];
@@ -772,8 +797,9 @@ fn faults_that_make_no_sense_are_refused() {
 
 /// Values that a variable may not have, and words of the error about allowed values. The other variables take any
 /// value: a file or a directory, and the error says what is wrong with it.
-const WRONG: [(&str, &str, &str); 11] = [
+const WRONG: [(&str, &str, &str); 12] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
+    ("TRANSOM_DEVICES", "a;b,speed=3", "is no speed of a port"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
     ("TRANSOM_COPY", "ring", "may be rings or best"),
     ("TRANSOM_MEMORY", "mine", "may be private or shared"),

@@ -69,7 +69,7 @@ pub fn counters_in(port: &Path) -> Counters {
 
 /// The counters now, as this process adds them up.
 pub fn counters() -> Counters {
-    let sums = Registry::open().expect("the registry").sums();
+    let sums = Registry::open().expect("the registry").sums(0);
     let of = |counters: &[Counter], before| {
         let named = counters.iter().map(|(name, value)| (format!("{before}{name}"), value(&sums)));
         named.collect::<Vec<_>>()

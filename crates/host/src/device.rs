@@ -63,6 +63,10 @@ pub enum Memory {
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// Its number among the devices of the program.
+    pub number: u8,
+    /// Its port is down for ever.
+    pub port_is_down: bool,
     /// Type 2 windows are of kind 2A instead of 2B (rule MWA-07).
     pub windows_2a: bool,
     /// How bytes get from one process to another.
@@ -173,7 +177,7 @@ impl Device {
             options,
             port,
             peers: Peers::new(process.clone()),
-            resources: Resources::new(process.clone()),
+            resources: Resources::new(process.clone(), options.number),
             work: Work::new(process.clone()),
             by_message: process.segment().header().by_message.load(Relaxed) == 1,
             process,

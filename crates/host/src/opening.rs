@@ -87,8 +87,12 @@ impl Adapter {
             }
         }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
-        let claim =
-            registry.claim(segment.descriptor()).map_err(step("taking a slot in the registry"))?;
+        segment.header().device.store(options.number.into(), Relaxed);
+        let claim = registry.claim(segment.descriptor(), options.number);
+        let claim = claim.map_err(step("taking a slot in the registry"))?;
+        if options.port_is_down {
+            claim.take_packets_only();
+        }
         if let Some(watcher) = options.watcher {
             registry.tell_watcher(watcher, claim.announcer());
         }
@@ -97,11 +101,15 @@ impl Adapter {
         let capture = capture.map(|capture| Arc::new(CaptureObserver { capture, registry, slot }));
         let departures = capture.clone().map(|it| it as Arc<dyn transom_net::Observer>);
         let observer = capture.map(|it| it as Arc<dyn Observer>);
-        let wire_only = options.wire_only;
+        // Only what goes over the wire can be lost there.
+        let wire_only = options.wire_only || options.port_is_down;
         let network = network(registry, slot);
         let port_options = PortOptions { wire_only, observer: departures, network };
         let port = DevicePort::new(process.clone(), port_options)
             .map_err(step("asking the kernel for its addresses"))?;
+        if options.port_is_down {
+            port.outages().begin();
+        }
         let device = Device::new(options, process, port, observer);
         let adapter = Arc::new(Self::new(device, &Threads, first_qp));
         let handler: Weak<Self> = Arc::downgrade(&adapter);

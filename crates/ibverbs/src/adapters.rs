@@ -1,4 +1,4 @@
-//! The devices of this process: the one that it opens for itself, and all devices that have contexts.
+//! The devices of this process: those that it opens for itself, and all devices that have contexts.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,37 +6,43 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use transom_host::device::Device;
-use transom_host::{Adapter, OpenError};
+use transom_host::{Adapter, OpenError, Options};
+use transom_system::registry;
 
-use crate::device_name::DeviceName;
+use crate::description::Description;
 use crate::options;
 
-/// The device of this process, if a context is open.
-static DEVICE: Mutex<Option<Weak<Adapter>>> = Mutex::new(None);
+/// The devices that this process has opened, by number.
+static OPENED: Mutex<[Option<Weak<Adapter>>; registry::DEVICES]> =
+    Mutex::new([const { None }; registry::DEVICES]);
 
 /// The devices that have contexts.
 static DEVICES: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
 
-/// The device of this process, if it is open.
+/// The first device of this process that is open.
 pub(crate) fn opened() -> Option<Arc<Adapter>> {
-    let open = DEVICE.lock().as_ref().and_then(Weak::upgrade);
+    let devices = OPENED.lock();
+    let open = devices.iter().flatten().filter_map(Weak::upgrade);
     // A forked child must not use its parent's device.
-    open.filter(|adapter| !adapter.device().process().is_inherited())
+    let mut own = open.filter(|adapter| !adapter.device().process().is_inherited());
+    own.next()
 }
 
-/// The device of this process. It is opened if it is not open.
-pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
-    let mut device = DEVICE.lock();
+/// The device of this number of this process. It is opened if it is not open.
+pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
+    let mut devices = OPENED.lock();
+    let device = &mut devices[usize::from(number)];
     let open = device.as_ref().and_then(Weak::upgrade);
     // After a fork the child opens a device of its own. It must not use its parent's.
     if let Some(adapter) = open.filter(|adapter| !adapter.device().process().is_inherited()) {
         return adapter.device().check().map(|()| adapter);
     }
-    DeviceName::chosen().map_err(|error| {
+    let described = Description::chosen().map_err(|error| {
         let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
-        OpenError::new("reading TRANSOM_DEVICE_NAME", cause)
+        OpenError::new("reading the environment", cause)
     })?;
-    let opened = Adapter::open(options::read()?)?;
+    let port_is_down = described.get(usize::from(number)).is_some_and(|it| it.port_is_down);
+    let opened = Adapter::open(Options { number, port_is_down, ..options::read()? })?;
     *device = Some(Arc::downgrade(&opened));
     Ok(opened)
 }

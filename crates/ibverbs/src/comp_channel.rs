@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_check::ledger::Thing;
 use transom_host::Adapter;
+use transom_host::device::Device;
 use transom_host::events::{CompletionEvent, EventQueue};
 use transom_system::registry::{Holder, Holders};
 
@@ -45,15 +46,22 @@ unsafe impl Send for ChannelUse {}
 unsafe impl Sync for ChannelUse {}
 
 impl ChannelUse {
-    /// Counts a user. `None` for a null pointer.
+    /// Counts a user, a queue of this device. `None` for a null pointer.
     ///
     /// # Safety
     /// `channel` is null or live.
-    pub(crate) unsafe fn of(channel: *mut ibv_comp_channel) -> Option<Self> {
+    pub(crate) unsafe fn of(
+        channel: *mut ibv_comp_channel,
+        device: &Arc<Device>,
+    ) -> Result<Option<Self>, Wrong> {
         let channel = channel.cast::<Channel>();
         // SAFETY: by the contract of this function.
-        unsafe { channel.as_ref() }?.users.fetch_add(1, AcqRel);
-        Some(Self(channel))
+        let Some(ours) = (unsafe { channel.as_ref() }) else { return Ok(None) };
+        if !Arc::ptr_eq(ours.adapter.device(), device) {
+            return Err(Wrong::OTHER_DEVICE);
+        }
+        ours.users.fetch_add(1, AcqRel);
+        Ok(Some(Self(channel)))
     }
 
     pub(crate) fn events(&self) -> Arc<EventQueue<CompletionEvent>> {

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use transom_abi::*;
-use transom_host::Limits;
+use transom_host::{Limits, Options};
 use transom_system::addresses::{Address, Addresses, GID_TABLE};
 use transom_system::{node_guid, system_image_guid};
 use transom_thread::set_errno;
 
 use crate::context::Context;
-use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
+use crate::description::Description;
 use crate::entry::{errno_of, guarded, number_of, pointer_always};
 use crate::profile;
 use crate::sanitized;
@@ -44,40 +44,66 @@ unsafe impl Send for Listed {}
 // SAFETY: as above.
 unsafe impl Sync for Listed {}
 
-static DEVICE: LazyLock<Listed> = LazyLock::new(|| {
-    // If the environment has an invalid name, the device is listed but cannot be opened.
-    let name = DeviceName::chosen().cloned().unwrap_or_default();
-    let ibdev_path = CString::new(name.ibdev_path()).unwrap_or_default();
+/// The devices of this process, by number.
+static LISTED: LazyLock<Vec<Listed>> =
+    LazyLock::new(|| (0..).zip(described()).map(|(number, device)| list(number, device)).collect());
+
+/// The descriptions of the devices. If the environment describes none, a device is listed but cannot be opened.
+fn described() -> &'static [Description] {
+    static ANY: LazyLock<[Description; 1]> = LazyLock::new(Default::default);
+    Description::chosen().unwrap_or(&*ANY)
+}
+
+fn list(number: u8, device: &Description) -> Listed {
+    let text = |text: String| CString::new(text).unwrap_or_default();
     let abi = ibv_device {
         _ops: _ibv_device_ops::default(),
         node_type: IBV_NODE_CA,
         transport_type: IBV_TRANSPORT_IB,
-        name: padded(name.as_c_str()),
-        dev_name: padded(DEV_NAME),
-        dev_path: padded(DEV_PATH),
-        ibdev_path: padded(&ibdev_path),
+        name: padded(device.name.as_c_str()),
+        dev_name: padded(&text(dev_name(number))),
+        dev_path: padded(&text(dev_path(number))),
+        ibdev_path: padded(&text(device.name.ibdev_path())),
     };
     Listed(Box::leak(Box::new(Device { abi, not_theirs: [0; 8] })))
-});
+}
+
+/// The name of the character device that a host's device of this number has.
+pub fn dev_name(number: u8) -> String {
+    format!("uverbs{number}")
+}
+
+/// The path of that character device in sysfs.
+pub fn dev_path(number: u8) -> String {
+    format!("/sys/class/infiniband_verbs/{}", dev_name(number))
+}
 
 fn padded<const N: usize>(text: &CStr) -> [c_char; N] {
     let bytes = text.to_bytes();
     std::array::from_fn(|index| bytes.get(index).map_or(0, |byte| *byte as c_char))
 }
 
-pub(crate) fn the_device() -> *mut ibv_device {
-    DEVICE.0.cast()
+/// The device of this number, as programs find it in the list. A device that the program has not opened itself may have
+/// any number; it goes by the first.
+pub(crate) fn listed(number: u8) -> *mut ibv_device {
+    LISTED.get(usize::from(number)).unwrap_or(&LISTED[0]).0.cast()
 }
 
-/// Whether a pointer is the one that [`ibv_get_device_list`] returns. Any other pointer, null or a device of another
-/// library in the process, is not read: `EINVAL`.
-pub(crate) fn is_the_device(verb: &'static str, device: *const ibv_device) -> bool {
-    let ours = std::ptr::eq(device, the_device());
-    if !ours {
+/// How the device of this number is described.
+fn description(number: u8) -> &'static Description {
+    let all = described();
+    all.get(usize::from(number)).unwrap_or(&all[0])
+}
+
+/// The number of a device that [`ibv_get_device_list`] returns. Any other pointer, null or a device of another library
+/// in the process, is not read: `EINVAL`.
+pub(crate) fn number_of_device(verb: &'static str, device: *const ibv_device) -> Option<u8> {
+    let place = LISTED.iter().position(|listed| std::ptr::eq(device, listed.0.cast()));
+    if place.is_none() {
         told::answered(verb, libc::EINVAL);
         set_errno(libc::EINVAL);
     }
-    ours
+    place.and_then(|place| u8::try_from(place).ok())
 }
 
 /// The devices, ended by null. The program frees the list by [`ibv_free_device_list`].
@@ -88,15 +114,18 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
     pointer_always("ibv_get_device_list", || {
         if !count.is_null() {
             // SAFETY: by the contract of this verb.
-            unsafe { *count = 1 };
+            unsafe { *count = LISTED.len() as c_int };
         }
-        // SAFETY: there is room for two zeroed pointers, checked before the write.
+        let (room, each) = (LISTED.len() + 1, size_of::<*mut ibv_device>());
+        // SAFETY: there is room for all of them and a zero behind them, checked before the write.
         unsafe {
-            let list = libc::calloc(2, size_of::<*mut ibv_device>()).cast::<*mut ibv_device>();
+            let list = libc::calloc(room, each).cast::<*mut ibv_device>();
             if list.is_null() {
                 return Err(libc::ENOMEM);
             }
-            *list = the_device();
+            for (index, listed) in LISTED.iter().enumerate() {
+                *list.add(index) = listed.0.cast();
+            }
             Ok(list)
         }
     })
@@ -128,14 +157,14 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     }
 }
 
-/// The node GUID in network order. Zero, `EINVAL`, if it is not this device.
+/// The node GUID in network order. Zero, `EINVAL`, if it is no device of this library.
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    if is_the_device("ibv_get_device_guid", device) { node_guid().to_be() } else { 0 }
+    number_of_device("ibv_get_device_guid", device).map_or(0, |number| node_guid(number).to_be())
 }
 
-/// The kernel's index of the device. It has none, so -1; with `EINVAL` if it is not this device.
+/// The kernel's index of the device. It has none, so -1; with `EINVAL` if it is no device of this library.
 pub extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    is_the_device("ibv_get_device_index", device);
+    number_of_device("ibv_get_device_index", device);
     -1
 }
 
@@ -154,22 +183,25 @@ pub unsafe extern "C" fn ibv_query_device(
             return Err(libc::EINVAL);
         }
         // SAFETY: by the contract of this verb.
-        unsafe { attr.write(device_attributes(ours.device().options().windows_2a)) };
+        unsafe { attr.write(device_attributes(&ours.device().options())) };
         sanitized::has_filled(attr);
         Ok(())
     })
 }
 
-/// The result of [`ibv_query_device`]. `windows_2a` is true if windows of type 2 are of kind 2A.
-pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
+/// The result of [`ibv_query_device`] for a device that is opened so.
+pub fn device_attributes(options: &Options) -> ibv_device_attr {
     let limits = Limits::here();
-    let type2 =
-        if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };
+    let type2 = if options.windows_2a {
+        IBV_DEVICE_MEM_WINDOW_TYPE_2A
+    } else {
+        IBV_DEVICE_MEM_WINDOW_TYPE_2B
+    };
     let count = |limit: u32| limit as c_int;
     let reads = c_int::from(limits.read_resources);
     profile::attributes(ibv_device_attr {
         fw_ver: padded(FW_VER),
-        node_guid: node_guid().to_be(),
+        node_guid: node_guid(options.number).to_be(),
         sys_image_guid: system_image_guid().to_be(),
         max_mr_size: limits.region_bytes,
         page_size_cap: 0xffff_ffff_ffff_f000,
@@ -228,9 +260,10 @@ pub const FW_VER: &CStr =
 /// The longest message of the port, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
-/// The result of [`ibv_query_port`] on a host with these addresses.
-pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
-    let down = addresses.has_lost_network();
+/// The result of [`ibv_query_port`] for such a device on a host with these addresses.
+pub fn port_attributes(device: &Description, addresses: &Addresses) -> ibv_port_attr {
+    let down = device.port_is_down || addresses.has_lost_network();
+    let (active_width, active_speed) = device.speed.codes();
     ibv_port_attr {
         state: if down { IBV_PORT_DOWN } else { IBV_PORT_ACTIVE },
         max_mtu: IBV_MTU_4096,
@@ -241,8 +274,8 @@ pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
         pkey_tbl_len: 1,
         // No Ethernet port has a LID.
         lid: 0,
-        active_width: 2,
-        active_speed: 32,
+        active_width,
+        active_speed,
         phys_state: if down { DISABLED } else { LINK_UP },
         link_layer: IBV_LINK_LAYER_ETHERNET,
         ..ibv_port_attr::default()
@@ -306,7 +339,8 @@ pub(crate) unsafe extern "C" fn query_port_ex(
 pub(crate) unsafe fn port_of(context: *mut ibv_context, port: u8) -> Result<ibv_port_attr, c_int> {
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.filter(|_| port == 1).ok_or(libc::EINVAL)?;
-    let mut full = port_attributes(&ours.device().port().addresses());
+    let described = description(ours.device().options().number);
+    let mut full = port_attributes(described, &ours.device().port().addresses());
     if ours.device().port().outages().is_down() {
         (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
     }

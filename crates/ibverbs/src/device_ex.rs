@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use transom_abi::*;
 use transom_device::queue::TAG_MAX_SGE;
-use transom_host::Limits;
+use transom_host::{Limits, Options};
 use transom_system::clock;
 
 use crate::context::Context;
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if unknown || attr.is_null() || size < least {
             return Err(libc::EINVAL);
         }
-        let full = attributes(ours.device().options().windows_2a);
+        let full = attributes(&ours.device().options());
         let known = size.min(size_of::<ibv_device_attr_ex>());
         let (to, from) = (attr.cast::<u8>(), (&raw const full).cast::<u8>());
         // SAFETY: `size` bytes are writable, by the contract of this verb. The struct is plain data.
@@ -52,8 +52,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 
 /// All attributes. Everything about Ethernet frames and hardware is zero: raw packets, checksums,
 /// segmentation, spreading of received packets, pacing, atomics of the PCI bus.
-fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
-    let plain = device::device_attributes(windows_2a);
+fn attributes(options: &Options) -> ibv_device_attr_ex {
+    let plain = device::device_attributes(options);
     profile::extended_attributes(ibv_device_attr_ex {
         orig_attr: plain,
         comp_mask: 0,

@@ -1,17 +1,10 @@
-//! The device's name, and the places where programs look for it.
+//! The name of a device.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::OnceLock;
 
 use transom_abi::{IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX};
-use transom_system::environment;
-
-/// The name of its character device: that of a host's first device.
-pub const DEV_NAME: &CStr = c"uverbs0";
-/// The path of its character device in sysfs.
-pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs0";
 
 /// The name of an RDMA device, as the kernel would allow it: a letter, and then letters, digits and `_`, `-`, `.`; 63
 /// characters at most.
@@ -19,18 +12,19 @@ pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs0";
 pub struct DeviceName(CString);
 
 impl DeviceName {
-    /// The name of this process's device. It is read from the environment once. If the environment has none, it is
-    /// [`DeviceName::default`].
+    /// The name of the device so many places behind the one of this name: the number at its end is so much higher. A name
+    /// without a number counts as if it ended in zero.
     ///
     /// # Errors
-    /// The text in the environment is no name.
-    pub fn chosen() -> Result<&'static Self, NotAName> {
-        static CHOSEN: OnceLock<Result<DeviceName, NotAName>> = OnceLock::new();
-        let chosen = CHOSEN.get_or_init(|| match environment::DEVICE_NAME.text() {
-            Some(text) => text.to_string_lossy().parse(),
-            None => Ok(Self::default()),
-        });
-        chosen.as_ref().map_err(Clone::clone)
+    /// It would be too long.
+    pub fn behind(&self, places: u8) -> Result<Self, NotAName> {
+        let name = self.to_string();
+        let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        match name[stem.len()..].parse::<u32>() {
+            _ if places == 0 => Ok(self.clone()),
+            Ok(number) => format!("{stem}{}", number.saturating_add(places.into())).parse(),
+            Err(_) => format!("{name}{places}").parse(),
+        }
     }
 
     /// The name as a C string.
@@ -87,6 +81,24 @@ const _: () = assert!("/sys/class/infiniband/".len() + IBV_SYSFS_NAME_MAX <= IBV
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_numbers_of_names_go_on() {
+        for (name, behind, expected) in [
+            ("transom0", 0, "transom0"),
+            ("transom0", 1, "transom1"),
+            ("mlx5_0", 15, "mlx5_15"),
+            ("mlx5_9", 1, "mlx5_10"),
+            ("ib", 0, "ib"),
+            ("ib", 2, "ib2"),
+            ("a99999999999999999999", 1, "a999999999999999999991"),
+        ] {
+            let name: DeviceName = name.parse().unwrap();
+            assert_eq!(name.behind(behind).unwrap().to_string(), expected);
+        }
+        let longest: DeviceName = "x".repeat(63).parse().unwrap();
+        assert!(longest.behind(1).is_err());
+    }
 
     #[test]
     fn names_are_those_that_a_directory_of_sysfs_can_have() {

@@ -24,6 +24,7 @@ mod cq;
 mod cq_event;
 mod cq_ex;
 mod create_qp;
+mod description;
 mod device;
 mod device_ex;
 mod device_name;
@@ -86,6 +87,7 @@ pub use comp_cntr::{
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use cq_event::{ibv_ack_cq_events, ibv_get_cq_event};
 pub use create_qp::ibv_create_qp;
+pub use description::{Description, NotADevice, NotChosen, PciAddress, Speed};
 pub use device::{
     _ibv_query_gid_ex, _ibv_query_gid_table, ibv_free_device_list, ibv_get_device_guid,
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,
@@ -93,9 +95,10 @@ pub use device::{
     ibv_query_port, ibv_read_sysfs_file,
 };
 pub use device::{
-    FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, device_attributes, port_attributes,
+    FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, dev_name, dev_path, device_attributes,
+    port_attributes,
 };
-pub use device_name::{DEV_NAME, DEV_PATH, DeviceName, NotAName};
+pub use device_name::{DeviceName, NotAName};
 pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use ece::{ibv_query_ece, ibv_set_ece};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use transom_abi::{ibv_context, ibv_device, verbs_context};
+use transom_abi::{ibv_context, ibv_device};
 use transom_host::Adapter;
 use transom_system::object_counts::ObjectKind;
 use transom_system::{rehearsal, say};
@@ -17,17 +17,15 @@ use crate::{
     srq, td, xrc,
 };
 
-/// Opens the device. Null, `EINVAL`, for any other device.
+/// Opens a device. Null, `EINVAL`, for one that is not of this library.
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // A failed device cannot be opened. After it is closed, a new one may be opened.
     let opened = || {
-        if !device::is_the_device("ibv_open_device", device) {
-            return Err(libc::EINVAL);
-        }
+        let number = device::number_of_device("ibv_open_device", device).ok_or(libc::EINVAL)?;
         check::begin();
         exposure::begin();
         rehearsal::begin();
-        let adapter = adapters::open().map_err(|error| {
+        let adapter = adapters::open(number).map_err(|error| {
             say(format_args!("{error}"));
             error.errno().unwrap_or(libc::ENODEV)
         })?;
@@ -44,7 +42,14 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
     let command = adapter.device().process().command_descriptor();
     let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-    Context::enter(adapter, command, all_operations())
+    enter(adapter, command)
+}
+
+/// A context of a device, with the operations of the command that runs this process.
+fn enter(adapter: Arc<Adapter>, command: OwnedFd) -> Result<*mut ibv_context, c_int> {
+    let device = device::listed(adapter.device().options().number);
+    let operations = exposure::operations(checked::operations(operations(device)));
+    Context::enter(adapter, command, rehearsed::operations(operations))
 }
 
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The context owns the descriptor from now on, and
@@ -61,17 +66,12 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
             Some(adapter) => {
                 // SAFETY: as above. The context owns it from now on.
                 let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
-                Context::enter(adapter, command, all_operations())
+                enter(adapter, command)
             }
             None if names_a_device(cmd_fd) => Err(libc::EOPNOTSUPP),
             None => Err(libc::EINVAL),
         }
     })
-}
-
-/// The operations of a new context, with those of the command that runs this process.
-fn all_operations() -> verbs_context {
-    rehearsed::operations(exposure::operations(checked::operations(operations())))
 }
 
 /// Whether a descriptor names a Transom device of any process.

@@ -11,7 +11,9 @@
 //! | `ibv_create_wq`, `ibv_modify_wq`, `ibv_destroy_wq` | spreading of received frames |
 //! | `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table` | the same |
 
-use transom_abi::{__VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, verbs_context};
+use transom_abi::{
+    __VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context,
+};
 
 use crate::watched::told_or;
 use crate::{
@@ -19,10 +21,10 @@ use crate::{
     post_srq_ops, qp_ex, special_mr, srq, td, watched, xrc,
 };
 
-/// The operations of every context. Its caller fills in the descriptors.
-pub(crate) fn operations() -> verbs_context {
+/// The operations of every context of a device. Its caller fills in the descriptors.
+pub(crate) fn operations(device: *mut ibv_device) -> verbs_context {
     let context = ibv_context {
-        device: device::the_device(),
+        device,
         ops: ibv_context_ops {
             alloc_mw: Some(mw::alloc_mw),
             bind_mw: Some(bind_mw::bind_mw),

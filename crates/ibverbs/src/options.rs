@@ -54,6 +54,7 @@ fn chosen() -> Result<Options, NotAllowed> {
         watcher: WATCHER.parse(of_a_run, |text| u64::from_str_radix(text, 16).ok())?,
         capture: capture(),
         connect_timeout: CONNECT_TIMEOUT.parse("a number of milliseconds from 1", milliseconds)?,
+        ..Options::default()
     })
 }
 

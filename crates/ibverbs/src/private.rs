@@ -1,7 +1,7 @@
 //! The functions that libibverbs has for the provider libraries of rdma-core: `IBVERBS_PRIVATE_*`.
 //!
 //! Programs load libmlx5 or libefa beside libibverbs even without such an adapter, and the loader needs every symbol.
-//! Providers announce themselves, but this library never asks one for a device: its own device is the only one in the
+//! Providers announce themselves, but this library never asks one for a device: its own devices are the only ones in the
 //! list. So no provider has a context, and commands to the kernel have no receiver. They do nothing and return
 //! `EOPNOTSUPP`, each as its return type demands.
 //!

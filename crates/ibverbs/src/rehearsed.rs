@@ -412,7 +412,7 @@ mod tests {
     /// Rule: REH-04
     #[test]
     fn without_a_rehearsal_contexts_keep_their_functions_and_nothing_is_refused() {
-        let plain = crate::operations::operations();
+        let plain = crate::operations::operations(crate::device::listed(0));
         let of = |it: &verbs_context| {
             let ops = &it.context.ops;
             let poll = ops.poll_cq.map(|it| it as usize);

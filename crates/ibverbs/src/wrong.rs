@@ -27,6 +27,10 @@ pub(crate) struct Wrong {
 }
 
 impl Wrong {
+    /// Objects of two devices do not go together: `EINVAL`.
+    pub(crate) const OTHER_DEVICE: Self =
+        Self::because(libc::EINVAL, "it takes objects of one device only", "DEVS-04");
+
     /// The field is `value` and may be at most `limit`: `EINVAL`.
     pub(crate) const fn too_much(
         field: &'static str,
@@ -168,6 +172,7 @@ impl Wrong {
     pub(crate) fn of_object(error: RegisterError, rule: &'static str) -> Self {
         match error {
             RegisterError::Exhausted => Self::exhausted(rule),
+            RegisterError::OtherDevice => Self::OTHER_DEVICE,
             other => errno::of_register(other).into(),
         }
     }

@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_finds_a_pipe_full_waits_and_keeps_its_order() {
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let slot = claim.announcer().slot;
         let mut pipe = ManagementPipe::open(registry, slot).expect("a pipe");
         rustix::pipe::fcntl_setpipe_size(&pipe.pipe, 1).expect("shorter is always granted");

@@ -139,7 +139,7 @@ mod tests {
     fn what_is_copied_while_the_sender_falls_is_not_received() {
         const INDEX: u16 = 7;
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let segment = Segment::create().expect("a segment");
         segment.scramble().seed(&[5; Scramble::SEED_BYTES]);
         segment.open_qp(INDEX).expect("memory");

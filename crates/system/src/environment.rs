@@ -31,6 +31,12 @@ pub const DEVICE_NAME: Variable = Variable {
     value: "NAME",
     effect: "The device's name, as with --device-name",
 };
+/// Several devices, or one that is not like others.
+pub const DEVICES: Variable = Variable {
+    name: "TRANSOM_DEVICES",
+    value: "LIST",
+    effect: "The devices, each as --device describes it, with ; between them",
+};
 /// The kind of windows of type 2.
 pub const WINDOWS: Variable = Variable {
     name: "TRANSOM_WINDOWS",
@@ -93,9 +99,10 @@ pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
 /// All variables.
-pub const ALL: [&Variable; 17] = [
+pub const ALL: [&Variable; 18] = [
     &LIB,
     &DEVICE_NAME,
+    &DEVICES,
     &WINDOWS,
     &COPY,
     &MEMORY,

@@ -13,10 +13,11 @@
 //! maker's address. With a machine ID of its own, it has a GUID of its own. Containers of an image that brings a
 //! machine ID along have the same GUID on every host, as `machine-id(5)` warns.
 //!
-//! The node GUID belongs to a network namespace on this host. Each namespace is a device, because each has its own
-//! queue pairs and communication ids, by which peers know connections. All processes of a namespace have the same one.
-//! It is made of the host's identity and the namespace's number. The host's own namespace keeps its number from one
-//! boot to the next, as long as the kernel stays the same. No two namespaces have the same number at a time.
+//! The node GUID belongs to a device of a network namespace on this host. Each namespace has devices of its own, because
+//! each has its own queue pairs and communication ids, by which peers know connections. All processes of a namespace
+//! have the same ones. A node GUID is made of the host's identity, the namespace's number, and the device's number if
+//! that is not zero. The host's own namespace keeps its number from one boot to the next, as long as the kernel stays the
+//! same. No two namespaces have the same number at a time.
 
 use std::fs;
 use std::hash::Hasher;
@@ -43,10 +44,10 @@ pub fn system_image_guid() -> u64 {
     from_identity(*IDENTITY, &[])
 }
 
-/// The GUID of the device. It belongs to this network namespace: an EUI-64 in host order.
-pub fn node_guid() -> u64 {
+/// The GUID of the device of this number in this network namespace: an EUI-64 in host order.
+pub fn node_guid(device: u8) -> u64 {
     static NAMESPACE: LazyLock<u64> = LazyLock::new(|| network_namespace().unwrap_or_default());
-    of_namespace(*IDENTITY, *NAMESPACE)
+    of_device(*IDENTITY, *NAMESPACE, device)
 }
 
 static IDENTITY: LazyLock<u128> = LazyLock::new(|| identity(Path::new("/")));
@@ -88,8 +89,9 @@ fn makers_address(interfaces: &Path) -> Option<u128> {
     entries.filter_map(address).min()
 }
 
-fn of_namespace(identity: u128, namespace: u64) -> u64 {
-    from_identity(identity, &namespace.to_be_bytes())
+fn of_device(identity: u128, namespace: u64, device: u8) -> u64 {
+    let number = if device == 0 { &[][..] } else { &[device] };
+    from_identity(identity, &[&namespace.to_be_bytes(), number].concat())
 }
 
 fn from_identity(identity: u128, part: &[u8]) -> u64 {
@@ -151,13 +153,15 @@ mod tests {
         assert_eq!(more.guid(), host.guid());
     }
 
-    /// Numbers of namespaces are the same on all hosts.
+    /// Numbers of namespaces are the same on all hosts, and those of devices in all namespaces.
+    /// Rules: DEVS-03
     #[test]
-    fn namespaces_differ_on_a_host_and_between_hosts() {
-        let hosts = [1, 2].map(|host| [1, 2].map(|number| of_namespace(host, number)));
+    fn devices_differ_in_a_namespace_on_a_host_and_between_hosts() {
+        let of_namespace = |host, number| [0, 1, 2].map(|device| of_device(host, number, device));
+        let hosts = [1, 2].map(|host| [1, 2].map(|number| of_namespace(host, number)).concat());
         let all = hosts.concat().into_iter().chain([1, 2].map(|host| from_identity(host, &[])));
         let guids: std::collections::BTreeSet<u64> = all.collect();
-        assert_eq!(guids.len(), 6);
+        assert_eq!(guids.len(), 14);
         assert!(guids.iter().all(|guid| guid >> 56 & 3 == 2));
     }
 

@@ -54,7 +54,7 @@ pub use call::{CallFault, CallRecord, CallRefusal, Name, SEND_QUEUE};
 pub use claim::Claim;
 pub use counters::{Counters, Dropped};
 pub use directory::private_file;
-pub use file::Registry;
+pub use file::{DEVICES, Registry};
 pub use holders::{Holder, Holders};
 pub use life::Life;
 pub use noted::Record;

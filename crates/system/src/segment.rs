@@ -62,6 +62,8 @@ pub struct Header {
     pub by_message: AtomicU32,
     /// The process's descriptor of the file of its shared memory, plus one. Zero for none.
     pub shared_memory: AtomicU32,
+    /// The number of the device among those of its program, as in the registry.
+    pub device: AtomicU32,
     /// Identifies the file of the process's capture. Zero for none.
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
@@ -246,8 +248,8 @@ impl Segment {
     /// The segment of a process in the registry. `None` if it cannot be read.
     pub fn of(process: &Process) -> Option<Self> {
         let generation = process.announcer.generation;
-        let near = process.is_near;
-        near.then(|| Self::attach(process.pid, process.descriptor, generation).ok())?
+        let open = process.is_open;
+        open.then(|| Self::attach(process.pid, process.descriptor, generation).ok())?
     }
 
     /// The object counts of a process in the registry. `None` if its segment cannot be read.

@@ -1,5 +1,5 @@
-//! What all processes of a registry have carried together, those that have ended too. These sums never fall while the
-//! registry is there, so a reader can tell a rate from two of them.
+//! What all processes of a registry have carried together over the devices of a number, those that have ended too. These
+//! sums never fall while the registry is there, so a reader can tell a rate from two of them.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -75,15 +75,16 @@ pub struct Sums {
 }
 
 impl Registry {
-    /// The sums now. Of a process in other namespaces its queue pairs count once it has ended.
-    pub fn sums(&self) -> Sums {
-        let left = self.left();
+    /// The sums now, over the devices of this number. Of a process in other namespaces its queue pairs count once it has
+    /// ended.
+    pub fn sums(&self, device: u8) -> Sums {
+        let left = self.left(device);
         left.carried.moves.between(|| {
             let mut sums =
                 Sums { carried: left.carried.get(), packets: Packets::of(&left.packets) };
-            for process in self.processes() {
+            for process in self.processes().iter().filter(|it| it.device == device) {
                 sums.packets.add(&Packets::of(self.counters(process.announcer.slot)));
-                let segment = Segment::of(&process).filter(|_| process.alive);
+                let segment = Segment::of(process).filter(|_| process.alive);
                 let counts = segment.filter(|segment| !segment.process_traffic().is_settled());
                 counts.iter().for_each(|segment| sums.carried.add(&segment.totals()));
             }
@@ -94,7 +95,7 @@ impl Registry {
     /// Puts what a process has carried into the sums, because it has ended or is about to. Several may find that out;
     /// it happens once.
     pub fn settle(&self, segment: &Segment) {
-        let left = self.left();
+        let left = self.left(segment.header().device.load(Relaxed) as u8);
         left.carried.moves.carry_out(|| {
             if segment.process_traffic().settle() {
                 left.carried.collect(&segment.totals());

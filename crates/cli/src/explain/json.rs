@@ -326,9 +326,11 @@ pub(super) mod tests {
             closed: false,
             shares_pids: true,
             is_near: true,
+            is_open: true,
             name: "p".into(),
             waits_for: None,
             descriptor: 3,
+            device: 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The counters as OpenMetrics: those that exist elsewhere under their names there (`node_infiniband_…`), the others as
 //! `transom_…`, by process.
 
-use super::seen::{Seen, SeenProcess};
+use super::seen::{Seen, SeenDevice, SeenProcess};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -136,29 +136,25 @@ impl Collector for Seen {
 
 /// The metrics that an adapter's port has too.
 fn of_port(seen: &Seen) -> impl Iterator<Item = Metric> {
-    let labels = || vec![("device", seen.device.clone()), ("port", "1".to_owned())];
+    let metric = move |name: &str, help: &str, kind, value: &dyn Fn(&SeenDevice) -> u64| {
+        let samples = seen.devices.iter().map(|device| {
+            let labels = vec![("device", device.name.clone()), ("port", "1".to_owned())];
+            (labels, Value::Whole(value(device)))
+        });
+        let (name, samples) = (format!("node_infiniband_{name}"), samples.collect());
+        Metric { name, help: help.to_owned(), kind, samples }
+    };
     let counters = OF_PORT.into_iter().map(move |(file, name, help)| {
-        let value = seen.port_counter(file);
         // The files count in units of four bytes.
-        let value = if file.ends_with("_data") { value.wrapping_mul(4) } else { value };
-        Metric {
-            name: format!("node_infiniband_{name}"),
-            help: help.to_owned(),
-            kind: MetricType::Counter,
-            samples: vec![(labels(), Value::Whole(value))],
-        }
+        let unit = if file.ends_with("_data") { 4 } else { 1 };
+        metric(name, help, MetricType::Counter, &|it| it.port_counter(file).wrapping_mul(unit))
     });
-    let gauges = [
-        ("state_id", "State of the port (4: active)", seen.state),
-        ("physical_state_id", "Physical state of the port (5: link up)", seen.physical_state),
-    ];
-    let gauges = gauges.into_iter().map(move |(name, help, value)| Metric {
-        name: format!("node_infiniband_{name}"),
-        help: help.to_owned(),
-        kind: MetricType::Gauge,
-        samples: vec![(labels(), Value::Whole(value))],
-    });
-    counters.chain(gauges)
+    let state =
+        metric("state_id", "State of the port (4: active)", MetricType::Gauge, &|it| it.state);
+    let physical = "Physical state of the port (5: link up)";
+    let physical =
+        metric("physical_state_id", physical, MetricType::Gauge, &|it| it.physical_state);
+    counters.chain([state, physical])
 }
 
 /// A row of a process: what tells it from others of the same metric, and its value.
@@ -247,8 +243,10 @@ fn row(label: &'static str, text: &str, value: u64) -> Row {
 fn of_processes(seen: &Seen) -> impl Iterator<Item = Metric> {
     OF_PROCESS.into_iter().map(|(name, help, kind, rows)| {
         let samples = seen.processes.iter().flat_map(|process| {
-            let labels =
-                || vec![("pid", process.pid.to_string()), ("process", process.name.clone())];
+            let labels = || {
+                let device = ("device", process.device.clone());
+                vec![device, ("pid", process.pid.to_string()), ("process", process.name.clone())]
+            };
             rows(process)
                 .into_iter()
                 .map(move |(more, value)| (labels().into_iter().chain(more).collect(), value))

@@ -4,28 +4,35 @@ use crate::devices;
 use crate::failure::{Failure, Result};
 use transom_device::Access;
 use transom_device::protection::State;
-use transom_ibverbs::{DeviceName, port_attributes};
+use transom_ibverbs::{Description, port_attributes};
 use transom_system::addresses::Addresses;
 use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
-use transom_system::registry::{Process, Registry};
+use transom_system::registry::{self, Process, Registry};
 use transom_system::segment::Segment;
 use transom_system::sums::{Packets, Sums};
 use transom_system::traffic::{ProcessTotals, Totals};
 
-/// The device and its processes.
+/// The devices and their processes.
 #[derive(Debug)]
 pub(super) struct Seen {
-    pub(super) device: String,
+    pub(super) devices: Vec<SeenDevice>,
+    pub(super) processes: Vec<SeenProcess>,
+}
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct SeenDevice {
+    pub(super) name: String,
     pub(super) state: u64,
     pub(super) physical_state: u64,
-    pub(super) processes: Vec<SeenProcess>,
     sums: Sums,
 }
 
-/// A process.
+/// A process at one of its devices.
 #[derive(Debug)]
 pub(super) struct SeenProcess {
+    pub(super) device: String,
     pub(super) pid: u32,
     pub(super) name: String,
     pub(super) totals: ProcessTotals,
@@ -53,22 +60,46 @@ pub(crate) const OBJECTS: [(&str, ObjectKind); 6] = [
 ];
 
 impl Seen {
-    pub(super) fn now(registry: &Registry, name: &DeviceName) -> Result<Self> {
+    pub(super) fn now(registry: &Registry, devices: &[Description]) -> Result<Self> {
         let addresses = Addresses::read().map_err(|error| {
             Failure::new(format_args!("cannot read the addresses of this host: {error}"))
         })?;
-        let port = port_attributes(&addresses);
+        let devices = (0..).zip(with_used(registry, devices)).map(|(number, device)| {
+            let port = port_attributes(&device, &addresses);
+            SeenDevice {
+                name: device.name.to_string(),
+                state: u64::from(port.state),
+                physical_state: port.phys_state.into(),
+                sums: registry.sums(number),
+            }
+        });
+        let devices: Vec<SeenDevice> = devices.collect();
         let processes = devices::running(registry);
-        let look = |process: &Process| SeenProcess::look(registry, process);
-        Ok(Self {
-            device: name.to_string(),
-            state: u64::from(port.state),
-            physical_state: port.phys_state.into(),
-            processes: processes.iter().filter_map(look).collect(),
-            sums: registry.sums(),
-        })
+        let look = |process: &Process| {
+            let device = devices.get(usize::from(process.device))?;
+            SeenProcess::look(registry, process, &device.name)
+        };
+        let processes = processes.iter().filter_map(look).collect();
+        Ok(Self { devices, processes })
     }
+}
 
+/// These devices, and behind them all others that processes have or had. Only a program that was told its devices knows
+/// more of them than their numbers.
+pub(super) fn with_used(registry: &Registry, devices: &[Description]) -> Vec<Description> {
+    let mut all = devices.to_vec();
+    let used = registry.processes().iter().map(|it| it.device).max().unwrap_or(0);
+    for number in 1..=used.min(registry::DEVICES as u8 - 1) {
+        if usize::from(number) >= all.len()
+            && let Ok(name) = all[0].name.behind(number)
+        {
+            all.push(Description::plain(name));
+        }
+    }
+    all
+}
+
+impl SeenDevice {
     /// A counter of the port, by the name of its file.
     pub(super) fn port_counter(&self, file: &str) -> u64 {
         let found = COUNTERS.iter().chain(&HW_COUNTERS).find(|(name, _)| *name == file);
@@ -78,10 +109,11 @@ impl Seen {
 
 impl SeenProcess {
     /// `None` for a process that ends just now, and for one in other namespaces.
-    fn look(registry: &Registry, process: &Process) -> Option<Self> {
+    fn look(registry: &Registry, process: &Process, device: &str) -> Option<Self> {
         let segment = Segment::of(process)?;
         let objects = &segment.header().objects;
         Some(Self {
+            device: device.to_owned(),
             pid: process.pid,
             name: process.name.clone(),
             totals: segment.totals(),

@@ -7,7 +7,7 @@ use crate::layout;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use transom_ibverbs::DeviceName;
+use transom_ibverbs::Description;
 use transom_system::registry::Registry;
 
 /// How long a client may take, from when it is let in until it has the whole answer.
@@ -35,12 +35,12 @@ impl Server {
     }
 
     /// Answers one request after the other, for ever.
-    pub(super) fn run(&self, registry: &Registry, name: &DeviceName) {
+    pub(super) fn run(&self, registry: &Registry, devices: &[Description]) {
         for stream in self.0.incoming() {
             let answered = match stream {
                 Ok(stream) => {
                     let client = Client { stream, end: Instant::now() + PATIENCE };
-                    answer(client, registry, name)
+                    answer(client, registry, devices)
                 }
                 Err(error) => {
                     std::thread::sleep(PAUSE);
@@ -86,7 +86,7 @@ impl Write for Client {
     }
 }
 
-fn answer(mut client: Client, registry: &Registry, name: &DeviceName) -> io::Result<()> {
+fn answer(mut client: Client, registry: &Registry, devices: &[Description]) -> io::Result<()> {
     let mut lines = BufReader::new((&mut client).take(LONGEST)).lines();
     let request = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
     let mut takes_open_metrics = false;
@@ -102,7 +102,7 @@ fn answer(mut client: Client, registry: &Registry, name: &DeviceName) -> io::Res
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (status, kind, body) = match (method, path.split('?').next().unwrap_or_default()) {
         ("GET" | "HEAD", "/metrics") => {
-            let seen = Seen::now(registry, name)
+            let seen = Seen::now(registry, devices)
                 .map_err(|failure| io::Error::other(failure.to_string()))?;
             let text = exposition::text(seen).map_err(io::Error::other)?;
             match takes_open_metrics {

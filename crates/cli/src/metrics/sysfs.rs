@@ -4,6 +4,7 @@
 //! nothing that is preloaded helps them. A file system of our own (FUSE) would need `/dev/fuse` and a helper with
 //! rights. Real files work everywhere. Their values are a second old at most.
 
+use super::seen;
 use crate::failure::{Failure, Result};
 use crate::run::tree::{Content, Tree};
 use std::cell::RefCell;
@@ -12,7 +13,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use transom_ibverbs::DeviceName;
+use transom_ibverbs::Description;
+use transom_system::registry::Registry;
 
 /// A file that tells a directory of this command from others. The command that keeps the directory holds a lock on it.
 const MARK: &str = ".transom";
@@ -27,7 +29,8 @@ const NEW: &str = ".new";
 /// The directory, and what this command has made in it.
 pub(super) struct Directory {
     path: PathBuf,
-    name: DeviceName,
+    registry: &'static Registry,
+    devices: Vec<Description>,
     written: RefCell<HashMap<PathBuf, Content>>,
     /// The links to the rest of `/sys`.
     links: RefCell<Vec<PathBuf>>,
@@ -37,12 +40,17 @@ pub(super) struct Directory {
 
 impl Directory {
     /// Makes it, or takes over an empty one or one that a killed command has left.
-    pub(super) fn new(path: &Path, name: DeviceName) -> Result<Self> {
+    pub(super) fn new(
+        path: &Path,
+        registry: &'static Registry,
+        devices: Vec<Description>,
+    ) -> Result<Self> {
         let mark = prepare(path)
             .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))?;
         Ok(Self {
             path: path.to_owned(),
-            name,
+            registry,
+            devices,
             written: RefCell::default(),
             links: RefCell::default(),
             _mark: mark,
@@ -55,7 +63,7 @@ impl Directory {
 
     /// What is to be in it now.
     pub(super) fn tree(&self) -> Result<Tree> {
-        Tree::of(&self.name).map_err(Failure::new)
+        Tree::of(&seen::with_used(self.registry, &self.devices)).map_err(Failure::new)
     }
 
     /// Writes everything that has changed. Each file changes in one step.
@@ -229,8 +237,9 @@ mod tests {
     #[test]
     fn only_what_was_made_is_removed() {
         let made = Scratch::new("made");
-        let scratch = made.0.as_path();
-        let directory = Directory::new(scratch, DeviceName::default()).expect("it is empty");
+        let (scratch, registry) = (made.0.as_path(), Registry::open().expect("a registry"));
+        let directory =
+            Directory::new(scratch, registry, vec![Description::default()]).expect("it is empty");
         directory.refresh(&directory.tree().expect("a tree")).expect("written");
         let class = scratch.join("class/infiniband");
         fs::write(class.join("theirs"), "theirs").expect("a file");

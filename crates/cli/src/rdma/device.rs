@@ -1,10 +1,11 @@
 //! The device, its port, the number of its objects and the counters of the port, as `rdma` shows those of the kernel.
 
-use super::{INDEX, PORT, Question, Shown};
+use super::{Numbered, PORT, Question, Shown};
 use crate::failure::Result;
 use serde::Serialize;
 use serde::ser::SerializeMap;
-use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
+use transom_host::Options;
+use transom_ibverbs::{FW_VER, device_attributes, port_attributes};
 use transom_system::addresses::Addresses;
 use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters::HW_COUNTERS;
@@ -14,7 +15,7 @@ use transom_system::{node_guid, system_image_guid};
 
 #[derive(Serialize)]
 pub(super) struct Device {
-    ifindex: u32,
+    ifindex: u8,
     ifname: String,
     node_type: &'static str,
     protocol: &'static str,
@@ -28,21 +29,21 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(name: &DeviceName, details: bool) -> Self {
+    pub(super) fn new((number, device): Numbered<'_>, details: bool) -> Self {
         // The program chooses the kind of its type 2 windows, so the device does not know it.
-        let attributes = device_attributes(false);
+        let attributes = device_attributes(&Options { number, ..Options::default() });
         let groups = |guid: u64| {
             let words = guid.to_be_bytes();
             let words = words.chunks(2).map(|word| format!("{:02x}{:02x}", word[0], word[1]));
             words.collect::<Vec<_>>().join(":")
         };
         Self {
-            ifindex: INDEX,
-            ifname: name.to_string(),
+            ifindex: number,
+            ifname: device.name.to_string(),
             node_type: "ca",
             protocol: "roce",
             fw: FW_VER.to_string_lossy().into_owned(),
-            node_guid: groups(node_guid()),
+            node_guid: groups(node_guid(number)),
             sys_image_guid: groups(system_image_guid()),
             adaptive_moderation: details.then_some(false),
             caps: details.then(|| capabilities(attributes.device_cap_flags)),
@@ -83,7 +84,7 @@ fn capabilities(flags: u32) -> Vec<&'static str> {
 
 #[derive(Serialize)]
 pub(super) struct Link {
-    ifindex: u32,
+    ifindex: u8,
     ifname: String,
     port: u32,
     state: &'static str,
@@ -96,15 +97,15 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(name: &DeviceName, addresses: &Addresses) -> Self {
-        let port = port_attributes(addresses);
+    pub(super) fn new((number, device): Numbered<'_>, addresses: &Addresses) -> Self {
+        let port = port_attributes(device, addresses);
         let states = ["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"];
         let physical = ["NOP", "SLEEP", "POLLING", "DISABLED", "ARMED", "LINK_UP"];
         let first = addresses.get(0);
         let netdev = first.and_then(|address| address.interface_name());
         Self {
-            ifindex: INDEX,
-            ifname: name.to_string(),
+            ifindex: number,
+            ifname: device.name.to_string(),
             port: PORT,
             state: states.get(port.state as usize).copied().unwrap_or("UNKNOWN"),
             physical_state: physical.get(usize::from(port.phys_state)).unwrap_or(&"UNKNOWN"),
@@ -136,10 +137,10 @@ pub(super) struct Statistic {
 }
 
 impl Statistic {
-    pub(super) fn new(name: &DeviceName) -> Result<Self> {
-        let sums = crate::devices::registry()?.sums();
+    pub(super) fn new((number, device): Numbered<'_>) -> Result<Self> {
+        let sums = crate::devices::registry()?.sums(number);
         let counters = HW_COUNTERS.iter().map(|(name, value)| (*name, value(&sums))).collect();
-        Ok(Self { name: name.to_string(), counters })
+        Ok(Self { name: device.name.to_string(), counters })
     }
 }
 
@@ -167,14 +168,15 @@ impl Shown for Statistic {
 
 /// The objects of this user's processes, as far as this process may look into them.
 pub(super) struct Resources {
+    index: u8,
     name: String,
     counts: [(&'static str, u64); 7],
 }
 
 impl Resources {
-    pub(super) fn new(name: &DeviceName) -> Result<Self> {
+    pub(super) fn new((index, device): Numbered<'_>) -> Result<Self> {
         let registry = crate::devices::registry()?;
-        let count = total(registry);
+        let count = total(registry, index);
         let counts = [
             ("pd", count(ObjectKind::Domain)),
             ("cq", count(ObjectKind::CompletionQueue)),
@@ -185,13 +187,14 @@ impl Resources {
             ("ctx", count(ObjectKind::Context)),
             ("srq", count(ObjectKind::SharedReceiveQueue)),
         ];
-        Ok(Self { name: name.to_string(), counts })
+        Ok(Self { index, name: device.name.to_string(), counts })
     }
 }
 
-/// The number of objects of a kind that all processes have.
-fn total(registry: &Registry) -> impl Fn(ObjectKind) -> u64 {
-    let running = registry.processes().into_iter().filter(|process| process.alive);
+/// The number of objects of a kind that all processes have at their devices of this number.
+fn total(registry: &Registry, device: u8) -> impl Fn(ObjectKind) -> u64 {
+    let processes = registry.processes().into_iter();
+    let running = processes.filter(|process| process.alive && process.device == device);
     let all: Vec<_> = running.filter_map(|process| Segment::objects_of(&process)).collect();
     move |kind| all.iter().map(|counts| u64::from(counts.get(kind))).sum()
 }
@@ -202,7 +205,7 @@ impl Serialize for Resources {
         serializer: S,
     ) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("ifindex", &INDEX)?;
+        fields.serialize_entry("ifindex", &self.index)?;
         fields.serialize_entry("ifname", &self.name)?;
         for (name, count) in &self.counts {
             fields.serialize_entry(name, count)?;
@@ -214,6 +217,6 @@ impl Serialize for Resources {
 impl Shown for Resources {
     fn line(&self, _: &Question) -> String {
         let counts = self.counts.map(|(name, count)| format!("{name} {count} "));
-        format!("{INDEX}: {}: {}", self.name, counts.concat())
+        format!("{}: {}: {}", self.index, self.name, counts.concat())
     }
 }

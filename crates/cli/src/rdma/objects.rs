@@ -1,13 +1,13 @@
 //! The objects of all processes, each as a row. The numbers of objects are unique on the device: that of the process is
 //! in their top byte.
 
+use super::Numbered;
 use super::rows::{Place, Row, Value};
 use crate::devices;
 use crate::failure::Result;
 use std::collections::HashMap;
 use transom_device::protection::{Kind as KeyKind, Snapshot, State};
 use transom_device::qp::{QpState, QpSummary, Service, SharedQueue};
-use transom_ibverbs::DeviceName;
 use transom_system::catalog::{Listed, Number, SharedKind};
 use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters;
@@ -82,16 +82,17 @@ impl Kind {
 }
 
 /// Counters are not bound to kinds of queue pairs or processes: each queue pair has its own.
-pub(super) fn mode(name: &DeviceName) -> Row {
+pub(super) fn mode((number, device): Numbered<'_>) -> Row {
     let off = Value::Text("qp auto off".into());
-    Row::new(&name.to_string(), Place::Port, [("mode", off)])
+    Row::new((number, &device.name.to_string()), Place::Port, [("mode", off)])
 }
 
-/// All objects of a kind.
-pub(super) fn all(kind: Kind, name: &DeviceName) -> Result<Vec<Row>> {
+/// All objects of a kind on a device.
+pub(super) fn all(kind: Kind, (number, device): Numbered<'_>) -> Result<Vec<Row>> {
     let registry = devices::registry()?;
-    let name = name.to_string();
-    let rows = devices::running(registry).into_iter().flat_map(|process| {
+    let name = device.name.to_string();
+    let processes = devices::running(registry).into_iter().filter(|it| it.device == number);
+    let rows = processes.flat_map(|process| {
         let owner = Segment::of(&process).map(|segment| Owner { segment, process, name: &name });
         owner.map_or_else(Vec::new, |owner| owner.rows(kind, registry))
     });
@@ -120,7 +121,7 @@ impl Owner<'_> {
     }
 
     fn row(&self, place: Place, fields: Vec<Option<(&'static str, Value)>>) -> Row {
-        Row::new(self.name, place, fields.into_iter().flatten())
+        Row::new((self.process.device, self.name), place, fields.into_iter().flatten())
     }
 
     /// The number of one of its objects on the device.

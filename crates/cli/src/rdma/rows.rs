@@ -1,6 +1,6 @@
 //! Objects as `rdma` prints them: a line of keys and values for each, or an object of JSON.
 
-use super::{INDEX, PORT};
+use super::PORT;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -33,6 +33,7 @@ pub(super) enum Place {
 /// An object.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
+    index: u8,
     device: String,
     place: Place,
     pub(super) fields: Vec<(&'static str, Value)>,
@@ -40,11 +41,11 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(
-        device: &str,
+        (index, device): (u8, &str),
         place: Place,
         fields: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Self {
-        Self { device: device.to_owned(), place, fields: fields.into_iter().collect() }
+        Self { index, device: device.to_owned(), place, fields: fields.into_iter().collect() }
     }
 
     /// As text: a space follows each field, even the last. `end` ends the lines inside.
@@ -82,7 +83,7 @@ impl Row {
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("ifindex", &INDEX)?;
+        map.serialize_entry("ifindex", &self.index)?;
         map.serialize_entry("ifname", &self.device)?;
         if self.place == Place::Port {
             map.serialize_entry("port", &PORT)?;
@@ -190,7 +191,7 @@ mod tests {
             ("rkey", Value::Hex(0x2a)),
             ("src-addr", Value::Address("[::1]:7471".parse().expect("an address"))),
         ];
-        Row::new("rxe0", Place::Port, fields)
+        Row::new((0, "rxe0"), Place::Port, fields)
     }
 
     #[test]
@@ -201,7 +202,7 @@ mod tests {
             r#"{"ifindex":0,"ifname":"rxe0","port":1,"lqpn":17,"state":"RTS","rkey":"2a","src-addr":"::1:7471"}"#
         );
         let counters = [("sent", Value::Counter(3)), ("lqpn", Value::CountedFor(17))];
-        let counters = Row::new("rxe0", Place::NoPort, counters);
+        let counters = Row::new((0, "rxe0"), Place::NoPort, counters);
         assert_eq!(counters.line('\\'), "link rxe0/- \\    sent 3 \\    LQPN: <17>");
         assert_eq!(
             serde_json::to_string(&counters).expect("it is text"),

@@ -64,7 +64,8 @@ mod tests {
     fn the_nearest_variable_is_named() {
         for (name, known) in [
             ("TRANSOM_LNIK", "TRANSOM_LINK"),
-            ("TRANSOM_DEVICE", "TRANSOM_DEVICE_NAME"),
+            ("TRANSOM_DEVICE", "TRANSOM_DEVICES"),
+            ("TRANSOM_DEVICENAME", "TRANSOM_DEVICE_NAME"),
             ("TRANSOM_WINDOW", "TRANSOM_WINDOWS"),
             ("TRANSOM_CONNECTION_TIMEOUT", "TRANSOM_CONNECT_TIMEOUT"),
         ] {

@@ -31,6 +31,8 @@ const LONGEST: Duration = Duration::from_millis(400);
 
 /// The files, open, in the process that writes them.
 pub(super) struct LiveFiles {
+    /// The names of the devices, by number.
+    devices: Vec<String>,
     files: Vec<LiveFile>,
     /// Tells when one is closed.
     closed: OwnedFd,
@@ -39,6 +41,8 @@ pub(super) struct LiveFiles {
 
 struct LiveFile {
     file: File,
+    /// The number of its device.
+    device: u8,
     value: fn(&Sums) -> u64,
     state: State,
 }
@@ -53,25 +57,34 @@ enum State {
 }
 
 impl LiveFiles {
-    /// None yet. `None` where there can be none.
-    pub(super) fn new() -> Option<Self> {
+    /// None yet, of these devices. `None` where there can be none.
+    pub(super) fn new(devices: &[String]) -> Option<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         if limit.current.is_some_and(|current| current < FEW_DESCRIPTORS) {
             return None;
         }
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let closed = inotify::init(flags).ok()?;
-        Some(Self { files: Vec::new(), closed, by_watch: HashMap::new() })
+        let devices = devices.to_vec();
+        Some(Self { devices, files: Vec::new(), closed, by_watch: HashMap::new() })
     }
 
     /// Takes a file in, if it is that of a counter. It is open for writing.
     pub(super) fn add(&mut self, path: &Path, file: File) {
         let Some(value) = counter_at(path) else { return };
+        let Some(device) = self.device_at(path) else { return };
         let ends = inotify::WatchFlags::CLOSE_NOWRITE | inotify::WatchFlags::CLOSE_WRITE;
         let Ok(watch) = inotify::add_watch(&self.closed, path, ends) else { return };
         self.by_watch.insert(watch, self.files.len());
         let state = State::Open { again: Instant::now(), pause: MOMENT };
-        self.files.push(LiveFile { file, value, state });
+        self.files.push(LiveFile { file, device, value, state });
+    }
+
+    /// The number of the device that a counter belongs to: `NAME/ports/1/DIRECTORY/COUNTER`.
+    fn device_at(&self, path: &Path) -> Option<u8> {
+        let name = path.ancestors().nth(4)?.file_name()?.to_str()?;
+        let place = self.devices.iter().position(|device| device == name)?;
+        u8::try_from(place).ok()
     }
 }
 
@@ -112,10 +125,11 @@ impl Live {
         drain(&self.waited_for);
         self.note_closed();
         let now = Instant::now();
-        let mut sums = None;
+        let mut sums = HashMap::new();
         for file in &mut self.of.files {
             if matches!(file.state, State::Leased) && file.is_waited_for() {
-                file.write(sums.get_or_insert_with(|| registry.sums()));
+                let device = file.device;
+                file.write(sums.entry(device).or_insert_with(|| registry.sums(device)));
                 // The lease goes whether or not it could be written: nobody is to wait for ever.
                 let _ = lease(&file.file, libc::F_UNLCK);
                 file.state = State::Open { again: now + PATIENCE, pause: PATIENCE };

@@ -1,4 +1,4 @@
-//! The files that the kernel would have for this device. Programs read them before they open it, or instead.
+//! The files that the kernel would have for these devices. Programs read them before they open one, or instead.
 
 use super::live::LiveFiles;
 use super::private;
@@ -11,13 +11,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
 use transom_ibverbs::{
-    DEV_NAME, DEV_PATH, DeviceName, FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    Description, DeviceName, FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, dev_name, dev_path,
     port_attributes,
 };
 use transom_system::addresses::{Addresses, GID_TABLE};
 use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
 use transom_system::registry::Registry;
-use transom_system::sums::Sums;
 use transom_system::{file_limit, node_guid, system_image_guid};
 
 /// The variable with the program's tree, if `libtransom_paths.so` shows it. Children inherit it.
@@ -33,11 +32,10 @@ pub(super) const PLACES: [(&str, &[&str]); 3] = [
     ("/dev", &["infiniband"]),
 ];
 
-/// The device's parent, as the kernel has it for RoCE devices on no bus. It is not a PCI function: programs that read a
-/// place on that bus (libfabric) look for it there (MPICH with hwloc).
+/// The parent of a program's only device, as the kernel has it for RoCE devices on no bus. It is not a PCI function:
+/// programs that read a place on that bus (libfabric) look for it there (MPICH with hwloc). Several devices have parents
+/// below it, one each, and so has a device that is told a place on that bus.
 const PARENT: &str = "/sys/devices/transom-rdma";
-/// The same, from a directory in `/sys/class`.
-const PARENT_FROM_CLASS: &str = "../../devices/transom-rdma";
 
 /// The content at a path.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,12 +45,16 @@ pub(crate) enum Content {
     Link(String),
 }
 
-/// All files of the device, as they are when a run begins.
-pub(crate) struct Tree(Vec<(String, Content)>);
+/// All files of the devices, as they are when a run begins.
+pub(crate) struct Tree {
+    table: Vec<(String, Content)>,
+    /// The names of the devices.
+    devices: Vec<String>,
+}
 
 impl Tree {
-    /// The files of a device of this name on this host.
-    pub(crate) fn of(name: &DeviceName) -> Result<Self, String> {
+    /// The files of these devices on this host.
+    pub(crate) fn of(devices: &[Description]) -> Result<Self, String> {
         let addresses = Addresses::read()
             .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
         let listed = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -60,23 +62,24 @@ impl Tree {
             cpus: listed("/sys/devices/system/cpu/online"),
             nodes: listed("/sys/devices/system/node/online"),
             addresses,
-            sums: Registry::open().map(Registry::sums).unwrap_or_default(),
+            registry: Registry::open().ok(),
         };
-        Ok(Self(table(name, &host)))
+        let names = devices.iter().map(|device| device.name.to_string());
+        Ok(Self { table: table(devices, &host), devices: names.collect() })
     }
 
     /// Those below this directory, by their path from there.
     pub(crate) fn below(&self, directory: &str) -> impl Iterator<Item = (&Path, &Content)> {
         let below =
             move |(path, content)| Some((Path::new(path).strip_prefix(directory).ok()?, content));
-        self.0.iter().map(|(path, content)| (path, content)).filter_map(below)
+        self.table.iter().map(|(path, content)| (path, content)).filter_map(below)
     }
 
     /// Writes them into an empty directory. Nobody may write there afterwards, because nobody must change
     /// them. Returns those whose values change, if they can be kept live.
     pub(super) fn write(&self, into: &Path) -> io::Result<Option<LiveFiles>> {
-        let mut live = LiveFiles::new();
-        for (path, content) in &self.0 {
+        let mut live = LiveFiles::new(&self.devices);
+        for (path, content) in &self.table {
             let path = into.join(path.trim_start_matches('/'));
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent)?;
@@ -206,30 +209,52 @@ struct Host {
     cpus: String,
     nodes: String,
     addresses: Addresses,
-    sums: Sums,
+    /// Its processes have counted what the port's counters say.
+    registry: Option<&'static Registry>,
 }
 
 /// Every path with its content.
-fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
-    let Host { addresses, sums, .. } = host;
-    let ibdev = format!("{PARENT}/infiniband/{name}");
-    let (dev_name, dev_path) = (text(DEV_NAME), text(DEV_PATH));
-    let uverbs = format!("{PARENT}/infiniband_verbs/{dev_name}");
-    let mut table = Vec::new();
+fn table(devices: &[Description], host: &Host) -> Vec<(String, Content)> {
+    // The version of the kernel's interface. Nobody uses that interface here.
+    let version = Content::Text("6".into());
+    let mut table = vec![("/sys/class/infiniband_verbs/abi_version".into(), version)];
+    for (number, device) in (0..).zip(devices) {
+        let parent = match device.pci {
+            Some(pci) => format!("{PARENT}/{pci}"),
+            None if devices.len() == 1 => PARENT.to_owned(),
+            None => format!("{PARENT}/{}", device.name),
+        };
+        add_device(&mut table, &parent, number, device, host);
+    }
+    table
+}
+
+/// Adds the paths of a device.
+fn add_device(
+    table: &mut Vec<(String, Content)>,
+    parent: &str,
+    number: u8,
+    device: &Description,
+    host: &Host,
+) {
+    let addresses = &host.addresses;
+    let name = &device.name;
+    let ibdev = format!("{parent}/infiniband/{name}");
+    let (dev_name, dev_path) = (dev_name(number), dev_path(number));
+    let uverbs = format!("{parent}/infiniband_verbs/{dev_name}");
     let mut add = |directory: &str, files: Vec<(&str, String)>| {
         for (name, content) in files {
             table.push((format!("{directory}/{name}"), Content::Text(content)));
         }
     };
-    add(PARENT, parent(host));
-    add(&ibdev, device(name));
-    add(&format!("{ibdev}/ports/1"), port(addresses));
+    add(parent, of_parent(device, host));
+    add(&ibdev, of_device(name, number));
+    add(&format!("{ibdev}/ports/1"), of_port(device, addresses));
+    let sums = host.registry.map(|registry| registry.sums(number)).unwrap_or_default();
     for (directory, counters) in [("counters", &COUNTERS[..]), ("hw_counters", &HW_COUNTERS)] {
-        let values = counters.iter().map(|(name, value)| (*name, value(sums).to_string()));
+        let values = counters.iter().map(|(name, value)| (*name, value(&sums).to_string()));
         add(&format!("{ibdev}/ports/1/{directory}"), values.collect());
     }
-    // The version of the kernel's interface. Nobody uses that interface here.
-    add("/sys/class/infiniband_verbs", vec![("abi_version", "6".into())]);
     // The number of the file in place of the character device.
     let numbers = vec![
         ("ibdev", name.to_string()),
@@ -253,16 +278,15 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
     // Scripts ask an adapter's parent for its interface, and the interface for an address to connect to.
     let interface = addresses.get(0).and_then(|address| address.interface_name());
     if let Some(interface) = interface {
-        link(format!("{PARENT}/net/{interface}"), format!("/sys/class/net/{interface}"));
+        link(format!("{parent}/net/{interface}"), format!("/sys/class/net/{interface}"));
     }
     for (of_class, of_parent) in [(name.ibdev_path(), &ibdev), (dev_path, &uverbs)] {
-        let below = of_parent.trim_start_matches(PARENT);
-        link(of_class, format!("{PARENT_FROM_CLASS}{below}"));
-        link(format!("{of_parent}/device"), format!("../../../{}", last_name(PARENT)));
+        // From a directory in `/sys/class`, and from one below the parent.
+        link(of_class, format!("../..{}", of_parent.trim_start_matches("/sys")));
+        link(format!("{of_parent}/device"), format!("../../../{}", last_name(parent)));
     }
     // Verbs do not go through it: programs only check whether they may open it.
     link(format!("/dev/infiniband/{dev_name}"), "/dev/null".into());
-    table
 }
 
 /// The last name of a path.
@@ -270,10 +294,10 @@ fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
+fn of_device(name: &DeviceName, number: u8) -> Vec<(&'static str, String)> {
     vec![
         ("node_type", format!("{IBV_NODE_CA}: CA")),
-        ("node_guid", words(&node_guid().to_be_bytes())),
+        ("node_guid", words(&node_guid(number).to_be_bytes())),
         ("sys_image_guid", words(&system_image_guid().to_be_bytes())),
         ("node_desc", name.to_string()),
         ("fw_ver", text(FW_VER)),
@@ -286,11 +310,18 @@ fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
 
 /// The parent's place and identity, as for an adapter. Its numbers have 16 bits, and it is an Ethernet
 /// network controller.
-fn parent(host: &Host) -> Vec<(&'static str, String)> {
+fn of_parent(device: &Description, host: &Host) -> Vec<(&'static str, String)> {
     let vendor = format!("{:#06x}", VENDOR_ID & 0xffff);
     let part = format!("{:#06x}", VENDOR_PART_ID & 0xffff);
-    // It is equally near to all nodes, so it belongs to the only node, or to none.
-    let node = if host.nodes.parse::<u32>().is_ok() { host.nodes.clone() } else { "-1".into() };
+    // If nobody has told its node, it is equally near to all, so it belongs to the only node, or to none.
+    let node = match device.numa_node {
+        Some(node) => node.to_string(),
+        None if host.nodes.parse::<u32>().is_ok() => host.nodes.clone(),
+        None => "-1".into(),
+    };
+    let of_node = |node| fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
+    let cpus = device.numa_node.and_then(|node| Some(of_node(node).ok()?.trim().to_owned()));
+    let cpus = cpus.unwrap_or_else(|| host.cpus.clone());
     let mut files = vec![
         ("vendor", vendor.clone()),
         ("device", part.clone()),
@@ -299,15 +330,15 @@ fn parent(host: &Host) -> Vec<(&'static str, String)> {
         ("class", "0x020000".into()),
         ("numa_node", node),
     ];
-    if let Some(mask) = cpu_mask(&host.cpus) {
+    if let Some(mask) = cpu_mask(&cpus) {
         files.push(("local_cpus", mask));
-        files.push(("local_cpulist", host.cpus.clone()));
+        files.push(("local_cpulist", cpus));
     }
     files
 }
 
-fn port(addresses: &Addresses) -> Vec<(&'static str, String)> {
-    let port = port_attributes(addresses);
+fn of_port(device: &Description, addresses: &Addresses) -> Vec<(&'static str, String)> {
+    let port = port_attributes(device, addresses);
     vec![
         ("state", numbered(port.state, &["NOP", "DOWN", "INIT", "ARMED", "ACTIVE"])),
         (
@@ -395,15 +426,22 @@ mod tests {
 
     fn host(cpus: &str, nodes: &str) -> Host {
         let addresses = Addresses::read().unwrap();
-        let sums = Sums::default();
-        Host { cpus: cpus.into(), nodes: nodes.into(), addresses, sums }
+        Host { cpus: cpus.into(), nodes: nodes.into(), addresses, registry: None }
+    }
+
+    fn devices(text: &str) -> Vec<Description> {
+        text.split(';').map(|it| it.parse().unwrap()).collect()
     }
 
     fn content(host: &Host, path: &str) -> String {
-        let table = table(&DeviceName::default(), host);
+        content_for("transom0", host, path)
+    }
+
+    fn content_for(described: &str, host: &Host, path: &str) -> String {
+        let table = table(&devices(described), host);
         let found: Vec<_> = table.iter().filter(|(known, _)| known == path).collect();
         match found[..] {
-            [(_, Content::Text(text))] => text.clone(),
+            [(_, Content::Text(text) | Content::Link(text))] => text.clone(),
             _ => panic!("{path}: {found:?}"),
         }
     }
@@ -411,7 +449,7 @@ mod tests {
     #[test]
     fn the_files_are_written_as_the_kernel_writes_them() {
         let host = host("0-1", "0");
-        let node_guid = words(&node_guid().to_be_bytes());
+        let node_guid = words(&node_guid(0).to_be_bytes());
         for (path, expected) in [
             ("infiniband/transom0/node_type", "1: CA"),
             ("infiniband/transom0/node_guid", node_guid.as_str()),
@@ -439,7 +477,7 @@ mod tests {
     fn the_interface_of_the_first_address_is_the_parents() {
         let host = host("0", "0");
         let interface = host.addresses.get(0).and_then(|address| address.interface_name());
-        let table = table(&DeviceName::default(), &host);
+        let table = table(&devices("transom0"), &host);
         let below = |path: &str| path.strip_prefix(&format!("{PARENT}/net/")).map(str::to_owned);
         let found: Vec<_> = table.iter().filter_map(|(path, _)| below(path)).collect();
         assert_eq!(found, Vec::from_iter(interface));
@@ -452,18 +490,47 @@ mod tests {
         }
     }
 
+    /// Rules: DEVS-02
+    #[test]
+    fn what_is_told_of_each_device_is_in_its_files() {
+        let (host, described) = (host("0-1", "0"), "a0;b0,port=down,speed=25G,numa=7,pci=81:00.0");
+        let place = "/sys/devices/transom-rdma/0000:81:00.0";
+        for (path, expected) in [
+            ("/sys/class/infiniband/a0", "../../devices/transom-rdma/a0/infiniband/a0"),
+            ("/sys/devices/transom-rdma/a0/infiniband/a0/device", "../../../a0"),
+            ("/sys/devices/transom-rdma/a0/infiniband/a0/ports/1/state", "4: ACTIVE"),
+            ("/sys/devices/transom-rdma/a0/infiniband/a0/ports/1/rate", "100 Gb/sec (4X EDR)"),
+            ("/sys/devices/transom-rdma/a0/numa_node", "0"),
+            ("/sys/class/infiniband/b0", "../../devices/transom-rdma/0000:81:00.0/infiniband/b0"),
+            ("/dev/infiniband/uverbs1", "/dev/null"),
+            (&format!("{place}/infiniband_verbs/uverbs1/ibdev"), "b0"),
+            (&format!("{place}/infiniband/b0/device"), "../../../0000:81:00.0"),
+            (&format!("{place}/infiniband/b0/ports/1/state"), "1: DOWN"),
+            (&format!("{place}/infiniband/b0/ports/1/phys_state"), "3: Disabled"),
+            (&format!("{place}/infiniband/b0/ports/1/rate"), "25 Gb/sec (1X EDR)"),
+            (&format!("{place}/infiniband/b0/node_guid"), &words(&node_guid(1).to_be_bytes())),
+            (&format!("{place}/numa_node"), "7"),
+        ] {
+            assert_eq!(content_for(described, &host, path), expected, "{path}");
+        }
+        let alone = content_for("b0,pci=81:00.0", &host, "/sys/class/infiniband/b0");
+        assert_eq!(alone, "../../devices/transom-rdma/0000:81:00.0/infiniband/b0");
+    }
+
     #[test]
     fn every_path_is_in_a_place_of_ours_and_there_once() {
-        let table = table(&"rxe0".parse().unwrap(), &host("0", "0"));
-        let ours = |path: &str| {
-            PLACES.iter().any(|(parent, names)| {
-                names.iter().any(|name| path.starts_with(&format!("{parent}/{name}/")))
-            })
-        };
-        for (index, (path, _)) in table.iter().enumerate() {
-            assert!(ours(path), "{path}");
-            assert!(!path.contains("transom0"), "{path}");
-            assert!(table[index + 1..].iter().all(|(other, _)| other != path), "{path}");
+        for described in ["rxe0", "rxe0;rxe1", "rxe0;rxe1,pci=81:00.0,port=down"] {
+            let table = table(&devices(described), &host("0", "0"));
+            let ours = |path: &str| {
+                PLACES.iter().any(|(parent, names)| {
+                    names.iter().any(|name| path.starts_with(&format!("{parent}/{name}/")))
+                })
+            };
+            for (index, (path, _)) in table.iter().enumerate() {
+                assert!(ours(path), "{path}");
+                assert!(!path.contains("transom0"), "{path}");
+                assert!(table[index + 1..].iter().all(|(other, _)| other != path), "{path}");
+            }
         }
     }
 
@@ -481,11 +548,11 @@ mod tests {
     fn each_run_has_a_tree_and_those_that_are_over_are_removed() {
         let scratch = std::env::temp_dir().join(format!("transom-tree-{}", std::process::id()));
         fs::create_dir(&scratch).unwrap();
-        let tree = Tree::of(&DeviceName::default()).unwrap();
+        let tree = Tree::of(&devices("transom0")).unwrap();
         let (old, _) = tree.in_parent(&scratch).unwrap();
         let guid = old.join("sys/class/infiniband/transom0/node_guid");
         let kept = fs::read_to_string(&guid).unwrap();
-        assert_eq!(kept.trim_end(), words(&node_guid().to_be_bytes()));
+        assert_eq!(kept.trim_end(), words(&node_guid(0).to_be_bytes()));
         assert_eq!(fs::metadata(&guid).unwrap().mode() & 0o777, 0o444);
         assert_eq!(fs::metadata(guid.parent().unwrap()).unwrap().mode() & 0o777, 0o555);
 

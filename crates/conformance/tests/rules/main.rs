@@ -264,6 +264,7 @@ mod programs {
     mod c;
     mod live;
     mod looking_around;
+    mod several_devices;
     mod symbols;
 }
 

@@ -313,7 +313,7 @@ mod tests {
         let _turn = turn();
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let registry = Registry::open().expect("it is open");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let slot = claim.announcer().slot;
         let pipe = ManagementPipe::open(registry, slot).expect("a pipe");
         let mut exchange = Exchange::open(adapter.device().clone()).expect("a pipe of its own");

@@ -73,7 +73,9 @@ impl Manager {
         let mut seed = [0; 16];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let slot = process.announcer().slot;
-        let mut config = Config::new(slot, transom_system::node_guid(), u128::from_ne_bytes(seed));
+        // Peers tell by it which numbers of connections belong together: those of this namespace.
+        let node = transom_system::node_guid(0);
+        let mut config = Config::new(slot, node, u128::from_ne_bytes(seed));
         config.flush = true;
         config.waits = !rehearsed::refuses_early();
         if let Some(milliseconds) = device.options().connect_timeout {

@@ -20,10 +20,10 @@ pub(crate) struct Resources {
 
 impl Resources {
     /// Nothing yet.
-    pub(super) fn new(process: Arc<ThisProcess>) -> Self {
+    pub(super) fn new(process: Arc<ThisProcess>, device: u8) -> Self {
         Self {
             keys: Keys::new(process.clone()),
-            domains: Domains::new(process),
+            domains: Domains::new(process, device),
             completion_counters: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
         }

@@ -158,6 +158,11 @@ impl Cq {
         self.id
     }
 
+    /// Whether it is one of this device.
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     #[inline]
     pub(crate) fn push(
         self: &Arc<Self>,

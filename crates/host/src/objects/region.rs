@@ -49,8 +49,8 @@ pub enum RegisterError {
     /// The protection domain is gone, or windows are bound: `EBUSY`.
     #[error("the protection domain is gone, or windows are bound")]
     Busy,
-    /// The protection domain is another device's: `EINVAL`.
-    #[error("the protection domain is another device's")]
+    /// An object that it is made of is another device's: `EINVAL` (rule DEVS-04).
+    #[error("an object that it is made of is another device's")]
     OtherDevice,
     /// The device belongs to the process that this one was forked from: `EIO`.
     #[error("the device is of the process that this one was forked from")]

@@ -59,6 +59,13 @@ pub struct SrqConfig {
 }
 
 impl SrqConfig {
+    /// Whether all that it names belongs to this device.
+    fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(self.pd.device(), device)
+            && self.xrc.as_ref().is_none_or(|xrc| xrc.domain.is_of(device))
+            && self.completion_queue().is_none_or(|cq| cq.is_of(device))
+    }
+
     /// The completion queue of its receives if it is for XRC, or of its list operations if it matches tags.
     fn completion_queue(&self) -> Option<&Arc<Cq>> {
         let xrc = self.xrc.as_ref().map(|xrc| &xrc.cq);
@@ -149,6 +156,9 @@ impl SharedReceiveQueue {
     /// Creates a queue. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
         adapter.device().check_own()?;
+        if !config.is_of(adapter.device()) {
+            return Err(RegisterError::OtherDevice);
+        }
         let queue = ReceiveQueue::shared(config.size, config.max_sge);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;

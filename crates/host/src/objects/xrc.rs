@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::{Adapter, Busy};
+use crate::device::Device;
 
 /// The file that stands for a domain. Processes that open the same file open the same domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +22,7 @@ pub struct XrcFile {
 /// An XRC domain.
 #[derive(Debug)]
 pub struct XrcDomain {
+    device: Arc<Device>,
     file: Option<XrcFile>,
     /// Keeps the file, even if it has no name and the program has closed it. Otherwise the file system could give
     /// another file its inode, which would be taken for this domain's.
@@ -73,7 +75,8 @@ impl XrcDomain {
             let number = adapter.xrc_domains.made.fetch_add(1, Relaxed) + 1;
             let number = u32::try_from(number).unwrap_or(0);
             let (users, opened) = (AtomicU32::new(0), AtomicU32::new(1));
-            Arc::new(Self { file, _held, number, users, opened })
+            let device = adapter.device().clone();
+            Arc::new(Self { device, file, _held, number, users, opened })
         };
         let Some((file, held)) = file else { return Ok(fresh(None, None)) };
         let mut domains = adapter.xrc_domains.by_file.lock();
@@ -91,6 +94,11 @@ impl XrcDomain {
                 Ok(domain)
             }
         }
+    }
+
+    /// Whether it is one of this device.
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
     }
 
     /// The file, as two numbers: domains of one file are one domain in all processes.

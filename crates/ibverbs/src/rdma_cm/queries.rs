@@ -45,7 +45,7 @@ impl Told {
     /// The device's GUID and port. Zero if it belongs to none.
     fn device(&self) -> (u64, u8) {
         match self.has_device() {
-            true => (transom_system::node_guid().to_be(), PORT),
+            true => (transom_system::node_guid(0).to_be(), PORT),
             false => (0, 0),
         }
     }

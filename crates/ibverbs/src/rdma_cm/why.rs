@@ -80,7 +80,7 @@ pub unsafe extern "C" fn transom_rdma_cm_refused(
 /// in the registry. A new device for each refusal would take the slots of others.
 fn opened_for_good() -> Option<Arc<Adapter>> {
     static OPENED: Mutex<Option<Arc<Adapter>>> = Mutex::new(None);
-    let adapter = adapters::open().ok()?;
+    let adapter = adapters::open(0).ok()?;
     // In a forked child, the old value is a copy of its parent's device. Leave that untouched.
     std::mem::forget(OPENED.lock().replace(adapter.clone()));
     Some(adapter)

@@ -119,7 +119,7 @@ pub(crate) fn run_if_asked() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     let registry = Registry::open().expect("a registry");
-    let claim = registry.claim(0).expect("a slot");
+    let claim = registry.claim(0, 0).expect("a slot");
     let me = claim.announcer();
     let port = Port::open(registry, me).expect("the port");
     let mut arrivals = Arrivals::default();

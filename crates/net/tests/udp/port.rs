@@ -33,7 +33,7 @@ pub(crate) struct Opened {
 impl Opened {
     pub(crate) fn new() -> Self {
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let port = Port::open(registry, claim.announcer()).expect("the port");
         Self { port, claim, arrivals: Arrivals::default() }
     }
@@ -329,7 +329,7 @@ fn a_port_that_is_taken_is_named_with_who_has_it() {
         for address in ["0.0.0.0", "::"] {
             let taken = UdpSocket::bind((address, PORT)).expect("nobody has it");
             let registry = Registry::open().expect("a registry");
-            let claim = registry.claim(0).expect("a slot");
+            let claim = registry.claim(0, 0).expect("a slot");
             let refused = Port::open(registry, claim.announcer()).err().expect("it is taken");
             assert_eq!(refused.errno(), libc::EADDRINUSE);
             let text = refused.to_string();
@@ -353,7 +353,7 @@ fn a_port_shared_with_a_program_of_another_registry_is_refused() {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
         rustix::net::bind(&other, &any).expect("nobody has it");
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let refused = Port::open(registry, claim.announcer()).err().expect("the port is another's");
         assert_eq!(refused.errno(), libc::EADDRINUSE);
         assert!(refused.to_string().contains("the same /dev/shm"), "{refused}");
@@ -397,7 +397,7 @@ fn a_forked_child_does_not_hold_the_port() {
 fn what_has_gone_astray_to_a_port_that_is_closed_is_handed_on() {
     in_namespace("port::what_has_gone_astray_to_a_port_that_is_closed_is_handed_on", || {
         let registry = Registry::open().expect("a registry");
-        let [first, second] = [0, 0].map(|_| registry.claim(0).expect("a slot"));
+        let [first, second] = [0, 0].map(|_| registry.claim(0, 0).expect("a slot"));
         let port = Port::open(registry, first.announcer()).expect("the port");
         // The second has no port yet: what is for it comes to the only one.
         let way = local("127.0.0.1");
@@ -481,7 +481,7 @@ fn a_port_that_is_closed_takes_no_packets_though_its_socket_is_still_open() {
         "port::a_port_that_is_closed_takes_no_packets_though_its_socket_is_still_open",
         || {
             let registry = Registry::open().expect("a registry");
-            let [first, second] = [0, 0].map(|_| registry.claim(0).expect("a slot"));
+            let [first, second] = [0, 0].map(|_| registry.claim(0, 0).expect("a slot"));
             let [first, second] = [&first, &second]
                 .map(|claim| Port::open(registry, claim.announcer()).expect("the port"));
             let elsewhere = first.descriptors()[0].try_clone_to_owned().expect("a descriptor");

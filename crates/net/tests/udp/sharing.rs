@@ -22,7 +22,7 @@ struct Sender {
 impl Sender {
     fn new() -> Self {
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let port = Port::open(registry, claim.announcer()).expect("the port");
         Self { port, _claim: claim }
     }

@@ -18,7 +18,7 @@ const DURATION: Duration = Duration::from_secs(1);
 /// Sends from one thread to another for a while; `arrange` runs in the receiving thread first.
 fn measure(name: &str, segment: usize, source: IpAddr, destination: IpAddr, arrange: fn()) {
     let registry = Registry::open().expect("a registry");
-    let claims = [(); 2].map(|()| registry.claim(0).expect("a slot"));
+    let claims = [(); 2].map(|()| registry.claim(0, 0).expect("a slot"));
     let [near, far] = claims.each_ref().map(|claim| claim.announcer());
     let (arrived, datagrams, ready, done) =
         (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
@@ -86,7 +86,7 @@ fn one_by_one() {
     const ROUNDS: u32 = 300_000;
     in_namespace("speed::one_by_one", || {
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let port = Port::open(registry, claim.announcer()).expect("the port");
         let mut arrivals = Arrivals::default();
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);

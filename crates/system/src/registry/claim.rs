@@ -38,8 +38,8 @@ enum Names {
 }
 
 impl Registry {
-    /// Takes a slot for a device of this process, whose segment has `descriptor`.
-    pub fn claim(&'static self, descriptor: u32) -> io::Result<Claim> {
+    /// Takes a slot for the device of this number of this process, whose segment has `descriptor`.
+    pub fn claim(&'static self, descriptor: u32, device: u8) -> io::Result<Claim> {
         const USABLE: u64 = Registry::PROCESSES as u64;
         // Under an open file description of its own, which belongs to this claim if it succeeds.
         self.layout().opened.store(clock::steady(), Relaxed);
@@ -49,7 +49,7 @@ impl Registry {
         for names in [Names::Free, Names::OfOthers] {
             for step in 0..USABLE {
                 let slot = 1 + ((start + step) % USABLE) as u8;
-                match self.try_claim(slot, names, file, descriptor)? {
+                match self.try_claim(slot, names, file, (descriptor, device))? {
                     Ok(claim) => {
                         // The next process begins its search behind it, so that the notes here stay for a while.
                         self.layout().next.fetch_max(start + step + 1, Relaxed);
@@ -105,7 +105,7 @@ impl Registry {
         slot: u8,
         names: Names,
         file: OwnedFd,
-        descriptor: u32,
+        (descriptor, device): (u32, u8),
     ) -> io::Result<Result<Claim, OwnedFd>> {
         if !self.begin_change(&file, slot)? {
             return Ok(Err(file));
@@ -133,7 +133,8 @@ impl Registry {
         let pid = std::process::id();
         it.last_pid.store(pid, Relaxed);
         it.waits_for.store(0, Relaxed);
-        self.left().take_packets(&it.counters);
+        self.left(it.device.load(Relaxed) as u8).take_packets(&it.counters);
+        it.device.store(device.into(), Relaxed);
         it.descriptor.store(descriptor, Relaxed);
         for (word, value) in it.namespaces.iter().zip(self.namespaces.to_words()) {
             word.store(value, Relaxed);
@@ -175,6 +176,16 @@ impl Claim {
     /// The registry it is in.
     pub fn registry(&self) -> &'static Registry {
         self.registry
+    }
+
+    /// Has others send packets only, even those that may open this process's files. Called before the device has a
+    /// queue pair.
+    pub fn take_packets_only(&self) {
+        let slot = self.registry.slot(self.announcer.slot);
+        let words = self.registry.namespaces.by_packets().to_words();
+        for (word, value) in slot.namespaces.iter().zip(words) {
+            word.store(value, Relaxed);
+        }
     }
 
     /// Notes something for `transom explain`.

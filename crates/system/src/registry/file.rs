@@ -29,7 +29,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
 /// built from different versions must not meet.
-const VERSION: u32 = 24;
+const VERSION: u32 = 25;
 
 /// One process's slot.
 #[repr(C, align(4096))]
@@ -42,6 +42,8 @@ pub(super) struct Slot {
     pub(super) generation: AtomicU32,
     /// The segment's descriptor in that process.
     pub(super) descriptor: AtomicU32,
+    /// The number of the device among those of its program.
+    pub(super) device: AtomicU32,
     /// The process's [`Namespaces`].
     pub(super) namespaces: [AtomicU64; 3],
     /// The program's name, zero-padded.
@@ -89,9 +91,13 @@ pub(super) struct Layout {
     /// When a process last began to take a slot, by the steady clock.
     pub(super) opened: AtomicU64,
     runs: Runs,
-    left: Left,
+    /// By the number of the device.
+    left: [Left; DEVICES],
     slots: [Slot; PROCESSES],
 }
+
+/// The most devices of a program. Each that it opens takes a slot.
+pub const DEVICES: usize = 16;
 
 /// The registry of this user in this network namespace.
 pub struct Registry {
@@ -168,8 +174,9 @@ impl Registry {
         unsafe { self.layout.as_ref() }
     }
 
-    pub(crate) fn left(&self) -> &Left {
-        &self.layout().left
+    /// What ended processes have counted at the devices of a number. Another process may have written the number.
+    pub(crate) fn left(&self, device: u8) -> &Left {
+        &self.layout().left[usize::from(device) % DEVICES]
     }
 
     pub(super) fn is_used(&self, slot: u8) -> bool {

@@ -1,4 +1,4 @@
-//! What ended processes have counted.
+//! What ended processes have counted, by device.
 
 use super::counters::Counters;
 use crate::traffic::ProcessTraffic;

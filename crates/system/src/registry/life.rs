@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_process_that_has_lost_its_pipe_has_ended_for_those_who_begin_to_watch_it() {
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let watch = || registry.watch(claim.announcer()).expect("it can be watched");
         let early = watch().expect("it is there");
         assert!(!early.has_ended());

@@ -11,9 +11,14 @@ pub(super) struct Namespaces {
     pids: u64,
     /// The number of the user namespace. Zero on a kernel without them.
     users: u64,
-    /// Whether others may open the process's files by its PID, and it theirs.
-    open: bool,
+    /// [`OPEN`], [`PACKETS_ONLY`].
+    flags: u64,
 }
+
+/// Others may open the process's files by its PID, and it theirs.
+const OPEN: u64 = 1;
+/// The device takes packets only, even from those that may.
+const PACKETS_ONLY: u64 = 2;
 
 impl Namespaces {
     /// Those of this process.
@@ -23,17 +28,22 @@ impl Namespaces {
             number => number?,
         };
         let open = proc_shows_own_pids() && is_dumpable();
-        Ok(Self { pids: number("pid")?, users, open })
+        Ok(Self { pids: number("pid")?, users, flags: if open { OPEN } else { 0 } })
     }
 
     /// Encodes them for the registry.
     pub(super) fn to_words(self) -> [u64; 3] {
-        [self.pids, self.users, self.open.into()]
+        [self.pids, self.users, self.flags]
+    }
+
+    /// The same for a device that takes packets only.
+    pub(super) fn by_packets(self) -> Self {
+        Self { flags: self.flags | PACKETS_ONLY, ..self }
     }
 
     /// As they were kept there.
-    pub(super) fn from_words([pids, users, open]: [u64; 3]) -> Self {
-        Self { pids, users, open: open == 1 }
+    pub(super) fn from_words([pids, users, flags]: [u64; 3]) -> Self {
+        Self { pids, users, flags }
     }
 
     /// Whether a PID means the same in both.
@@ -41,9 +51,14 @@ impl Namespaces {
         self.pids == other.pids
     }
 
+    /// Whether processes in these may open files of processes in the others.
+    pub(super) fn may_open(self, other: Self) -> bool {
+        self.are_near(Self { flags: other.flags & !PACKETS_ONLY, ..other })
+    }
+
     /// Whether processes in these and in the others reach each other by the local link.
     pub(super) fn are_near(self, other: Self) -> bool {
-        self == other && self.open
+        self == other && self.flags == OPEN
     }
 }
 

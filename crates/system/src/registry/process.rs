@@ -28,12 +28,16 @@ pub struct Process {
     pub shares_pids: bool,
     /// Whether the local link leads to it. Only packets reach the others.
     pub is_near: bool,
+    /// Whether its segment can be read here. That of a device that takes packets only can.
+    pub is_open: bool,
     /// Its program's name, up to 32 bytes, printable characters only.
     pub name: String,
     /// The PID that a revocation of it waits for right now.
     pub waits_for: Option<u32>,
     /// The segment's descriptor there.
     pub descriptor: u32,
+    /// The number of the device among those of its program. Each device of a program has a slot.
+    pub device: u8,
 }
 
 impl Registry {
@@ -109,9 +113,11 @@ impl Registry {
             closed: !alive && slot.token.load(SeqCst) == 0,
             shares_pids: self.namespaces.share_pids(slot.namespaces()),
             is_near: self.namespaces.are_near(slot.namespaces()),
+            is_open: self.namespaces.may_open(slot.namespaces()),
             name: printable(&name),
             waits_for: (waits_for != 0).then_some(waits_for),
             descriptor: slot.descriptor.load(Acquire),
+            device: slot.device.load(Relaxed) as u8,
         })
     }
 

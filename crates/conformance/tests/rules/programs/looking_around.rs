@@ -320,7 +320,8 @@ fn rdma_shows_the_device() {
     let addresses = Addresses::read().unwrap();
     let (interface, index) =
         addresses.get(0).map(|it| (it.interface_name().unwrap(), it.interface)).unwrap();
-    let [node, system] = [node_guid(), system_image_guid()].map(|guid| groups(&guid.to_be_bytes()));
+    let [node, system] =
+        [node_guid(0), system_image_guid()].map(|guid| groups(&guid.to_be_bytes()));
     let version = env!("CARGO_PKG_VERSION");
     let link = format!("link transom0/1 state ACTIVE physical_state LINK_UP netdev {interface} ");
     let details = format!("{link}netdev_index {index} ");

@@ -13,6 +13,8 @@ use transom_host::Options;
 use transom_ibverbs::ibv_destroy_qp;
 
 const KIND_2A: Options = Options {
+    number: 0,
+    port_is_down: false,
     windows_2a: true,
     copying: transom_host::Copying::Best,
     wire_only: false,

@@ -17,6 +17,7 @@ use super::receive::{ReceiveHalf, Receiving};
 use super::rehearsed::Rehearsed;
 use super::send::SendHalf;
 use super::{Holds, Numbers, QpAttributes, QpConfig, QpReceives, QueuePair};
+use crate::device::Device;
 use crate::events::AsyncEvent;
 use crate::objects::completion_counter::Counters;
 use crate::objects::cq::Feed;
@@ -32,11 +33,28 @@ const EVENTS: &[AsyncEvent] = &[
     AsyncEvent::LastWqeReached,
 ];
 
+impl QpConfig {
+    /// Whether all that it names belongs to this device.
+    fn is_of(&self, device: &Arc<Device>) -> bool {
+        let mut queues = self.send_cq.iter().chain(&self.receive_cq);
+        self.pd.as_ref().is_none_or(|pd| Arc::ptr_eq(pd.device(), device))
+            && queues.all(|cq| cq.is_of(device))
+            && match &self.receives {
+                QpReceives::Srq(srq) => Arc::ptr_eq(srq.device(), device),
+                QpReceives::Xrc(domain) => domain.is_of(device),
+                QpReceives::Own { .. } | QpReceives::Nowhere => true,
+            }
+    }
+}
+
 impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`](crate::device::Limits).
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
         let device = adapter.device();
         device.check_own()?;
+        if !config.is_of(device) {
+            return Err(RegisterError::OtherDevice);
+        }
         let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
         let send = SendHalf::new(requester).map_err(|_| RegisterError::Exhausted)?;
         let receive = ReceiveHalf::new(config.service, responder);

@@ -96,7 +96,7 @@ fn nobody_is_dead_because_he_cannot_be_asked() {
 fn a_message_waits_for_a_descriptor() {
     alone(path_of!("a_message_waits_for_a_descriptor"), Way::Direct, || {
         let registry = Registry::open().expect("a registry");
-        let claim = registry.claim(0).expect("a slot");
+        let claim = registry.claim(0, 0).expect("a slot");
         let slot = claim.announcer().slot;
         let mut pipe = ManagementPipe::open(registry, slot).expect("a pipe");
         let before = limit_descriptors(0);

@@ -1,0 +1,298 @@
+/*
+ * A program of two devices under `transom run --devices 2`: what the list, the queries and the files tell of them, what
+ * belongs to which, and that queue pairs of one reach those of the other.
+ */
+#include <dirent.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "check.h"
+
+/* Of <infiniband/driver.h>. */
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
+
+enum { LENGTH = 64 };
+
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	union ibv_gid gid;
+	char bytes[LENGTH];
+};
+
+static void shown(const char *what)
+{
+	printf("ok - %s\n", what);
+}
+
+static struct ibv_qp_init_attr init(struct ibv_cq *send, struct ibv_cq *receive, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = send,
+		.recv_cq = receive,
+		.srq = srq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+	};
+
+	return attr;
+}
+
+static void open_end(struct end *end, struct ibv_device *device)
+{
+	struct ibv_qp_init_attr attr;
+
+	CHECK((end->context = ibv_open_device(device)) && (end->pd = ibv_alloc_pd(end->context)));
+	CHECK((end->cq = ibv_create_cq(end->context, 8, NULL, NULL, 0)));
+	CHECK((end->mr = ibv_reg_mr(end->pd, end->bytes, LENGTH,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
+	attr = init(end->cq, end->cq, NULL);
+	CHECK((end->qp = ibv_create_qp(end->pd, &attr)));
+	CHECK(!ibv_query_gid(end->context, 1, 0, &end->gid));
+}
+
+static void connect_to(struct end *end, const struct end *peer)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
+
+	CHECK(!ibv_modify_qp(end->qp, &attr,
+			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = peer->qp->qp_num;
+	attr.ah_attr.is_global = 1;
+	attr.ah_attr.port_num = 1;
+	attr.ah_attr.grh.dgid = peer->gid;
+	attr.ah_attr.grh.hop_limit = 64;
+	attr.min_rnr_timer = 1;
+	CHECK(!ibv_modify_qp(end->qp, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	CHECK(!ibv_modify_qp(end->qp, &attr,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+/* A WRITE with keys of one's own choice. Returns its status. */
+static enum ibv_wc_status write_to(struct end *end, uint32_t lkey, void *to, uint32_t rkey)
+{
+	struct ibv_sge sge = {(uintptr_t)end->bytes, LENGTH, lkey};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {(uintptr_t)to, rkey},
+	}, *bad;
+	struct ibv_wc wc;
+	int count;
+
+	CHECK(!ibv_post_send(end->qp, &wr, &bad));
+	while (!(count = ibv_poll_cq(end->cq, 1, &wc)))
+		;
+	CHECK(count == 1);
+	return wc.status;
+}
+
+static void close_end(struct end *end)
+{
+	CHECK(!ibv_destroy_qp(end->qp) && !ibv_dereg_mr(end->mr) && !ibv_destroy_cq(end->cq));
+	CHECK(!ibv_dealloc_pd(end->pd) && !ibv_close_device(end->context));
+}
+
+/* Anew, for a queue pair that has failed. */
+static void connect_again(struct end *one, struct end *other)
+{
+	struct end *both[] = {one, other};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	int i;
+
+	for (i = 0; i < 2; i++)
+		CHECK(!ibv_modify_qp(both[i]->qp, &attr, IBV_QP_STATE));
+	connect_to(one, other);
+	connect_to(other, one);
+}
+
+static struct ibv_device **listed(struct ibv_device **two)
+{
+	struct ibv_device **list;
+	int count;
+
+	CHECK((list = ibv_get_device_list(&count)) && count == 2 && list[0] && list[1] && !list[2]);
+	memcpy(two, list, 2 * sizeof(*two));
+	return list;
+}
+
+/* Rules: DEVS-01, DEVS-02, DEVS-03 */
+static void they_are_told_apart(struct end *ends)
+{
+	struct ibv_device_attr attr[2];
+	struct ibv_port_attr port;
+	char path[256], text[64];
+	struct dirent *entry;
+	int i, entries = 0;
+	DIR *class;
+
+	for (i = 0; i < 2; i++) {
+		struct ibv_device *device = ends[i].context->device;
+
+		snprintf(text, sizeof(text), "transom%d", i);
+		CHECK(!strcmp(ibv_get_device_name(device), text));
+		snprintf(path, sizeof(path), "/sys/class/infiniband/transom%d", i);
+		CHECK(!strcmp(device->ibdev_path, path));
+		snprintf(path, sizeof(path), "/sys/class/infiniband_verbs/uverbs%d", i);
+		CHECK(!strcmp(device->dev_path, path));
+		CHECK(ibv_read_sysfs_file(path, "ibdev", text, sizeof(text)) > 0);
+		CHECK(!strcmp(text, ibv_get_device_name(device)));
+		CHECK(ibv_read_sysfs_file(device->ibdev_path, "node_desc", text, sizeof(text)) > 0);
+		CHECK(!strcmp(text, ibv_get_device_name(device)));
+		CHECK(!ibv_query_device(ends[i].context, &attr[i]));
+		CHECK(attr[i].node_guid == ibv_get_device_guid(device));
+		CHECK(!ibv_query_port(ends[i].context, 1, &port) && port.state == IBV_PORT_ACTIVE);
+	}
+	CHECK(attr[0].node_guid != attr[1].node_guid);
+	CHECK(attr[0].sys_image_guid == attr[1].sys_image_guid);
+	CHECK((class = opendir("/sys/class/infiniband")));
+	while ((entry = readdir(class)))
+		entries += !strncmp(entry->d_name, "transom", 7);
+	CHECK(entries == 2);
+	closedir(class);
+	shown("each has a name, a GUID and files of its own");
+}
+
+/* Rules: DEVS-04 */
+static void their_objects_do_not_mix(struct end *ends)
+{
+	struct end *one = &ends[0], *other = &ends[1];
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_comp_channel *channel;
+	struct ibv_qp_init_attr attr;
+	struct ibv_srq *srq;
+	struct ibv_mw *mw;
+	struct ibv_mw_bind bind = {
+		.bind_info = {one->mr, (uintptr_t)one->bytes, LENGTH, IBV_ACCESS_REMOTE_WRITE},
+	};
+
+#define REFUSED(send, receive, srq)                                                                \
+	do {                                                                                       \
+		attr = init(send, receive, srq);                                                   \
+		errno = 0;                                                                         \
+		CHECK(!ibv_create_qp(one->pd, &attr) && errno == EINVAL);                          \
+	} while (0)
+	CHECK((srq = ibv_create_srq(other->pd, &shared)));
+	REFUSED(other->cq, one->cq, NULL);
+	REFUSED(one->cq, other->cq, NULL);
+	REFUSED(one->cq, one->cq, srq);
+	CHECK(!ibv_destroy_srq(srq));
+	CHECK((channel = ibv_create_comp_channel(other->context)));
+	errno = 0;
+	CHECK(!ibv_create_cq(one->context, 1, NULL, channel, 0) && errno == EINVAL);
+	CHECK(!ibv_destroy_comp_channel(channel));
+	errno = 0;
+	CHECK(ibv_rereg_mr(one->mr, IBV_REREG_MR_CHANGE_PD, other->pd, NULL, 0, 0) &&
+	      errno == EINVAL);
+	CHECK((mw = ibv_alloc_mw(other->pd, IBV_MW_TYPE_1)));
+	CHECK(ibv_bind_mw(one->qp, mw, &bind));
+	CHECK(!ibv_dealloc_mw(mw));
+	shown("objects of both in one are refused");
+}
+
+/* Rules: DEVS-05, DEVS-06 */
+static void one_reaches_the_other(struct end *ends)
+{
+	struct end *one = &ends[0], *other = &ends[1];
+	static char own[LENGTH];
+	struct ibv_mr *same;
+
+	connect_to(one, other);
+	connect_to(other, one);
+	memset(one->bytes, 7, LENGTH);
+	CHECK(write_to(one, one->mr->lkey, other->bytes, other->mr->rkey) == IBV_WC_SUCCESS);
+	CHECK(!memcmp(one->bytes, other->bytes, LENGTH));
+	shown("a queue pair of one reaches one of the other");
+
+	/* The key is of memory of the same process, but of the other device. */
+	CHECK((same = ibv_reg_mr(one->pd, own, LENGTH,
+				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
+	if (same->rkey != other->mr->rkey) {
+		CHECK(write_to(one, one->mr->lkey, own, same->rkey) == IBV_WC_REM_ACCESS_ERR);
+		CHECK(own[0] == 0);
+		connect_again(one, other);
+	}
+	if (same->lkey != other->mr->lkey) {
+		CHECK(write_to(one, other->mr->lkey, other->bytes, other->mr->rkey) ==
+		      IBV_WC_LOC_PROT_ERR);
+		connect_again(one, other);
+	}
+	CHECK(write_to(one, one->mr->lkey, other->bytes, other->mr->rkey) == IBV_WC_SUCCESS);
+	CHECK(!ibv_dereg_mr(same));
+	shown("a key of one opens nothing to the other");
+}
+
+/* Rules: DEVS-07 */
+static void port_is_down(struct end *ends)
+{
+	struct end *up = &ends[0], *down = &ends[1];
+	struct ibv_port_attr port;
+
+	CHECK(!ibv_query_port(up->context, 1, &port) && port.state == IBV_PORT_ACTIVE);
+	CHECK(!ibv_query_port(down->context, 1, &port) && port.state == IBV_PORT_DOWN);
+	connect_to(up, down);
+	connect_to(down, up);
+	memset(up->bytes, 7, LENGTH);
+	CHECK(write_to(up, up->mr->lkey, down->bytes, down->mr->rkey) == IBV_WC_RETRY_EXC_ERR);
+	CHECK(down->bytes[0] == 0);
+	CHECK(write_to(down, down->mr->lkey, up->bytes, up->mr->rkey) == IBV_WC_RETRY_EXC_ERR);
+	CHECK(up->bytes[0] == 7);
+	shown("nothing passes a port that is down");
+}
+
+/* Rules: DEVS-08 */
+static void some_traffic(struct end *ends)
+{
+	struct end *one = &ends[0], *other = &ends[1];
+	int i;
+
+	connect_to(one, other);
+	connect_to(other, one);
+	for (i = 0; i < 5; i++)
+		CHECK(write_to(one, one->mr->lkey, other->bytes, other->mr->rkey) == IBV_WC_SUCCESS);
+	for (i = 0; i < 2; i++)
+		CHECK(write_to(other, other->mr->lkey, one->bytes, one->mr->rkey) == IBV_WC_SUCCESS);
+	shown("seven WRITEs");
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_device *two[2], **list = listed(two);
+	static struct end ends[2];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		open_end(&ends[i], two[i]);
+	ibv_free_device_list(list);
+	if (argc == 1) {
+		they_are_told_apart(ends);
+		their_objects_do_not_mix(ends);
+		one_reaches_the_other(ends);
+	} else if (!strcmp(argv[1], "port-down")) {
+		port_is_down(ends);
+	} else {
+		some_traffic(ends);
+	}
+	close_end(&ends[0]);
+	close_end(&ends[1]);
+	return 0;
+}

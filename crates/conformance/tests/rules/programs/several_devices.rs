@@ -1,0 +1,209 @@
+//! Programs that have several devices, as `transom run --devices` and `--device` give them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_conformance::c_programs::{compile, run};
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, is_root};
+use transom_conformance::programs::{Running, command, program};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The command, installed for everybody.
+struct Installed(Scratch);
+
+impl Installed {
+    fn new(test: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let files = command().each_ref().map(|file| scratch.take(file));
+        for (file, name) in files[3..].iter().zip(["libibverbs.so.1", "librdmacm.so.1"]) {
+            fs::rename(file, scratch.path().join(name)).expect("our own file");
+        }
+        Self(scratch)
+    }
+
+    /// A program under `transom run` with these options.
+    fn run(&self, options: &[&str], program: &[&str]) -> Command {
+        let mut command = Command::new(self.0.path().join("transom"));
+        command.arg("run").args(options).arg("--").args(program);
+        for variable in ["TRANSOM_LIB", "TRANSOM_TREE", "TRANSOM_DEVICE_NAME", "LD_PRELOAD"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// What a line for the shell prints. It must not complain.
+    fn says(&self, options: &[&str], line: &str) -> String {
+        let output = self.run(options, &["sh", "-c", line]).output().expect("a shell");
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The program `two_devices.c`.
+    fn two_devices(&self) -> String {
+        let folder = format!("-L{}", self.0.path().display());
+        let binary =
+            compile(&self.0, "two_devices.c", "two_devices", &[folder.as_str(), "-libverbs"]);
+        binary.to_str().expect("a plain path").to_owned()
+    }
+}
+
+fn of_two_devices() {
+    interfaces_up();
+    let installed = Installed::new("two-devices");
+    let binary = installed.two_devices();
+    for link in ["", "wire"] {
+        let mut command = installed.run(&["--devices", "2"], &[&binary]);
+        run(command.env("TRANSOM_LINK", link), 4);
+    }
+    let down = ["--device", "transom0", "--device", "transom1,port=down"];
+    run(&mut installed.run(&down, &[&binary, "port-down"]), 1);
+}
+
+/// What the program shows, it says itself, with the rules above each part.
+#[test]
+fn a_c_program_uses_two_devices() {
+    alone(path_of!("a_c_program_uses_two_devices"), Way::Namespace, of_two_devices);
+}
+
+/// The files are redirected for it, not mounted.
+#[test]
+fn a_c_program_of_an_ordinary_user_uses_two_devices() {
+    if !is_root() {
+        eprintln!("skipped: not root, so the other tests are unprivileged already");
+        return;
+    }
+    let installed = Installed::new("two-devices-of-nobody");
+    let binary = installed.two_devices();
+    let mut command = installed.run(&["--devices", "2"], &[&binary]);
+    run(as_nobody(&mut command).current_dir("/").env("TMPDIR", installed.0.path()), 4);
+}
+
+/// What is told of a device is what verbs, files, iproute2's `rdma` and ibverbs-utils tell.
+/// Rules: DEVS-01, DEVS-02
+#[test]
+fn devices_are_as_they_are_described() {
+    let installed = Installed::new("described");
+    program("ibv_devinfo", "ibverbs-utils");
+    let options = [
+        "--device=mlx5_0,numa=0,pci=81:00.0",
+        "--device=mlx5_1,port=down,speed=400G,numa=3,pci=82:00.1",
+        "--device=rxe0",
+    ];
+    let told = installed.says(&options, "ibv_devinfo -v");
+    let of: Vec<&str> = told.split("hca_id:").skip(1).collect();
+    let expected = [
+        ("mlx5_0", "PORT_ACTIVE (4)", "4X (2)", "25.0 Gbps (32)"),
+        ("mlx5_1", "PORT_DOWN (1)", "4X (2)", "100.0 Gbps (128)"),
+        ("rxe0", "PORT_ACTIVE (4)", "4X (2)", "25.0 Gbps (32)"),
+    ];
+    assert_eq!(of.len(), expected.len(), "{told}");
+    for (told, (name, state, width, speed)) in of.iter().zip(expected) {
+        for word in [name, state, width, speed] {
+            assert!(told.contains(word), "{name}: no {word}: {told}");
+        }
+    }
+    let line =
+        "rdma link | cut -d' ' -f 1-4; rdma dev | cut -d: -f 1-2; rdma dev show mlx5_1 | wc -l
+        cd /sys/class/infiniband && cat */ports/1/rate */device/numa_node
+        for device in *; do basename $(realpath $device/device); done
+        cat /sys/class/infiniband_verbs/*/ibdev";
+    let expected = "link mlx5_0/1 state ACTIVE\nlink mlx5_1/1 state DOWN\nlink rxe0/1 state ACTIVE\n\
+         0: mlx5_0\n1: mlx5_1\n2: rxe0\n1\n\
+         100 Gb/sec (4X EDR)\n400 Gb/sec (4X NDR)\n100 Gb/sec (4X EDR)\n0\n3\n";
+    let told = installed.says(&options, line);
+    let rest = told.strip_prefix(expected).unwrap_or_else(|| panic!("{told}"));
+    // The third is told no node: it has the machine's only one, or none.
+    let rest: Vec<&str> = rest.lines().skip(1).collect();
+    assert_eq!(rest, ["0000:81:00.0", "0000:82:00.1", "rxe0", "mlx5_0", "mlx5_1", "rxe0"]);
+    let names = "echo $(ls /sys/class/infiniband)";
+    let told = installed.says(&["--devices=3", "--device-name=mlx5_4"], names);
+    assert_eq!(told, "mlx5_4 mlx5_5 mlx5_6\n");
+    // What a run was told does not reach the next one in it, and the variable does as the options do.
+    let transom = installed.0.path().join("transom");
+    let inner = format!("{} run --device-name rxe0 -- sh -c '{names}'", transom.display());
+    assert_eq!(installed.says(&["--devices=2"], &inner), "rxe0\n");
+    let inner = format!("TRANSOM_DEVICES='a;b,port=down' {} run -- rdma link", transom.display());
+    let told = installed.says(&[], &inner);
+    assert!(
+        told.contains("link a/1 state ACTIVE") && told.contains("link b/1 state DOWN"),
+        "{told}"
+    );
+}
+
+/// What `rdma statistic` tells, by device.
+fn statistics(told: &str) -> BTreeMap<String, Value> {
+    let all: Vec<Value> = serde_json::from_str(told).expect("JSON");
+    let name = |it: &Value| it["ifname"].as_str().expect("a name").to_owned();
+    all.into_iter().map(|it| (name(&it), it)).collect()
+}
+
+/// The registry may be that of another namespace of this number, so only what counters have grown by is known.
+fn counts_of_two_devices() {
+    interfaces_up();
+    let installed = Installed::new("counts");
+    let binary = installed.two_devices();
+    let transom = installed.0.path().join("transom");
+    let line = format!(
+        "rdma -j statistic && {binary} traffic >/dev/null && rdma -j statistic &&
+        cat /sys/class/infiniband/*/ports/1/hw_counters/sent_pkts && {} metrics",
+        transom.display()
+    );
+    let told = installed.says(&["--devices", "2"], &line);
+    let parts: Vec<&str> = told.splitn(5, '\n').collect();
+    let (before, after, metrics) = (statistics(parts[0]), statistics(parts[1]), parts[4]);
+    let outside = Command::new(transom).arg("metrics").output().expect("the command");
+    let outside = String::from_utf8(outside.stdout).expect("text");
+    let expected = [("transom0", [2, 5, 2], parts[2]), ("transom1", [5, 2, 5], parts[3])];
+    for (name, grown, sent) in expected {
+        let keys = ["rx_write_requests", "sent_pkts", "rcvd_pkts"];
+        let [before, after] =
+            [&before, &after].map(|it| keys.map(|key| it[name][key].as_u64().expect("a number")));
+        assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), grown, "{name}");
+        assert_eq!(sent, after[1].to_string(), "the file of {name}");
+        // One that was told nothing of a second device names it after its first.
+        for metrics in [metrics, &outside] {
+            let sample = format!(
+                "node_infiniband_unicast_packets_transmitted_total{{device=\"{name}\",port=\"1\"}} {sent}\n"
+            );
+            assert!(metrics.contains(&sample), "{metrics}");
+        }
+    }
+}
+
+/// Rules: DEVS-08
+#[test]
+fn each_device_counts_for_itself() {
+    alone(path_of!("each_device_counts_for_itself"), Way::Namespace, counts_of_two_devices);
+}
+
+/// A message of UCX that is long enough for both.
+fn rails_of_ucx() {
+    interfaces_up();
+    program("ucx_perftest", "ucx-utils");
+    let installed = Installed::new("rails");
+    let line = "export UCX_NET_DEVICES=transom0:1,transom1:1 UCX_TLS=rc_verbs,ud_verbs,self
+        export UCX_MAX_RNDV_RAILS=2 UCX_MAX_EAGER_LANES=2
+        ucx_perftest -t tag_bw -s 1000000 -n 20 -w 2 -p 14791 >/dev/null 2>&1 &
+        until grep -q :39C7 /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
+        ucx_perftest -t tag_bw -s 1000000 -n 20 -w 2 -p 14791 127.0.0.1 >&2 && wait && rdma -j statistic";
+    let mut command = installed.run(&["--devices", "2"], &["sh", "-c", line]);
+    let output = Running::start(&mut command).success(LIMIT);
+    let output = output.unwrap_or_else(|problem| panic!("{problem}"));
+    assert!(output.complaints.contains("Final:"), "{output:?}");
+    for (name, it) in statistics(&output.output) {
+        let sent = it["sent_pkts"].as_u64().expect("a number");
+        assert!(sent > 5000, "{name} sent {sent} packets of 20 MB");
+    }
+}
+
+/// Rules: DEVS-09
+#[test]
+fn ucx_sends_over_two_rails() {
+    alone(path_of!("ucx_sends_over_two_rails"), Way::Namespace, rails_of_ucx);
+}
