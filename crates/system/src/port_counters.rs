@@ -20,7 +20,7 @@ pub const COUNTERS: [Counter; 22] = [
     ("link_downed", |_| 0),
     ("link_error_recovery", |_| 0),
     ("local_link_integrity_errors", |_| 0),
-    ("multicast_rcv_packets", |sums| sums.carried.all.tally(Tally::GroupReceived)),
+    ("multicast_rcv_packets", received_by_groups),
     ("multicast_xmit_packets", |sums| sums.carried.all.tally(Tally::GroupSent)),
     ("port_rcv_constraint_errors", |sums| sums.packets.dropped(Dropped::OtherPartition)),
     ("port_rcv_data", |sums| received(sums).octets / 4),
@@ -35,9 +35,7 @@ pub const COUNTERS: [Counter; 22] = [
     ("port_xmit_packets", |sums| sent(sums).packets),
     ("port_xmit_wait", |sums| sums.packets.no_room),
     ("symbol_error", |_| 0),
-    ("unicast_rcv_packets", |sums| {
-        received(sums).packets.saturating_sub(sums.carried.all.tally(Tally::GroupReceived))
-    }),
+    ("unicast_rcv_packets", |sums| received(sums).packets.saturating_sub(received_by_groups(sums))),
     ("unicast_xmit_packets", |sums| {
         sent(sums).packets.saturating_sub(sums.carried.all.tally(Tally::GroupSent))
     }),
@@ -129,6 +127,11 @@ fn received(sums: &Sums) -> Counted {
         packets: sum([sums.packets.received, requests.packets, answers.packets]),
         octets: sum([sums.packets.bytes_received, requests.octets, answers.octets]),
     }
+}
+
+/// Datagrams to groups: each copy within the host, and each packet on the wire, however many members take it.
+fn received_by_groups(sums: &Sums) -> u64 {
+    sum([sums.carried.all.tally(Tally::GroupReceived), sums.packets.received_by_groups])
 }
 
 /// The packets that ask. Those of a READ or an atomic bring no data.

@@ -18,6 +18,8 @@ pub struct Packets {
     pub no_room: u64,
     /// How many received packets some queue pair took.
     pub received: u64,
+    /// How many of them were for a group.
+    pub received_by_groups: u64,
     /// Bytes of UDP payload received.
     pub bytes_received: u64,
     /// Congestion notifications sent.
@@ -36,6 +38,7 @@ impl Packets {
             bytes_sent: get(&counters.bytes_sent),
             no_room: get(&counters.no_room),
             received: get(&counters.received),
+            received_by_groups: get(&counters.received_by_groups),
             bytes_received: get(&counters.bytes_received),
             notifications_sent: get(&counters.notifications_sent),
             notifications_received: get(&counters.notifications_received),
@@ -54,6 +57,7 @@ impl Packets {
             (&mut self.bytes_sent, other.bytes_sent),
             (&mut self.no_room, other.no_room),
             (&mut self.received, other.received),
+            (&mut self.received_by_groups, other.received_by_groups),
             (&mut self.bytes_received, other.bytes_received),
             (&mut self.notifications_sent, other.notifications_sent),
             (&mut self.notifications_received, other.notifications_received),

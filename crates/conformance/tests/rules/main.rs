@@ -188,6 +188,7 @@ mod seen {
     mod counters;
     pub(crate) mod exporters;
     mod metrics;
+    mod packets;
     mod processes;
     mod resources;
 }

@@ -53,7 +53,7 @@ numbered! {
         NotReadyExceeded = 21,
         /// A datagram left for a group.
         GroupSent = 22,
-        /// A datagram for a group was received.
+        /// A datagram for a group was received that came without packets.
         GroupReceived = 23,
     }
 }

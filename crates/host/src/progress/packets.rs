@@ -71,7 +71,10 @@ impl Dispatch<'_> {
         let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
         match taken.count() {
             0 => counters.drop(Dropped::NoQueuePair, packets.len()),
-            _ => Counters::add(&counters.received, packets.len()),
+            _ => {
+                Counters::add(&counters.received_by_groups, packets.len());
+                Counters::add(&counters.received, packets.len());
+            }
         }
     }
 }

@@ -90,6 +90,8 @@ pub struct Counters {
     pub no_room: AtomicU64,
     /// How many received packets some queue pair took.
     pub received: AtomicU64,
+    /// How many of them were for a group, however many members took them.
+    pub received_by_groups: AtomicU64,
     /// Bytes of UDP payload received, whatever their fate.
     pub bytes_received: AtomicU64,
     /// How many datagrams for another process were handed on to it.
@@ -141,6 +143,7 @@ impl Counters {
             bytes_sent,
             no_room,
             received,
+            received_by_groups,
             bytes_received,
             handed_on,
             notifications_sent,
@@ -148,7 +151,7 @@ impl Counters {
             dropped,
         } = self;
         let all = [sent, bytes_sent, no_room, received, bytes_received, handed_on];
-        let notifications = [notifications_sent, notifications_received];
-        all.into_iter().chain(notifications).chain(dropped)
+        let others = [received_by_groups, notifications_sent, notifications_received];
+        all.into_iter().chain(others).chain(dropped)
     }
 }

@@ -207,7 +207,8 @@ impl Process for At<'_> {
     }
 
     fn has_delivered(&self, datagram: &Datagram) {
-        if is_multicast(&datagram.address.gid) {
+        // On the wire the packet counts, and not each copy.
+        if self.way.get() == Way::Host && is_multicast(&datagram.address.gid) {
             self.qp.tally(Tally::GroupReceived, 1);
         }
     }

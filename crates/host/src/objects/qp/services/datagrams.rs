@@ -9,6 +9,7 @@ use transom_device::qp::QpNumber;
 use transom_device::queue::{Address, Remote};
 use transom_net::{Path, Peer, RingBytes, Where};
 use transom_system::addresses::leaves_host;
+use transom_system::traffic::Way;
 
 use super::{At, Outgoing};
 use crate::device::{Direction, Interface};
@@ -105,7 +106,12 @@ impl At<'_> {
             network.or(apart.then_some(0)).filter(|_| device.port().open_wire().is_ok());
         let Some(interface) = interface else { return Sent::Queued };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
-        self.send_packets(&path, outgoing)
+        let sent = self.send_packets(&path, outgoing);
+        if let Sent::Queued = sent {
+            // It counts as the packet that leaves.
+            self.way.set(Way::Wire);
+        }
+        sent
     }
 }
 
