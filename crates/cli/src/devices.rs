@@ -105,7 +105,7 @@ const SHOWN: usize = 8;
 
 /// The ports and connections of processes.
 #[derive(Default)]
-struct Ports {
+pub(crate) struct Ports {
     claimed: Vec<ClaimedPort>,
     connections: Vec<(Announcer, Connection)>,
     waiting: Vec<(Announcer, Waiting)>,
@@ -113,7 +113,7 @@ struct Ports {
 
 impl Ports {
     /// Reads the present ones. Empty if they cannot be read.
-    fn seen(registry: &'static Registry) -> Self {
+    pub(crate) fn seen(registry: &'static Registry) -> Self {
         let table = Connections::look(registry).ok().flatten();
         let locked = table.as_ref().and_then(|table| table.lock().ok());
         locked.map_or_else(Self::default, |mut locked| Self {
@@ -124,17 +124,17 @@ impl Ports {
     }
 
     /// The process's requests that wait for an answer.
-    fn waiting_of(&self, process: &Process) -> impl Iterator<Item = &Waiting> {
+    pub(crate) fn waiting_of(&self, process: &Process) -> impl Iterator<Item = &Waiting> {
         waiting_of(&self.waiting, process)
     }
 
-    fn listeners_of(&self, process: &Process) -> impl Iterator<Item = &ClaimedPort> {
+    pub(crate) fn listeners_of(&self, process: &Process) -> impl Iterator<Item = &ClaimedPort> {
         let of = process.announcer;
         self.claimed.iter().filter(move |it| it.listens && it.owner == of)
     }
 
     /// The process's connections that are established.
-    fn connections_of(&self, process: &Process) -> impl Iterator<Item = &Connection> {
+    pub(crate) fn connections_of(&self, process: &Process) -> impl Iterator<Item = &Connection> {
         let of = process.announcer;
         let stands = |it: &&Connection| it.record.rejected.is_none();
         let of_process = self.connections.iter().filter(move |(owner, _)| *owner == of);
@@ -159,7 +159,7 @@ pub(crate) fn unanswered(registry: &'static Registry, process: &Process) -> Vec<
 }
 
 /// The addresses and ports of a connection: the process's own, then its peer's.
-fn ends(of: &Connection) -> [SocketAddr; 2] {
+pub(crate) fn ends(of: &Connection) -> [SocketAddr; 2] {
     let (local, peer) = of.ports;
     [SocketAddr::new(of.record.source, local), SocketAddr::new(of.record.destination, peer)]
 }

@@ -21,6 +21,7 @@ use crate::layout::{self, Page};
 use crate::packets;
 use asked::{Asked, Refused};
 use serde::Serialize;
+use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
 use transom_system::registry::{Process, Registry};
@@ -191,6 +192,44 @@ pub(crate) fn print_since(since: u64) -> Result {
     groups::print(&mut out, &refusals, SHOWN, &asked)?;
     print_lost(&mut out, &refusals)?;
     print_where(&mut out, registry)
+}
+
+/// Equal refusals, as others show them.
+pub(crate) struct Told {
+    newest: Refused,
+    /// When the first of them was, in nanoseconds since 1970.
+    pub(crate) first: u64,
+    pub(crate) count: usize,
+}
+
+impl Told {
+    /// All that are kept, newest first.
+    pub(crate) fn all(registry: &Registry) -> Vec<Self> {
+        groups::told(&Asked::default().refusals(registry))
+    }
+
+    /// When the newest of them was, in nanoseconds since 1970.
+    pub(crate) fn time(&self) -> u64 {
+        self.newest.record.time()
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        &self.newest.process
+    }
+
+    /// The process, in words.
+    pub(crate) fn who(&self) -> String {
+        who(self.process())
+    }
+
+    pub(crate) fn sentence(&self) -> String {
+        self.newest.record.to_string()
+    }
+
+    /// The newest of them, with the fields of `transom explain --json`.
+    pub(crate) fn json(&self) -> Value {
+        json::value(&self.newest)
+    }
 }
 
 /// Prints how many processes were looked at, and where to read on.

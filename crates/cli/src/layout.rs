@@ -166,7 +166,7 @@ fn hang(text: &str, indent: usize, columns: usize) -> String {
 }
 
 /// Breaks a text between words. Quoted text stays whole, so that you can copy a command.
-fn wrap(text: &str, columns: usize, quotes: &[char]) -> Vec<String> {
+pub(crate) fn wrap(text: &str, columns: usize, quotes: &[char]) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words(text, quotes) {
         match lines.last_mut() {

@@ -24,7 +24,9 @@ mod registered;
 mod rehearse;
 mod run;
 mod sentence;
+mod signals;
 mod talk;
+mod top;
 mod wanted;
 
 use clap::builder::StyledStr;
@@ -40,6 +42,7 @@ Examples:
   transom check -- ./program           What does it do wrong? Mistakes, with the lines that make them
   transom rehearse -- ./program        Does it rely on luck? Provokes what an adapter may do
   transom exposure -- ./program        What did it open to peers, and did they use it?
+  transom top                          What do all your programs do right now?
   transom explain                      Why was an access refused? The answers, newest first
 
 Exit status:
@@ -63,6 +66,7 @@ enum Command {
     #[command(after_help = demo::HELP)]
     Demo,
     Devices(devices::DevicesArgs),
+    Top(top::TopArgs),
     Metrics(metrics::MetricsArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),

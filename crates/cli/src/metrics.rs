@@ -1,12 +1,13 @@
 //! `transom metrics`: the counters of the device, for the tools that people watch a host with.
 
 mod exposition;
-mod held;
-mod seen;
+pub(crate) mod held;
+pub(crate) mod seen;
 mod server;
 mod sysfs;
 
 use crate::failure::{Failure, Result};
+use crate::signals::Signals;
 use seen::Seen;
 use server::Server;
 use std::cell::Cell;
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result {
     }
     let server = args.listen.map(Server::new).transpose()?;
     // Before another thread begins, so that no signal ends this process there.
-    let ends = Ends::block()?;
+    let ends = Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let path = args.sysfs.as_deref();
     let directory =
         path.map(|path| sysfs::Directory::new(path, registry, devices.clone())).transpose()?;
@@ -87,7 +88,7 @@ fn keep(
     devices: &[Description],
     directory: Option<&sysfs::Directory>,
     file: Option<&TextFile<'_>>,
-    ends: &Ends,
+    ends: &Signals,
 ) -> Result {
     let held = held::Held::default();
     loop {
@@ -101,7 +102,7 @@ fn keep(
         if let (Some(file), Some(text)) = (file, &text) {
             file.write(&exposition::plain(text))?;
         }
-        if ends.come_within(INTERVAL) {
+        if ends.next_within(INTERVAL).is_some() {
             return Ok(());
         }
     }
@@ -144,37 +145,5 @@ impl<'a> TextFile<'a> {
 
     fn failure(&self, error: &io::Error) -> Failure {
         Failure::new(format_args!("{}: {error}", self.path.display()))
-    }
-}
-
-/// The signals that end this command.
-struct Ends(libc::sigset_t);
-
-impl Ends {
-    /// Has them wait until they are asked for.
-    fn block() -> Result<Self> {
-        // SAFETY: `sigemptyset` fills the set in before anything reads it, and each call gets valid pointers.
-        let (set, blocked) = unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            (set, libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))
-        };
-        if blocked != 0 {
-            return Err(Failure::new(io::Error::last_os_error()));
-        }
-        Ok(Self(set))
-    }
-
-    /// Waits that long. True if one comes.
-    fn come_within(&self, time: Duration) -> bool {
-        let time = libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: time.subsec_nanos().into(),
-        };
-        // SAFETY: both are valid, and nothing is told of the signal.
-        unsafe { libc::sigtimedwait(&raw const self.0, std::ptr::null_mut(), &raw const time) > 0 }
     }
 }

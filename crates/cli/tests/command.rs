@@ -558,6 +558,8 @@ fn every_subcommand_has_a_manual_page() {
         "devices",
         "metrics",
         "run",
+        "top",
+        "metrics",
         "explain",
         "doctor",
         "check",
@@ -571,7 +573,7 @@ fn every_subcommand_has_a_manual_page() {
     }
     assert!(read("transom-run.1").contains(".SH EXAMPLES"));
     assert!(read("transom.1").contains("transom\\-run(1)"));
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 12);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 13);
 }
 
 /// Each finding has a state, a topic and advice. The exit status is 1 if one fails.

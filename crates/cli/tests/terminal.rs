@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
 
 /// Commands whose output is for people.
-const HELP: [&[&str]; 14] = [
+const HELP: [&[&str]; 15] = [
     &["--help"],
     &["-h"],
     &["demo", "--help"],
     &["devices", "--help"],
     &["devices", "-h"],
     &["run", "--help"],
+    &["top", "--help"],
     &["explain", "--help"],
     &["explain", "-h"],
     &["check", "--help"],

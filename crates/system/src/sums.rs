@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::registry::{Counters, Dropped, Registry};
 use crate::segment::{QP_SLOTS, Segment};
-use crate::traffic::ProcessTotals;
+use crate::traffic::{ProcessTotals, Totals};
 
 /// The packets of processes over the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,6 +118,14 @@ impl Segment {
         });
     }
 
+    /// The queue pairs that are there, by index, and what each has carried.
+    pub fn carried_by_each(&self) -> impl Iterator<Item = (u16, Totals)> {
+        // Another process has written how many there are, so it may be anything.
+        let places = self.process_traffic().places().min(QP_SLOTS as u32);
+        let traffic = (0..places).map(|place| self.traffic(place));
+        traffic.filter_map(|traffic| Some((traffic.user()?, traffic.get())))
+    }
+
     /// What the process has carried.
     pub fn totals(&self) -> ProcessTotals {
         let process = self.process_traffic();
@@ -136,7 +144,7 @@ mod tests {
     use transom_device::execution::Tally;
 
     use super::*;
-    use crate::traffic::{Amount, Carried, Totals, Way};
+    use crate::traffic::{Amount, Carried, Way};
 
     #[test]
     fn a_queue_pair_that_ends_stays_in_the_sum_of_its_process() {
@@ -152,7 +160,7 @@ mod tests {
         traffic.sends_wait(9);
         traffic.sends_wait(2);
         let before = segment.totals();
-        assert_eq!(traffic.user(), Some(7));
+        assert_eq!(segment.carried_by_each().collect::<Vec<_>>(), [(7, before.all)]);
         assert_eq!(
             before.all.sent(Way::Wire, Carried::Write),
             Amount { messages: 1, bytes: 5000, packets: 2 }

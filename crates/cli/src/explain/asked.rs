@@ -18,6 +18,7 @@ pub(super) struct Asked {
 }
 
 /// A refusal, and the process that refused.
+#[derive(Clone)]
 pub(super) struct Refused {
     pub(super) process: Process,
     pub(super) record: Record,

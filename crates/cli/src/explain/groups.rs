@@ -1,7 +1,7 @@
 //! Refusals for people: equal ones once, with a count.
 
 use super::asked::{Asked, Refused};
-use super::who;
+use super::{Told, who};
 use crate::clock::{self, Ago};
 use crate::failure::Result;
 use crate::layout::Page;
@@ -55,6 +55,15 @@ fn groups(refusals: &[Refused]) -> Vec<Group<'_>> {
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// The same, to keep.
+pub(super) fn told(refusals: &[Refused]) -> Vec<Told> {
+    let keep = |group: Group<'_>| {
+        let Group { newest, first, count } = group;
+        Told { newest: newest.clone(), first, count }
+    };
+    groups(refusals).into_iter().map(keep).collect()
 }
 
 /// Prints at most this many, or that there are none.

@@ -3,6 +3,7 @@
 use super::{Device, Refused};
 use crate::failure::{Failure, Result};
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt::Debug;
 use std::io::Write;
 use transom_device::Access;
@@ -26,6 +27,11 @@ pub(super) fn print(out: &mut impl Write, refused: &Refused) -> Result {
     let line = serde_json::to_string(&line(refused)).map_err(Failure::new)?;
     writeln!(out, "{line}")?;
     Ok(())
+}
+
+/// The same as a value.
+pub(super) fn value(refused: &Refused) -> Value {
+    serde_json::to_value(line(refused)).unwrap_or_default()
 }
 
 fn line(refused: &Refused) -> Line<'_> {
@@ -313,7 +319,7 @@ fn snake_case(name: impl Debug) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use transom_device::operation::Operation;
     use transom_device::protection::{Announcer, Attempt, Key, Refusal};
     use transom_system::registry::{CallFault, CallRefusal, Name, Process};

@@ -4,16 +4,17 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use transom_device::protection::Announcer;
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 
 /// The segments, by slot and stay.
 #[derive(Default)]
-pub(super) struct Held(RefCell<HashMap<(u8, u32), Segment>>);
+pub(crate) struct Held(RefCell<HashMap<(u8, u32), Segment>>);
 
 impl Held {
     /// Takes those of new processes, and puts what ended ones have counted into the sums of the registry.
-    pub(super) fn refresh(&self, registry: &Registry) {
+    pub(crate) fn refresh(&self, registry: &Registry) {
         let mut held = self.0.borrow_mut();
         for process in registry.processes() {
             let key = (process.announcer.slot, process.announcer.generation);
@@ -22,13 +23,17 @@ impl Held {
             }
         }
         held.retain(|(slot, generation), segment| {
-            let process =
-                transom_device::protection::Announcer { slot: *slot, generation: *generation };
+            let process = Announcer { slot: *slot, generation: *generation };
             let alive = registry.is_alive(process);
             if !alive {
                 registry.settle(segment);
             }
             alive
         });
+    }
+
+    /// Looks into the segment of a process, if it is held.
+    pub(crate) fn look<T>(&self, of: Announcer, look: impl FnOnce(&Segment) -> T) -> Option<T> {
+        self.0.borrow().get(&(of.slot, of.generation)).map(look)
     }
 }

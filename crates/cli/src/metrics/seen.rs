@@ -31,22 +31,22 @@ pub(super) struct SeenDevice {
 
 /// A process at one of its devices.
 #[derive(Debug)]
-pub(super) struct SeenProcess {
-    pub(super) device: String,
-    pub(super) pid: u32,
-    pub(super) name: String,
-    pub(super) totals: ProcessTotals,
-    pub(super) packets: Packets,
-    pub(super) objects: Vec<(&'static str, u64)>,
-    pub(super) open: Open,
+pub(crate) struct SeenProcess {
+    pub(crate) device: String,
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) totals: ProcessTotals,
+    pub(crate) packets: Packets,
+    pub(crate) objects: Vec<(&'static str, u64)>,
+    pub(crate) open: Open,
 }
 
 /// The memory that a process has open to its peers.
 #[derive(Debug, Default)]
-pub(super) struct Open {
-    pub(super) windows: u64,
-    pub(super) in_windows: u64,
-    pub(super) in_regions: u64,
+pub(crate) struct Open {
+    pub(crate) windows: u64,
+    pub(crate) in_windows: u64,
+    pub(crate) in_regions: u64,
 }
 
 /// Objects by the names that iproute2 gives them.
@@ -110,20 +110,29 @@ impl SeenDevice {
 impl SeenProcess {
     /// `None` for a process that ends just now, and for one in other namespaces.
     fn look(registry: &Registry, process: &Process, device: &str) -> Option<Self> {
-        let segment = Segment::of(process)?;
+        Some(Self::of(registry, process, device, &Segment::of(process)?))
+    }
+
+    /// The process that has this segment.
+    pub(crate) fn of(
+        registry: &Registry,
+        process: &Process,
+        device: &str,
+        segment: &Segment,
+    ) -> Self {
         let objects = &segment.header().objects;
-        Some(Self {
+        Self {
             device: device.to_owned(),
             pid: process.pid,
             name: process.name.clone(),
             totals: segment.totals(),
             packets: Packets::of(registry.counters(process.announcer.slot)),
             objects: OBJECTS.map(|(name, kind)| (name, objects.get(kind).into())).into(),
-            open: Open::by(&segment),
-        })
+            open: Open::by(segment),
+        }
     }
 
-    pub(super) fn all(&self) -> &Totals {
+    pub(crate) fn all(&self) -> &Totals {
         &self.totals.all
     }
 }

@@ -191,6 +191,7 @@ mod seen {
     mod packets;
     mod processes;
     mod resources;
+    mod top;
 }
 
 /// Many processes and threads, and what the system may do to them.

@@ -36,7 +36,7 @@ const PAGES: [&str; 9] = [
 
 /// Those whose commands are run otherwise: of CIs by `cargo xtask recipes`; what is for those who work on Transom,
 /// by them and by `./test`; what is for those who have a crate of it, when it is published.
-const OTHER_PAGES: [&str; 12] = [
+const OTHER_PAGES: [&str; 13] = [
     "CONTRIBUTING.md",
     "crates/cli/README.md",
     "docs/ci.md",
@@ -47,6 +47,7 @@ const OTHER_PAGES: [&str; 12] = [
     "docs/contributing/unsafe.md",
     "docs/sanitizers.md",
     "docs/see.md",
+    "docs/top.md",
     "fuzz/README.md",
     "spec/costs.md",
 ];

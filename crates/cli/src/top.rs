@@ -1,0 +1,172 @@
+//! `transom top`: what all processes do right now.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `watch` | looks at all processes, again and again |
+//! | `view` | what one look shows, as plain values |
+//! | `screen` | from there to what stands on the screen |
+//! | `state` | what the person at the screen has chosen |
+//! | `input` | what keys and the mouse do |
+//! | `terminal` | the terminal, which is given back as it was |
+//! | `text`, `json` | one screen for a pipe; the same for programs |
+//! | `numbers`, `palette` | numbers in few columns; colours |
+
+mod input;
+mod json;
+mod numbers;
+mod palette;
+mod screen;
+mod state;
+mod terminal;
+mod text;
+mod view;
+mod watch;
+
+use crate::devices;
+use crate::failure::Result;
+use input::Then;
+use palette::Palette;
+use ratatui::crossterm::event::Event;
+use state::State;
+use std::thread;
+use std::time::{Duration, Instant};
+use terminal::{Message, Screen};
+use view::View;
+use watch::Watch;
+
+const EXAMPLES: &str = "\
+Examples:
+  transom top
+  transom top --filter ib_write_bw
+  transom top --once
+  transom top --json --once | jq '.processes[] | {pid, process, open_bytes}'";
+
+const FIELDS: &str = "\
+With --json, each line is an object for one look. Numbers are integers of up to 64 bits, rates have
+decimals; a field without a value is null. Counts are since the process opened its device, rates since
+the look before.
+  time_ns          when, in nanoseconds since 1970
+  interval_ns      since the look before; the first one has 0, and no rates
+  processes        your processes that have a device open:
+    pid                  its PID, in its own PID namespace
+    process              the name of its program
+    device               the number of its device; a process with several is there once for each
+    other_pid_namespace  whether its PID is one of another PID namespace
+    readable             false if it is in other namespaces: then everything below is empty
+    waits_for            the PID that its revocation of a key waits for
+    objects              how many it has: pd, cq, qp, mr, ctx, srq
+    open_bytes           bytes that peers may use now, by window and by region
+    open_windows         bound windows that let peers in
+    sent, received       its requests, and those of peers, that ended well, over each link, host and
+                         wire: messages, bytes, messages_per_second, bytes_per_second
+    refused              accesses that it refused
+    binds                windows bound
+    invalidations        keys invalidated, by itself or by a peer
+    not_ready            how often peers without a receive asked it to wait
+    retransmissions      requests sent again
+    queue_pairs          qp, type, state, peer_qp, peer_pid (if it is one of these processes),
+                         most_sends and most_receives (the most work that waited), failed
+                         (requests that ended in error), and sent, received, not_ready,
+                         retransmissions as above
+    regions, windows     kind, key, base (the first address, as requests name it), length, access;
+                         windows also have the qp that bound them
+    left_out             regions and windows that are too many to be listed
+    listeners            port_space and address
+    connections          local and peer, the two addresses
+    requests             the same of requests that nobody has answered
+  refusals         newest first: count (how often the same was refused), first_ns (the first time),
+                   and the fields of `transom explain --json`
+
+Examples:
+  transom top
+  transom top --filter ib_write_bw
+  transom top --once
+  transom top --json --once | jq '.processes[] | {pid, process, open_bytes}'";
+
+/// Watch all your programs that use RDMA: what they carry, open to peers, refuse
+///
+/// It shows your processes that have a device open, what they send and receive, their queue pairs and connections, the
+/// memory that they have registered with the windows in it, and why something was refused. The key ? shows all keys.
+///
+/// You see processes of your user in this network namespace.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = FIELDS)]
+pub(crate) struct TopArgs {
+    /// Print one screen as text, and end
+    #[arg(long)]
+    once: bool,
+    /// Print a JSON object a line for each look; --help lists its fields
+    #[arg(long)]
+    json: bool,
+    /// Look this often, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    interval: Duration,
+    /// Show only processes whose name has this in it, or whose PID begins so
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+}
+
+/// A time in seconds, such as `0.5`.
+fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|it| (0.05..=3600.0).contains(it));
+    let seconds =
+        seconds.ok_or_else(|| "give seconds from 0.05 to 3600, such as 0.5".to_owned())?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+pub(crate) fn run(args: &TopArgs) -> Result {
+    let mut watch = Watch::new(devices::registry()?);
+    let mut state = State { filter: args.filter.clone(), ..State::default() };
+    match (args.json, args.once) {
+        (true, true) => json::print(&rated(&mut watch, &state, args.interval)),
+        (false, true) => text::print(&rated(&mut watch, &state, args.interval), &mut state),
+        (true, false) => loop {
+            json::print(&only_listed(watch.look(), &state))?;
+            thread::sleep(args.interval);
+        },
+        (false, false) => watch_on_screen(&mut watch, &mut state, args.interval),
+    }
+}
+
+/// One look with rates, which take two.
+fn rated(watch: &mut Watch, state: &State, interval: Duration) -> View {
+    watch.look();
+    thread::sleep(interval);
+    only_listed(watch.look(), state)
+}
+
+/// Leaves out what the filter leaves out. The screen does that itself, so that a filter can be taken back.
+fn only_listed(mut view: View, state: &State) -> View {
+    view.processes.retain(|process| state.lists(process.pid, &process.name));
+    view.refusals.retain(|refusal| state.lists(refusal.pid, &refusal.process));
+    view
+}
+
+fn watch_on_screen(watch: &mut Watch, state: &mut State, interval: Duration) -> Result {
+    let palette = Palette::of_environment();
+    let mut screen = Screen::take()?;
+    let mut view = watch.look();
+    let mut next = Instant::now() + interval;
+    loop {
+        screen.terminal.draw(|frame| {
+            screen::draw(frame.buffer_mut(), &view, state, palette);
+        })?;
+        let left = (!state.is_paused).then(|| next.saturating_duration_since(Instant::now()));
+        let then = match screen.next_within(left) {
+            Some(Message::Input(Event::Resize(..))) => Then::Nothing,
+            Some(Message::Input(event)) => input::handle(&event, state),
+            Some(Message::Signal(libc::SIGTSTP)) => Then::Suspend,
+            Some(Message::Signal(_) | Message::Closed) => Then::Quit,
+            None => Then::Nothing,
+        };
+        match then {
+            Then::Nothing => {}
+            Then::Quit => return Ok(()),
+            Then::Suspend => screen.suspend()?,
+        }
+        if !state.is_paused && Instant::now() >= next {
+            view = watch.look();
+            next = Instant::now() + interval;
+        }
+    }
+}

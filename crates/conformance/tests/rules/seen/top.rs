@@ -1,0 +1,375 @@
+//! `transom top`: what it shows of programs of known traffic, in a real terminal and for programs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_conformance::c_programs::{RDMACM, compile};
+use transom_conformance::harness::until;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
+use transom_conformance::programs::{Running, command, library, program};
+
+/// What the guest carries: messages and bytes.
+const WRITTEN: (u64, u64) = (100, 6400);
+const READ: (u64, u64) = (50, 1600);
+
+/// One of the two programs. It ends when its input does.
+struct Role {
+    process: Child,
+    input: ChildStdin,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Role {
+    fn start(binary: &Path, role: &str) -> Self {
+        let mut process = Command::new(binary)
+            .arg(role)
+            .env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it was compiled");
+        let input = process.stdin.take().expect("a pipe");
+        let lines = BufReader::new(process.stdout.take().expect("a pipe"));
+        Self { process, input, lines }
+    }
+
+    fn says(&mut self, expected: &str) {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("text");
+        assert_eq!(line.trim_end(), expected);
+    }
+
+    fn go_on(&mut self) {
+        self.input.write_all(b"on\n").expect("it reads");
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The two, connected, after their traffic.
+struct Roles {
+    owner: Role,
+    guest: Role,
+    scratch: Scratch,
+}
+
+impl Roles {
+    fn new(name: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let binary = compile(&scratch, "seen.c", "seen", RDMACM);
+        let mut owner = Role::start(&binary, "owner");
+        owner.says("listens");
+        let mut guest = Role::start(&binary, "guest");
+        owner.says("bound");
+        guest.go_on();
+        guest.says("done");
+        Self { owner, guest, scratch }
+    }
+}
+
+fn top(arguments: &[&str]) -> String {
+    let mut top = Command::new(&command()[0]);
+    let output = top.arg("top").args(arguments).output().expect("the command");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The object of a process.
+fn of(json: &Value, pid: u32) -> &Value {
+    let processes = json["processes"].as_array().expect("processes");
+    processes.iter().find(|it| it["pid"] == pid).unwrap_or_else(|| panic!("{pid} in {json:#}"))
+}
+
+fn once_json() -> Value {
+    serde_json::from_str(&top(&["--once", "--json", "--interval", "0.1"])).expect("JSON")
+}
+
+fn known_traffic() {
+    interfaces_up();
+    let mut roles = Roles::new("known");
+    let json = once_json();
+    let (owner, guest) = (of(&json, roles.owner.pid()), of(&json, roles.guest.pid()));
+    let sum = (WRITTEN.0 + READ.0, WRITTEN.1 + READ.1);
+    for (process, busy, idle) in [(guest, "sent", "received"), (owner, "received", "sent")] {
+        assert_eq!(process[busy]["host"]["messages"], sum.0, "{process:#}");
+        assert_eq!(process[busy]["host"]["bytes"], sum.1);
+        assert_eq!(process[busy]["host"]["messages_per_second"], 0.0);
+        assert_eq!(process[idle]["host"]["messages"], 0);
+        assert_eq!(process[busy]["wire"]["messages"], 0);
+        let [qp] = &process["queue_pairs"].as_array().expect("a list")[..] else {
+            panic!("{process:#}")
+        };
+        assert_eq!((&qp["type"], &qp["state"]), (&"RC".into(), &"RTS".into()));
+        assert_eq!(qp[busy]["host"]["messages"], sum.0);
+    }
+    let qp = |process: &Value| process["queue_pairs"][0].clone();
+    assert_eq!(qp(guest)["peer_qp"], qp(owner)["qp"]);
+    assert_eq!(qp(owner)["peer_pid"], roles.guest.pid());
+    assert_eq!(owner["objects"]["mr"], 1);
+    assert_eq!(owner["open_bytes"], serde_json::json!({ "window": 4096, "region": 65_536 }));
+    assert_eq!((&owner["open_windows"], &owner["binds"]), (&1.into(), &1.into()));
+    let (region, window) = (&owner["regions"][0], &owner["windows"][0]);
+    assert_eq!(window["base"].as_u64(), region["base"].as_u64().map(|base| base + 32_768));
+    assert_eq!(window["access"], serde_json::json!(["REMOTE_WRITE"]));
+    assert_eq!(window["qp"], qp(owner)["qp"]);
+    assert_eq!(owner["listeners"][0]["address"], "127.0.0.1:7471");
+    let peer = guest["connections"][0]["peer"].as_str().expect("it is connected");
+    assert!(peer.ends_with(":7471"), "{peer}");
+    assert_eq!(json["refusals"], serde_json::json!([]));
+
+    // While something moves, there are rates.
+    roles.guest.go_on();
+    let json = until("the rates", || {
+        let json = once_json();
+        let rate = of(&json, roles.guest.pid())["sent"]["host"]["bytes_per_second"].as_f64();
+        (rate > Some(0.0)).then_some(json)
+    });
+    let rate = |process: &Value, way: &str, what: &str| {
+        process[way]["host"][what].as_f64().expect("a number")
+    };
+    let guest = of(&json, roles.guest.pid());
+    let bytes = rate(guest, "sent", "bytes_per_second");
+    let messages = rate(guest, "sent", "messages_per_second");
+    assert!((bytes - 4096.0 * messages).abs() < 1.0, "{bytes} and {messages}");
+    roles.guest.go_on();
+    roles.guest.says("refused");
+    let json = once_json();
+    assert_eq!(of(&json, roles.owner.pid())["refused"], 1);
+    let refusal = &json["refusals"][0];
+    assert_eq!((&refusal["reason"], &refusal["count"]), (&"past_end".into(), &1.into()));
+    assert_eq!(refusal["pid"], roles.owner.pid());
+}
+
+/// Rules: SEE-30, SEE-31
+#[test]
+fn top_tells_of_each_process_what_it_carried_and_opened() {
+    let path = path_of!("top_tells_of_each_process_what_it_carried_and_opened");
+    alone(path, Way::Namespace, known_traffic);
+}
+
+/// A terminal of tmux, in which a shell runs.
+struct Terminal {
+    socket: PathBuf,
+    _server: Running,
+}
+
+impl Terminal {
+    fn new(scratch: &Scratch, (columns, rows): (u16, u16)) -> Self {
+        let socket = scratch.path().join("tmux");
+        let configuration = scratch.path().join("tmux.conf");
+        let set = "set -g exit-empty off\nset -g default-terminal tmux-256color\nset -g status off\n\
+                   set -s escape-time 0\n";
+        std::fs::write(&configuration, set).expect("a file");
+        let mut server = Command::new(program("tmux", "tmux"));
+        server.arg("-D").arg("-S").arg(&socket).arg("-f").arg(&configuration);
+        // A locale of UTF-8, without which tmux shows no other letters. The shell has no start-up files.
+        server.env("LC_ALL", "C.UTF-8").env("ENV", "").env_remove("TMUX");
+        let server = Running::start(&mut server);
+        let terminal = Self { socket, _server: server };
+        until("the server", || terminal.socket.exists().then_some(()));
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        terminal.tmux(&["new-session", "-d", "-x", &columns, "-y", &rows, "sh"]);
+        terminal.types("PS1='ready''> '");
+        terminal.keys(&["Enter"]);
+        terminal.shows(&["ready>"]);
+        terminal
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let mut tmux = Command::new(program("tmux", "tmux"));
+        let tmux = tmux.arg("-S").arg(&self.socket).args(words).env("LC_ALL", "C.UTF-8");
+        let output = tmux.output().expect("tmux");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {words:?}: {said}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys", "--"], keys].concat());
+    }
+
+    fn types(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", "--", line]);
+    }
+
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until all of this stands on the screen.
+    fn shows(&self, all: &[&str]) -> String {
+        self.until(&format!("{all:?}"), |screen| all.iter().all(|part| screen.contains(part)))
+    }
+
+    fn until(&self, what: &str, stands: impl Fn(&str) -> bool) -> String {
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let screen = self.screen();
+            if stands(&screen) {
+                return screen;
+            }
+            assert!(std::time::Instant::now() < end, "waited in vain for {what} in\n{screen}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn resize(&self, columns: u16, rows: u16) {
+        self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+    }
+
+    /// A click of the left button on the first place of a text.
+    fn click(&self, text: &str) {
+        let screen = self.screen();
+        let found = screen.lines().enumerate().find_map(|(row, line)| {
+            let at = line.find(text)?;
+            Some((line[..at].chars().count() + 1, row + 1))
+        });
+        let (column, row) = found.unwrap_or_else(|| panic!("no {text} in\n{screen}"));
+        for end in ['M', 'm'] {
+            self.types(&format!("\x1b[<0;{column};{row}{end}"));
+        }
+    }
+}
+
+/// The line of a screen with all of this in it.
+fn line<'s>(screen: &'s str, parts: &[&str]) -> &'s str {
+    let found = screen.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+    found.unwrap_or_else(|| panic!("no line with {parts:?} in\n{screen}"))
+}
+
+fn on_a_terminal() {
+    interfaces_up();
+    let mut roles = Roles::new("terminal");
+    let terminal = Terminal::new(&roles.scratch, (80, 24));
+    let [owner, guest] = [roles.owner.pid(), roles.guest.pid()].map(|pid| pid.to_string());
+    let transom = command()[0].display().to_string();
+    terminal.types(&format!("{transom} top --interval 0.1"));
+    terminal.keys(&["Enter"]);
+
+    // Both processes, and their queue pairs below.
+    let screen = terminal.shows(&["transom top", "2 processes", "1 Processes", &owner, &guest]);
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    line(&screen, &[&owner, "RC", "RTS", &guest]);
+    line(&screen, &[&guest, "RC", "RTS", &owner]);
+
+    // The memory of the owner: a window in the middle of its region.
+    terminal.keys(&["3"]);
+    let screen = terminal.shows(&["▒▓", "type 2B window"]);
+    let region = line(&screen, &["64.0Ki", "RW-", "▒▓"]);
+    // Of 38 cells, the window touches three.
+    assert_eq!(['▒', '▓'].map(|shade| region.matches(shade).count()), [35, 3], "{region}");
+    line(&screen, &["4.0Ki", "-W-", "at +0x8000"]);
+
+    // Who is connected.
+    terminal.keys(&["Tab"]);
+    let screen = terminal.shows(&["127.0.0.1:7471", "listens"]);
+    line(&screen, &[&guest, "connected"]);
+
+    // Only the guest: by a filter, and then all again.
+    terminal.keys(&["/"]);
+    terminal.types(&guest);
+    terminal.until("the guest alone", |it| it.contains("Filter: ") && !it.contains(&owner));
+    terminal.keys(&["Escape"]);
+    terminal.shows(&[&owner, &guest]);
+
+    // Sorted by name, PID and PID again: by clicks on titles.
+    let order = |screen: &str| {
+        let at = |pid: &str| screen.find(pid).expect("it is listed");
+        at(&owner) < at(&guest)
+    };
+    let first = order(&terminal.screen());
+    terminal.keys(&["1"]);
+    terminal.click("PID");
+    terminal.until("the other order", |screen| order(screen) != first);
+    terminal.keys(&["r"]);
+    terminal.until("the first order", |screen| order(screen) == first);
+
+    // What moves, and on a large screen everything at once.
+    roles.guest.go_on();
+    terminal.resize(200, 50);
+    let screen = terminal.until("rates in all panels", |screen| {
+        let moves = |line: &str| line.starts_with(" host ") && !line.contains(" 0 ");
+        screen.contains("5 Refusals") && screen.lines().any(moves)
+    });
+    for title in ["1 Processes", "2 Queue pairs", "3 Memory", "4 Connections", "5 Refusals"] {
+        line(&screen, &[title]);
+    }
+
+    // It holds still as long as it is paused.
+    terminal.keys(&["p"]);
+    terminal.shows(&["PAUSED"]);
+    roles.guest.go_on();
+    roles.guest.says("refused");
+    let paused = terminal.screen();
+    assert!(paused.contains("Nothing was refused."), "{paused}");
+    terminal.keys(&["p"]);
+    terminal.shows(&["RA-33", "REMOTE"]);
+    terminal.keys(&["?"]);
+    terminal.shows(&["any key closes it"]);
+    terminal.keys(&["Escape"]);
+    terminal.until("the panels", |screen| !screen.contains("any key closes it"));
+
+    // It stops and goes on as any program in a shell does.
+    terminal.keys(&["C-z"]);
+    terminal.shows(&["Stopped"]);
+    terminal.types("clear; fg");
+    terminal.keys(&["Enter"]);
+    terminal.shows(&["1 Processes"]);
+    terminal.keys(&["q"]);
+    terminal.until("the shell", |screen| !screen.contains("1 Processes"));
+    terminal.types("echo status $?");
+    terminal.keys(&["Enter"]);
+    terminal.shows(&["status 0"]);
+}
+
+/// Rules: SEE-32, SEE-33
+#[test]
+fn top_shows_it_in_a_terminal_as_keys_and_mouse_ask() {
+    let path = path_of!("top_shows_it_in_a_terminal_as_keys_and_mouse_ask");
+    alone(path, Way::Namespace, on_a_terminal);
+}
+
+/// However it ends, the terminal is as it was.
+fn endings() {
+    interfaces_up();
+    let scratch = Scratch::new("endings");
+    let terminal = Terminal::new(&scratch, (80, 24));
+    let transom = command()[0].display().to_string();
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+        terminal.types(&format!("clear; {transom} top; stty -a | grep -o '.icanon'"));
+        terminal.keys(&["Enter"]);
+        let screen = terminal.shows(&["None of your processes has an RDMA device open here."]);
+        assert!(screen.contains("transom run -- PROGRAM"), "{screen}");
+        let shell = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
+        let shell = shell.trim();
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        let top = children.expect("the shell runs").trim().parse().expect("it has one child");
+        // SAFETY: it is the child of our own shell, which has not waited for it.
+        assert_eq!(unsafe { libc::kill(top, signal) }, 0);
+        let screen = terminal.shows(&["icanon\n", "ready>"]);
+        assert!(!screen.contains("-icanon"), "{signal}: {screen}");
+        assert_eq!(
+            terminal.tmux(&["display-message", "-p", "#{alternate_on}#{mouse_any_flag}"]),
+            "00\n"
+        );
+    }
+}
+
+/// Rules: SEE-33
+#[test]
+fn top_gives_the_terminal_back_however_it_ends() {
+    alone(path_of!("top_gives_the_terminal_back_however_it_ends"), Way::Namespace, endings);
+}
