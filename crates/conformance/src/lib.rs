@@ -12,6 +12,7 @@ pub mod connections;
 pub mod coverage;
 pub mod datagrams;
 pub mod documents;
+pub mod events;
 pub mod explained;
 pub mod exposed;
 pub mod extended;

@@ -12,6 +12,7 @@ mod outages;
 mod polling;
 mod port_events;
 mod resources;
+mod traced;
 mod work;
 
 use std::fmt;

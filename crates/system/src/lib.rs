@@ -31,9 +31,12 @@
 //! | `signals` | calls of this library that must not send the program a signal |
 //! | [`sums`] | what all processes have carried together |
 //! | [`tools`] | which tools look at the work of this process |
+//! | [`trace`] | the last events of a process, for those who want them |
 //! | [`traffic`] | what queue pairs have carried |
 //! | [`trust`] | checks that nobody else decides what is at a path |
 //! | [`wait`] | waiting for descriptors, however few the process may have |
+//! | [`wanted`] | what others want to see of a process |
+//! | [`Watched`] | a process that is watched |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -70,10 +73,13 @@ mod signals;
 pub mod sums;
 mod this_process;
 pub mod tools;
+pub mod trace;
 pub mod traffic;
 pub mod trust;
 mod valgrind;
 pub mod wait;
+pub mod wanted;
+mod watched;
 
 pub use guid::{node_guid, system_image_guid};
 pub use held_back::{Accessed, Held, HeldBackHere};
@@ -81,3 +87,4 @@ pub use process::{
     Place, ThisProcess, Unchanged, note_write, watch_refusals, watch_writes, writes_are_watched,
 };
 pub use say::{say, say_to_a_reader};
+pub use watched::Watched;

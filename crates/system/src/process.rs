@@ -29,6 +29,8 @@ use crate::rehearsal;
 use crate::say;
 use crate::segment::Segment;
 use crate::this_process::this_process;
+use crate::tools::{self, Tool};
+use crate::trace::{Event, What};
 use crate::traffic::Traffic;
 
 /// Who wants to know of each refusal.
@@ -233,9 +235,30 @@ impl ThisProcess {
         segment.one_step().change(holder, self, read, update, write)
     }
 
+    /// Records an event, if somebody wants them. Ask before whether any tool is on.
+    #[cold]
+    pub fn record(&self, event: Event) {
+        let wanted = tools::is_on(Tool::Events) && !self.is_inherited();
+        if wanted && self.segment.header().records_events() {
+            let time = if event.time == 0 { clock::steady() } else { event.time };
+            self.segment.events().add(&Event { time, ..event });
+        }
+    }
+
     /// Notes a refusal for `transom explain`.
     #[cold]
     pub fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
+        let Attempt { operation, key, address, length, qp, .. } = refusal.attempt;
+        self.record(Event {
+            code: refusal.reason.code(),
+            more: operation.code().into(),
+            qp,
+            peer: summary.peering().from.bits(),
+            key: key.0,
+            address,
+            length,
+            ..Event::of(What::Refused)
+        });
         debug!(qp = %QpNumber::from_bits(refusal.attempt.qp), %refusal, "access refused");
         if !self.is_inherited() {
             self.segment.process_traffic().note_refusal(refusal.reason);

@@ -64,7 +64,7 @@ pub use record::{Meant, RefusalRecord, Role};
 pub use runs::{NotARun, Run};
 pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
 pub use watcher::Watcher;
-pub use work::{Fate, Found, Work, WorkRecord};
+pub use work::{Fate, Found, Work, WorkRecord, status_name};
 
 /// The number of this process's network namespace. No two that exist at the same time have the same.
 pub(crate) fn network_namespace() -> io::Result<u64> {

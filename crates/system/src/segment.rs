@@ -24,7 +24,9 @@ use crate::registered::{Registered, RegisteredMemory};
 use crate::registry::Process;
 use crate::rehearsal;
 use crate::shared_mapping::map_shared;
+use crate::trace::Ring as EventRing;
 use crate::traffic::{ProcessTraffic, Traffic};
+use crate::wanted::Wanted;
 
 /// Slots of a key table: enough for the advertised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
@@ -74,6 +76,10 @@ pub struct Header {
     pub registered: Registered,
     /// By which bits its L_Keys differ from its keys.
     pub l_keys: AtomicU32,
+    /// What others want to see of it.
+    pub wanted: Wanted,
+    /// Its events have memory.
+    events: AtomicU32,
 }
 
 /// How a process is woken for new messages.
@@ -87,6 +93,11 @@ pub enum Wakeup {
 }
 
 impl Header {
+    /// Whether the process can record events.
+    pub fn records_events(&self) -> bool {
+        self.events.load(Acquire) == 1
+    }
+
     /// Makes others wake the process in this way for everything that comes from now on.
     pub fn arm(&self, wakeup: Wakeup) {
         self.armed.store(wakeup as u32, SeqCst);
@@ -177,6 +188,7 @@ struct Layout {
     shared_queues: [SrqSummary; SRQ_SLOTS],
     places: [Traffic; QP_SLOTS],
     catalog: Catalog,
+    events: EventRing,
     requests: [Ring; PROCESSES],
     replies: [Ring; PROCESSES],
     keys: [KeyEntry; KEY_SLOTS as usize],
@@ -384,6 +396,22 @@ impl Segment {
     pub fn traffic(&self, place: u32) -> &Traffic {
         // SAFETY: as in `header`.
         unsafe { &(&(*self.layout.as_ptr()).places)[place as usize % QP_SLOTS] }
+    }
+
+    /// The last events of the process.
+    #[inline]
+    pub fn events(&self) -> &EventRing {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).events }
+    }
+
+    /// Puts memory behind them.
+    pub fn open_events(&self) -> io::Result<()> {
+        if !self.header().records_events() {
+            self.commit(std::ptr::from_ref(self.events()).addr(), size_of::<EventRing>())?;
+            self.header().events.store(1, Release);
+        }
+        Ok(())
     }
 
     /// Puts memory behind such a place, for a queue pair of this process.

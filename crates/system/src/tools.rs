@@ -3,16 +3,25 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use parking_lot::Mutex;
+
 /// A tool that looks at requests, or changes what happens to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tool {
     /// [A rehearsal](crate::rehearsal) provokes something.
     Rehearsal = 1 << 0,
+    /// Somebody hears what is opened to peers, and what they touch.
+    Listener = 1 << 1,
+    /// [Events](crate::trace) are recorded.
+    Events = 1 << 2,
 }
 
 /// One bit for each tool that is on.
 static ON: AtomicU32 = AtomicU32::new(0);
+
+/// How often each tool was turned on and not off again: a process may have several devices.
+static USERS: Mutex<[u32; 32]> = Mutex::new([0; 32]);
 
 /// Whether any tool is on.
 #[inline]
@@ -20,7 +29,25 @@ pub fn any() -> bool {
     ON.load(Relaxed) != 0
 }
 
+/// Whether a tool is on.
+#[inline]
+pub fn is_on(tool: Tool) -> bool {
+    ON.load(Relaxed) & tool as u32 != 0
+}
+
 /// Turns a tool on. What it needs must be ready for those that find it on.
 pub fn turn_on(tool: Tool) {
+    let mut users = USERS.lock();
+    users[(tool as u32).trailing_zeros() as usize] += 1;
     ON.fetch_or(tool as u32, Relaxed);
+}
+
+/// Turns a tool off, for one of those who have turned it on.
+pub fn turn_off(tool: Tool) {
+    let mut users = USERS.lock();
+    let users = &mut users[(tool as u32).trailing_zeros() as usize];
+    *users = users.saturating_sub(1);
+    if *users == 0 {
+        ON.fetch_and(!(tool as u32), Relaxed);
+    }
 }

@@ -186,6 +186,7 @@ mod connections {
 /// M. Seeing it at work: counters, and the tools that read them.
 mod seen {
     mod counters;
+    mod events;
     pub(crate) mod exporters;
     mod metrics;
     mod packets;

@@ -53,6 +53,15 @@ impl<'a> OneSided<'a> {
         }
     }
 
+    /// Its place in the memory of the target.
+    pub fn remote(&self) -> RemoteAddress {
+        match *self {
+            Self::Write { to, .. } => to,
+            Self::Read { from, .. } => from,
+            Self::Atomic { at, .. } => at,
+        }
+    }
+
     /// The operation of a message of this length, if the direct path can take it.
     pub fn of(body: &'a Body, payload: Payload<'a>, length: u64) -> Option<Self> {
         Some(match (body, payload) {

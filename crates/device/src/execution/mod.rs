@@ -33,6 +33,7 @@ pub mod retry;
 mod segmentation;
 mod shortcuts;
 mod tally;
+mod watched;
 
 pub use copy::{CopyError, Sink, Source};
 pub use counted::Counted;
@@ -50,6 +51,7 @@ pub use responder::{RanDry, Receives, Responder};
 pub use segmentation::{MAX_BURST, packets};
 pub use shortcuts::Shortcuts;
 pub use tally::Tally;
+pub use watched::{Awaited, Ended, Posted};
 
 pub use crate::protection::MAX_MESSAGE;
 

@@ -2,8 +2,8 @@
 //! buffer for everything else.
 
 use super::{
-    CopyError, Counted, Effects, Failure, Injection, MAX_DATAGRAM, Pieces, QueueSide, Request,
-    Shortcuts, Source, Tally, Unheard,
+    CopyError, Counted, Effects, Ended, Failure, Injection, MAX_DATAGRAM, Pieces, QueueSide,
+    Request, Shortcuts, Source, Tally, Unheard,
 };
 use crate::operation::Operation;
 use crate::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
@@ -134,6 +134,11 @@ pub trait Process: Shortcuts {
     #[inline]
     fn has_carried(&self, operation: Operation, bytes: u64) {
         let _ = (operation, bytes);
+    }
+    /// A work request of the send queue has ended that is [watched](super::Requester::watch). Its completion, if any,
+    /// comes after this call.
+    fn has_ended(&self, ended: &Ended) {
+        let _ = ended;
     }
     /// A peer's request has been carried out here, with so many bytes.
     #[inline]

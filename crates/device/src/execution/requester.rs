@@ -8,6 +8,7 @@ mod meant_to_fail;
 mod post;
 mod rendezvous;
 mod start;
+mod watched;
 mod wqe;
 
 pub(crate) use completer::status_of;

@@ -1,5 +1,5 @@
 //! A listener hears what this process opens to peers, and what they ask for and touch. At most one command that runs a
-//! program listens; all other processes look at one pointer.
+//! program listens; all other processes look at one word. The same is recorded as events, if somebody wants them.
 //!
 //! On the direct path this process hears of nothing. So a listener can have all requests come as messages, or withhold
 //! rights. Then a request that needs one finds the direct path closed, and comes as a message. The listener hears of
@@ -11,6 +11,7 @@ use transom_device::Access;
 use transom_device::execution::Request;
 use transom_device::protection::{Attempt, Key, Operation, Snapshot, State, Witness};
 use transom_device::qp::{Gate, QpNumber};
+use transom_system::tools::{self, Tool};
 
 use super::Device;
 
@@ -63,7 +64,10 @@ static LISTENER: OnceLock<&'static dyn Listener> = OnceLock::new();
 
 /// From now on, this listener hears of everything. Only the first one does.
 pub fn listen(listener: &'static dyn Listener) {
-    LISTENER.get_or_init(|| listener);
+    LISTENER.get_or_init(|| {
+        tools::turn_on(Tool::Listener);
+        listener
+    });
 }
 
 /// Whether all requests of peers are to come as messages.
@@ -80,30 +84,41 @@ impl Device {
         }
     }
 
-    /// This device as the witness of its key table, if somebody listens.
+    /// This device as the witness of its key table, if somebody wants to know.
     #[inline]
     pub(crate) fn witness(&self) -> Option<&dyn Witness> {
-        LISTENER.get().map(|_| self as &dyn Witness)
+        tools::any().then_some(self as &dyn Witness)
     }
 
     /// A region is about to be open.
     pub(crate) fn opens(&self, slot: u32, object: impl FnOnce() -> Snapshot) {
-        if let Some(listener) = LISTENER.get() {
-            listener.opened(self, slot, None, &object());
+        if tools::any() {
+            let object = object();
+            self.trace_opened(slot, None, &object);
+            if let Some(listener) = LISTENER.get() {
+                listener.opened(self, slot, None, &object);
+            }
         }
     }
 
     /// The region or window of a slot is closed.
     pub(crate) fn closes(&self, slot: u32) {
-        if let Some(listener) = LISTENER.get() {
-            listener.closed(self, slot);
+        if tools::any() {
+            self.trace_closed(slot);
+            if let Some(listener) = LISTENER.get() {
+                listener.closed(self, slot);
+            }
         }
     }
 
     /// What a queue pair lets in may have changed.
     pub(crate) fn lets_in(&self, pair: QpNumber, door: impl FnOnce() -> Door) {
-        if let Some(listener) = LISTENER.get() {
-            listener.lets_in(self, pair, &door());
+        if tools::any() {
+            let door = door();
+            self.trace_changed(pair, &door);
+            if let Some(listener) = LISTENER.get() {
+                listener.lets_in(self, pair, &door);
+            }
         }
     }
 
@@ -127,6 +142,7 @@ impl Device {
 
 impl Witness for Device {
     fn bound(&self, slot: u32, region: u32, window: &Snapshot) {
+        self.trace_opened(slot, Some(region), window);
         if let Some(listener) = LISTENER.get() {
             listener.opened(self, slot, Some(region), window);
         }

@@ -11,6 +11,7 @@
 //! | [`effects`], [`feeds`] | the effects that the device asks for, and the completion queues of its work |
 //! | `counting` | what it counts of its work |
 //! | [`explained`] | notes for `transom explain` |
+//! | [`traced`] | what is recorded of its work, for those who want its events |
 //!
 //! Locks are taken in this order: send queue, receive queue, completion queue. The device's effects are carried out
 //! under the lock of the half that asks for them. Those that need the other half are deferred ([`Deferred`]).
@@ -29,6 +30,7 @@ mod send;
 mod services;
 #[cfg(test)]
 mod testing;
+mod traced;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32};
@@ -55,6 +57,7 @@ use rehearsed::Rehearsed;
 use send::SendHalf;
 pub use send::{More, PostOne};
 use services::At;
+use traced::Traced;
 
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
@@ -73,6 +76,7 @@ pub struct QueuePair {
     counters: Counters,
     told: Told,
     rehearsed: Option<Box<Rehearsed>>,
+    traced: Traced,
     /// Where it counts what it carries. A forked child must not write there.
     traffic: Place,
     /// The path MTU is two to the power of this. It is set with both halves locked.

@@ -14,6 +14,8 @@ use transom_system::catalog::{Listed, Number, SharedKind};
 use transom_system::object_counts::ObjectKind;
 use transom_system::registry::{Fate, Work};
 use transom_system::rehearsal::{self, Rehearsal};
+use transom_system::tools;
+use transom_system::trace::{Event, What};
 
 use super::cq::Feed;
 use super::scribbled::Receives;
@@ -238,10 +240,23 @@ impl SharedReceiveQueue {
     pub fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let mut queue = self.queue.lock();
         queue.post(request)?;
-        if let Some(rehearsal) = rehearsal::on() {
-            self.scribble(rehearsal, request.sges);
+        if tools::any() {
+            self.trace_posted(request);
+            if let Some(rehearsal) = rehearsal::on() {
+                self.scribble(rehearsal, request.sges);
+            }
         }
         Ok(())
+    }
+
+    #[cold]
+    fn trace_posted(&self, request: &ReceiveRequest<'_>) {
+        self.device().process().record(Event {
+            key: self.number,
+            number: request.wr_id,
+            length: LocalBuffers::length(request.sges),
+            ..Event::of(What::ReceivePosted)
+        });
     }
 
     /// A receive has been posted, and the queue is still locked.

@@ -11,6 +11,8 @@ use transom_net::udp::Others;
 use transom_net::{Peer, Wire};
 use transom_system::failure::caught;
 use transom_system::segment::Wakeup;
+use transom_system::tools::Tool;
+use transom_system::wanted::Leases;
 use transom_system::{clock, sanitizers};
 
 use super::{Dispatch, Threads, Worker};
@@ -43,7 +45,7 @@ impl Threads {
     /// Starts the background thread of a device. The thread ends with the device. It is running when this returns: a
     /// thread needs memory to start, and the process ends if there is none. Later there may be none left.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
-        let background = Background {
+        let mut background = Background {
             wake: adapter.device().process().wake_descriptor()?,
             addresses: adapter.device().port().addresses().descriptor().try_clone_to_owned()?,
             program_polls: false,
@@ -52,7 +54,10 @@ impl Threads {
             others: Others::default(),
             woken: Woken::default(),
             lingering: Lingering::default(),
+            leases: Leases::default(),
         };
+        // Before the program does anything with the device.
+        background.turn_tools(adapter.device());
         let weak = Arc::downgrade(adapter);
         let begun = Arc::new(Barrier::new(2));
         let begins = Arc::clone(&begun);
@@ -86,6 +91,8 @@ struct Background {
     others: Others,
     woken: Woken,
     lingering: Lingering,
+    /// The tools that other processes want on here.
+    leases: Leases,
 }
 
 /// The reasons why a sleep ended, as far as somebody needs them.
@@ -119,6 +126,7 @@ impl Background {
                 return;
             }
             self.look_around(dispatch);
+            self.turn_tools(&device);
             let working = device.work.working.lock();
             if self.woken.addresses {
                 let changed = device.refresh_addresses();
@@ -148,6 +156,15 @@ impl Background {
             self.woken = self.sleep(wire.as_deref(), &peers, &connections, timeout);
             self.lingering.note(self.woken.lingered, Instant::now());
         }
+    }
+
+    /// Turns on the tools that others want, and off those that nobody wants any more.
+    fn turn_tools(&mut self, device: &Device) {
+        let segment = device.process().segment();
+        self.leases.look(&segment.header().wanted, clock::steady, |tool| match tool {
+            Tool::Events => segment.open_events().is_ok(),
+            Tool::Rehearsal | Tool::Listener => false,
+        });
     }
 
     /// Does all work there is. Returns the peers whose ends have to be watched.
@@ -209,7 +226,9 @@ impl Background {
         let wire = device.port().wire();
         let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
-        [of_progress, of_polling, of_unreached, of_waiting, of_faults].into_iter().flatten().min()
+        let of_tools = self.leases.deadline().map(left);
+        let all = [of_progress, of_polling, of_unreached, of_waiting, of_faults, of_tools];
+        all.into_iter().flatten().min()
     }
 
     /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,

@@ -13,6 +13,7 @@ use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::Status;
 
 use super::record::{Kind, RECORD_WORDS};
+pub use sentence::status_name;
 
 /// The fate of some work, the time, and the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +144,8 @@ impl WorkRecord {
     /// The status of its completions, by its name in C.
     pub fn status(&self) -> Option<&'static str> {
         match (self.work, self.fate) {
-            (Some(work), _) => Some(sentence::status_name(work.status)),
-            (None, Fate::Flushed { .. }) => Some(sentence::status_name(Status::Flushed)),
+            (Some(work), _) => Some(status_name(work.status)),
+            (None, Fate::Flushed { .. }) => Some(status_name(Status::Flushed)),
             (None, _) => None,
         }
     }

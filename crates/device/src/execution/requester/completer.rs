@@ -305,7 +305,10 @@ impl Requester {
     ) {
         let head = self.ring.at(self.ring.head());
         if head.part != Part::Program {
-            return self.end_rendezvous(cx, status, length, reason);
+            if head.part != Part::Watched {
+                return self.end_rendezvous(cx, status, length, reason);
+            }
+            self.tell_end(cx, status, length);
         }
         let done = status == Status::Success;
         self.under_way.takes_data_along = false;

@@ -21,6 +21,8 @@ pub(super) enum Progress {
 pub(super) enum Part {
     /// The program has posted it.
     Program,
+    /// The same, and its end is told of ([`Process::has_ended`](super::super::Process::has_ended)).
+    Watched,
     /// It reads the data of a rendezvous.
     RendezvousRead,
     /// It tells the sender, right after that.

@@ -24,6 +24,7 @@ impl QueuePair {
     /// counts nothing.
     #[cold]
     pub(super) fn tally(&self, tally: Tally, count: u64) {
+        self.trace_counted(tally, count);
         if !self.device.process().is_inherited() {
             self.traffic.tally(tally, count);
         }

@@ -5,6 +5,7 @@ use tracing::debug;
 use transom_device::execution::{Counted, Effect, Effects, QpEvent, QueueSide};
 use transom_device::qp::QpState;
 use transom_device::queue::{Completion, Flags, Status};
+use transom_system::tools;
 
 use super::{More, QpReceives, QueuePair};
 use crate::events::AsyncEvent;
@@ -41,6 +42,9 @@ impl QueuePair {
         if self.counters.any(Counted::RECV) {
             self.count_receive(completion);
         }
+        if tools::any() {
+            self.trace_received(completion);
+        }
         if let Some(feed) = &self.feeds.receive
             && !self.delays(QueueSide::Receive, completion, solicited)
         {
@@ -65,6 +69,9 @@ impl QueuePair {
                 // If the queue was destroyed since, there is nobody to tell.
                 let srq = self.adapter.shared_queues.get(*srq);
                 if let Some(feed) = srq.as_ref().and_then(|srq| srq.xrc_feed()) {
+                    if tools::any() {
+                        self.trace_received(completion);
+                    }
                     feed.complete(completion, *solicited, deferred);
                 }
             }

@@ -9,6 +9,7 @@ use transom_device::qp::{QpNumber, Service};
 use transom_net::{Answer, Peer};
 use transom_system::addresses::ip;
 use transom_system::sanitizers::{self, Half};
+use transom_system::tools;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::{Operation, Packet};
@@ -87,8 +88,8 @@ impl QueuePair {
         acknowledge: &mut dyn FnMut(),
         deferred: &mut Deferred,
     ) -> bool {
-        // There a receive may have to fail, or bytes to land in pieces.
-        if self.rehearsed().is_some() {
+        // There a receive may have to fail, or bytes to land in pieces, or something to be recorded.
+        if tools::any() {
             return false;
         }
         let mut guard = self.receive.half.lock();

@@ -17,6 +17,7 @@ use transom_device::transport::responder::PacketResponder;
 use transom_system::clock;
 use transom_system::registry::Counters;
 use transom_system::sanitizers::{self, Half};
+use transom_system::tools;
 use transom_wire::grh::Route;
 use transom_wire::packet::DEFAULT_PKEY;
 use transom_wire::packet::Packet;
@@ -273,8 +274,11 @@ impl QueuePair {
         let half = &mut *guard;
         let at = self.here();
         let result = half.responder.post(request, &mut at.context(&mut half.effects));
-        if let (Ok(()), Some(rehearsed)) = (result, self.rehearsed()) {
-            self.scribble_receive(rehearsed, at.local(request.sges));
+        if result.is_ok() && tools::any() {
+            self.trace_receive_posted(request);
+            if let Some(rehearsed) = self.rehearsed() {
+                self.scribble_receive(rehearsed, at.local(request.sges));
+            }
         }
         // In error the receive is flushed at once, and its completion may overrun the queue.
         let mut deferred = Deferred::default();

@@ -112,7 +112,7 @@ impl QueuePair {
     #[cold]
     fn post_send_watched(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
         match self.rehearsed() {
-            None => self.drive(more, |requester, cx| requester.post(request, cx)),
+            None => self.drive(more, |requester, cx| self.post_traced(requester, request, cx)),
             Some(rehearsed) => self.post_send_rehearsed(rehearsed, request, more),
         }
     }
@@ -132,8 +132,11 @@ impl QueuePair {
                 self.hold(rehearsed, requester);
             }
             each(&mut |request| match rehearsed {
+                None if tools::any() => self.post_traced(requester, request, cx),
                 None => requester.post(request, cx),
-                Some(rehearsed) => self.post_rehearsed(rehearsed, requester, request, cx),
+                Some(rehearsed) => self.traced(requester, request, cx, |requester, cx| {
+                    self.post_rehearsed(rehearsed, requester, request, cx)
+                }),
             })
         })
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use transom_device::execution::{
-    Context, CopyError, Counted, Effects, Failure, Injection, LocalBuffers, MemoryGone, Payload,
-    Pieces, Process, QueueSide, Request, Source, TakeShared, Tally, Unheard,
+    Context, CopyError, Counted, Effects, Ended, Failure, Injection, LocalBuffers, MemoryGone,
+    Payload, Pieces, Process, QueueSide, Request, Source, TakeShared, Tally, Unheard,
 };
 use transom_device::operation::Operation;
 use transom_device::protection::{Announcer, Attempt, Grant, KeyTable, Refusal, Waiter, Witness};
@@ -21,7 +21,7 @@ use transom_device::queue::{Address, Body, Completion, Datagram, Receive, Sge, S
 use transom_net::{Gather, Scatter, Where};
 use transom_system::addresses::is_multicast;
 use transom_system::traffic::Way;
-use transom_system::{clock, sanitizers};
+use transom_system::{clock, sanitizers, tools};
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
@@ -83,7 +83,9 @@ impl Process for At<'_> {
 
     #[inline]
     fn has_taken(&self, receive: &mut Receive, request: &Request) {
-        if let Some(rehearsed) = self.qp.rehearsed() {
+        if tools::any()
+            && let Some(rehearsed) = self.qp.rehearsed()
+        {
             let local = LocalBuffers { sges: &receive.sges, pd: receive.pd, ..self.local(&[]) };
             self.qp.adapter.clean(local);
             if matches!(request.body, Body::Write { .. }) {
@@ -176,7 +178,7 @@ impl Process for At<'_> {
 
     #[inline]
     fn witness(&self) -> Option<&dyn Witness> {
-        self.qp.device.witness()
+        tools::any().then_some(self as &dyn Witness)
     }
 
     fn note_failure(&self, failure: &Failure) {
@@ -199,6 +201,10 @@ impl Process for At<'_> {
     #[inline]
     fn has_carried(&self, operation: Operation, bytes: u64) {
         self.count_carried(operation, bytes);
+    }
+
+    fn has_ended(&self, ended: &Ended) {
+        self.trace_ended(ended);
     }
 
     #[inline]
@@ -234,12 +240,18 @@ impl Process for At<'_> {
     #[inline]
     fn carries_out(&self, request: &Request) {
         sanitizers::work_is(request.body.operation(), request.from.bits());
+        if tools::any() {
+            self.trace_came(request);
+        }
         self.qp.comes_behind(request);
     }
 
     #[inline]
     fn is_asked(&self, request: &Request) {
-        self.qp.device.is_asked(request);
+        if tools::any() {
+            self.trace_asked(request);
+            self.qp.device.is_asked(request);
+        }
     }
 
     #[inline]

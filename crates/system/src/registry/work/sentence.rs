@@ -13,7 +13,7 @@ use super::{Fate, Found, Work, WorkRecord};
 use crate::addresses::path_mtu;
 
 /// The name of a status in C.
-pub(super) fn status_name(status: Status) -> &'static str {
+pub fn status_name(status: Status) -> &'static str {
     match status {
         Status::Success => "IBV_WC_SUCCESS",
         Status::LocalLength => "IBV_WC_LOC_LEN_ERR",

@@ -32,7 +32,9 @@ impl QueuePair {
         self.lose_peers(rehearsed);
         self.drive(more, |requester, cx| {
             self.hold(rehearsed, requester);
-            self.post_rehearsed(rehearsed, requester, request, cx)
+            self.traced(requester, request, cx, |requester, cx| {
+                self.post_rehearsed(rehearsed, requester, request, cx)
+            })
         })
     }
 

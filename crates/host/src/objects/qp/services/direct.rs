@@ -13,6 +13,7 @@ use transom_device::queue::{Body, Remote, Sge};
 use transom_net::{Peer, Reach, Where};
 use transom_system::Unchanged;
 use transom_system::memory::{Copier, Destination, address_of, change_word};
+use transom_system::tools;
 use transom_system::traffic::Carried;
 
 use super::At;
@@ -98,21 +99,10 @@ impl Shortcuts for At<'_> {
         srq: Option<u32>,
         length: u64,
     ) -> Direct {
-        let rehearsed = match self.qp.rehearsed() {
-            Some(_) => self.carry_out_rehearsed(position, &operation, srq, length),
-            None => None,
-        };
-        let Some((target, place)) = self.direct_target(srq) else {
-            return rehearsed.unwrap_or(Direct::Declined);
-        };
-        let done =
-            rehearsed.unwrap_or_else(|| self.carry_out_whole(operation, target, place, length));
-        if done == Direct::Done
-            && let Some(kind) = Carried::by(operation.operation())
-        {
-            self.count_there(self.traffic_there(target.summary.place()), kind, length);
+        if tools::any() {
+            return self.carry_out_watched(position, operation, srq, length);
         }
-        done
+        self.carry_out_now(operation, srq, length)
     }
 
     fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
@@ -146,6 +136,37 @@ pub(super) fn answer(done: Result<(), Stop>) -> Direct {
 }
 
 impl At<'_> {
+    /// Carries out an operation on the direct path while a tool is on.
+    #[cold]
+    fn carry_out_watched(
+        &self,
+        position: u64,
+        operation: OneSided<'_>,
+        srq: Option<u32>,
+        length: u64,
+    ) -> Direct {
+        let rehearsed = match self.qp.rehearsed() {
+            Some(_) => self.carry_out_rehearsed(position, &operation, srq, length),
+            None => None,
+        };
+        let (kind, at) = (operation.operation(), operation.remote());
+        let done = match rehearsed {
+            Some(done) => {
+                if let (Direct::Done, Some(kind), Some((target, _))) =
+                    (done, Carried::by(kind), self.direct_target(srq))
+                {
+                    self.count_there(self.traffic_there(target.summary.place()), kind, length);
+                }
+                done
+            }
+            None => self.carry_out_now(operation, srq, length),
+        };
+        if done == Direct::Done {
+            self.trace_reached(kind, at, position, length);
+        }
+        done
+    }
+
     /// Carries out an operation on the direct path as outside of a rehearsal.
     pub(in super::super) fn carry_out_now(
         &self,

@@ -6,6 +6,7 @@ use transom_device::execution::{Context, Payload, Reply, Requester, Sent, Tally}
 use transom_device::queue::Remote;
 use transom_net::{Peer, RecordData, RingBytes, Where};
 use transom_system::traffic::Way;
+use transom_system::{clock, tools};
 
 use super::packets::Joined;
 use super::{At, Outgoing};
@@ -27,16 +28,22 @@ impl At<'_> {
         }
         requester.check_timeout(cx);
         let mut joined = Joined::default();
+        let watched = tools::any();
         while let Some(request) = requester.next_segment(cx) {
             self.qp.carry_out_all(cx.effects, deferred);
             let (payload, leaves_data) = (requester.payload(), requester.leaves_data());
             let whole = request.length == request.total;
-            let torn =
-                if whole { self.qp.take_torn(self, requester.next(), payload) } else { None };
+            let torn = match whole && watched {
+                true => self.qp.take_torn(self, requester.next(), payload),
+                false => None,
+            };
             let leaves_data = leaves_data && torn.is_none();
             let payload = torn.as_deref().map_or(payload, Payload::Inline);
             let outgoing = Outgoing { request: &request, payload, leaves_data };
-            let outcome = self.send(outgoing, &mut joined, deferred);
+            let outcome = match watched {
+                true => self.send_watched(outgoing, &mut joined, deferred, requester.next()),
+                false => self.send(outgoing, &mut joined, deferred),
+            };
             if !requester.sent(&request, outcome, cx) {
                 break;
             }
@@ -44,14 +51,32 @@ impl At<'_> {
         if let Err(first) = self.send_joined(&mut joined) {
             requester.take_back(first);
         }
+        if watched {
+            self.trace_waits(requester, cx);
+        }
+    }
+
+    /// Hands a segment of the request at a position to its link while a tool is on.
+    #[cold]
+    fn send_watched(
+        &self,
+        outgoing: Outgoing<'_>,
+        joined: &mut Joined,
+        deferred: &mut Deferred,
+        position: u64,
+    ) -> Sent {
+        let begun = clock::steady();
+        let outcome = match self.qp.loses(outgoing.request) {
+            true => Sent::Unreachable,
+            false => self.send(outgoing, joined, deferred),
+        };
+        self.trace_sent(outgoing.request, position, begun, &outcome);
+        outcome
     }
 
     /// Hands a segment to the link to its recipient. A link with packets sends it as a burst of packets or joins it
     /// with others, and has no answer at once.
     fn send(&self, outgoing: Outgoing<'_>, joined: &mut Joined, deferred: &mut Deferred) -> Sent {
-        if self.qp.loses(outgoing.request) {
-            return Sent::Unreachable;
-        }
         let link = match &outgoing.request.remote {
             Remote::Connected => Cow::Borrowed(self.link),
             Remote::Srq(number) => self.link_to_queue(*number),

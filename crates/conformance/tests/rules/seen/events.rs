@@ -1,0 +1,203 @@
+//! Programs of known traffic, and the events that their devices record.
+
+use transom_abi::*;
+use transom_conformance::events::{Events, words};
+use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
+use transom_system::tools::{self, Tool};
+use transom_system::trace::{Event, What};
+
+/// Carries traffic out, and returns what was recorded of it.
+fn recorded(events: &mut Events, traffic: impl FnOnce()) -> Vec<Event> {
+    events.take();
+    traffic();
+    events.take()
+}
+
+#[track_caller]
+fn expect(name: &str, found: &[Event], expected: &[impl AsRef<str>]) {
+    let expected: Vec<_> = expected.iter().map(AsRef::as_ref).collect();
+    let found: Vec<_> = found.iter().map(words).collect();
+    assert_eq!(found, expected, "{name}");
+}
+
+/// One of each operation, on every link.
+fn messages() {
+    interfaces_up();
+    for link in [Link::Loopback, Link::Local, Link::Rings, Link::Wire] {
+        let it = MemoryPair::new(link, 8192);
+        let mut events = Events::here();
+        let (at, key) = (it.far.addr(), it.key());
+        let op = |opcode, length| {
+            assert_eq!(it.op(opcode, at, key, length).status, IBV_WC_SUCCESS);
+        };
+        let is_direct = matches!(link, Link::Loopback | Link::Local);
+        let one_sided = |what: &str| match is_direct {
+            true => vec![format!("CarriedOut {what}")],
+            false => {
+                let steps = ["Posted", "Sent", "Came", "Touched", "Ended"];
+                let success = |step| if step == "Ended" { " Success" } else { "" };
+                steps.map(|step| format!("{step} {what}{}", success(step))).into()
+            }
+        };
+        let mut written = one_sided("Write 3000");
+        if link == Link::Wire {
+            // The last packet of a message comes apart from the others.
+            let parts =
+                ["Came Write 2048", "Touched Write 2048", "Came Write 952", "Touched Write 952"];
+            written.splice(2..4, parts.map(String::from));
+        }
+        let found = recorded(&mut events, || op(IBV_WR_RDMA_WRITE, 3000));
+        expect("a WRITE", &found, &written);
+        let of = |what| found.iter().find(|event| event.what == what).copied();
+        let done =
+            of(if is_direct { What::CarriedOut } else { What::Posted }).expect("it is there");
+        assert_eq!((done.qp, done.peer), (number(it.pair.qa) as u32, number(it.pair.qb) as u32));
+        assert_eq!((done.key, done.address), (key, at));
+        if let Some(touched) = of(What::Touched) {
+            assert_eq!((touched.qp, touched.peer), (done.peer, done.qp));
+            assert_eq!((touched.key, touched.address), (key, at));
+        }
+        let read = || op(IBV_WR_RDMA_READ, 3000);
+        expect("a READ", &recorded(&mut events, read), &one_sided("Read 3000"));
+        let add = || op(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+        expect("an atomic", &recorded(&mut events, add), &one_sided("FetchAdd 8"));
+        let send = || {
+            it.recv(it.pair.qb, 1, 8192);
+            op(IBV_WR_SEND, 2048);
+            it.pair.b.expect(IBV_WC_SUCCESS);
+        };
+        let sent = [
+            "ReceivePosted 8192",
+            "Posted Send 2048",
+            "Sent Send 2048",
+            "Came Send 2048",
+            "Received 2048 Success",
+            "Ended Send 2048 Success",
+        ];
+        expect("a SEND", &recorded(&mut events, send), &sent);
+    }
+}
+
+/// Rules: SEE-42
+#[test]
+fn each_request_is_recorded_from_its_post_to_its_end() {
+    let path = path_of!("each_request_is_recorded_from_its_post_to_its_end");
+    alone(path, Way::Namespace, messages);
+}
+
+/// What is refused, bound, revoked and waited for.
+fn others() {
+    for link in [Link::Loopback, Link::Local, Link::Rings] {
+        let it = MemoryPair::new(link, 8192);
+        let mut events = Events::here();
+        let refuse = || {
+            let failed = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key() ^ 0x80, 8);
+            assert_eq!(failed.status, IBV_WC_REM_ACCESS_ERR);
+        };
+        let found = recorded(&mut events, refuse);
+        let refused: Vec<_> = found.iter().filter(|it| it.what == What::Refused).collect();
+        let [refused] = refused[..] else { panic!("{found:?}") };
+        assert_eq!(words(refused), "Refused StaleKey 8");
+        assert_eq!((refused.key, refused.address), (it.key() ^ 0x80, it.far.addr()));
+        let ended = found.iter().find(|it| it.what == What::Ended).expect("it has ended");
+        assert_eq!(words(ended), "Ended Write 0 RemoteAccess");
+
+        let (qa, _) = it.pair.another_with(|attr| attr.rnr_retry = 1, |_| ());
+        let found = recorded(&mut events, || {
+            let failed = it.op_on(qa, IBV_WR_SEND, 0, 0, 16);
+            assert_eq!(failed.status, IBV_WC_RNR_RETRY_EXC_ERR);
+        });
+        let told = |wanted: &str| found.iter().filter(|event| words(event) == wanted).count();
+        assert_eq!([told("Sent Send 16"), told("Came Send 16")], [2, 2], "{link:?} {found:?}");
+        assert_eq!(told("Counted NoReceive"), 2, "{link:?} {found:?}");
+        assert_eq!(told("Counted NotReady"), 2, "{link:?} {found:?}");
+        assert_eq!(told("Waits Time"), 1, "{link:?} {found:?}");
+        assert_eq!(told("Ended Send 0 RnrRetryExceeded"), 1, "{link:?} {found:?}");
+
+        let (_, qb) = it.pair.another(IBV_QPT_RC);
+        let window = it.pair.b.mw(IBV_MW_TYPE_2);
+        let range = Range { mr: it.mb, addr: it.far.addr() + 8, length: 100, access: REMOTE };
+        let mut key = 0;
+        let found = recorded(&mut events, || key = bind(&it.pair.b, qb, window, range));
+        expect("a bind", &found, &["Posted Bind 100", "Opened 100", "Ended Bind 0 Success"]);
+        let opened = found.iter().find(|it| it.what == What::Opened).expect("it is open");
+        assert_eq!((opened.key, opened.address), (key, it.far.addr() + 8));
+        assert_eq!(opened.qp, number(qb) as u32);
+        let found = recorded(&mut events, || {
+            post(qb, &mut local_inv_wr(key));
+            it.pair.b.expect(IBV_WC_SUCCESS);
+        });
+        expect("its end", &found, &["Posted Invalidate 0", "Closed", "Ended Invalidate 0 Success"]);
+        assert_eq!(found[1].number, opened.number);
+        let found = recorded(&mut events, || {
+            let mr = it.part(0, 64, ALL);
+            assert_eq!(dereg(mr), 0);
+        });
+        expect("a region", &found, &["Opened 64", "Closed"]);
+    }
+}
+
+/// Rules: SEE-43
+#[test]
+fn refusals_binds_and_waits_are_recorded() {
+    alone(path_of!("refusals_binds_and_waits_are_recorded"), Way::Namespace, others);
+}
+
+#[test]
+fn role() {
+    play(&[("watches", watches)]);
+}
+
+/// Watches its parent until it is killed.
+fn watches(channel: &mut Channel) {
+    let mut events = Events::of(std::os::unix::process::parent_id());
+    channel.tell(&[]);
+    loop {
+        events.refresh();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// How many events this process has recorded.
+fn count() -> u64 {
+    let registry = Registry::open().expect("a registry");
+    let own = registry.processes().into_iter().find(|it| it.alive && it.pid == std::process::id());
+    Segment::of(&own.expect("it is there")).expect("its segment").events().count()
+}
+
+/// A reader is killed, and another one is stopped.
+fn killed() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let is_on = |on| (tools::is_on(Tool::Events) == on).then_some(());
+    let write = || {
+        let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 64);
+        assert_eq!(done.status, IBV_WC_SUCCESS);
+    };
+    for round in 0..2 {
+        let mut reader = Child::start(path_of!("watches"));
+        let [] = reader.hear();
+        until("the events to be wanted", || is_on(true));
+        let before = count();
+        write();
+        assert_eq!(count(), before + 1);
+        match round {
+            0 => reader.kill(),
+            _ => reader.stop(),
+        }
+        until("nobody to want them any more", || is_on(false));
+        let before = count();
+        write();
+        assert_eq!(count(), before, "nobody reads them");
+    }
+}
+
+/// Rules: SEE-40
+#[test]
+fn nothing_is_recorded_for_a_reader_that_is_killed_or_stopped() {
+    let path = path_of!("nothing_is_recorded_for_a_reader_that_is_killed_or_stopped");
+    alone(path, Way::Namespace, killed);
+}

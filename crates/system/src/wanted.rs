@@ -1,0 +1,131 @@
+//! What others want to see of a process: a word for each tool in the header of its segment, and what the process makes
+//! of it.
+//!
+//! A reader asks by counting the word up, and wakes the process. Its background thread then turns the tool on, for
+//! [`LASTS`]. A reader that wants more asks again before that. So nothing goes on for a reader that has ended, however
+//! it ended, or that is stopped. The process measures the time by itself, because a reader may have another clock.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use crate::tools::{self, Tool};
+
+/// How long a tool stays on after somebody has asked for it, in nanoseconds.
+pub const LASTS: u64 = 2_000_000_000;
+
+/// The tools that others may ask for.
+const TOOLS: [Tool; 1] = [Tool::Events];
+
+/// How often each tool was asked for. In the header of a segment, where other processes write.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Wanted {
+    asked: [AtomicU32; TOOLS.len()],
+}
+
+impl Wanted {
+    /// Asks for a tool, for [`LASTS`]. The process has to be woken if the tool may be off.
+    pub fn ask(&self, tool: Tool) {
+        for (word, it) in self.asked.iter().zip(TOOLS) {
+            if it == tool {
+                // Zero says that nobody has ever asked.
+                let _ =
+                    word.fetch_update(Relaxed, Relaxed, |asked| Some(asked.wrapping_add(1).max(1)));
+            }
+        }
+    }
+
+    /// Whether anybody has ever asked for a tool.
+    pub fn is_asked_for(&self, tool: Tool) -> bool {
+        self.asked.iter().zip(TOOLS).any(|(word, it)| it == tool && word.load(Relaxed) != 0)
+    }
+}
+
+/// The tools that are on in this process because others want them. Dropping it turns them off.
+#[derive(Debug, Default)]
+pub struct Leases {
+    seen: [u32; TOOLS.len()],
+    /// Until when each is on.
+    until: [Option<u64>; TOOLS.len()],
+}
+
+impl Leases {
+    /// Looks at the words. Turns on what is wanted anew, if `prepare` can, and turns off what nobody has asked for
+    /// again. `now` is read from the steady clock if it is needed.
+    pub fn look(
+        &mut self,
+        wanted: &Wanted,
+        now: impl Fn() -> u64,
+        mut prepare: impl FnMut(Tool) -> bool,
+    ) {
+        for ((word, tool), (seen, until)) in
+            wanted.asked.iter().zip(TOOLS).zip(self.seen.iter_mut().zip(&mut self.until))
+        {
+            let asked = word.load(Relaxed);
+            if asked == *seen && until.is_none() {
+                continue;
+            }
+            let now = now();
+            if asked != *seen {
+                *seen = asked;
+                if until.is_none() && prepare(tool) {
+                    tools::turn_on(tool);
+                    *until = Some(now);
+                }
+                *until = until.map(|_| now.saturating_add(LASTS));
+            } else if until.is_some_and(|until| until <= now) {
+                *until = None;
+                tools::turn_off(tool);
+            }
+        }
+    }
+
+    /// When to look again at the latest.
+    pub fn deadline(&self) -> Option<u64> {
+        self.until.iter().copied().flatten().min()
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        for (tool, until) in TOOLS.into_iter().zip(&self.until) {
+            if until.is_some() {
+                tools::turn_off(tool);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: SEE-40
+    #[test]
+    fn a_tool_is_on_as_long_as_somebody_asks_for_it() {
+        let (wanted, mut leases) = (Wanted::default(), Leases::default());
+        let mut look = |now| {
+            leases.look(&wanted, || now, |_| true);
+            (tools::is_on(Tool::Events), leases.deadline())
+        };
+        assert_eq!(look(0), (false, None));
+        wanted.ask(Tool::Events);
+        assert_eq!(look(1), (true, Some(1 + LASTS)));
+        assert_eq!(look(LASTS), (true, Some(1 + LASTS)));
+        wanted.ask(Tool::Events);
+        assert_eq!(look(1 + LASTS), (true, Some(1 + 2 * LASTS)));
+        assert_eq!(look(1 + 2 * LASTS), (false, None));
+        assert_eq!(look(2 + 2 * LASTS), (false, None));
+        // It is on for two devices of this process, until both end.
+        wanted.ask(Tool::Events);
+        let mut other = Leases::default();
+        other.look(&wanted, || 0, |_| true);
+        leases.look(&wanted, || 0, |_| true);
+        drop(other);
+        assert!(tools::is_on(Tool::Events));
+        drop(leases);
+        assert!(!tools::is_on(Tool::Events));
+        let mut refused = Leases::default();
+        refused.look(&wanted, || 0, |_| false);
+        assert_eq!((tools::is_on(Tool::Events), refused.deadline()), (false, None));
+    }
+}

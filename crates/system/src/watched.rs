@@ -1,0 +1,101 @@
+//! A process that is watched: its segment, and its events from the beginning of the watch on.
+
+use std::os::fd::OwnedFd;
+
+use transom_device::protection::Announcer;
+
+use crate::clock;
+use crate::registry::{Process, Registry};
+use crate::segment::Segment;
+use crate::tools::Tool;
+use crate::trace::{Event, Tail};
+use crate::wanted::LASTS;
+
+/// How often to ask again for what is wanted, in nanoseconds.
+const RENEWED: u64 = LASTS / 4;
+
+/// A process of the registry whose events are recorded as long as this is [refreshed](Watched::refresh).
+pub struct Watched {
+    registry: &'static Registry,
+    process: Process,
+    segment: Segment,
+    wake: Option<OwnedFd>,
+    tools: &'static [Tool],
+    tail: Tail,
+    asked: u64,
+}
+
+impl Watched {
+    /// Begins to watch a process, and has it turn on these tools. `None` if it cannot be reached.
+    pub fn new(
+        registry: &'static Registry,
+        process: &Process,
+        tools: &'static [Tool],
+    ) -> Option<Self> {
+        let segment = Segment::of(process)?;
+        let tail = Tail::from_now(segment.events());
+        let wake = registry.wake_of(process.announcer.slot).ok();
+        let process = process.clone();
+        let watched =
+            Self { registry, process, segment, wake, tools, tail, asked: clock::steady() };
+        watched.ask();
+        watched.wake();
+        Some(watched)
+    }
+
+    fn ask(&self) {
+        self.tools.iter().for_each(|tool| self.segment.header().wanted.ask(*tool));
+    }
+
+    fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            let _ = rustix::io::write(wake, &[0]);
+        }
+    }
+
+    /// Asks again for what is wanted, when it is time. Call it at least twice a second.
+    pub fn refresh(&mut self) {
+        let now = clock::steady();
+        if now.saturating_sub(self.asked) >= RENEWED {
+            self.asked = now;
+            self.ask();
+            // Its tools may be off, if this process was stopped.
+            self.wake();
+        }
+    }
+
+    /// Reads the events since the last time.
+    pub fn events(&mut self, each: impl FnMut(Event)) {
+        self.tail.read(self.segment.events(), clock::steady(), each);
+    }
+
+    /// How many events could not be read.
+    pub fn missed(&self) -> u64 {
+        self.tail.missed()
+    }
+
+    /// Whether the process records its events now. It may have no memory for them.
+    pub fn is_recorded(&self) -> bool {
+        self.segment.header().records_events()
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Its slot and stay.
+    pub fn announcer(&self) -> Announcer {
+        self.process.announcer
+    }
+
+    /// What it shares. It stays after the process has ended.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Whether it still has its device. What it has recorded before it ended can be read after that.
+    pub fn is_alive(&self) -> bool {
+        self.registry.is_alive(self.process.announcer)
+    }
+}
