@@ -7,7 +7,7 @@ use crate::layout;
 /// The groups: a title, and the subcommands for it.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Run programs", &["run", "demo", "devices"]),
-    ("Understand what happened", &["top", "explain", "metrics", "doctor"]),
+    ("Understand what happened", &["top", "explain", "trace", "metrics", "doctor"]),
     (
         "Prove that a program is right, and how fast it is",
         &["check", "rehearse", "exposure", "bench"],

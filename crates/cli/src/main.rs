@@ -27,6 +27,7 @@ mod sentence;
 mod signals;
 mod talk;
 mod top;
+mod trace;
 mod wanted;
 
 use clap::builder::StyledStr;
@@ -43,6 +44,7 @@ Examples:
   transom rehearse -- ./program        Does it rely on luck? Provokes what an adapter may do
   transom exposure -- ./program        What did it open to peers, and did they use it?
   transom top                          What do all your programs do right now?
+  transom trace -- ./program           What happens when? A timeline of all its requests
   transom explain                      Why was an access refused? The answers, newest first
 
 Exit status:
@@ -67,6 +69,7 @@ enum Command {
     Demo,
     Devices(devices::DevicesArgs),
     Top(top::TopArgs),
+    Trace(trace::TraceArgs),
     Metrics(metrics::MetricsArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),

@@ -220,6 +220,11 @@ fn name_devices(devices: &[Description], command: &mut Command) {
 }
 
 impl ProgramArgs {
+    /// Whether there is one.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.command.is_empty()
+    }
+
     /// The words of the program, as a shell reads them.
     pub(crate) fn words(&self) -> Vec<String> {
         let quoted = |word: &OsString| {

@@ -565,6 +565,7 @@ fn every_subcommand_has_a_manual_page() {
         "check",
         "rehearse",
         "exposure",
+        "trace",
         "bench",
         "completions",
     ] {
@@ -573,7 +574,7 @@ fn every_subcommand_has_a_manual_page() {
     }
     assert!(read("transom-run.1").contains(".SH EXAMPLES"));
     assert!(read("transom.1").contains("transom\\-run(1)"));
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 13);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 14);
 }
 
 /// Each finding has a state, a topic and advice. The exit status is 1 if one fails.
@@ -799,7 +800,7 @@ fn faults_that_make_no_sense_are_refused() {
 
 /// Values that a variable may not have, and words of the error about allowed values. The other variables take any
 /// value: a file or a directory, and the error says what is wrong with it.
-const WRONG: [(&str, &str, &str); 12] = [
+const WRONG: [(&str, &str, &str); 13] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
     ("TRANSOM_DEVICES", "a;b,speed=3", "is no speed of a port"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
@@ -812,6 +813,7 @@ const WRONG: [(&str, &str, &str); 12] = [
     ("TRANSOM_FAULT", "loss=2", "is not a share from 0% to 100%"),
     ("TRANSOM_FAULT_RUN", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_WATCHER", "x", "may be what `transom run` sets it to"),
+    ("TRANSOM_TRACE", "x", "may be what `transom run` sets it to"),
 ];
 const FILES: [&str; 6] = [
     "TRANSOM_LIB",

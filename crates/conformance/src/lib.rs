@@ -30,6 +30,7 @@ pub mod random;
 pub mod shared_receive;
 pub mod spaces;
 pub mod tag_matching;
+pub mod timeline;
 mod tokens;
 pub mod watching;
 pub mod xrc;

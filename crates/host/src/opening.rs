@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::info;
@@ -14,6 +14,7 @@ use transom_net::{DevicePort, Network, PortOptions};
 use transom_system::memory::{Copier, begin_sharing, consent, needs_consent, say_slow, sharing};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
+use transom_system::tools::Tool;
 use transom_system::{ThisProcess, failure, fork, sanitizers};
 
 use crate::capture::{Capture, CaptureObserver};
@@ -98,6 +99,9 @@ impl Adapter {
         }
         let slot = claim.announcer().slot;
         let process = Arc::new(ThisProcess::new(claim, segment, copier));
+        if let Some(tracer) = options.tracer {
+            wait_for_tracer(&process, tracer);
+        }
         let capture = capture.map(|capture| Arc::new(CaptureObserver { capture, registry, slot }));
         let departures = capture.clone().map(|it| it as Arc<dyn transom_net::Observer>);
         let observer = capture.map(|it| it as Arc<dyn Observer>);
@@ -143,6 +147,17 @@ impl Adapter {
         let thread = is_closed.then(|| device.work.thread.lock().take()).flatten();
         // How it ended has been reported.
         thread.map(JoinHandle::join);
+    }
+}
+
+/// Announces the process to whoever wants its events from the beginning, and waits until they are asked for.
+fn wait_for_tracer(process: &ThisProcess, tracer: u64) {
+    let wanted = &process.segment().header().wanted;
+    let until = Instant::now() + LAST_ROUND;
+    if process.registry().tell_watcher(tracer, process.announcer()) {
+        while !wanted.is_asked_for(Tool::Events) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }
 

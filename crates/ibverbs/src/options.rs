@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use transom_host::{Copying, Memory, OpenError, Options};
 use transom_net::faults::Faults;
 use transom_system::environment::{
-    CAPTURE, CONGESTION, CONNECT_TIMEOUT, COPY, FAULT, FAULT_RUN, LINK, MEMORY, NotAllowed,
+    CAPTURE, CONGESTION, CONNECT_TIMEOUT, COPY, FAULT, FAULT_RUN, LINK, MEMORY, NotAllowed, TRACE,
     WATCHER, WINDOWS,
 };
 use transom_system::log;
@@ -52,6 +52,7 @@ fn chosen() -> Result<Options, NotAllowed> {
         faults: None,
         run: FAULT_RUN.parse(of_a_run, |text| text.parse().ok())?,
         watcher: WATCHER.parse(of_a_run, |text| u64::from_str_radix(text, 16).ok())?,
+        tracer: TRACE.parse(of_a_run, |text| u64::from_str_radix(text, 16).ok())?,
         capture: capture(),
         connect_timeout: CONNECT_TIMEOUT.parse("a number of milliseconds from 1", milliseconds)?,
         ..Options::default()

@@ -95,11 +95,13 @@ pub const EXPOSURE: Variable = of_a_run("TRANSOM_EXPOSURE", "DIR");
 pub const REHEARSE: Variable = of_a_run("TRANSOM_REHEARSE", "DIR");
 /// The process beside a program. It speaks for the program when that is killed.
 pub const WATCHER: Variable = of_a_run("TRANSOM_WATCHER", "NUMBER");
+/// Where processes announce themselves to `transom trace`, which then asks for their events.
+pub const TRACE: Variable = of_a_run("TRANSOM_TRACE", "NUMBER");
 /// The directory with the device's files, where they cannot be mounted.
 pub const TREE: Variable = of_a_run("TRANSOM_TREE", "DIR");
 
 /// All variables.
-pub const ALL: [&Variable; 18] = [
+pub const ALL: [&Variable; 19] = [
     &LIB,
     &DEVICE_NAME,
     &DEVICES,
@@ -117,6 +119,7 @@ pub const ALL: [&Variable; 18] = [
     &EXPOSURE,
     &REHEARSE,
     &WATCHER,
+    &TRACE,
     &TREE,
 ];
 

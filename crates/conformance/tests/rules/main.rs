@@ -193,6 +193,7 @@ mod seen {
     mod processes;
     mod resources;
     mod top;
+    mod trace;
 }
 
 /// Many processes and threads, and what the system may do to them.

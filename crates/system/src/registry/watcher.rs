@@ -26,17 +26,17 @@ impl Registry {
         Ok(Watcher { pipe: presence::make_pipe(&path)?, path })
     }
 
-    /// Announces a process to the watcher of this number, if there is one in this registry.
-    pub fn tell_watcher(&self, number: u64, process: Announcer) {
+    /// Announces a process to the watcher of this number, if there is one in this registry. Whether there is.
+    pub fn tell_watcher(&self, number: u64, process: Announcer) -> bool {
         let path = self.watcher_path(number);
         // This fails if nobody reads. It is opened for reading as well, as in `Registry::wake_of`.
-        let Ok(_reader) = presence::open_pipe(&path, OFlags::WRONLY) else { return };
-        let Ok(pipe) = presence::open_pipe(&path, OFlags::RDWR) else { return };
+        let Ok(_reader) = presence::open_pipe(&path, OFlags::WRONLY) else { return false };
+        let Ok(pipe) = presence::open_pipe(&path, OFlags::RDWR) else { return false };
         let mut bytes = [0; BYTES];
         bytes[0] = process.slot;
         bytes[4..].copy_from_slice(&process.generation.to_ne_bytes());
         // Without it nobody speaks for the process, as if there were no watcher.
-        let _ = rustix::io::write(&pipe, &bytes);
+        rustix::io::write(&pipe, &bytes).is_ok()
     }
 
     fn watcher_path(&self, number: u64) -> PathBuf {

@@ -22,6 +22,7 @@ const KIND_2A: Options = Options {
     faults: None,
     run: None,
     watcher: None,
+    tracer: None,
     capture: None,
     connect_timeout: None,
     memory: transom_host::Memory::Private,

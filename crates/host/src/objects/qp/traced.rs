@@ -115,7 +115,10 @@ impl QueuePair {
         };
         Event {
             code: request.op.operation().map_or(0, Operation::code),
-            peer: at.peer.bits(),
+            peer: match request.op {
+                SendOp::Message(_) | SendOp::Unsupported => at.peer.bits(),
+                SendOp::Local(_) => 0,
+            },
             key,
             number: request.wr_id,
             address,

@@ -1,0 +1,250 @@
+//! `transom trace`: what happens in programs over time, for Perfetto or as text.
+//!
+//! The processes record their events in rings (`transom_system::trace`) as long as this command asks them to. It reads
+//! them and draws a timeline.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `follow` | finds the processes, and reads their events |
+//! | `timeline`, `pair`, `lanes` | what the events become: slices, marks and bars on tracks |
+//! | `limit` | how much is written in a second |
+//! | `packets`, `perfetto` | the trace's packets, and their format |
+//! | `named` | numbers in words |
+//! | `output`, `text` | the file, and text for a terminal |
+
+mod follow;
+mod lanes;
+mod limit;
+mod named;
+mod output;
+mod packets;
+mod pair;
+mod perfetto;
+mod text;
+mod timeline;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+use prost::Message;
+use transom_system::environment::TRACE;
+use transom_system::registry::Registry;
+
+use crate::clock::parse_duration;
+use crate::failure::{Failure, Result};
+use crate::layout;
+use crate::run::{Program, ProgramArgs, end_like};
+use crate::sentence::counted;
+use crate::signals::Signals;
+use follow::{Follower, Whom};
+use output::Output;
+use timeline::Timeline;
+
+const HELP: &str = "\
+Open the file at https://ui.perfetto.dev: nothing of it leaves your machine. Or print it with --read.
+
+Each process has tracks: for each queue pair its requests, from the post to the end, with their segments and
+waits; what it carries out for its peer, joined to the request by an arrow; its receives. Others show the
+regions and windows as long as they are open, and what was refused, with the sentence of `transom explain`.
+
+A program that is not traced is not slowed. One that is takes a little longer for each request. If it does
+more than --limit has room for, the trace has the beginning of each tenth of a second whole, and says how
+much is left out.
+
+Exit status: with a program its own, as with `transom run`.
+
+Examples:
+  transom trace -- ./server
+  transom trace --output ping.pftrace -- sh -c 'ibv_rc_pingpong -g 0 & sleep 1; ibv_rc_pingpong -g 0 localhost'
+  transom trace --pid 4711 --time 10s
+  transom trace --all --text
+  transom trace --read transom.pftrace";
+
+/// Record what happens over time: requests, accesses, windows, refusals
+///
+/// It writes a timeline for Perfetto, or prints it.
+#[derive(clap::Args)]
+#[command(
+    after_help = HELP,
+    mut_arg("command", |command| command.required(false)),
+    override_usage = "transom trace [OPTIONS] [--] PROGRAM [ARGUMENTS]...\n       \
+                      transom trace [OPTIONS] --pid PID | --all\n       \
+                      transom trace --read FILE"
+)]
+pub(crate) struct TraceArgs {
+    /// Where to write the timeline
+    #[arg(long, short, value_name = "FILE", default_value = "transom.pftrace", value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
+    /// Print it instead, as it happens
+    #[arg(long)]
+    text: bool,
+    /// Trace a running process; may be given several times
+    #[arg(long, value_name = "PID", conflicts_with_all = ["all", "read", "command"])]
+    pid: Vec<u32>,
+    /// Trace all processes that run, and those that come, until you end the command
+    #[arg(long, conflicts_with_all = ["read", "command"])]
+    all: bool,
+    /// With --pid or --all: end after this time, such as 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["read", "command"])]
+    time: Option<Duration>,
+    /// Print a timeline that was written before
+    #[arg(long, value_name = "FILE", conflicts_with = "command", value_hint = clap::ValueHint::FilePath)]
+    read: Option<PathBuf>,
+    /// Write at most so much in a second, such as 500k or 2M
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
+    limit: u64,
+    #[command(flatten)]
+    program: ProgramArgs,
+}
+
+/// A number of bytes: `500k`, `2M`, `100000`.
+fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
+    let (number, unit) = match text.chars().last() {
+        Some('k') => (&text[..text.len() - 1], 1000),
+        Some('M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes.filter(|bytes| *bytes >= 10_000).ok_or_else(|| "give 10k at least, such as 1M".to_owned())
+}
+
+pub(crate) fn run(args: &TraceArgs) -> Result {
+    if let Some(file) = &args.read {
+        return read(file);
+    }
+    let registry = crate::devices::registry()?;
+    if args.program.is_given() {
+        return run_program(args, registry, Program::prepare(&args.program)?);
+    }
+    if args.pid.is_empty() && !args.all {
+        let message = "name a program, --pid or --all; see `transom trace --help`";
+        return Err(Failure::with_status(2, message));
+    }
+    let unknown = |pid: &&u32| !registry.processes().iter().any(|it| it.alive && it.pid == **pid);
+    if let Some(pid) = args.pid.iter().find(unknown) {
+        return Err(Failure::new(format_args!(
+            "no process {pid} has a device open; `transom devices` lists those that have"
+        )));
+    }
+    let mut output = output(args)?;
+    let ends = Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    let is_over = AtomicBool::new(false);
+    let whom = Whom::Running(args.pid.clone());
+    let timeline = std::thread::scope(|scope| {
+        let follower = Follower::new(registry, whom, args.limit, &mut output);
+        let following = scope.spawn(|| follower.run(&is_over));
+        match args.time {
+            Some(time) => {
+                ends.next_within(time);
+            }
+            None => {
+                ends.next();
+            }
+        }
+        is_over.store(true, Release);
+        joined(following)
+    })?;
+    tell(args, &output, &timeline);
+    Ok(())
+}
+
+/// Runs a program, and traces all its processes.
+fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Program) -> Result {
+    let mut output = output(args)?;
+    let number = getrandom::u64().map_err(Failure::new)?;
+    let watcher = registry.make_watcher(number).map_err(|error| {
+        Failure::new(format_args!("the program's processes cannot be found: {error}"))
+    })?;
+    program.command.env(TRACE.name, format!("{number:x}"));
+    let is_over = AtomicBool::new(false);
+    let (status, timeline) = std::thread::scope(|scope| {
+        let follower = Follower::new(registry, Whom::Program(watcher), args.limit, &mut output);
+        let following = scope.spawn(|| {
+            leave_signals_to_others();
+            follower.run(&is_over)
+        });
+        let status = program.wait(None, &mut || ());
+        is_over.store(true, Release);
+        (status, joined(following))
+    });
+    let status = status?;
+    match timeline {
+        Ok(timeline) => tell(args, &output, &timeline),
+        Err(failure) if status.success() => return Err(failure),
+        Err(failure) => {
+            let _ = failure.report();
+        }
+    }
+    if !status.success() {
+        end_like(status);
+    }
+    Ok(())
+}
+
+/// The signals of this command are for the thread that waits for the program.
+fn leave_signals_to_others() {
+    // SAFETY: a signal set of this call's own, filled and then given to this thread only.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn output(args: &TraceArgs) -> Result<Output> {
+    if args.text { Ok(Output::text()) } else { Output::file(&args.output) }
+}
+
+/// Prints a written timeline.
+fn read(file: &Path) -> Result {
+    let failure = |error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("cannot read {}: {error}", file.display()))
+    };
+    let bytes = fs::read(file).map_err(|error| failure(&error))?;
+    let trace = perfetto::Trace::decode(bytes.as_slice()).map_err(|error| failure(&error))?;
+    text::Text::default().print(&trace.packet)
+}
+
+/// Says what was traced, and what was not.
+fn tell(args: &TraceArgs, output: &Output, timeline: &Timeline) {
+    let mut out = layout::stderr();
+    let mut say = |text: &str| {
+        // If standard error cannot be written, there is no other place to report it.
+        let _ = out.text(format_args!("transom trace: {text}"));
+    };
+    if timeline.processes() == 0 {
+        say("no process opened a device, so there is nothing to see.");
+    }
+    let told = timeline.told;
+    let seconds = told.last.saturating_sub(told.first) as f64 / 1e9;
+    let requests =
+        counted(usize::try_from(told.requests).unwrap_or(usize::MAX), "request", "requests");
+    let refusals =
+        counted(usize::try_from(told.refusals).unwrap_or(usize::MAX), "refusal", "refusals");
+    let processes = counted(timeline.processes(), "process", "processes");
+    let what = format!("{requests} and {refusals} of {processes} in {seconds:.3} s");
+    match args.text {
+        true => say(&format!("{what}.")),
+        false => say(&format!(
+            "{what}, {:.1} MB in {}. Open it at https://ui.perfetto.dev, or print it with --read.",
+            output.bytes() as f64 / 1e6,
+            args.output.display()
+        )),
+    }
+    let (left, missed) = (timeline.left_out(), timeline.missed());
+    if left > 0 {
+        say(&format!("{left} events are left out, for more than --limit has room for happened."));
+    }
+    if missed > 0 {
+        say(&format!("{missed} events were written over before they could be read."));
+    }
+}
+
+#[cfg(test)]
+mod tests;

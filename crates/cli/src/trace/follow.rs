@@ -1,0 +1,210 @@
+//! Follows processes: finds those that are to be traced, reads their events, and brings them into order of time.
+
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+use transom_device::protection::Announcer;
+use transom_system::Watched;
+use transom_system::clock;
+use transom_system::registry::{Process, Record, Registry, Watcher};
+use transom_system::tools::Tool;
+use transom_system::trace::{Event, What};
+use transom_system::traffic::{Carried, Way};
+
+use super::output::Output;
+use super::timeline::{Number, Timeline};
+use crate::failure::Result;
+
+/// How often events are read. A ring holds those of a few milliseconds, if the program is busy.
+const OFTEN: Duration = Duration::from_millis(3);
+
+/// How long an event is held back, in nanoseconds: one of another process, or of another thread, may be older and come
+/// later.
+const HELD: u64 = 20_000_000;
+
+/// How often to look for new processes, in nanoseconds.
+const LOOKS: u64 = 50_000_000;
+
+/// The processes that are to be traced.
+pub(super) enum Whom {
+    /// Those of a program, which announce themselves here.
+    Program(Watcher),
+    /// These, or all there are.
+    Running(Vec<u32>),
+}
+
+impl Whom {
+    fn includes(&self, process: &Process) -> bool {
+        match self {
+            Self::Program(_) => false,
+            Self::Running(pids) => pids.is_empty() || pids.contains(&process.pid),
+        }
+    }
+}
+
+/// A process that is traced.
+struct Traced {
+    watched: Watched,
+    number: Number,
+}
+
+/// The processes, and what was read of them and is not told yet.
+pub(super) struct Follower<'a> {
+    registry: &'static Registry,
+    whom: Whom,
+    timeline: Timeline,
+    output: &'a mut Output,
+    traced: Vec<Traced>,
+    seen: Vec<Announcer>,
+    held: Vec<(Number, u8, Event)>,
+    looked: u64,
+}
+
+impl<'a> Follower<'a> {
+    pub(super) fn new(
+        registry: &'static Registry,
+        whom: Whom,
+        limit: u64,
+        output: &'a mut Output,
+    ) -> Self {
+        Self {
+            registry,
+            whom,
+            timeline: Timeline::new(limit),
+            output,
+            traced: Vec::new(),
+            seen: Vec::new(),
+            held: Vec::new(),
+            looked: 0,
+        }
+    }
+
+    /// Follows until `is_over`. Returns what was told.
+    pub(super) fn run(mut self, is_over: &AtomicBool) -> Result<Timeline> {
+        loop {
+            // Looked at before the last reading: what came until then is read.
+            let last = is_over.load(Acquire);
+            self.round()?;
+            if last {
+                break;
+            }
+            std::thread::sleep(OFTEN);
+        }
+        let now = clock::steady();
+        self.tell(u64::MAX);
+        self.timeline.finish(now);
+        self.output.write(self.timeline.packets.take())?;
+        self.output.flush()?;
+        Ok(self.timeline)
+    }
+
+    /// One round: takes in new processes, reads, and writes what is old enough.
+    fn round(&mut self) -> Result {
+        let now = clock::steady();
+        self.find(now);
+        let mut ended = Vec::new();
+        for (index, traced) in self.traced.iter_mut().enumerate() {
+            // Looked at before its events are read: then the last ones are among them.
+            let is_alive = traced.watched.is_alive();
+            let (number, slot) = (traced.number, traced.watched.announcer().slot);
+            traced.watched.events(|event| self.held.push((number, slot, event)));
+            traced.watched.refresh();
+            self.timeline.note_missed(number, now, traced.watched.missed());
+            if !is_alive {
+                ended.push(index);
+            }
+        }
+        self.tell(now.saturating_sub(HELD));
+        for traced in &self.traced {
+            self.timeline.look(traced.number, now.saturating_sub(HELD), sent(&traced.watched));
+        }
+        if !ended.is_empty() {
+            // Nothing of it may be told after its end.
+            self.tell(now);
+            for index in ended.into_iter().rev() {
+                let traced = self.traced.swap_remove(index);
+                self.timeline.end(traced.number, now);
+            }
+        }
+        self.output.write(self.timeline.packets.take())
+    }
+
+    /// Takes in processes that have come.
+    fn find(&mut self, now: u64) {
+        let mut found = Vec::new();
+        if let Whom::Program(watcher) = &self.whom {
+            while let Some(announcer) = watcher.next() {
+                let process = self.registry.process(announcer.slot);
+                found.extend(process.filter(|it| it.announcer == announcer));
+            }
+        } else if now.saturating_sub(self.looked) >= LOOKS {
+            self.looked = now;
+            let all = self.registry.processes().into_iter();
+            found.extend(all.filter(|it| it.alive && self.whom.includes(it)));
+        }
+        for process in found {
+            if !self.seen.contains(&process.announcer) {
+                self.seen.push(process.announcer);
+                self.take(&process);
+            }
+        }
+    }
+
+    fn take(&mut self, process: &Process) {
+        let Some(watched) = Watched::new(self.registry, process, &[Tool::Events]) else { return };
+        let slot = process.announcer.slot;
+        let number = self.timeline.process(process.pid, &process.name, slot);
+        // What is open already.
+        let (keys, now) = (watched.segment().keys(), clock::steady());
+        for (key, object) in keys.seen(usize::MAX) {
+            let Some(slot) = keys.slot_of(key) else { continue };
+            if object.state == transom_device::protection::State::Valid {
+                let event = Event {
+                    time: now,
+                    code: object.kind as u8,
+                    qp: object.qp,
+                    key: key.0,
+                    number: slot.into(),
+                    address: object.base,
+                    length: object.length,
+                    detail: object.access.bits().into(),
+                    ..Event::of(What::Opened)
+                };
+                self.held.push((number, process.announcer.slot, event));
+            }
+        }
+        self.traced.push(Traced { watched, number });
+    }
+
+    /// Tells all events until a time, in order.
+    fn tell(&mut self, until: u64) {
+        self.held.sort_by_key(|(_, _, event)| event.time);
+        let count = self.held.partition_point(|(_, _, event)| event.time <= until);
+        let registry = self.registry;
+        for (number, slot, event) in self.held.drain(..count) {
+            self.timeline.event(number, &event, |event| sentence(registry, slot, event));
+        }
+    }
+}
+
+/// How many bytes a process has sent so far.
+fn sent(watched: &Watched) -> u64 {
+    let totals = watched.segment().totals().all;
+    let kinds = Way::ALL.into_iter().flat_map(|way| Carried::ALL.map(|kind| (way, kind)));
+    kinds.fold(0, |sum: u64, (way, kind)| sum.wrapping_add(totals.sent(way, kind).bytes))
+}
+
+/// Why something was refused, as `transom explain` says it.
+fn sentence(registry: &Registry, slot: u8, event: &Event) -> Option<String> {
+    let records = registry.records(slot);
+    let found = records.iter().rev().find(|record| match record {
+        Record::Access(record) => {
+            let attempt = &record.refusal.attempt;
+            record.refusal.reason.code() == event.code
+                && (attempt.qp, attempt.key.0) == (event.qp, event.key)
+                && (attempt.address, attempt.length) == (event.address, event.length)
+        }
+        _ => false,
+    });
+    found.map(ToString::to_string)
+}

@@ -1,0 +1,320 @@
+//! A queue pair in the timeline: its requests, what it carries out for its peer, its receives.
+
+use std::collections::VecDeque;
+
+use transom_system::trace::{Event, Handed, What};
+
+use super::lanes::{Lane, Lanes};
+use super::named;
+use super::packets::{Argument, Flows, Packets, Title, Track};
+
+/// How long an access of a peer's is waited for after its request has come, in nanoseconds.
+const PATIENCE: u64 = 100_000_000;
+
+/// The tracks and the open work of a queue pair.
+#[derive(Debug)]
+pub(super) struct Pair {
+    marks: Track,
+    requests: Lanes,
+    peer: Track,
+    receives: Track,
+    open: VecDeque<Open>,
+    serves: Option<Serves>,
+    state: Option<u8>,
+}
+
+/// A request that has not ended.
+#[derive(Debug)]
+struct Open {
+    position: u64,
+    lane: Lane,
+    track: Track,
+    /// It waits, and that is on its track.
+    waits: bool,
+}
+
+/// A peer's request that is being carried out.
+#[derive(Debug)]
+struct Serves {
+    message: u64,
+    offset: u64,
+    /// How much is left to be touched.
+    left: u64,
+    /// When it last went on.
+    last: u64,
+}
+
+/// The name of a flow from a segment that is sent to where it is carried out.
+fn flow(from: u32, to: u32, message: u64, offset: u64) -> u64 {
+    // Within the host the number of the attempt is known at both ends; in packets it is not.
+    let message = message & 0xff_ffff;
+    [from.into(), to.into(), message, offset]
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, word: u64| {
+            (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+        })
+}
+
+/// The name of a flow from a request to its access on the direct way.
+fn direct_flow(event: &Event) -> u64 {
+    flow(event.qp, event.peer, event.time, event.detail)
+}
+
+fn pair_name(number: u32) -> Argument {
+    Argument::Hex(number.into())
+}
+
+/// The title and the arguments of a request.
+fn request(event: &Event) -> (Title, Vec<(&'static str, Argument)>) {
+    let mut arguments =
+        vec![("bytes", Argument::Number(event.length)), ("wr_id", Argument::Number(event.number))];
+    if event.key != 0 {
+        arguments.push(("key", Argument::Hex(event.key.into())));
+        arguments.push(("address", Argument::Hex(event.address)));
+    }
+    if event.peer != 0 {
+        arguments.push(("to queue pair", pair_name(event.peer)));
+    }
+    (Title::Often(named::operation(event.code).to_owned()), arguments)
+}
+
+impl Pair {
+    /// The tracks of a queue pair below that of its process.
+    pub(super) fn new(packets: &mut Packets, process: Track, number: u32) -> Self {
+        let group = packets.below(process, &format!("QP {number:#x}"), 10);
+        Self {
+            marks: packets.below(group, "events", 0),
+            requests: Lanes::new(group, "requests", 1),
+            peer: packets.below(group, "for the peer", 2),
+            receives: packets.below(group, "receives", 3),
+            open: VecDeque::new(),
+            serves: None,
+            state: None,
+        }
+    }
+
+    /// How many requests are open.
+    pub(super) fn depth(&self) -> u64 {
+        self.open.len() as u64
+    }
+
+    /// A request was posted.
+    pub(super) fn posted(&mut self, packets: &mut Packets, event: &Event) {
+        let (lane, track) = self.requests.take(packets);
+        let (title, arguments) = request(event);
+        packets.begin(track, event.time, &title, Flows::default(), &arguments);
+        self.open.push_back(Open { position: event.detail, lane, track, waits: false });
+    }
+
+    /// A request was carried out as it was posted. Returns the flow to its access.
+    pub(super) fn carried_out(&mut self, packets: &mut Packets, event: &Event) -> u64 {
+        let (lane, track) = self.requests.take(packets);
+        let (title, arguments) = request(event);
+        let flow = direct_flow(event);
+        let flows = Flows { on: Some(flow), end: None };
+        packets.begin(track, event.detail, &title, flows, &arguments);
+        packets.end(track, event.time, &[("status", Argument::Word(named::status(0)))]);
+        self.requests.give_back(lane);
+        flow
+    }
+
+    /// A request of the queue was carried out directly. Returns the flow to its access.
+    pub(super) fn reached(&mut self, packets: &mut Packets, event: &Event) -> Option<u64> {
+        let flow = direct_flow(event);
+        let open = self.find(event.detail)?;
+        open.end_wait(packets, event.time);
+        let flows = Flows { on: Some(flow), end: None };
+        packets.mark(open.track, event.time, &Title::Often("direct".into()), flows, &[]);
+        Some(flow)
+    }
+
+    /// This process's peer has carried out a request in its memory.
+    pub(super) fn is_reached(
+        &mut self,
+        packets: &mut Packets,
+        event: &Event,
+        begun: u64,
+        flow: u64,
+    ) {
+        let (title, _) = request(event);
+        let arguments = access(event, event.qp);
+        let flows = Flows { on: None, end: Some(flow) };
+        self.end_service(packets);
+        packets.begin(self.peer, begun, &title, flows, &arguments);
+        packets.end(self.peer, event.time, &[]);
+    }
+
+    fn find(&mut self, position: u64) -> Option<&mut Open> {
+        self.open.iter_mut().find(|open| open.position == position)
+    }
+
+    /// A segment was handed to its link.
+    pub(super) fn sent(&mut self, packets: &mut Packets, event: &Event) {
+        let Some(open) = self.find(event.number) else { return };
+        open.end_wait(packets, event.time);
+        let attempt = event.detail >> 32;
+        let mut arguments = vec![
+            ("offset", Argument::Number(event.address)),
+            ("bytes", Argument::Number(event.length)),
+            ("message", Argument::Number(event.detail & 0xff_ffff)),
+            ("attempt", Argument::Number(attempt)),
+        ];
+        if event.key != 0 {
+            arguments.push(("packets", Argument::Number(event.key.into())));
+        }
+        let handed = u8::try_from(event.more).ok().and_then(Handed::from_code);
+        let title = match handed {
+            Some(Handed::Unreachable) => "sent to nobody",
+            Some(Handed::Failed) => "not sent: its own memory cannot be read",
+            _ => "sent",
+        };
+        let on = Some(flow(event.qp, event.peer, event.detail, event.address));
+        let flows = Flows { on, end: None };
+        packets.mark(open.track, event.time, &Title::Often(title.into()), flows, &arguments);
+    }
+
+    /// The oldest request that is not sent whole waits.
+    pub(super) fn waits(&mut self, packets: &mut Packets, event: &Event) {
+        let Some(open) = self.find(event.number) else { return };
+        open.end_wait(packets, event.time);
+        let title = Title::Often(named::awaited(event.code).to_owned());
+        packets.begin(open.track, event.time, &title, Flows::default(), &[]);
+        open.waits = true;
+    }
+
+    /// A request has ended.
+    pub(super) fn ended(&mut self, packets: &mut Packets, event: &Event) {
+        // They end in order. The end of an older one was missed.
+        while let Some(open) = self.open.front()
+            && open.position < event.detail
+        {
+            self.end_oldest(packets, event.time, &[("status", Argument::Word("was not seen"))]);
+        }
+        if self.open.front().is_some_and(|open| open.position == event.detail) {
+            let status = Argument::Word(named::status(event.more));
+            self.end_oldest(packets, event.time, &[("status", status)]);
+        }
+    }
+
+    fn end_oldest(
+        &mut self,
+        packets: &mut Packets,
+        time: u64,
+        arguments: &[(&'static str, Argument)],
+    ) {
+        if let Some(mut open) = self.open.pop_front() {
+            open.end_wait(packets, time);
+            packets.end(open.track, time, arguments);
+            self.requests.give_back(open.lane);
+        }
+    }
+
+    /// A segment of the peer's has come.
+    pub(super) fn came(&mut self, packets: &mut Packets, event: &Event) {
+        self.end_service(packets);
+        let title = Title::Often(named::operation(event.code).to_owned());
+        let end = Some(flow(event.peer, event.qp, event.detail, event.number));
+        let arguments = access(event, event.peer);
+        packets.begin(self.peer, event.time, &title, Flows { on: None, end }, &arguments);
+        self.serves = Some(Serves {
+            message: event.detail,
+            offset: event.number,
+            left: event.length,
+            last: event.time,
+        });
+    }
+
+    /// Memory was touched for it.
+    pub(super) fn touched(&mut self, packets: &mut Packets, event: &Event) {
+        let Some(serves) = &mut self.serves else { return };
+        if (serves.message, serves.offset) == (event.detail, event.number) {
+            serves.last = event.time;
+            serves.left = serves.left.saturating_sub(event.length);
+            if serves.left == 0 {
+                self.end_service(packets);
+            }
+        }
+    }
+
+    /// Ends what is carried out for the peer.
+    fn end_service(&mut self, packets: &mut Packets) {
+        if let Some(serves) = self.serves.take() {
+            packets.end(self.peer, serves.last, &[]);
+        }
+    }
+
+    /// Ends it if it has been going on for long, for its end is not told.
+    pub(super) fn look(&mut self, packets: &mut Packets, now: u64) {
+        if self.serves.as_ref().is_some_and(|it| now.saturating_sub(it.last) > PATIENCE) {
+            self.end_service(packets);
+        }
+    }
+
+    /// A receive has completed.
+    pub(super) fn received(&mut self, packets: &mut Packets, event: &Event) {
+        if let Some(serves) = &mut self.serves {
+            serves.last = event.time;
+        }
+        self.end_service(packets);
+        let arguments = [
+            ("bytes", Argument::Number(event.length)),
+            ("wr_id", Argument::Number(event.number)),
+            ("status", Argument::Word(named::status(event.more))),
+        ];
+        let title = Title::Often("receive completed".into());
+        packets.mark(self.receives, event.time, &title, Flows::default(), &arguments);
+    }
+
+    /// A receive was posted.
+    pub(super) fn receive_posted(&mut self, packets: &mut Packets, event: &Event) {
+        let arguments =
+            [("bytes", Argument::Number(event.length)), ("wr_id", Argument::Number(event.number))];
+        let title = Title::Often("receive posted".into());
+        packets.mark(self.receives, event.time, &title, Flows::default(), &arguments);
+    }
+
+    /// Something happens to the queue pair as a whole.
+    pub(super) fn changed(&mut self, packets: &mut Packets, event: &Event) {
+        match event.what {
+            What::Changed if self.state.replace(event.code) != Some(event.code) => {
+                let title = Title::Often(named::state(event.code).into());
+                let peer = [("peer", pair_name(event.peer))];
+                packets.mark(self.marks, event.time, &title, Flows::default(), &peer);
+            }
+            What::Counted => {
+                if let Some(words) = named::counted(event.code) {
+                    let title = Title::Often(words.into());
+                    packets.mark(self.marks, event.time, &title, Flows::default(), &[]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends everything that is open, because the trace ends.
+    pub(super) fn close(&mut self, packets: &mut Packets, time: u64) {
+        self.end_service(packets);
+        while !self.open.is_empty() {
+            self.end_oldest(packets, time, &[("status", Argument::Word("had not ended"))]);
+        }
+    }
+}
+
+impl Open {
+    fn end_wait(&mut self, packets: &mut Packets, time: u64) {
+        if std::mem::take(&mut self.waits) {
+            packets.end(self.track, time, &[]);
+        }
+    }
+}
+
+/// The arguments of an access by a queue pair.
+fn access(event: &Event, by: u32) -> Vec<(&'static str, Argument)> {
+    let mut arguments =
+        vec![("bytes", Argument::Number(event.length)), ("by queue pair", pair_name(by))];
+    if event.key != 0 {
+        arguments.push(("key", Argument::Hex(event.key.into())));
+        arguments.push(("address", Argument::Hex(event.address)));
+    }
+    arguments
+}

@@ -1,0 +1,296 @@
+//! The timeline: what events become on the tracks of their processes.
+
+use std::collections::HashMap;
+
+use transom_system::trace::{Event, What};
+
+use super::lanes::{Lane, Lanes};
+use super::limit::{LeftOut, Limit};
+use super::named;
+use super::packets::{Argument, Flows, Packets, Title, Track};
+use super::pair::Pair;
+
+/// All processes, and the packets that tell of them.
+pub(super) struct Timeline {
+    pub(super) packets: Packets,
+    processes: Vec<Process>,
+    limit: Limit,
+    left_out: Option<Track>,
+    /// What has been told so far.
+    pub(super) told: Told,
+}
+
+/// How much was told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) requests: u64,
+    pub(super) refusals: u64,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+/// A process by its number here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number(usize);
+
+/// A process.
+struct Process {
+    slot: u8,
+    /// It may still be reached.
+    runs: bool,
+    track: Track,
+    refused: Option<Track>,
+    memory: Lanes,
+    /// What is open, by slot.
+    objects: HashMap<u64, (Lane, Track)>,
+    pairs: HashMap<u32, Pair>,
+    sent: Track,
+    waiting: Track,
+    depth: u64,
+    bytes: Option<(u64, u64)>,
+    missed: u64,
+}
+
+impl Timeline {
+    /// Nothing yet; at most so many bytes a second.
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            packets: Packets::new(),
+            processes: Vec::new(),
+            limit: Limit::new(limit),
+            left_out: None,
+            told: Told::default(),
+        }
+    }
+
+    /// How many processes there were.
+    pub(super) fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// How many events are left out for the limit.
+    pub(super) fn left_out(&self) -> u64 {
+        self.limit.total()
+    }
+
+    /// How many events were missed.
+    pub(super) fn missed(&self) -> u64 {
+        self.processes.iter().map(|process| process.missed).sum()
+    }
+
+    /// A process comes.
+    pub(super) fn process(&mut self, pid: u32, name: &str, slot: u8) -> Number {
+        let packets = &mut self.packets;
+        let track = packets.process(pid, name);
+        let memory = packets.below(track, "memory open to peers", 2);
+        self.processes.push(Process {
+            slot,
+            runs: true,
+            track,
+            refused: None,
+            memory: Lanes::new(memory, "regions and windows", 0),
+            objects: HashMap::new(),
+            pairs: HashMap::new(),
+            sent: packets.counter(track, "sent", "bytes/s", 3),
+            waiting: packets.counter(track, "requests under way", "requests", 4),
+            depth: 0,
+            bytes: None,
+            missed: 0,
+        });
+        Number(self.processes.len() - 1)
+    }
+
+    /// Takes an event. They come in order of time. `sentence` knows why something was refused.
+    pub(super) fn event(
+        &mut self,
+        of: Number,
+        event: &Event,
+        sentence: impl FnOnce(&Event) -> Option<String>,
+    ) {
+        if self.told.first == 0 {
+            self.told.first = event.time;
+        }
+        self.told.last = self.told.last.max(event.time);
+        if let Some(left) = self.limit.advance(event.time, self.packets.bytes()) {
+            self.say_left_out(left);
+        }
+        let written = self.packets.bytes();
+        let leaves = match event.what {
+            // They say how something goes on that is told of.
+            What::Ended | What::Closed | What::Touched => false,
+            What::Opened | What::Refused | What::Changed | What::Sent | What::Waits => {
+                self.limit.leaves_out_rare(event.time, written)
+            }
+            _ => self.limit.leaves_out(event.time, written),
+        };
+        if !leaves {
+            self.tell(of, event, sentence);
+        }
+    }
+
+    fn tell(&mut self, of: Number, event: &Event, sentence: impl FnOnce(&Event) -> Option<String>) {
+        let Self { packets, processes, told, .. } = self;
+        let process = &mut processes[of.0];
+        match event.what {
+            What::Opened => return process.opened(packets, event),
+            What::Closed => return process.closed(packets, event),
+            What::Refused => {
+                told.refusals += 1;
+                let sentence = sentence(event);
+                return process.refused(packets, event, sentence);
+            }
+            _ => {}
+        }
+        let pair = process.pair(packets, event.qp);
+        let reached = match event.what {
+            What::Posted => {
+                told.requests += 1;
+                pair.posted(packets, event);
+                None
+            }
+            What::CarriedOut => {
+                told.requests += 1;
+                Some((event.detail, pair.carried_out(packets, event)))
+            }
+            What::Reached => pair.reached(packets, event).map(|flow| (event.time, flow)),
+            other => {
+                match other {
+                    What::Ended => pair.ended(packets, event),
+                    What::Sent => pair.sent(packets, event),
+                    What::Waits => pair.waits(packets, event),
+                    What::Came => pair.came(packets, event),
+                    What::Touched => pair.touched(packets, event),
+                    What::Received => pair.received(packets, event),
+                    What::ReceivePosted => pair.receive_posted(packets, event),
+                    _ => pair.changed(packets, event),
+                }
+                None
+            }
+        };
+        if let Some((begun, flow)) = reached {
+            self.is_reached(event, begun, flow);
+        }
+    }
+
+    /// The target of the direct way, which does not see it itself.
+    fn is_reached(&mut self, event: &Event, begun: u64, flow: u64) {
+        let slot = (event.peer >> 16) as u8;
+        let target = self.processes.iter_mut().find(|it| it.runs && it.slot == slot);
+        if let Some(target) = target {
+            target.pair(&mut self.packets, event.peer).is_reached(
+                &mut self.packets,
+                event,
+                begun,
+                flow,
+            );
+        }
+    }
+
+    fn say_left_out(&mut self, left: LeftOut) {
+        let packets = &mut self.packets;
+        let track = *self.left_out.get_or_insert_with(|| packets.alone("left out by --limit"));
+        let title = Title::Once(format!("{} events are left out", left.events));
+        let arguments = [("events", Argument::Number(left.events))];
+        packets.begin(track, left.since, &title, Flows::default(), &arguments);
+        packets.end(track, left.until, &[]);
+    }
+
+    /// So many events of a process were missed so far.
+    pub(super) fn note_missed(&mut self, of: Number, time: u64, missed: u64) {
+        let process = &mut self.processes[of.0];
+        if missed > process.missed {
+            let title = Title::Once(format!("{} events were missed", missed - process.missed));
+            process.missed = missed;
+            let track = process.track;
+            self.packets.mark(track, time, &title, Flows::default(), &[]);
+        }
+    }
+
+    /// Tells the values of a process at a moment: how many bytes it has sent so far, and how much is under way.
+    pub(super) fn look(&mut self, of: Number, time: u64, sent: u64) {
+        let packets = &mut self.packets;
+        let process = &mut self.processes[of.0];
+        process.pairs.values_mut().for_each(|pair| pair.look(packets, time));
+        let (before, last) = process.bytes.unwrap_or((sent, time));
+        let passed = time.saturating_sub(last);
+        if process.bytes.is_none() || passed >= 100_000_000 {
+            let rate = u128::from(sent.saturating_sub(before)) * 1_000_000_000;
+            let rate = rate.checked_div(passed.into()).unwrap_or(0);
+            packets.value(process.sent, time, u64::try_from(rate).unwrap_or(u64::MAX));
+            process.bytes = Some((sent, time));
+        }
+        let depth = process.pairs.values().map(Pair::depth).sum();
+        if process.depth != depth {
+            process.depth = depth;
+            packets.value(process.waiting, time, depth);
+        }
+    }
+
+    /// A process ends, or the trace does.
+    pub(super) fn end(&mut self, of: Number, time: u64) {
+        let (packets, process) = (&mut self.packets, &mut self.processes[of.0]);
+        if std::mem::take(&mut process.runs) {
+            process.pairs.values_mut().for_each(|pair| pair.close(packets, time));
+            for (lane, track) in std::mem::take(&mut process.objects).into_values() {
+                packets.end(track, time, &[]);
+                process.memory.give_back(lane);
+            }
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn finish(&mut self, time: u64) {
+        let time = time.max(self.told.last);
+        (0..self.processes.len()).for_each(|number| self.end(Number(number), time));
+        if let Some(left) = self.limit.end(time) {
+            self.say_left_out(left);
+        }
+    }
+}
+
+impl Process {
+    fn pair(&mut self, packets: &mut Packets, number: u32) -> &mut Pair {
+        let track = self.track;
+        self.pairs.entry(number).or_insert_with(|| Pair::new(packets, track, number))
+    }
+
+    fn opened(&mut self, packets: &mut Packets, event: &Event) {
+        self.closed(packets, event);
+        let (lane, track) = self.memory.take(packets);
+        let kind = named::kind(event.code);
+        let title = Title::Once(format!("{kind} {:#x}, {} bytes", event.key, event.length));
+        let mut arguments = vec![
+            ("key", Argument::Hex(event.key.into())),
+            ("address", Argument::Hex(event.address)),
+            ("bytes", Argument::Number(event.length)),
+            ("rights", Argument::Text(named::rights(event.detail & 0xffff_ffff))),
+        ];
+        if event.qp != 0 {
+            arguments.push(("queue pair", Argument::Hex(event.qp.into())));
+        }
+        packets.begin(track, event.time, &title, Flows::default(), &arguments);
+        self.objects.insert(event.number, (lane, track));
+    }
+
+    fn closed(&mut self, packets: &mut Packets, event: &Event) {
+        if let Some((lane, track)) = self.objects.remove(&event.number) {
+            packets.end(track, event.time, &[]);
+            self.memory.give_back(lane);
+        }
+    }
+
+    fn refused(&mut self, packets: &mut Packets, event: &Event, sentence: Option<String>) {
+        let process = self.track;
+        let track = *self.refused.get_or_insert_with(|| packets.below(process, "refused", 1));
+        let sentence = sentence.unwrap_or_else(|| named::reason(event.code, event.more));
+        let arguments = [
+            ("operation", Argument::Word(named::operation(event.more as u8))),
+            ("queue pair", Argument::Hex(event.qp.into())),
+            ("by queue pair", Argument::Hex(event.peer.into())),
+            ("key", Argument::Hex(event.key.into())),
+            ("address", Argument::Hex(event.address)),
+            ("bytes", Argument::Number(event.length)),
+        ];
+        packets.mark(track, event.time, &Title::Once(sentence), Flows::default(), &arguments);
+    }
+}

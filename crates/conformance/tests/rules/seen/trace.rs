@@ -1,0 +1,119 @@
+//! The command `transom trace`, on programs of known traffic.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use transom_abi::*;
+use transom_conformance::c_programs::compile;
+use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone};
+use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::timeline::{Shown, read};
+
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn trace(arguments: &[&str]) -> Printed {
+    let [transom, ..] = command();
+    let mut trace = Command::new(transom);
+    trace.arg("trace").args(arguments);
+    trace.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut trace).end(LIMIT).unwrap();
+    assert!(status.success(), "{printed:?}");
+    printed
+}
+
+/// Those on tracks of this name that have this name too.
+fn find<'a>(all: &'a [Shown], track: &str, name: &str) -> Vec<&'a Shown> {
+    let all = all.iter();
+    all.filter(|it| it.track.ends_with(track) && it.name.starts_with(name)).collect()
+}
+
+/// A server READs from a window of a client, and once again after the client has revoked it.
+/// Rules: SEE-44, SEE-46
+#[test]
+fn a_run_shows_requests_their_accesses_windows_and_refusals() {
+    let scratch = Scratch::new("traced");
+    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
+    let file = scratch.path().join("late.pftrace");
+    let file = file.to_str().expect("a path in UTF-8");
+    let printed = trace(&["--output", file, "--", binary.to_str().unwrap(), "windows"]);
+    let all = read(&fs::read(file).expect("it is written"));
+
+    let reads = find(&all, "/requests", "READ");
+    let [_, ..] = reads[..] else { panic!("{all:#?}") };
+    assert!(reads.iter().all(|it| it.end.is_some_and(|end| end >= it.begin)));
+    let status = |it: &&Shown| it.arguments["status"].clone();
+    let statuses: Vec<_> = reads.iter().map(status).collect();
+    assert_eq!(statuses.last().unwrap(), "IBV_WC_REM_ACCESS_ERR", "{statuses:?}");
+    assert!(reads.iter().all(|it| it.arguments["bytes"] == "64"), "{reads:?}");
+
+    // Each access is joined to its request.
+    let accesses = find(&all, "/for the peer", "READ");
+    assert_eq!(accesses.len(), reads.len());
+    for access in accesses {
+        let [flow] = access.flows.1[..] else { panic!("{access:?}") };
+        let from = all.iter().filter(|it| it.flows.0.contains(&flow)).count();
+        assert_eq!(from, 1, "{access:?}");
+    }
+
+    let refused = find(&all, "/refused", "READ of 64 bytes");
+    let [refused] = refused[..] else { panic!("{all:#?}") };
+    assert!(refused.name.contains("(rule "), "{}", refused.name);
+    let windows = find(&all, "/regions and windows", "type 2 window");
+    assert!(!windows.is_empty() && windows.iter().all(|it| it.end.is_some()), "{windows:?}");
+    assert!(windows.iter().any(|it| it.end.unwrap() <= refused.begin), "{windows:?}");
+
+    let said = &printed.complaints;
+    assert!(said.contains("1 refusal of 2 processes"), "{said}");
+    // The same as text, in lines that fit.
+    let text = trace(&["--read", file]).output;
+    assert!(
+        text.contains("requests: READ") && text.contains("status IBV_WC_REM_ACCESS_ERR"),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// A program that writes without end, and a small limit.
+fn busy() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let scratch = Scratch::new("busy");
+    let file = scratch.path().join("busy.pftrace");
+    let file = file.to_str().expect("a path in UTF-8");
+    let is_over = AtomicBool::new(false);
+    let printed = std::thread::scope(|scope| {
+        let tracing = scope.spawn(|| {
+            let _over = Over(&is_over);
+            let pid = std::process::id().to_string();
+            trace(&["--output", file, "--pid", &pid, "--time", "2s", "--limit", "100k"])
+        });
+        while !is_over.load(Relaxed) {
+            let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 8);
+            assert_eq!(done.status, IBV_WC_SUCCESS);
+        }
+        tracing.join().expect("it ends")
+    });
+    let bytes = fs::read(file).expect("it is written");
+    let seconds = 3;
+    assert!((20_000..seconds * 120_000).contains(&bytes.len()), "{} bytes", bytes.len());
+    let all = read(&bytes);
+    let writes = find(&all, "/requests", "WRITE").len();
+    let left: u64 = find(&all, "left out by --limit", "")
+        .iter()
+        .map(|it| it.arguments["events"].parse::<u64>().unwrap())
+        .sum();
+    assert!(writes > 100 && left > 1000, "{writes} {left}");
+    let said = printed.complaints;
+    assert!(said.contains(&format!("{left} events are left out")), "{said}");
+}
+
+/// Rules: SEE-45
+#[test]
+fn a_busy_program_leaves_a_small_file_that_says_what_is_left_out() {
+    let path = path_of!("a_busy_program_leaves_a_small_file_that_says_what_is_left_out");
+    alone(path, Way::Namespace, busy);
+}
