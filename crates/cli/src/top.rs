@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `watch` | looks at all processes, again and again |
+//! | `touches` | what peers touch meanwhile |
 //! | `view` | what one look shows, as plain values |
 //! | `screen` | from there to what stands on the screen |
 //! | `state` | what the person at the screen has chosen |
@@ -19,6 +20,7 @@ mod screen;
 mod state;
 mod terminal;
 mod text;
+mod touches;
 mod view;
 mod watch;
 
@@ -106,6 +108,9 @@ pub(crate) struct TopArgs {
     filter: String,
 }
 
+/// How often the events of processes are read. They have room for a part of a second of a busy one.
+const TICK: Duration = Duration::from_millis(100);
+
 /// A time in seconds, such as `0.5`.
 fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|it| (0.05..=3600.0).contains(it));
@@ -122,7 +127,7 @@ pub(crate) fn run(args: &TopArgs) -> Result {
         (false, true) => text::print(&rated(&mut watch, &state, args.interval), &mut state),
         (true, false) => loop {
             json::print(&only_listed(watch.look(), &state))?;
-            thread::sleep(args.interval);
+            sleep(&mut watch, args.interval);
         },
         (false, false) => watch_on_screen(&mut watch, &mut state, args.interval),
     }
@@ -131,8 +136,21 @@ pub(crate) fn run(args: &TopArgs) -> Result {
 /// One look with rates, which take two.
 fn rated(watch: &mut Watch, state: &State, interval: Duration) -> View {
     watch.look();
-    thread::sleep(interval);
+    sleep(watch, interval);
     only_listed(watch.look(), state)
+}
+
+/// Waits, and reads what processes record meanwhile.
+fn sleep(watch: &mut Watch, interval: Duration) {
+    let end = Instant::now() + interval;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(TICK));
+        watch.tick();
+    }
 }
 
 /// Leaves out what the filter leaves out. The screen does that itself, so that a filter can be taken back.
@@ -140,6 +158,26 @@ fn only_listed(mut view: View, state: &State) -> View {
     view.processes.retain(|process| state.lists(process.pid, &process.name));
     view.refusals.retain(|refusal| state.lists(refusal.pid, &refusal.process));
     view
+}
+
+/// The next message, if one comes before it is time to look again.
+fn next_message(
+    screen: &Screen,
+    watch: &mut Watch,
+    state: &State,
+    next: Instant,
+) -> Option<Message> {
+    if state.is_paused {
+        return screen.next_within(None);
+    }
+    loop {
+        let left = next.saturating_duration_since(Instant::now());
+        let message = screen.next_within(Some(left.min(TICK)));
+        if message.is_some() || left.is_zero() {
+            return message;
+        }
+        watch.tick();
+    }
 }
 
 fn watch_on_screen(watch: &mut Watch, state: &mut State, interval: Duration) -> Result {
@@ -151,8 +189,7 @@ fn watch_on_screen(watch: &mut Watch, state: &mut State, interval: Duration) -> 
         screen.terminal.draw(|frame| {
             screen::draw(frame.buffer_mut(), &view, state, palette);
         })?;
-        let left = (!state.is_paused).then(|| next.saturating_duration_since(Instant::now()));
-        let then = match screen.next_within(left) {
+        let then = match next_message(&screen, watch, state, next) {
             Some(Message::Input(Event::Resize(..))) => Then::Nothing,
             Some(Message::Input(event)) => input::handle(&event, state),
             Some(Message::Signal(libc::SIGTSTP)) => Then::Suspend,

@@ -20,6 +20,9 @@ pub(super) enum Tone {
     Open,
     /// Memory that peers may use by a window.
     Window,
+    /// Memory that a peer has touched just now, or some moments ago.
+    Touched,
+    Fading,
 }
 
 /// The styles of tones.
@@ -47,6 +50,8 @@ impl Palette {
             Tone::Bad => (Some(Color::Red), Modifier::BOLD),
             Tone::Open => (Some(Color::Blue), Modifier::empty()),
             Tone::Window => (Some(Color::Cyan), Modifier::empty()),
+            Tone::Touched => (Some(Color::LightYellow), Modifier::BOLD),
+            Tone::Fading => (Some(Color::Yellow), Modifier::DIM),
         };
         let style = Style::new().add_modifier(modifier);
         match colour.filter(|_| self.has_colours) {

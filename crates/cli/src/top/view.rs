@@ -21,6 +21,8 @@ pub(super) struct View {
     /// By process and place.
     pub(super) regions: Vec<Span>,
     pub(super) windows: Vec<Window>,
+    /// What peers have touched in the last moments.
+    pub(super) touches: Vec<Touch>,
     pub(super) connections: Vec<Connection>,
     /// Newest first.
     pub(super) refusals: Vec<Refusal>,
@@ -161,6 +163,11 @@ impl Span {
         (self.owner == other.owner && from < to).then_some((from, to))
     }
 
+    /// Whether requests name a byte of it by this address.
+    pub(super) fn has(&self, address: u64) -> bool {
+        address.checked_sub(self.base).is_some_and(|offset| offset < self.length)
+    }
+
     /// Whether peers may use it.
     pub(super) fn is_open(&self) -> bool {
         self.access.intersects(Access::REMOTE)
@@ -172,6 +179,13 @@ pub(super) struct Window {
     pub(super) span: Span,
     /// The queue pair that bound it.
     pub(super) qp: u32,
+}
+
+/// Memory that a peer has touched.
+pub(super) struct Touch {
+    pub(super) span: Span,
+    /// How long ago.
+    pub(super) age: Duration,
 }
 
 /// What a connection manager's entry is.

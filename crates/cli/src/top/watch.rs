@@ -1,5 +1,6 @@
 //! Looks at all processes again and again, and tells rates from two looks.
 
+use super::touches::Touches;
 use super::view::{
     Connection, Flow, Links, Load, Process, QueuePair, Refusal, Span, Stage, Stay, View, Window,
 };
@@ -33,6 +34,7 @@ pub(super) struct Watch {
     /// When that was, on the steady clock.
     last: Option<u64>,
     history: Vec<u64>,
+    touches: Touches,
     /// The newest refusal of the last look.
     newest: u64,
 }
@@ -80,8 +82,14 @@ impl Watch {
             before: HashMap::new(),
             last: None,
             history: Vec::new(),
+            touches: Touches::default(),
             newest: clock::now(),
         }
+    }
+
+    /// Reads what processes record meanwhile. Call it at least twice a second.
+    pub(super) fn tick(&mut self) {
+        self.touches.tick();
     }
 
     /// Everything now. Rates are since the last look.
@@ -104,6 +112,9 @@ impl Watch {
         look.refusals();
         let Look { mut view, counted, .. } = look;
         self.before = counted;
+        self.touches.watch(self.registry, &processes);
+        self.touches.tick();
+        self.touches.show(&mut view);
         let load = view.load();
         if since > 0 {
             self.history.push(load.sent.both().message_rate as u64);

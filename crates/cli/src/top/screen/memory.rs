@@ -3,11 +3,12 @@
 use super::super::numbers;
 use super::super::palette::Tone;
 use super::super::state::{Panel, State, Target};
-use super::super::view::{Process, Span, View, Window};
+use super::super::view::{Process, Span, Touch, View, Window};
 use super::canvas::Canvas;
 use super::table;
 use crate::sentence::counted;
 use ratatui::layout::Rect;
+use std::time::Duration;
 use transom_device::protection::{Kind, SHARED};
 
 /// Columns before the bar: address, size, rights.
@@ -17,22 +18,30 @@ const BEHIND: u16 = 1 + 10;
 /// The windows of a region that have lines of their own.
 const MOST_WINDOWS: usize = 3;
 
+/// A touch that is younger is brighter.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
 /// How a part of the memory is open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shade {
     Closed,
     Open,
     Window,
+    /// A peer was there some moments ago.
+    Fading,
+    /// A peer was there just now.
+    Touched,
 }
 
 impl Shade {
-    const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Window];
+    const LEGEND: [Self; 4] = [Self::Closed, Self::Open, Self::Window, Self::Touched];
 
     fn symbol(self) -> &'static str {
         match self {
             Self::Closed => "░",
             Self::Open => "▒",
             Self::Window => "▓",
+            Self::Fading | Self::Touched => "█",
         }
     }
 
@@ -41,14 +50,17 @@ impl Shade {
             Self::Closed => Tone::Quiet,
             Self::Open => Tone::Open,
             Self::Window => Tone::Window,
+            Self::Fading => Tone::Fading,
+            Self::Touched => Tone::Touched,
         }
     }
 
     fn means(self) -> &'static str {
         match self {
             Self::Closed => "closed",
-            Self::Open => "open to peers",
+            Self::Open => "open",
             Self::Window => "window",
+            Self::Fading | Self::Touched => "touched",
         }
     }
 }
@@ -56,7 +68,7 @@ impl Shade {
 /// A line of the picture.
 enum Line<'v> {
     Process(&'v Process),
-    Region(&'v Span, Vec<&'v Window>),
+    Region(&'v Span, Vec<&'v Window>, Vec<&'v Touch>),
     Window(&'v Span, &'v Window),
     /// So many more windows of the region.
     More(usize),
@@ -73,7 +85,8 @@ fn lines<'v>(view: &'v View, state: &State) -> Vec<Line<'v>> {
             let own = windows.iter().take(MOST_WINDOWS).map(|window| Line::Window(region, window));
             let own: Vec<_> = own.collect();
             let more = windows.len() - own.len();
-            lines.push(Line::Region(region, windows));
+            let touches = view.touches.iter().filter(|it| region.part(&it.span).is_some());
+            lines.push(Line::Region(region, windows, touches.collect()));
             lines.extend(own);
             lines.extend((more > 0).then_some(Line::More(more)));
         }
@@ -122,7 +135,7 @@ fn legend(canvas: &mut Canvas<'_>, area: Rect) {
     let size = Rect { width: (16 + 1 + 7).min(area.width), ..area };
     canvas.write_right(size, area.y, "SIZE", Tone::Title);
     let mut x = canvas.write(area, area.x + 25, area.y, "PEERS", Tone::Title) + 2;
-    for shade in Shade::ALL {
+    for shade in Shade::LEGEND {
         x = canvas.write(area, x, area.y, shade.symbol(), shade.tone());
         x = canvas.write(area, x + 1, area.y, shade.means(), Tone::Quiet) + 2;
     }
@@ -151,9 +164,9 @@ fn draw_line(canvas: &mut Canvas<'_>, line: Rect, what: &Line<'_>) {
             };
             canvas.write(line, x + 2, line.y, &open, Tone::Quiet);
         }
-        Line::Region(region, windows) => {
+        Line::Region(region, windows, touches) => {
             span(canvas, line, region, 1);
-            bar(canvas, bar_of(line), region, windows);
+            bar(canvas, bar_of(line), region, (windows, touches));
         }
         Line::Window(region, window) => {
             span(canvas, line, &window.span, 3);
@@ -206,15 +219,26 @@ fn span(canvas: &mut Canvas<'_>, line: Rect, span: &Span, indent: u16) {
     canvas.write_right(key.intersection(line), line.y, &format!("{:#010x}", span.key), Tone::Quiet);
 }
 
-/// Each cell stands for an equal part of the region, and shows the most that is open in it.
-fn bar(canvas: &mut Canvas<'_>, area: Rect, region: &Span, windows: &[&Window]) {
+/// Each cell stands for an equal part of the region, and shows the most of what is there.
+fn bar(
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    region: &Span,
+    (windows, touches): (&[&Window], &[&Touch]),
+) {
     let cells = usize::from(area.width);
     let own = if region.is_open() { Shade::Open } else { Shade::Closed };
     let mut shades = vec![own; cells];
-    for window in windows.iter().filter(|window| window.span.is_open()) {
-        let Some((from, to)) = region.part(&window.span) else { continue };
-        for shade in &mut shades[covered(from, to, region.length, cells)] {
-            *shade = Shade::Window.max(*shade);
+    let windows = windows.iter().filter(|window| window.span.is_open());
+    let windows = windows.map(|window| (&window.span, Shade::Window));
+    let touches = touches.iter().map(|touch| {
+        let is_new = touch.age < JUST_NOW;
+        (&touch.span, if is_new { Shade::Touched } else { Shade::Fading })
+    });
+    for (span, shade) in windows.chain(touches) {
+        let Some((from, to)) = region.part(span) else { continue };
+        for cell in &mut shades[covered(from, to, region.length, cells)] {
+            *cell = shade.max(*cell);
         }
     }
     let mut x = area.x;

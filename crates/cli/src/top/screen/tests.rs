@@ -137,6 +137,10 @@ pub(in super::super) fn view() -> View {
                 qp: 0,
             },
         ],
+        touches: vec![Touch {
+            span: span(SERVER, 0x99, 0x7f5c_1011_0000, 4096, Access::REMOTE, Kind::Window2B),
+            age: Duration::from_millis(100),
+        }],
         connections: vec![
             connection(SERVER, 4711, "storage_server", Stage::Listening, "10.0.0.1:7471", None),
             connection(SERVER, 4711, "storage_server", Stage::Connected, "10.0.0.1:7471", Some("10.0.0.1:50123")),

@@ -308,6 +308,13 @@ fn on_a_terminal() {
         line(&screen, &[title]);
     }
 
+    // What the guest touches lights up: the window, and nothing else.
+    let screen = terminal.until("a touch", |screen| {
+        let region = line(screen, &["64.0Ki", "RW-"]);
+        region.contains('█') && !region.contains('▓')
+    });
+    assert!(line(&screen, &["64.0Ki", "RW-"]).contains("▒█"), "{screen}");
+
     // It holds still as long as it is paused.
     terminal.keys(&["p"]);
     terminal.shows(&["PAUSED"]);
@@ -335,7 +342,7 @@ fn on_a_terminal() {
     terminal.shows(&["status 0"]);
 }
 
-/// Rules: SEE-32, SEE-33
+/// Rules: SEE-32, SEE-33, SEE-35
 #[test]
 fn top_shows_it_in_a_terminal_as_keys_and_mouse_ask() {
     let path = path_of!("top_shows_it_in_a_terminal_as_keys_and_mouse_ask");
