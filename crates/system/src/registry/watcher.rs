@@ -77,7 +77,9 @@ mod tests {
         let watchers = [number, number + 1].map(|it| registry.make_watcher(it).expect("one"));
         let known =
             [(3, 7), (200, 0x7f_ffff)].map(|(slot, generation)| Announcer { slot, generation });
-        known.iter().for_each(|process| registry.tell_watcher(number, *process));
+        for process in known {
+            assert!(registry.tell_watcher(number, process));
+        }
         assert_eq!(watchers.each_ref().map(|it| it.next()), [Some(known[0]), None]);
         assert_eq!(watchers[0].next(), Some(known[1]));
         assert_eq!(watchers[0].next(), None);
