@@ -5,6 +5,7 @@ pub(crate) mod held;
 pub(crate) mod seen;
 mod server;
 mod sysfs;
+mod timed;
 
 use crate::failure::{Failure, Result};
 use crate::signals::Signals;
@@ -84,14 +85,16 @@ pub(crate) fn run(args: &MetricsArgs) -> Result {
 
 /// Keeps the files up to date until a signal comes.
 fn keep(
-    registry: &Registry,
+    registry: &'static Registry,
     devices: &[Description],
     directory: Option<&sysfs::Directory>,
     file: Option<&TextFile<'_>>,
     ends: &Signals,
 ) -> Result {
     let held = held::Held::default();
+    let mut timed = timed::Processes::default();
     loop {
+        timed.refresh(registry);
         let tree = directory.map(sysfs::Directory::tree).transpose()?;
         let text = file.map(|_| text(registry, devices)).transpose()?;
         // Before anybody can see what a process has counted: then it is not lost if that process is killed.

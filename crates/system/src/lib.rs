@@ -14,6 +14,7 @@
 //! | [`fork`] | tells devices when the process forks or exits |
 //! | `guid` | the numbers that tell this host, and its device, from others |
 //! | `held_back` | WRITEs whose data a rehearsal holds back |
+//! | [`latency`] | how long requests took |
 //! | [`lock`] | a lock for a handful of instructions |
 //! | [`log`] | events as lines on standard error, if you ask with `TRANSOM_LOG` |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
@@ -55,6 +56,7 @@ pub mod fuzzing;
 mod guid;
 mod handlers;
 mod held_back;
+pub mod latency;
 pub mod lock;
 pub mod log;
 pub mod memory;

@@ -18,6 +18,7 @@ use crate::catalog::{Catalog, Entry};
 use crate::descriptor;
 use crate::descriptor::Identity;
 use crate::file_limit;
+use crate::latency::Latencies;
 use crate::object_counts::ObjectCounts;
 use crate::one_step::OneStep;
 use crate::registered::{Registered, RegisteredMemory};
@@ -80,6 +81,8 @@ pub struct Header {
     pub wanted: Wanted,
     /// Its events have memory.
     events: AtomicU32,
+    /// Its latencies have memory.
+    has_latencies: AtomicU32,
 }
 
 /// How a process is woken for new messages.
@@ -187,6 +190,7 @@ struct Layout {
     summaries: [QpSummary; QP_SLOTS],
     shared_queues: [SrqSummary; SRQ_SLOTS],
     places: [Traffic; QP_SLOTS],
+    latencies: Latencies,
     catalog: Catalog,
     events: EventRing,
     requests: [Ring; PROCESSES],
@@ -418,6 +422,24 @@ impl Segment {
     pub fn open_place(&self, place: u32) -> io::Result<()> {
         self.commit(std::ptr::from_ref(self.traffic(place)).addr(), size_of::<Traffic>())?;
         self.process_traffic().open(place + 1);
+        Ok(())
+    }
+
+    /// How long requests of the process took. `None` if nobody has ever wanted to know.
+    pub fn latencies(&self) -> Option<&Latencies> {
+        let is_open = self.header().has_latencies.load(Acquire) != 0;
+        // SAFETY: as in `header`.
+        is_open.then(|| unsafe { &(*self.layout.as_ptr()).latencies })
+    }
+
+    /// Puts memory behind them.
+    pub fn open_latencies(&self) -> io::Result<()> {
+        if self.latencies().is_none() {
+            // SAFETY: as in `header`; it is only pointed at.
+            let latencies = unsafe { &raw const (*self.layout.as_ptr()).latencies };
+            self.commit(latencies.addr(), size_of::<Latencies>())?;
+            self.header().has_latencies.store(1, Release);
+        }
         Ok(())
     }
 

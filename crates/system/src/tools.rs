@@ -15,6 +15,8 @@ pub enum Tool {
     Listener = 1 << 1,
     /// [Events](crate::trace) are recorded.
     Events = 1 << 2,
+    /// [Times of requests](crate::latency) are recorded.
+    Latencies = 1 << 3,
 }
 
 /// One bit for each tool that is on.

@@ -13,7 +13,7 @@ use crate::tools::{self, Tool};
 pub const LASTS: u64 = 2_000_000_000;
 
 /// The tools that others may ask for.
-const TOOLS: [Tool; 1] = [Tool::Events];
+const TOOLS: [Tool; 2] = [Tool::Events, Tool::Latencies];
 
 /// How often each tool was asked for. In the header of a segment, where other processes write.
 #[derive(Debug, Default)]

@@ -7,10 +7,12 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry as Metrics;
+use std::collections::HashMap;
 use std::fmt;
 use transom_device::execution::Tally;
 use transom_device::operation::Operation;
 use transom_device::protection::Reason;
+use transom_system::latency::{self, Times};
 use transom_system::registry::Dropped;
 use transom_system::traffic::{Amount, Carried, Totals, Way};
 
@@ -93,6 +95,7 @@ type Labels = Vec<(&'static str, String)>;
 enum Value {
     Whole(u64),
     Seconds(u64),
+    Times(Box<Times>),
 }
 
 /// A metric with its samples. The encoder adds `_total` to the name of a counter.
@@ -116,12 +119,24 @@ impl Metric {
                 (MetricType::Counter, Value::Seconds(nanoseconds)) => {
                     sample.encode_counter(&seconds(*nanoseconds), no_exemplar)?;
                 }
+                (_, Value::Times(times)) => sample.encode_histogram(
+                    seconds(times.sum),
+                    times.count(),
+                    &buckets(times),
+                    None::<&HashMap<usize, Exemplar<Labels, f64>>>,
+                )?,
                 (_, Value::Whole(value)) => sample.encode_gauge(value)?,
                 (_, Value::Seconds(nanoseconds)) => sample.encode_gauge(&seconds(*nanoseconds))?,
             }
         }
         Ok(())
     }
+}
+
+/// The buckets, each with its limit in seconds.
+fn buckets(times: &Times) -> Vec<(f64, u64)> {
+    let limit = |bucket| latency::limit_of(bucket).map_or(f64::INFINITY, seconds);
+    times.buckets.iter().enumerate().map(|(bucket, count)| (limit(bucket), *count)).collect()
 }
 
 fn seconds(nanoseconds: u64) -> f64 {
@@ -163,7 +178,7 @@ type Row = (Labels, Value);
 /// What is told of each process: name, help, kind, and the rows.
 type OfProcess = (&'static str, &'static str, MetricType, fn(&SeenProcess) -> Vec<Row>);
 
-const OF_PROCESS: [OfProcess; 14] = [
+const OF_PROCESS: [OfProcess; 15] = [
     (
         "messages",
         "Requests that ended well, at the origin (sent) and at the target (received)",
@@ -218,6 +233,12 @@ const OF_PROCESS: [OfProcess; 14] = [
         ];
         why.map(|(why, tally)| row("why", why, process.all().tally(tally))).into()
     }),
+    (
+        "latency_seconds",
+        "Time from post to completion of requests that ended well, while somebody wants to know",
+        MetricType::Histogram,
+        latencies,
+    ),
     ("queue_high_water", "The most work that waited in one queue", MetricType::Gauge, |process| {
         let all = process.all();
         let queues = [("send", all.most_sends), ("receive", all.most_receives)];
@@ -278,6 +299,16 @@ fn flows(process: &SeenProcess, value: fn(&Amount) -> u64) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// One row for each operation and class of sizes. The size is the most bytes that the class has.
+fn latencies(process: &SeenProcess) -> Vec<Row> {
+    let rows = process.times.iter().map(|(kind, class, times)| {
+        let size = latency::SIZES.get(*class).map_or_else(|| "+Inf".to_owned(), u64::to_string);
+        let labels = vec![("operation", kind.name().to_owned()), ("size", size)];
+        (labels, Value::Times(Box::new(*times)))
+    });
+    rows.collect()
 }
 
 /// One row for each reason that there was. Some reasons have a rule for each operation.

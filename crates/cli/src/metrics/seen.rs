@@ -6,6 +6,7 @@ use transom_device::Access;
 use transom_device::protection::State;
 use transom_ibverbs::{Description, port_attributes};
 use transom_system::addresses::Addresses;
+use transom_system::latency::{CLASSES, Timed, Times};
 use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
 use transom_system::registry::{self, Process, Registry};
@@ -39,6 +40,8 @@ pub(crate) struct SeenProcess {
     pub(crate) packets: Packets,
     pub(crate) objects: Vec<(&'static str, u64)>,
     pub(crate) open: Open,
+    /// How long its requests took, by kind and class of size, as far as somebody has wanted to know.
+    pub(crate) times: Vec<(Timed, usize, Times)>,
 }
 
 /// The memory that a process has open to its peers.
@@ -129,12 +132,21 @@ impl SeenProcess {
             packets: Packets::of(registry.counters(process.announcer.slot)),
             objects: OBJECTS.map(|(name, kind)| (name, objects.get(kind).into())).into(),
             open: Open::by(segment),
+            times: times(segment),
         }
     }
 
     pub(crate) fn all(&self) -> &Totals {
         &self.totals.all
     }
+}
+
+/// The times of those kinds and classes that there were requests of.
+fn times(segment: &Segment) -> Vec<(Timed, usize, Times)> {
+    let Some(latencies) = segment.latencies() else { return Vec::new() };
+    let all = Timed::ALL.into_iter().flat_map(|kind| (0..CLASSES).map(move |class| (kind, class)));
+    let times = all.map(|(kind, class)| (kind, class, latencies.get(kind, class)));
+    times.filter(|(_, _, times)| times.count() > 0).collect()
 }
 
 impl Open {

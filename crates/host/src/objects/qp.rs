@@ -11,6 +11,7 @@
 //! | [`effects`], [`feeds`] | the effects that the device asks for, and the completion queues of its work |
 //! | `counting` | what it counts of its work |
 //! | [`explained`] | notes for `transom explain` |
+//! | [`timed`] | how long its requests take, for those who want to know |
 //! | [`traced`] | what is recorded of its work, for those who want its events |
 //!
 //! Locks are taken in this order: send queue, receive queue, completion queue. The device's effects are carried out
@@ -30,6 +31,7 @@ mod send;
 mod services;
 #[cfg(test)]
 mod testing;
+mod timed;
 mod traced;
 
 use std::sync::Arc;
@@ -57,6 +59,7 @@ use rehearsed::Rehearsed;
 use send::SendHalf;
 pub use send::{More, PostOne};
 use services::At;
+use timed::Begun;
 use traced::Traced;
 
 /// A queue pair. It lives until [`QueuePair::destroy`].
@@ -77,6 +80,7 @@ pub struct QueuePair {
     told: Told,
     rehearsed: Option<Box<Rehearsed>>,
     traced: Traced,
+    begun: Begun,
     /// Where it counts what it carries. A forked child must not write there.
     traffic: Place,
     /// The path MTU is two to the power of this. It is set with both halves locked.

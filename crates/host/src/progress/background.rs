@@ -163,6 +163,7 @@ impl Background {
         let segment = device.process().segment();
         self.leases.look(&segment.header().wanted, clock::steady, |tool| match tool {
             Tool::Events => segment.open_events().is_ok(),
+            Tool::Latencies => segment.open_latencies().is_ok(),
             Tool::Rehearsal | Tool::Listener => false,
         });
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use transom_abi::*;
@@ -14,6 +14,9 @@ use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up, is_long};
 use transom_conformance::programs::{Running, command, installed};
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
+use transom_system::tools::{self, Tool};
 
 use super::exporters::{scraped, value};
 
@@ -146,11 +149,12 @@ fn dashboard() {
     let metrics = printed();
     drop(it);
     let kinds = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let name = |(name, kind): (&str, &str)| match kind {
-        "counter" => format!("{name}_total"),
-        _ => name.to_owned(),
+    let names = |(name, kind): (&str, &str)| match kind {
+        "counter" => vec![format!("{name}_total")],
+        "histogram" => ["bucket", "count", "sum"].map(|part| format!("{name}_{part}")).into(),
+        _ => vec![name.to_owned()],
     };
-    let known: BTreeSet<_> = kinds.map(name).collect();
+    let known: BTreeSet<_> = kinds.flat_map(names).collect();
     let text = fs::read_to_string(root().join("docs/grafana/transom.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     assert!(dashboard["schemaVersion"].as_u64() >= Some(36));
@@ -158,7 +162,7 @@ fn dashboard() {
     let ids: BTreeSet<_> = panels.iter().map(|it| it["id"].as_u64().expect("an id")).collect();
     assert_eq!(ids.len(), panels.len());
     for panel in panels {
-        assert!(panel["title"].is_string() && panel["type"] == "timeseries", "{panel}");
+        assert!(panel["title"].is_string() && panel["type"].is_string(), "{panel}");
         let place = &panel["gridPos"];
         assert!(["h", "w", "x", "y"].iter().all(|side| place[side].is_u64()), "{panel}");
         for target in panel["targets"].as_array().expect("targets") {
@@ -179,6 +183,82 @@ fn dashboard() {
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
     alone(path_of!("the_dashboard_asks_for_what_there_is"), Way::Namespace, dashboard);
+}
+
+/// How long requests took, recorded only while somebody wants to know.
+fn latencies() {
+    interfaces_up();
+    let pairs = [Link::Loopback, Link::Local, Link::Rings, Link::Wire]
+        .map(|link| (link, MemoryPair::new(link, 1 << 17)));
+    let work = || {
+        for (link, it) in &pairs {
+            let (at, key) = (it.far.addr(), it.key());
+            let lengths = [100, 100, 100, 5000, 100_000];
+            for length in lengths {
+                assert_eq!(it.op(IBV_WR_RDMA_READ, at, key, length).status, IBV_WC_SUCCESS);
+            }
+            assert_eq!(it.op(IBV_WR_RDMA_WRITE, at, key, 0).status, IBV_WC_SUCCESS);
+            assert_eq!(it.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
+            let (qa, _) = it.pair.another(IBV_QPT_RC);
+            let refused = it.op_on(qa, IBV_WR_RDMA_WRITE, at, key ^ 0x80, 8);
+            assert_eq!(refused.status, IBV_WC_REM_ACCESS_ERR, "{link:?}");
+        }
+    };
+    work();
+    assert_eq!(sum(&printed(), "transom_latency_seconds_count", &[]), 0.0);
+    let address: SocketAddr = "127.0.0.1:9879".parse().expect("an address");
+    let mut transom = Command::new(&command()[0]);
+    let mut transom = Running::start(transom.args(["metrics", "--listen", &address.to_string()]));
+    until("all devices to record", || {
+        let began = Registry::open().ok()?.processes();
+        let mut all = began.iter().filter(|it| it.alive).filter_map(Segment::of);
+        let is_on = tools::is_on(Tool::Latencies);
+        (is_on && all.all(|it| it.latencies().is_some())).then_some(())
+    });
+    let begun = Instant::now();
+    work();
+    let longest = begun.elapsed().as_secs_f64();
+    let metrics = scraped(address).expect("it answers");
+    let count = |labels: &[&str]| sum(&metrics, "transom_latency_seconds_count", labels);
+    let of = |operation, size| {
+        let labels = [format!("operation=\"{operation}\""), format!("size=\"{size}\"")];
+        count(&labels.each_ref().map(String::as_str))
+    };
+    for (operation, size, expected) in [
+        ("read", "1024", 12.0),
+        ("read", "16384", 4.0),
+        ("read", "262144", 4.0),
+        ("write", "64", 4.0),
+        ("atomic", "64", 4.0),
+    ] {
+        assert_eq!(of(operation, size), expected, "{operation} {size} in {metrics}");
+    }
+    assert_eq!(count(&[]), 28.0);
+    let all = sum(&metrics, "transom_latency_seconds_bucket", &["le=\"+Inf\""]);
+    assert_eq!(all, 28.0);
+    let total = sum(&metrics, "transom_latency_seconds_sum", &[]);
+    assert!(total > 0.0 && total < longest, "{total} of {longest}");
+    if let Ok(promtool) = installed("promtool", "prometheus") {
+        let mut check = Command::new(promtool);
+        check.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut check = check.spawn().expect("promtool");
+        let mut input = check.stdin.take().expect("a pipe");
+        input.write_all(metrics.as_bytes()).expect("it reads");
+        drop(input);
+        let checked = check.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{said}\n{metrics}");
+    }
+    transom.signal(libc::SIGKILL);
+    until("nobody to record", || (!tools::is_on(Tool::Latencies)).then_some(()));
+    work();
+    assert_eq!(sum(&printed(), "transom_latency_seconds_count", &[]), 28.0);
+}
+
+/// Rules: SEE-23
+#[test]
+fn metrics_tell_how_long_requests_took() {
+    alone(path_of!("metrics_tell_how_long_requests_took"), Way::Namespace, latencies);
 }
 
 /// As iproute2 tells of an adapter.

@@ -16,6 +16,7 @@ use super::feeds::Feeds;
 use super::receive::{ReceiveHalf, Receiving};
 use super::rehearsed::Rehearsed;
 use super::send::SendHalf;
+use super::timed::Begun;
 use super::traced::Traced;
 use super::{Holds, Numbers, QpAttributes, QpConfig, QpReceives, QueuePair};
 use crate::device::Device;
@@ -106,6 +107,7 @@ impl QueuePair {
             told: Told::default(),
             rehearsed: Rehearsed::new(config.service),
             traced: Traced::default(),
+            begun: Begun::default(),
             traffic: device.process().place(place),
             mtu_shift: AtomicU8::new(MAX_DATAGRAM.trailing_zeros() as u8),
             config,

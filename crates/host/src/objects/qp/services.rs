@@ -204,6 +204,7 @@ impl Process for At<'_> {
     }
 
     fn has_ended(&self, ended: &Ended) {
+        self.qp.time_ended(ended);
         self.trace_ended(ended);
     }
 

@@ -56,6 +56,21 @@ impl QueuePair {
         cx: &mut Context<'_, At<'_>>,
         post: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
+        if tools::is_on(Tool::Latencies) {
+            return self.timed(requester, request, cx, |requester, cx| {
+                self.recorded(requester, request, cx, post)
+            });
+        }
+        self.recorded(requester, request, cx, post)
+    }
+
+    fn recorded(
+        &self,
+        requester: &mut Requester,
+        request: &SendRequest<'_>,
+        cx: &mut Context<'_, At<'_>>,
+        post: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         if !tools::is_on(Tool::Events) {
             return post(requester, cx);
         }
