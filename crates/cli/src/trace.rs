@@ -26,7 +26,7 @@ mod timeline;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use transom_system::environment::TRACE;
@@ -61,6 +61,9 @@ Examples:
   transom trace --pid 4711 --time 10s
   transom trace --all --text
   transom trace --read transom.pftrace";
+
+/// How often a trace looks whether it can still be written.
+const OFTEN: Duration = Duration::from_millis(100);
 
 /// Record what happens over time: requests, accesses, windows, refusals
 ///
@@ -135,14 +138,10 @@ pub(crate) fn run(args: &TraceArgs) -> Result {
     let timeline = std::thread::scope(|scope| {
         let follower = Follower::new(registry, whom, args.limit, &mut output);
         let following = scope.spawn(|| follower.run(&is_over));
-        match args.time {
-            Some(time) => {
-                ends.next_within(time);
-            }
-            None => {
-                ends.next();
-            }
-        }
+        let until = args.time.map(|time| Instant::now() + time);
+        let is_time = || until.is_some_and(|until| Instant::now() >= until);
+        // The follower ends by itself if it cannot write.
+        while !is_time() && !following.is_finished() && ends.next_within(OFTEN).is_none() {}
         is_over.store(true, Release);
         joined(following)
     })?;

@@ -134,11 +134,9 @@ pub fn read(bytes: &[u8]) -> Vec<Shown> {
                     let all = event.iter().filter(|(number, _)| *number == field);
                     all.flat_map(|(_, value)| match value {
                         Value::Number(flow) => vec![*flow],
-                        // Packed.
-                        Value::Bytes(bytes) => bytes
-                            .chunks(8)
-                            .map(|flow| u64::from_le_bytes(flow.try_into().unwrap()))
-                            .collect(),
+                        Value::Bytes(_) => {
+                            panic!("flows are packed, and Perfetto does not read that")
+                        }
                     })
                     .collect::<Vec<_>>()
                 };

@@ -32,6 +32,7 @@ pub use crate::handlers::ForkHandler;
 use crate::handlers::HANDLERS;
 use crate::lock::ShortMutex;
 use crate::this_process::this_process;
+use crate::tools;
 
 /// The locks held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
@@ -161,6 +162,7 @@ fn hold_all() {
     let mut forking = FORKING.lock();
     *forking = held;
     std::mem::forget((handlers, forking));
+    tools::hold();
 }
 
 /// In a forked child.
@@ -169,11 +171,14 @@ fn leave_all_to_parent() {
     for Held { handler, .. } in unsafe { &*FORKING.data_ptr() } {
         handler.leave_to_parent();
     }
+    tools::leave_to_parent();
     release();
 }
 
 /// Undoes what [`hold_all`] did.
 fn release() {
+    // SAFETY: held by `hold_all`, in this thread or in the one that this one is the copy of.
+    unsafe { tools::release() };
     // SAFETY: locked by `hold_all`, in this thread or in the one that this one is the copy of.
     let held = unsafe { std::mem::take(&mut *FORKING.data_ptr()) };
     for Held { handler, .. } in held.iter().filter(|held| held.quiet) {

@@ -44,6 +44,34 @@ pub fn turn_on(tool: Tool) {
     ON.fetch_or(tool as u32, Relaxed);
 }
 
+/// In a forked child, in which nobody has asked for anything yet. A rehearsal goes on, and so does a listener. The lock
+/// of [`hold`] is held.
+pub(crate) fn leave_to_parent() {
+    const STAY: u32 = Tool::Rehearsal as u32 | Tool::Listener as u32;
+    // SAFETY: locked by `hold`, in the thread that this one is the copy of.
+    let users = unsafe { &mut *USERS.data_ptr() };
+    for (bit, count) in users.iter_mut().enumerate() {
+        if STAY >> bit & 1 == 0 {
+            *count = 0;
+        }
+    }
+    ON.fetch_and(STAY, Relaxed);
+}
+
+/// Has threads that turn tools on or off wait until [`release`]: a fork comes.
+pub(crate) fn hold() {
+    std::mem::forget(USERS.lock());
+}
+
+/// Ends that.
+///
+/// # Safety
+/// After [`hold`], in the same thread or in its copy.
+pub(crate) unsafe fn release() {
+    // SAFETY: locked by `hold`, by the contract of this function.
+    unsafe { USERS.force_unlock() };
+}
+
 /// Turns a tool off, for one of those who have turned it on.
 pub fn turn_off(tool: Tool) {
     let mut users = USERS.lock();

@@ -69,6 +69,11 @@ impl Watched {
         self.tail.read(self.segment.events(), clock::steady(), each);
     }
 
+    /// Reads the last events of a process that has ended, or that nobody watches any longer. It waits for none.
+    pub fn last_events(&mut self, each: impl FnMut(Event)) {
+        self.tail.read_last(self.segment.events(), each);
+    }
+
     /// How many events could not be read.
     pub fn missed(&self) -> u64 {
         self.tail.missed()

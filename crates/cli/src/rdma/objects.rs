@@ -16,6 +16,9 @@ use transom_system::registry::{Process, Registry};
 use transom_system::segment::{QP_SLOTS, Segment};
 use transom_wire::cm::PortSpace;
 
+/// The most contexts that are listed of a process.
+const MOST_CONTEXTS: u32 = 1 << 16;
+
 /// What is shown one by one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
@@ -301,7 +304,8 @@ impl Owner<'_> {
     fn contexts(&self) -> Vec<Row> {
         let count = self.segment.header().objects.get(ObjectKind::Context);
         let row = |own| vec![Some(("ctxn", self.number(own))), self.pid(), self.comm()];
-        (1..=count).map(|own| self.row(Place::Device, row(own))).collect()
+        // The process may have written any number there.
+        (1..=count.min(MOST_CONTEXTS)).map(|own| self.row(Place::Device, row(own))).collect()
     }
 
     fn shared_queues(&self) -> Vec<Row> {

@@ -37,7 +37,7 @@ pub(super) fn stay(mut watching: Watching) -> io::Result<()> {
         0 => {
             signals.unblock();
             // Its name exists as long as the other process does.
-            std::mem::forget(vigil);
+            vigil.forget();
             std::mem::forget(watching);
             return Ok(());
         }
@@ -46,7 +46,7 @@ pub(super) fn stay(mut watching: Watching) -> io::Result<()> {
     let _ = close_what_is_the_programs();
     let status = loop {
         signals.forward(child);
-        let ended = reap(child);
+        let ended = reap(child, || vigil.let_go());
         let next = vigil.look();
         if let Some(status) = ended {
             break status;

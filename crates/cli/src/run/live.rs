@@ -20,8 +20,8 @@ use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
 use transom_system::registry::Registry;
 use transom_system::sums::Sums;
 
-/// With fewer descriptors than this, a process has none to spare for these files.
-const FEW_DESCRIPTORS: u64 = 256;
+/// So many descriptors a process keeps for other things than these files.
+const OTHER_DESCRIPTORS: u64 = 256;
 /// A file that has just been closed is free a moment later.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Who waits for a file opens it within this time, or never.
@@ -34,6 +34,8 @@ pub(super) struct LiveFiles {
     /// The names of the devices, by number.
     devices: Vec<String>,
     files: Vec<LiveFile>,
+    /// So many there may be.
+    most: usize,
     /// Tells when one is closed.
     closed: OwnedFd,
     by_watch: HashMap<i32, usize>,
@@ -60,18 +62,20 @@ impl LiveFiles {
     /// None yet, of these devices. `None` where there can be none.
     pub(super) fn new(devices: &[String]) -> Option<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        if limit.current.is_some_and(|current| current < FEW_DESCRIPTORS) {
+        let limit = limit.current.unwrap_or(u64::MAX);
+        let most = usize::try_from(limit.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
+        if most == 0 {
             return None;
         }
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let closed = inotify::init(flags).ok()?;
         let devices = devices.to_vec();
-        Some(Self { devices, files: Vec::new(), closed, by_watch: HashMap::new() })
+        Some(Self { devices, files: Vec::new(), most, closed, by_watch: HashMap::new() })
     }
 
     /// Takes a file in, if it is that of a counter. It is open for writing.
     pub(super) fn add(&mut self, path: &Path, file: File) {
-        let Some(value) = counter_at(path) else { return };
+        let Some(value) = counter_at(path).filter(|_| self.files.len() < self.most) else { return };
         let Some(device) = self.device_at(path) else { return };
         let ends = inotify::WatchFlags::CLOSE_NOWRITE | inotify::WatchFlags::CLOSE_WRITE;
         let Ok(watch) = inotify::add_watch(&self.closed, path, ends) else { return };
@@ -141,6 +145,15 @@ impl Live {
             State::Leased | State::LongOpen => None,
         });
         due.min().map(|due| due.saturating_duration_since(now))
+    }
+
+    /// This process stops for a while. Nobody is to wait for it.
+    pub(super) fn let_go(&mut self) {
+        let again = Instant::now();
+        for file in self.of.files.iter_mut().filter(|file| matches!(file.state, State::Leased)) {
+            let _ = lease(&file.file, libc::F_UNLCK);
+            file.state = State::Open { again, pause: MOMENT };
+        }
     }
 
     fn note_closed(&mut self) {

@@ -72,7 +72,7 @@ impl Signals {
     ) -> ExitStatus {
         loop {
             self.forward(program);
-            if let Some(status) = reap(program) {
+            if let Some(status) = reap(program, || ()) {
                 return status;
             }
             let all = [self.descriptor()].into_iter().chain(watched);
@@ -115,7 +115,7 @@ fn restore(blocked: &libc::sigset_t) {
 
 /// Reaps children that have ended. Returns the program's status if it has ended. If the program was stopped, stops this
 /// process too, so that a shell's job control sees it.
-pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
+pub(super) fn reap(program: libc::pid_t, mut stops: impl FnMut()) -> Option<ExitStatus> {
     loop {
         let mut status = 0;
         let flags = libc::WNOHANG | libc::WUNTRACED;
@@ -124,10 +124,11 @@ pub(super) fn reap(program: libc::pid_t) -> Option<ExitStatus> {
         match found {
             0 | -1 => return None,
             _ if found != program => {}
-            // SAFETY: stops this process, until somebody lets it continue.
-            _ if libc::WIFSTOPPED(status) => unsafe {
-                libc::raise(libc::SIGSTOP);
-            },
+            _ if libc::WIFSTOPPED(status) => {
+                stops();
+                // SAFETY: stops this process, until somebody lets it continue.
+                unsafe { libc::raise(libc::SIGSTOP) };
+            }
             _ => return Some(ExitStatus::from_raw(status)),
         }
     }

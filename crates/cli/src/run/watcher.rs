@@ -74,6 +74,8 @@ impl Watching {
             // process's.
             unsafe { libc::_exit(0) };
         }
+        // If the other process is killed, nobody is to wait for its files.
+        drop(self.files.take());
         // Its name exists as long as the other process does.
         std::mem::forget(self);
         drop(begins);
@@ -121,11 +123,23 @@ impl<'a> Vigil<'a> {
     /// Takes in new processes, speaks for those that have ended, and writes the files that somebody opens. Returns when it
     /// must look again.
     pub(super) fn look(&mut self) -> Option<Duration> {
+        let registry = self.of.registry;
+        // First, because somebody waits for them.
+        let files = self.live.as_mut().and_then(|live| live.look(registry));
         let again = self.look_after_processes();
         self.has_more_to_say = again.is_some();
-        let registry = self.of.registry;
-        let files = self.live.as_mut().and_then(|live| live.look(registry));
         again.into_iter().chain(files).min()
+    }
+
+    /// This process stops for a while.
+    pub(super) fn let_go(&mut self) {
+        self.live.iter_mut().for_each(Live::let_go);
+    }
+
+    /// The process that becomes the program keeps none of the files.
+    pub(super) fn forget(mut self) {
+        drop(self.live.take());
+        std::mem::forget(self);
     }
 
     fn look_after_processes(&mut self) -> Option<Duration> {

@@ -84,7 +84,7 @@ impl<'a> Follower<'a> {
         loop {
             // Looked at before the last reading: what came until then is read.
             let last = is_over.load(Acquire);
-            self.round()?;
+            self.round(last)?;
             if last {
                 break;
             }
@@ -99,7 +99,7 @@ impl<'a> Follower<'a> {
     }
 
     /// One round: takes in new processes, reads, and writes what is old enough.
-    fn round(&mut self) -> Result {
+    fn round(&mut self, is_last: bool) -> Result {
         let now = clock::steady();
         self.find(now);
         let mut ended = Vec::new();
@@ -107,7 +107,11 @@ impl<'a> Follower<'a> {
             // Looked at before its events are read: then the last ones are among them.
             let is_alive = traced.watched.is_alive();
             let (number, slot) = (traced.number, traced.watched.announcer().slot);
-            traced.watched.events(|event| self.held.push((number, slot, event)));
+            let hold = |event| self.held.push((number, slot, event));
+            match is_alive && !is_last {
+                true => traced.watched.events(hold),
+                false => traced.watched.last_events(hold),
+            }
             traced.watched.refresh();
             self.timeline.note_missed(number, now, traced.watched.missed());
             if !is_alive {
@@ -119,7 +123,8 @@ impl<'a> Follower<'a> {
             self.timeline.look(traced.number, now.saturating_sub(HELD), sent(&traced.watched));
         }
         if !ended.is_empty() {
-            // Nothing of it may be told after its end.
+            // Nothing of it may be told after its end. What it did last is later than the beginning of this round.
+            let now = clock::steady();
             self.tell(now);
             for index in ended.into_iter().rev() {
                 let traced = self.traced.swap_remove(index);
@@ -143,15 +148,18 @@ impl<'a> Follower<'a> {
             found.extend(all.filter(|it| it.alive && self.whom.includes(it)));
         }
         for process in found {
-            if !self.seen.contains(&process.announcer) {
+            // One that is still opening its device is looked at again.
+            if !self.seen.contains(&process.announcer) && self.take(&process) {
                 self.seen.push(process.announcer);
-                self.take(&process);
             }
         }
     }
 
-    fn take(&mut self, process: &Process) {
-        let Some(watched) = Watched::new(self.registry, process, &[Tool::Events]) else { return };
+    /// Takes in a process, if it can be reached.
+    fn take(&mut self, process: &Process) -> bool {
+        let Some(watched) = Watched::new(self.registry, process, &[Tool::Events]) else {
+            return false;
+        };
         let slot = process.announcer.slot;
         let number = self.timeline.process(process.pid, &process.name, slot);
         // What is open already.
@@ -174,6 +182,7 @@ impl<'a> Follower<'a> {
             }
         }
         self.traced.push(Traced { watched, number });
+        true
     }
 
     /// Tells all events until a time, in order.

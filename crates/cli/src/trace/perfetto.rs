@@ -116,9 +116,10 @@ pub(super) struct TrackEvent {
     pub(super) name: Option<String>,
     #[prost(int64, optional, tag = "30")]
     pub(super) counter_value: Option<i64>,
-    #[prost(fixed64, repeated, tag = "47")]
+    // Perfetto reads these two unpacked only.
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub(super) flow_ids: Vec<u64>,
-    #[prost(fixed64, repeated, tag = "48")]
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
     pub(super) terminating_flow_ids: Vec<u64>,
 }
 

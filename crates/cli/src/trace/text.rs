@@ -103,12 +103,15 @@ impl Text {
                 let told: Vec<_> = both.into_iter().filter(|it| !it.is_empty()).collect();
                 let told = told.join(", ");
                 let colon = if told.is_empty() { "" } else { ": " };
-                Some((begun.time, format!("{place}: {}, {took}{colon}{told}", begun.name)))
+                Some((
+                    begun.time,
+                    printable(&format!("{place}: {}, {took}{colon}{told}", begun.name)),
+                ))
             }
             INSTANT => {
                 let name = self.name(event);
                 let colon = if arguments.is_empty() { "" } else { ": " };
-                Some((time, format!("{place}: {name}{colon}{arguments}")))
+                Some((time, printable(&format!("{place}: {name}{colon}{arguments}"))))
             }
             _ => None,
         }
@@ -166,4 +169,9 @@ impl std::fmt::Display for Took {
             _ => write!(f, "{:.1} s", nanoseconds / 1e9),
         }
     }
+}
+
+/// A file may come from anybody, and a terminal obeys control characters.
+fn printable(line: &str) -> String {
+    line.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

@@ -26,7 +26,8 @@ const WRITING: u64 = 1;
 
 /// The word of the place of an event, once it is there.
 const fn written(number: u64) -> u64 {
-    (number + 1) << 1
+    // Another process may have written any number.
+    number.wrapping_add(1) << 1
 }
 
 /// The ring. All zeros is an empty one.
@@ -174,8 +175,10 @@ mod tests {
                 scope.spawn(move || (0..each).for_each(|n| ring.add(&event(n * 4 + writer))));
             }
             let mut seen = 0;
-            while ring.count() < 4 * each {
-                let last = ring.count();
+            let mut last = 0;
+            // Once more when all is written: this thread may have had no processor before.
+            while last < 4 * each {
+                last = ring.count();
                 for number in last.saturating_sub(EVENTS as u64)..last {
                     if let Look::Event(event) = ring.look(number) {
                         assert!(whole(&event), "{event:?}");

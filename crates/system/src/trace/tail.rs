@@ -33,7 +33,18 @@ impl Tail {
 
     /// Reads what has come since the last time, at most as many events as a ring holds. `now` is the time, as in
     /// events.
-    pub fn read(&mut self, ring: &Ring, now: u64, mut each: impl FnMut(Event)) {
+    pub fn read(&mut self, ring: &Ring, now: u64, each: impl FnMut(Event)) {
+        self.read_until(ring, Some(now), each);
+    }
+
+    /// Reads everything that is left. An event that is still being written counts as missed: its writer may have been
+    /// killed.
+    pub fn read_last(&mut self, ring: &Ring, each: impl FnMut(Event)) {
+        self.read_until(ring, None, each);
+    }
+
+    /// With a time it waits for events that are being written.
+    fn read_until(&mut self, ring: &Ring, now: Option<u64>, mut each: impl FnMut(Event)) {
         let end = ring.count();
         // Another process may have written anything there.
         if end < self.next || end - self.next > EVENTS as u64 {
@@ -46,9 +57,11 @@ impl Tail {
                 Look::Event(event) => each(event),
                 Look::Gone => self.missed = self.missed.saturating_add(1),
                 Look::NotYet => {
-                    let since = *self.waits_since.get_or_insert(now);
-                    if now.saturating_sub(since) < PATIENCE {
-                        return;
+                    if let Some(now) = now {
+                        let since = *self.waits_since.get_or_insert(now);
+                        if now.saturating_sub(since) < PATIENCE {
+                            return;
+                        }
                     }
                     self.missed = self.missed.saturating_add(1);
                 }
@@ -102,5 +115,10 @@ mod tests {
         assert_eq!(read(&mut tail, &ring, 4 + PATIENCE), []);
         assert_eq!(read(&mut tail, &ring, 5 + PATIENCE), [1]);
         assert_eq!(tail.missed(), 1);
+        ring.take_for_ever();
+        ring.add(&event(3));
+        let mut last = Vec::new();
+        tail.read_last(&ring, |event| last.push(event.number));
+        assert_eq!((last, tail.missed()), (vec![3], 2));
     }
 }
