@@ -238,7 +238,7 @@ fn every_verb_that_is_refused_is_told_of() {
         .slot();
         let operations = operations(end.context);
         let fields =
-            between("crates/ibverbs/src/operations.rs", "pub(crate) fn operations()", "\n}\n");
+            between("crates/ibverbs/src/operations.rs", "pub(crate) fn operations(", "\n}\n");
         let fields = fields.split(',').filter_map(|part| part.trim().split_once(": Some("));
         let fields: BTreeSet<_> = fields
             .map(|(field, _)| field.rsplit([' ', '\n', '{']).next().expect("a name").to_owned())
