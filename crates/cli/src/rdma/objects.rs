@@ -167,7 +167,7 @@ impl Owner<'_> {
                 Some(("lqpn", Value::Number(number.into()))),
                 is_connected.then(|| ("rqpn", of_peer(peering.from.bits()))),
                 Some(("type", Value::Text(type_of(gate.service).into()))),
-                Some(("state", Value::Text(state_of(gate.state).into()))),
+                Some(("state", Value::Text(gate.state.name().into()))),
                 is_connected.then(|| ("rq-psn", of_peer(peering.first.value()))),
                 Some(("sq-psn", Value::Number(summary.first_sent().value().into()))),
                 migrates.then(|| ("path-mig-state", Value::Text("MIGRATED".into()))),
@@ -429,17 +429,5 @@ fn type_of(service: Service) -> &'static str {
         Service::Ud => "UD",
         Service::XrcInitiator => "XRC_INI",
         Service::XrcTarget => "XRC_TGT",
-    }
-}
-
-fn state_of(state: QpState) -> &'static str {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::Rtr => "RTR",
-        QpState::Rts => "RTS",
-        QpState::Sqd => "SQD",
-        QpState::Sqe => "SQE",
-        QpState::Error => "ERR",
     }
 }

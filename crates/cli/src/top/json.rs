@@ -1,6 +1,6 @@
 //! One look as a JSON object on a line. `transom top --help` describes the fields.
 
-use super::screen::{service, state_name};
+use super::screen::service;
 use super::view::{Flow, Links, Process, QueuePair, Span, Stage, View};
 use crate::failure::Result;
 use crate::lines;
@@ -84,7 +84,7 @@ fn queue_pair(it: &QueuePair) -> Value {
     json!({
         "qp": it.number,
         "type": service(it.service),
-        "state": state_name(it.state),
+        "state": it.state.name(),
         "peer_qp": it.peer,
         "peer_pid": it.peer_process.as_ref().map(|(pid, _)| pid),
         "sent": links(it.load.sent),

@@ -26,7 +26,7 @@ use super::palette::{Palette, Tone};
 use super::state::{Drawn, Panel, State, Target};
 use super::view::View;
 use canvas::Canvas;
-pub(super) use queue_pairs::{service, state_name};
+pub(super) use queue_pairs::service;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Block, BorderType, Widget};

@@ -24,6 +24,19 @@ pub enum QpState {
 }
 
 impl QpState {
+    /// Its name in C, without `IBV_QPS_`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::Rtr => "RTR",
+            Self::Rts => "RTS",
+            Self::Sqd => "SQD",
+            Self::Sqe => "SQE",
+            Self::Error => "ERR",
+        }
+    }
+
     /// The state of a value of `enum ibv_qp_state`, if it is one a program may ask for or name.
     pub const fn new(value: u32) -> Option<Self> {
         match value {

@@ -37,7 +37,7 @@ fn received(it: &QueuePair) -> Flow {
 }
 
 fn state_of(it: &QueuePair) -> String {
-    state_name(it.state).to_owned()
+    it.state.name().to_owned()
 }
 
 fn type_name(it: &QueuePair) -> String {
@@ -52,19 +52,6 @@ pub(in super::super) fn service(service: Service) -> &'static str {
         Service::Ud => "UD",
         Service::XrcInitiator => "XRC_S",
         Service::XrcTarget => "XRC_R",
-    }
-}
-
-/// A state, by its name in C.
-pub(in super::super) fn state_name(state: QpState) -> &'static str {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::Rtr => "RTR",
-        QpState::Rts => "RTS",
-        QpState::Sqd => "SQD",
-        QpState::Sqe => "SQE",
-        QpState::Error => "ERR",
     }
 }
 
