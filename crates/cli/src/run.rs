@@ -64,7 +64,8 @@ The program and its children also find the device's files in /sys/class/infiniba
 are mounts in a namespace of their own. If not, a library redirects the C library's calls.
 
 Of iproute2, `rdma dev`, `rdma link`, `rdma resource` and `rdma statistic` show this device to them, its
-objects and counters, also with -j. The real `rdma` answers everything else. It knows the kernel's devices only.
+objects and counters, also with -j. The real `rdma` answers everything else. It knows the kernel's devices
+only.
 
 Devices:
   --devices 2                        Two devices that are alike
@@ -172,10 +173,10 @@ struct DeviceArgs {
     /// Give the device another name, for programs that want an rxe0 or mlx5_0
     #[arg(long, value_name = "NAME")]
     device_name: Option<DeviceName>,
-    /// Give the program so many devices; the numbers in their names go on: transom0, transom1, …
+    /// Give the program N devices: transom0, transom1 and so on
     #[arg(long = "devices", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=registry::DEVICES as i64))]
     count: Option<u8>,
-    /// Give it a device of this name and kind, such as mlx5_0,port=down; several are several; see below
+    /// Give it a device such as mlx5_0,port=down; once for each; see below
     #[arg(long = "device", value_name = "DEVICE", conflicts_with_all = ["device_name", "count"])]
     described: Vec<Description>,
 }
