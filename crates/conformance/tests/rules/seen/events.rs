@@ -195,6 +195,25 @@ fn killed() {
     }
 }
 
+/// A child is forked while its parent is watched. Nobody has asked for anything of the child.
+fn forked() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let mut reader = Child::start(path_of!("watches"));
+    let [] = reader.hear();
+    until("the events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    fork_once(|| !tools::is_on(Tool::Events) && !tools::any());
+    assert!(tools::is_on(Tool::Events));
+    reader.kill();
+    until("nobody to want them any more", || (!tools::is_on(Tool::Events)).then_some(()));
+    drop(it);
+}
+
+/// Rules: SEE-40
+#[test]
+fn a_child_that_is_forked_meanwhile_records_nothing() {
+    alone(path_of!("a_child_that_is_forked_meanwhile_records_nothing"), Way::Namespace, forked);
+}
+
 /// Rules: SEE-40
 #[test]
 fn nothing_is_recorded_for_a_reader_that_is_killed_or_stopped() {
