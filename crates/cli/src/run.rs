@@ -87,6 +87,7 @@ Faults:
   port-down=T,at=T                   The port is down for a while, a time after it is opened
   device-removal,at=T                The device is gone, a time after it is opened
   address-change,at=T                Its addresses move to other hardware, as in a fail-over
+  device=N                           With these three: only at the device of this number, from 0
   reject=N,nth=N                     Reject requests for connections (REQ) for reason N
   drop,op=MESSAGE,nth=N              Drop messages of connections
   delay=T,op=MESSAGE,nth=N           Delay them

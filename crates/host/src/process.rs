@@ -79,8 +79,9 @@ impl ForkHandler for Adapter {
 
     fn at_exit(&self, until: Instant) {
         // A forked child has none of the threads, and owes nothing to its parent's peers.
-        if self.is_own_device() {
-            let device = self.device();
+        let device = self.device();
+        // One that was removed has nobody left to tell.
+        if self.own_device().is_some() && !device.failed.load(SeqCst) {
             device.work.exit.begin();
             device.process().wake();
             device.work.exit.wait(until);
@@ -91,7 +92,7 @@ impl ForkHandler for Adapter {
     /// Stops all work for peers, and tells the program once.
     fn fail(&self) {
         let device = self.device();
-        if device.failed.swap(true, SeqCst) || !self.is_own_device() {
+        if device.failed.swap(true, SeqCst) || self.own_device().is_none() {
             return;
         }
         self.connections().fail();
@@ -110,8 +111,9 @@ impl ForkHandler for Adapter {
         device.port_events().raise(AsyncEvent::DeviceFatal);
     }
 
-    fn is_own_device(&self) -> bool {
-        !self.device().process().is_inherited()
+    fn own_device(&self) -> Option<u8> {
+        let device = self.device();
+        (!device.process().is_inherited()).then(|| device.options().number)
     }
 }
 

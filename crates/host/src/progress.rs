@@ -247,7 +247,7 @@ impl<'a> Dispatch<'a> {
     #[cold]
     fn cause(self, kind: IncidentKind) {
         match kind {
-            IncidentKind::DeviceRemoval => failure::fail(),
+            IncidentKind::DeviceRemoval => failure::remove(self.device().options().number),
             IncidentKind::AddressChange => {
                 let addresses = self.device().port().addresses();
                 let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];

@@ -47,6 +47,17 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
     Ok(opened)
 }
 
+/// The first device of this process that has not failed, for the connection manager. It is opened if it is not open.
+pub(crate) fn open_first() -> Result<Arc<Adapter>, OpenError> {
+    let has_failed = |opened: &Option<Weak<Adapter>>| {
+        let open = opened.as_ref().and_then(Weak::upgrade);
+        open.is_some_and(|adapter| adapter.device().check().is_err())
+    };
+    let count = Description::chosen().map_or(1, <[_]>::len);
+    let first = OPENED.lock()[..count].iter().position(|opened| !has_failed(opened));
+    open(first.map_or(0, |number| number as u8))
+}
+
 /// Remembers a device that gets a context.
 pub(crate) fn note(adapter: &Arc<Adapter>) {
     let mut devices = DEVICES.lock();

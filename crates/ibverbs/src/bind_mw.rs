@@ -8,7 +8,7 @@ use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::{More, QueuePair};
 use transom_system::registry::CallFault;
 
-use crate::entry::{guarded, zero_or};
+use crate::entry::{guarded_on, zero_or};
 use crate::wrong::Wrong;
 use crate::{mr, mw, post, qp};
 
@@ -22,7 +22,9 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    zero_or(guarded("ibv_bind_mw", || {
+    // SAFETY: by the contract of this verb.
+    let has_gone = || unsafe { qp::has_gone(qp) };
+    zero_or(guarded_on("ibv_bind_mw", has_gone, || {
         if qp.is_null() || mw.is_null() || bind.is_null() {
             return Err(libc::EINVAL);
         }

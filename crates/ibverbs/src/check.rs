@@ -43,7 +43,7 @@ use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
-use transom_system::failure::{caught_aside, has_failed};
+use transom_system::failure::{any_has_failed, caught_aside};
 use transom_system::fork::Owner;
 use transom_system::memory::{Copier, Maps};
 use transom_thread::uncancelled;
@@ -202,7 +202,7 @@ impl Checker {
             let answer = what(&mut ledger);
             let mut found = ledger.take();
             drop(ledger);
-            if has_failed() {
+            if any_has_failed() {
                 found.retain(|mistake| !mistake.kind.needs_device());
             }
             if !found.is_empty() {
@@ -357,6 +357,6 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
         let stopped = Record::Stopped { says: "there is no?object 3".into() };
         assert_eq!(records.last(), Some(&stopped));
-        assert!(!has_failed());
+        assert!(!any_has_failed());
     }
 }

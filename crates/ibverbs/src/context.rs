@@ -57,7 +57,8 @@ impl Context {
         Ok(&raw mut ours.abi.context)
     }
 
-    /// Our part, from the pointer that C has.
+    /// Our part, from the pointer that C has. `None` for a null pointer, or if the running verb may not begin any more
+    /// because the device has failed.
     ///
     /// # Safety
     /// `context` is null or from [`Context::enter`], and not closed.
@@ -68,7 +69,7 @@ impl Context {
         // SAFETY: it is the `context` field of a `Context` made by `Context::enter`.
         let ours = unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() };
         told::about(ours.device());
-        Some(ours)
+        (!told::is_barred_from(ours.device())).then_some(ours)
     }
 
     /// Our part, to make an object in it. `EIO` if the device is inherited, because its objects belong to the parent

@@ -1,7 +1,8 @@
 //! The entry of every call from C, and its answer.
 //!
 //! A verb is a closure that returns a value or an errno, and has a name. Here, a panic becomes a failure of the device
-//! and `EIO` (`transom_system::failure`). Once the device has failed, verbs do not begin. An errno is noted for
+//! and `EIO` (`transom_system::failure`). Once all devices have failed, verbs do not begin. Once one was removed, verbs do
+//! not find its objects, and posts ask whether theirs was ([`guarded_on`]). An errno is noted for
 //! `transom explain`, unless the verb has noted more itself ([`told`]). It is also written to `errno`, whatever the
 //! verb returns by its convention.
 //!
@@ -19,19 +20,40 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use transom_system::failure::{Failed, caught, has_failed};
+use transom_system::failure::{Failed, any_has_failed, caught, has_failed};
 use transom_system::sanitizers;
 use transom_thread::{set_errno, uncancelled};
 
 use crate::{sanitized, told};
 
-/// Runs a verb, unless the device has failed. An error is in `errno` afterwards.
+/// Runs a verb, unless all devices have failed. An error is in `errno` afterwards.
 #[inline]
 pub(crate) fn guarded<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<T, c_int>,
 ) -> Result<T, c_int> {
-    if has_failed() { refused(name, libc::EIO) } else { guarded_always(name, verb) }
+    guarded_on(name, || false, verb)
+}
+
+/// Runs a verb, unless its device has failed. `has_gone` tells, and is asked only once any device has.
+#[inline]
+pub(crate) fn guarded_on<T>(
+    name: &'static str,
+    has_gone: impl FnOnce() -> bool,
+    verb: impl FnOnce() -> Result<T, c_int>,
+) -> Result<T, c_int> {
+    if any_has_failed() && (has_failed() || has_gone()) {
+        return refused(name, libc::EIO);
+    }
+    guarded_always(name, verb)
+}
+
+/// Runs a control verb, unless its device has failed, which it finds out when it looks for its objects.
+fn guarded_found<T>(
+    name: &'static str,
+    verb: impl FnOnce() -> Result<T, c_int>,
+) -> Result<T, c_int> {
+    guarded(name, || told::while_barred(|| controlled(name, verb)))
 }
 
 /// Runs a verb. An error is in `errno` afterwards.
@@ -77,7 +99,7 @@ pub(crate) fn zero_or(result: Result<(), c_int>) -> c_int {
 
 /// Zero, or an errno.
 pub(crate) fn errno_of(name: &'static str, verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    zero_or(guarded(name, || controlled(name, verb)))
+    zero_or(guarded_found(name, verb))
 }
 
 /// Zero, or an errno. It runs also after the device has failed.
@@ -90,7 +112,7 @@ pub(crate) fn pointer_of<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<*mut T, c_int>,
 ) -> *mut T {
-    guarded(name, || controlled(name, verb)).unwrap_or(null_mut())
+    guarded_found(name, verb).unwrap_or(null_mut())
 }
 
 /// A pointer, or null. It runs also after the device has failed.
@@ -103,7 +125,7 @@ pub(crate) fn pointer_always<T>(
 
 /// A number, or -1.
 pub(crate) fn number_of(name: &'static str, verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    guarded(name, || controlled(name, verb)).unwrap_or(-1)
+    guarded_found(name, verb).unwrap_or(-1)
 }
 
 /// A number, or -1. It runs also after the device has failed.

@@ -109,6 +109,16 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
     Some(&unsafe { ours(qp) }?.pair)
 }
 
+/// Whether its device has failed.
+///
+/// # Safety
+/// As [`ours`].
+#[cold]
+pub(crate) unsafe fn has_gone(qp: *mut ibv_qp) -> bool {
+    // SAFETY: by the contract of this function.
+    unsafe { of(qp) }.is_some_and(|pair| pair.device().check().is_err())
+}
+
 /// Checks that a pointer names a queue pair that is not destroyed. `ENOENT` otherwise.
 ///
 /// # Safety

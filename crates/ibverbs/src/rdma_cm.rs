@@ -84,7 +84,7 @@ type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
         rehearsal::begin();
-        let adapter = adapters::open(0).map_err(|error| {
+        let adapter = adapters::open_first().map_err(|error| {
             say(format_args!("{error}"));
             let said = "the device cannot be opened; standard error has the reason";
             why::keep(&Refusal::new(error.errno().unwrap_or(libc::ENODEV), said))

@@ -11,7 +11,7 @@ use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, Xr
 use transom_rehearse::Feature;
 
 use crate::context::Context;
-use crate::entry::{errno_always, errno_of, guarded, pointer_of};
+use crate::entry::{errno_always, errno_of, guarded_on, pointer_of};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::rehearse;
@@ -341,7 +341,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut next = wr;
-    let posted = guarded("ibv_post_srq_recv", || {
+    // SAFETY: by the contract of this verb.
+    let has_gone = || unsafe { of(srq) }.is_some_and(|queue| queue.device().check().is_err());
+    let posted = guarded_on("ibv_post_srq_recv", has_gone, || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.

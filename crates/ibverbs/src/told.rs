@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use transom_host::device::Device;
 use transom_system::clock;
+use transom_system::failure::any_has_failed;
 use transom_system::registry::{CallRefusal, Name};
 
 use crate::adapters;
@@ -18,6 +19,10 @@ thread_local! {
     static ABOUT: Cell<*const Device> = const { Cell::new(null()) };
     /// The errno about to be returned has been noted, or is no fault.
     static IS_TOLD: Cell<bool> = const { Cell::new(false) };
+    /// The running verb must not find what belongs to a device that has failed.
+    static IS_BARRED: Cell<bool> = const { Cell::new(false) };
+    /// It would have found such a thing.
+    static HAS_GONE: Cell<bool> = const { Cell::new(false) };
     /// The running verb, or the last one.
     static VERB: Cell<&'static str> = const { Cell::new("") };
     /// The verb and the errno of the last record without a reason of its own, and its time.
@@ -37,6 +42,32 @@ pub(crate) fn begin(verb: &'static str) {
 /// The running verb.
 pub(crate) fn verb() -> &'static str {
     VERB.get()
+}
+
+/// Makes a call that does not find what belongs to a device that has failed. If it would have, the answer is `EIO`.
+pub(crate) fn while_barred<T>(call: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    if !any_has_failed() {
+        return call();
+    }
+    IS_BARRED.set(true);
+    let answer = call();
+    IS_BARRED.set(false);
+    if HAS_GONE.take() { answer.map_err(|_| libc::EIO) } else { answer }
+}
+
+/// Whether the running verb must not find what belongs to this device.
+#[inline]
+pub(crate) fn is_barred_from(device: &Device) -> bool {
+    any_has_failed() && has_gone(device)
+}
+
+#[cold]
+fn has_gone(device: &Device) -> bool {
+    let has_gone = IS_BARRED.get() && device.check().is_err();
+    if has_gone {
+        HAS_GONE.set(true);
+    }
+    has_gone
 }
 
 /// The running verb has found an object of this device.

@@ -13,7 +13,7 @@ use transom_device::protection::Key;
 use transom_device::qp::Service;
 use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
-use transom_system::failure::has_failed;
+use transom_system::failure::{any_has_failed, has_failed};
 use transom_system::sanitizers::{self, Half};
 
 use crate::batch::Batch;
@@ -103,7 +103,8 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 pub(crate) unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     zero_or(guarded_always("ibv_wr_complete", || {
         let post = |batch: &Batch| {
-            if has_failed() {
+            // SAFETY: by the contract of this verb.
+            if any_has_failed() && (has_failed() || unsafe { qp::has_gone(qp.cast()) }) {
                 return Err(libc::EIO);
             }
             // SAFETY: by the contract of this function.

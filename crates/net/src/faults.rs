@@ -8,6 +8,7 @@
 //! port-down=2s,at=5s                   the port is down for a while
 //! device-removal,at=5s                 the device is gone
 //! address-change,at=5s                 its addresses belong to other hardware
+//! device-removal,at=5s,device=1        the second device of a program is gone
 //! reject=28,nth=1                      the first request for a connection is refused
 //! drop,op=rtu                          no RTU arrives
 //! delay=3s,op=rep                      every REP arrives late
@@ -178,6 +179,8 @@ pub struct PortOutage {
     pub lasts: Time,
     /// When it begins, counted from the opening of the device.
     pub at: Time,
+    /// Only at the device of this number of a program.
+    pub device: Option<u8>,
 }
 
 /// Something that happens to the device.
@@ -187,6 +190,8 @@ pub struct Incident {
     pub kind: IncidentKind,
     /// When it happens, counted from the opening of the device.
     pub at: Time,
+    /// Only to the device of this number of a program.
+    pub device: Option<u8>,
 }
 
 /// Incidents of a device.

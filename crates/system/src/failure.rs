@@ -5,16 +5,24 @@
 //! changed. So all devices of this process fail, because they share code and tables: peers see them depart, their queue
 //! pairs are in error, each context gets an `IBV_EVENT_DEVICE_FATAL`, and verbs return `EIO` except those that end
 //! something. When the last of these devices is closed, a new one can be opened.
+//!
+//! A device that is removed ([`remove`]) goes alone, if the program has another.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicU8, Ordering::*};
 
 use crate::handlers::handlers;
 use crate::say::write_line;
 
-static FAILED: AtomicBool = AtomicBool::new(false);
+/// How much has failed of this process.
+static FAILED: AtomicU8 = AtomicU8::new(NOTHING);
+
+/// Values of [`FAILED`].
+const NOTHING: u8 = 0;
+const A_DEVICE: u8 = 1;
+const EVERYTHING: u8 = 2;
 
 /// The devices of this process have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +74,13 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 /// Whether the devices of this process have failed, and are not closed yet.
 #[inline]
 pub fn has_failed() -> bool {
-    FAILED.load(Relaxed)
+    FAILED.load(Relaxed) == EVERYTHING
+}
+
+/// Whether any device of this process has failed, or been removed.
+#[inline]
+pub fn any_has_failed() -> bool {
+    FAILED.load(Relaxed) != NOTHING
 }
 
 /// Makes a call. If it panics, the devices of this process fail.
@@ -87,11 +101,29 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Failed> {
 /// device goes.
 #[cold]
 pub fn fail() {
-    FAILED.store(true, SeqCst);
+    FAILED.store(EVERYTHING, SeqCst);
     for handler in handlers() {
         let told = catch_unwind(AssertUnwindSafe(|| handler.fail()));
         // The event may be missing then, but the errors are not.
         std::mem::forget(told);
+    }
+}
+
+/// Removes the device of this number, as if it were unplugged. If the process has no device of another number, all have
+/// failed.
+#[cold]
+pub fn remove(device: u8) {
+    let own = handlers().into_iter().filter(|handler| handler.own_device().is_some());
+    let (removed, left): (Vec<_>, Vec<_>) =
+        own.partition(|handler| handler.own_device() == Some(device));
+    if left.is_empty() {
+        return fail();
+    }
+    FAILED.fetch_max(A_DEVICE, SeqCst);
+    for handler in removed {
+        if catch_unwind(AssertUnwindSafe(|| handler.fail())).is_err() {
+            fail();
+        }
     }
 }
 
@@ -103,10 +135,10 @@ pub fn fail() {
 pub fn begin_anew() -> Result<(), Failed> {
     if has_failed() {
         // A forked child has been reset along with the devices that it inherits.
-        if handlers().iter().any(|handler| handler.is_own_device()) {
+        if handlers().iter().any(|handler| handler.own_device().is_some()) {
             return Err(Failed);
         }
-        FAILED.store(false, SeqCst);
+        FAILED.store(NOTHING, SeqCst);
     }
     Ok(())
 }

@@ -29,9 +29,9 @@ pub trait ForkHandler: Send + Sync {
     /// The process has found a defect in this library. Nothing of this object is used any more.
     fn fail(&self);
 
-    /// Whether it is a device of this process's own, not an inherited one. A failed device must be closed before
-    /// another is opened.
-    fn is_own_device(&self) -> bool;
+    /// The number of this device. `None` if it is none of this process's own, but an inherited one or no device. A failed
+    /// device must be closed before another is opened.
+    fn own_device(&self) -> Option<u8>;
 }
 
 /// The listeners, of this process and of those it was forked from.

@@ -4,8 +4,10 @@
  */
 #include <dirent.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -259,6 +261,78 @@ static void port_is_down(struct end *ends)
 	shown("nothing passes a port that is down");
 }
 
+/* All that is to be there before a device goes is there. */
+static int there;
+
+/* It went too early to show anything. */
+static void too_early(void)
+{
+	if (!there)
+		_exit(3);
+}
+
+/* A queue pair that is connected to itself. */
+static void connect_to_itself(struct end *end)
+{
+	connect_to(end, end);
+	CHECK(write_to(end, end->mr->lkey, end->bytes, end->mr->rkey) == IBV_WC_SUCCESS);
+}
+
+/* The call answers that the device has gone. */
+#define GONE(call)                                                                                 \
+	do {                                                                                       \
+		errno = 0;                                                                         \
+		CHECK((call) && errno == EIO);                                                     \
+	} while (0)
+
+/* The second goes, and the first goes on. Which of them it is does not matter to it. */
+/* Rules: DEVS-11, DEVS-12 */
+static void one_goes(struct end *ends, int which, struct ibv_device *device)
+{
+	struct end *gone = &ends[which], *left = &ends[!which], anew = {0};
+	struct pollfd events = {.fd = left->context->async_fd, .events = POLLIN};
+	struct ibv_qp_init_attr attr = init(gone->cq, gone->cq, NULL);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad_send;
+	struct ibv_recv_wr receive = {0}, *bad_receive;
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+	struct ibv_device_attr limits;
+	struct ibv_async_event event;
+	struct ibv_port_attr port;
+	struct ibv_wc wc;
+
+	connect_to_itself(left);
+	connect_to_itself(gone);
+	there = 1;
+	do {
+		CHECK(!ibv_get_async_event(gone->context, &event));
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+	GONE(!ibv_alloc_pd(gone->context));
+	GONE(!ibv_create_qp(gone->pd, &attr));
+	GONE(!ibv_reg_mr(gone->pd, gone->bytes, LENGTH, 0));
+	GONE(ibv_query_port(gone->context, 1, &port));
+	GONE(ibv_query_device(gone->context, &limits));
+	GONE(ibv_modify_qp(gone->qp, &reset, IBV_QP_STATE));
+	GONE(ibv_post_send(gone->qp, &wr, &bad_send));
+	GONE(ibv_post_recv(gone->qp, &receive, &bad_receive));
+	GONE(ibv_poll_cq(gone->cq, 1, &wc) < 0);
+	GONE(!ibv_open_device(device));
+	shown("calls of the one that has gone answer EIO");
+
+	CHECK(poll(&events, 1, 0) == 0);
+	CHECK(write_to(left, left->mr->lkey, left->bytes, left->mr->rkey) == IBV_WC_SUCCESS);
+	CHECK(!ibv_query_port(left->context, 1, &port) && port.state == IBV_PORT_ACTIVE);
+	open_end(&anew, left->context->device);
+	connect_to_itself(&anew);
+	close_end(&anew);
+	shown("the other goes on, and is told nothing");
+
+	close_end(gone);
+	open_end(gone, device);
+	connect_to_itself(gone);
+	shown("once it is closed, it can be opened again");
+}
+
 /* Rules: DEVS-08 */
 static void some_traffic(struct end *ends)
 {
@@ -280,6 +354,7 @@ int main(int argc, char **argv)
 	static struct end ends[2];
 	int i;
 
+	CHECK(argc == 1 || strncmp(argv[1], "goes-", 5) || !atexit(too_early));
 	for (i = 0; i < 2; i++)
 		open_end(&ends[i], two[i]);
 	ibv_free_device_list(list);
@@ -289,6 +364,8 @@ int main(int argc, char **argv)
 		one_reaches_the_other(ends);
 	} else if (!strcmp(argv[1], "port-down")) {
 		port_is_down(ends);
+	} else if (!strncmp(argv[1], "goes-", 5)) {
+		one_goes(ends, argv[1][5] - '0', two[argv[1][5] - '0']);
 	} else {
 		some_traffic(ends);
 	}

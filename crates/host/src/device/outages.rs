@@ -11,10 +11,12 @@ impl Device {
     pub(crate) fn schedule_faults(&self) {
         let Some(faults) = self.options().faults else { return };
         let now = clock::steady();
-        for Incident { kind, at } in &faults.incidents {
+        let is_meant = |device: Option<u8>| device.is_none_or(|it| it == self.options().number);
+        for Incident { kind, at, .. } in faults.incidents.iter().filter(|it| is_meant(it.device)) {
             self.work.deadlines.schedule(now + at.nanoseconds(), Due::Incident(*kind));
         }
-        for (number, outage) in faults.outages.iter().enumerate() {
+        let outages = faults.outages.iter().enumerate();
+        for (number, outage) in outages.filter(|(_, it)| is_meant(it.device)) {
             let begins = now + outage.at.nanoseconds();
             let ends = begins + outage.lasts.nanoseconds();
             if begins == now {

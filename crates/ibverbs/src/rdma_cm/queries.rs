@@ -43,9 +43,12 @@ impl Told {
     }
 
     /// The device's GUID and port. Zero if it belongs to none.
-    fn device(&self) -> (u64, u8) {
+    fn device(&self, command: &Command<'_>) -> (u64, u8) {
         match self.has_device() {
-            true => (transom_system::node_guid(0).to_be(), PORT),
+            true => {
+                let number = command.adapter.device().options().number;
+                (transom_system::node_guid(number).to_be(), PORT)
+            }
             false => (0, 0),
         }
     }
@@ -69,7 +72,7 @@ pub(super) fn query_route(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_route_resp, ibdev_index))?;
     let body: rdma_ucm_query = command.body_of(offset_of!(rdma_ucm_query, option))?;
     let told = told(command, body.id)?;
-    let (node_guid, port_num) = told.device();
+    let (node_guid, port_num) = told.device(command);
     let mut answer = rdma_ucm_query_route_resp {
         node_guid,
         src_addr: addresses::to_ip(told.source),
@@ -115,7 +118,7 @@ pub(super) fn query(command: &Command<'_>) -> Result<(), Refusal> {
 
 fn query_addr(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_addr_resp, ibdev_index))?;
-    let (node_guid, port_num) = told.device();
+    let (node_guid, port_num) = told.device(command);
     let (src_addr, src_size) = addresses::to_storage(told.source);
     let (dst_addr, dst_size) = addresses::to_storage(told.destination);
     let pkey = if told.has_device() { DEFAULT_PKEY.to_be() } else { 0 };
@@ -135,7 +138,7 @@ fn query_addr(command: &Command<'_>, response: u64, told: &Told) -> Result<(), R
 
 fn query_gid(command: &Command<'_>, response: u64, told: &Told) -> Result<(), Refusal> {
     command.check_room(offset_of!(rdma_ucm_query_addr_resp, ibdev_index))?;
-    let (node_guid, port_num) = told.device();
+    let (node_guid, port_num) = told.device(command);
     let address = |gid: Option<[u8; 16]>, service: u64| {
         let mut address = sockaddr_storage { ss_family: AF_IB, ..sockaddr_storage::default() };
         // struct sockaddr_ib: P_Key, flow label, GID, service id, its mask, scope.

@@ -24,9 +24,9 @@ fn error<T>(message: impl fmt::Display) -> Result<T, FaultError> {
 /// All possible keys, for messages.
 const NETWORK_KEYS: &str = "loss, delay, reorder, duplicate, corrupt, rate, seed";
 const RULE_KEYS: &str = "nak, rnr, drop, with op and nth";
-const OUTAGE_KEYS: &str = "port-down, with at";
+const OUTAGE_KEYS: &str = "port-down, with at and device";
 
-const INCIDENT_KEYS: &str = "device-removal or address-change, with at";
+const INCIDENT_KEYS: &str = "device-removal or address-change, with at and device";
 
 const MESSAGE_KEYS: &str = "reject, drop or delay, with op=req, rep, rtu or dreq, and nth";
 
@@ -104,6 +104,7 @@ const AN_NTH: &str = "a number from 1 on, or one and all after it, such as 3 or 
 const A_REASON: &str = "the number of a reason, such as 28";
 const A_MESSAGE: &str = "one of req, rep, rtu, dreq";
 const A_SEED: &str = "a whole number";
+const A_DEVICE: &str = "the number of a device, from 0";
 
 impl FromStr for Fault {
     type Err = FaultError;
@@ -235,23 +236,25 @@ fn parse_message(text: &str) -> Option<MessageKind> {
 }
 
 fn outage(settings: &[Setting<'_>]) -> Result<PortOutage, FaultError> {
-    let (mut lasts, mut at) = (None, None);
+    let (mut lasts, mut at, mut device) = (None, None, None);
     for setting in settings {
         match setting.key {
             "port-down" => setting.store(&mut lasts, A_TIME, Time::parse)?,
             "at" => setting.store(&mut at, A_TIME, Time::parse)?,
+            "device" => setting.store(&mut device, A_DEVICE, |text| text.parse().ok())?,
             _ => return setting.unknown("port-down", OUTAGE_KEYS),
         }
     }
     let lasts = lasts.expect("the caller has seen it");
-    Ok(PortOutage { lasts, at: at.unwrap_or_default() })
+    Ok(PortOutage { lasts, at: at.unwrap_or_default(), device })
 }
 
 fn incident(settings: &[Setting<'_>]) -> Result<Incident, FaultError> {
-    let (mut kind, mut at) = (None, None);
+    let (mut kind, mut at, mut device) = (None, None, None);
     for setting in settings {
         match (setting.key, named(&INCIDENTS, setting.key)) {
             ("at", _) => setting.store(&mut at, A_TIME, Time::parse)?,
+            ("device", _) => setting.store(&mut device, A_DEVICE, |text| text.parse().ok())?,
             (_, None) => return setting.unknown("what happens to the device", INCIDENT_KEYS),
             (key, _) if setting.value.is_some() => {
                 return error(format_args!("`{}`: {key} takes no value", setting.whole));
@@ -270,7 +273,7 @@ fn incident(settings: &[Setting<'_>]) -> Result<Incident, FaultError> {
         let name = name_of(&INCIDENTS, &kind);
         return error(format_args!("`{name}` does not say when; add at=TIME"));
     };
-    Ok(Incident { kind, at })
+    Ok(Incident { kind, at, device })
 }
 
 fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
@@ -408,15 +411,26 @@ impl fmt::Display for MessageRule {
     }
 }
 
+/// The device that a fault is for, if it is not for all.
+struct Only(Option<u8>);
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |device| write!(f, ",device={device}"))
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Network(network) => network.fmt(f),
             Self::Rule(rule) => rule.fmt(f),
             Self::Message(message) => message.fmt(f),
-            Self::Outage(PortOutage { lasts, at }) => write!(f, "port-down={lasts},at={at}"),
-            Self::Incident(Incident { kind, at }) => {
-                write!(f, "{},at={at}", name_of(&INCIDENTS, kind))
+            Self::Outage(PortOutage { lasts, at, device }) => {
+                write!(f, "port-down={lasts},at={at}{}", Only(*device))
+            }
+            Self::Incident(Incident { kind, at, device }) => {
+                write!(f, "{},at={at}{}", name_of(&INCIDENTS, kind), Only(*device))
             }
         }
     }

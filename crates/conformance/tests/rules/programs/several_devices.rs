@@ -84,6 +84,45 @@ fn a_c_program_of_an_ordinary_user_uses_two_devices() {
     run(as_nobody(&mut command).current_dir("/").env("TMPDIR", installed.0.path()), 4);
 }
 
+/// The time at which it goes is one at which the program is ready for it: it ends with 3 if it is not, as on a busy
+/// machine.
+fn goes(command: &dyn Fn(&str) -> Command) {
+    for time in [300, 1000, 4000, 16_000] {
+        let fault = format!("at={time}ms");
+        let ended = Running::start(&mut command(&fault)).end(LIMIT);
+        let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
+        if status.code() != Some(3) {
+            assert!(status.success(), "{printed:?}");
+            return assert_eq!(printed.output.matches("ok - ").count(), 3, "{printed:?}");
+        }
+    }
+    panic!("it is never ready");
+}
+
+fn one_of_two_goes() {
+    interfaces_up();
+    let installed = Installed::new("one-goes");
+    let binary = installed.two_devices();
+    for (link, number) in [("", "0"), ("", "1"), ("wire", "1")] {
+        goes(&|at| {
+            let fault = format!("device-removal,{at},device={number}");
+            let options = ["--devices", "2", "--fault", &fault];
+            let part = format!("goes-{number}");
+            let mut command = installed.run(&options, &[&binary, &part]);
+            command.env("TRANSOM_LINK", link);
+            command
+        });
+    }
+}
+
+/// What the program shows, it says itself.
+/// Rules: AE-09, DEVS-11, DEVS-12
+#[test]
+fn one_of_two_devices_goes_while_the_other_goes_on() {
+    let test = path_of!("one_of_two_devices_goes_while_the_other_goes_on");
+    alone(test, Way::Namespace, one_of_two_goes);
+}
+
 /// What is told of a device is what verbs, files, iproute2's `rdma` and ibverbs-utils tell.
 /// Rules: DEVS-01, DEVS-02
 #[test]

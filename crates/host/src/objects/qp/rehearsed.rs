@@ -278,9 +278,10 @@ impl QueuePair {
         {
             self.device.take_port_down(OUTAGE << (number % (DOUBLINGS + 1)));
         }
-        if !failure::has_failed() && rehearsed.provokes(Provocation::RemovedDevices, nth).is_some()
+        if self.device.check().is_ok()
+            && rehearsed.provokes(Provocation::RemovedDevices, nth).is_some()
         {
-            failure::fail();
+            failure::remove(self.device.options().number);
         }
     }
 

@@ -72,7 +72,7 @@ fn rules_are_described() {
     }
     let outage = |lasts, at| {
         let time = |seconds: u64| Time::from_nanoseconds(seconds * 1_000_000_000).unwrap();
-        Fault::Outage(PortOutage { lasts: time(lasts), at: time(at) })
+        Fault::Outage(PortOutage { lasts: time(lasts), at: time(at), device: None })
     };
     assert_eq!("port-down=2s,at=5s".parse(), Ok(outage(2, 5)));
     assert_eq!("port-down=1s".parse(), Ok(outage(1, 0)));
@@ -81,7 +81,11 @@ fn rules_are_described() {
         ("device-removal,at=2ms", IncidentKind::DeviceRemoval),
         ("at=2ms,address-change", IncidentKind::AddressChange),
     ] {
-        assert_eq!(text.parse(), Ok(Fault::Incident(Incident { kind, at })), "{text}");
+        assert_eq!(
+            text.parse(),
+            Ok(Fault::Incident(Incident { kind, at, device: None })),
+            "{text}"
+        );
     }
 }
 
@@ -188,7 +192,11 @@ fn rules() -> impl Strategy<Value = InjectionRule> {
 }
 
 fn outages() -> impl Strategy<Value = PortOutage> {
-    (times(), times()).prop_map(|(lasts, at)| PortOutage { lasts, at })
+    (times(), times(), any::<Option<u8>>()).prop_map(|(lasts, at, device)| PortOutage {
+        lasts,
+        at,
+        device,
+    })
 }
 
 fn messages() -> impl Strategy<Value = MessageRule> {
@@ -206,7 +214,11 @@ fn messages() -> impl Strategy<Value = MessageRule> {
 
 fn incidents() -> impl Strategy<Value = Incident> {
     let kinds = prop::sample::select(INCIDENTS.map(|(_, kind)| kind).to_vec());
-    (kinds, times()).prop_map(|(kind, at)| Incident { kind, at })
+    (kinds, times(), any::<Option<u8>>()).prop_map(|(kind, at, device)| Incident {
+        kind,
+        at,
+        device,
+    })
 }
 
 proptest! {

@@ -130,8 +130,8 @@ impl ForkHandler for File {
 
     fn fail(&self) {}
 
-    fn is_own_device(&self) -> bool {
-        false
+    fn own_device(&self) -> Option<u8> {
+        None
     }
 }
 
