@@ -279,7 +279,7 @@ impl Program {
         name_devices(&devices, &mut command);
         loader::lead(&verbs, &mut command);
         lead_others(&mut command);
-        instruments::attach(&args.instruments, &mut command)?;
+        instruments::attach(&args.instruments, devices.len(), &mut command)?;
         let watching = Watching::prepare(&mut command);
         let live = show_files(&devices, &mut command).unwrap_or_else(|problem| {
             // Few programs need them.

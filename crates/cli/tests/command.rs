@@ -790,17 +790,23 @@ fn faults_that_make_no_sense_are_refused() {
         (&["nak=remote-access,op=bind"], "`op=bind`: `bind` is not one of any, send, write"),
         (&["loss=1%", "delay=1ms", "loss=2%"], "--fault: loss is given twice"),
         (&["rnr,op=send", "seed=7"], "--fault: `seed=7` does nothing alone; add what it is for"),
+        (&["device-removal,at=1s,device=1"], "--fault: `device=1`: the program has one device, 0"),
+        (&["port-down=1s,device=x"], "`device=x`: `x` is not the number of a device, from 0"),
     ] {
         let options = faults.iter().flat_map(|fault| ["--fault", fault]);
         let refused = output(transom(&["run"]).args(options).args(["--", "echo", "ran"]));
         assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
         assert!(complaint(&refused).contains(words), "{refused:?}");
     }
+    let options = ["run", "--devices", "3", "--fault", "port-down=1s,device=3", "--", "true"];
+    let refused = output(&mut transom(&options));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(complaint(&refused).contains("the program has the devices 0 to 2"), "{refused:?}");
 }
 
 /// Values that a variable may not have, and words of the error about allowed values. The other variables take any
 /// value: a file or a directory, and the error says what is wrong with it.
-const WRONG: [(&str, &str, &str); 13] = [
+const WRONG: [(&str, &str, &str); 14] = [
     ("TRANSOM_DEVICE_NAME", "a/b", "letters, digits"),
     ("TRANSOM_DEVICES", "a;b,speed=3", "is no speed of a port"),
     ("TRANSOM_WINDOWS", "2C", "may be 2A or 2B"),
@@ -811,6 +817,7 @@ const WRONG: [(&str, &str, &str); 13] = [
     ("TRANSOM_CONNECT_TIMEOUT", "0", "may be a number of milliseconds"),
     ("TRANSOM_LOG", "much", "may be off, error, warn, info, debug or trace"),
     ("TRANSOM_FAULT", "loss=2", "is not a share from 0% to 100%"),
+    ("TRANSOM_FAULT", "device-removal,at=1s,device=1", "the program has one device, 0"),
     ("TRANSOM_FAULT_RUN", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_WATCHER", "x", "may be what `transom run` sets it to"),
     ("TRANSOM_TRACE", "x", "may be what `transom run` sets it to"),
@@ -831,6 +838,7 @@ fn a_variable_with_an_unknown_value_is_an_error_that_names_what_is_allowed() {
     let mut tried: Vec<_> = WRONG.iter().map(|(name, ..)| *name).chain(FILES).collect();
     let mut all = ALL.map(|it| it.name);
     tried.sort_unstable();
+    tried.dedup();
     all.sort_unstable();
     assert_eq!(tried, all);
     for (name, value, allowed) in WRONG {

@@ -57,6 +57,25 @@ pub fn run(command: &mut Command, behaviours: usize) {
     assert_eq!(printed.lines().count(), behaviours, "{printed}");
 }
 
+/// Runs a program in which something happens at a time that it is told (`in_time.h`): the first of some at which it is
+/// ready for it. It ends with 3 if it is not, as on a busy machine. `command` gets the time as the end of a fault. What
+/// it prints.
+pub fn in_time(patience: Duration, command: &dyn Fn(&str) -> Command) -> Printed {
+    const TOO_EARLY: Option<i32> = Some(3);
+    let mut last = String::new();
+    for time in [250, 1000, 4000, 16_000] {
+        let mut command = command(&format!("at={time}ms"));
+        let ended = Running::start(&mut command).end(patience);
+        let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
+        last = format!("{command:?}: {status}, {printed:?}");
+        if status.code() != TOO_EARLY {
+            assert!(status.success(), "{last}");
+            return printed;
+        }
+    }
+    panic!("it is never ready: {last}");
+}
+
 /// Runs it as an ordinary user, with copies of the libraries in `folder` that such a user may read.
 pub fn run_as_nobody(scratch: &Scratch, binary: &Path, folder: &Path, behaviours: usize) {
     if !is_root() {

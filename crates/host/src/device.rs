@@ -26,7 +26,7 @@ use tracing::{debug, warn};
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
 use transom_system::ThisProcess;
-use transom_system::failure::Failed;
+use transom_system::failure::{self, Failed};
 use transom_system::registry::Run;
 
 pub(crate) use self::deadlines::{Due, PortChange};
@@ -66,6 +66,8 @@ pub enum Memory {
 pub struct Options {
     /// Its number among the devices of the program.
     pub number: u8,
+    /// The program has others, which it may not have opened.
+    pub is_one_of_several: bool,
     /// Its port is down for ever.
     pub port_is_down: bool,
     /// Type 2 windows are of kind 2A instead of 2B (rule MWA-07).
@@ -207,6 +209,14 @@ impl Device {
     /// Without a descriptor for it.
     pub fn completion_events(self: &Arc<Self>) -> io::Result<Arc<EventQueue<CompletionEvent>>> {
         Ok(Arc::new(EventQueue::of(&self.process)?.with_alarm(self)))
+    }
+
+    /// Removes the device, as if it were unplugged. A program that has no other has none any more.
+    pub(crate) fn remove(&self) {
+        match self.options.is_one_of_several {
+            true => failure::remove(self.options.number),
+            false => failure::fail(),
+        }
     }
 
     /// Tells peers that nothing more comes from here, and tells the background thread to end.

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use tracing::info;
 use transom_net::Peer;
 use transom_system::addresses::GroupGid;
+use transom_system::failure;
 
 use self::queue_pairs::QueuePairs;
 use self::scribbled::Scribbled;
@@ -149,6 +150,7 @@ impl Drop for Adapter {
         self.let_peers_take_the_rest();
         self.device.depart();
         self.device.port().send_rest();
+        failure::forget_removed();
         info!(slot = process.announcer().slot, "device closed");
     }
 }

@@ -80,13 +80,16 @@ impl ForkHandler for Adapter {
     fn at_exit(&self, until: Instant) {
         // A forked child has none of the threads, and owes nothing to its parent's peers.
         let device = self.device();
-        // One that was removed has nobody left to tell.
-        if self.own_device().is_some() && !device.failed.load(SeqCst) {
+        if self.own_device().is_none() {
+            return;
+        }
+        // One that has failed has told its peers, and its thread has ended.
+        if !device.failed.load(SeqCst) {
             device.work.exit.begin();
             device.process().wake();
             device.work.exit.wait(until);
-            device.process().settle();
         }
+        device.process().settle();
     }
 
     /// Stops all work for peers, and tells the program once.
@@ -126,7 +129,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use transom_cm::{Happened, Service};
     use transom_device::protection::{Announcer, Rank, Use, Waiter};
-    use transom_system::failure::{fail, has_failed};
+    use transom_system::failure::{any_has_failed, fail, has_failed};
 
     use super::*;
     use crate::Options;
@@ -179,6 +182,33 @@ mod tests {
         second.close();
         open().expect("all are closed").close();
         assert!(!has_failed());
+    }
+
+    /// Posts and polls ask for it only while one is there that was removed.
+    /// Rules: DEVS-11, DEVS-12
+    #[test]
+    fn a_removed_device_goes_alone_and_is_forgotten_once_it_is_closed() {
+        if !alone("process::tests::a_removed_device_goes_alone_and_is_forgotten_once_it_is_closed")
+        {
+            return;
+        }
+        let open = |number| {
+            let options = Options { number, is_one_of_several: true, ..Options::default() };
+            Adapter::open(options).expect("a device opens")
+        };
+        // It is the only one that is open.
+        let first = open(0);
+        first.device().remove();
+        assert!(first.device().check().is_err() && any_has_failed() && !has_failed());
+        let [second, third] = [open(1), open(2)];
+        assert!(second.device().check().is_ok(), "it goes on");
+        third.device().remove();
+        first.close();
+        assert!(any_has_failed(), "the third is there");
+        third.close();
+        assert!(!any_has_failed() && second.device().check().is_ok());
+        open(0).close();
+        second.close();
     }
 
     /// The panic left a call of the connection manager half done, which must not keep the ids from hearing of it.

@@ -21,7 +21,7 @@ use transom_device::queue::Completion;
 use transom_net::faults::IncidentKind;
 use transom_net::{Answer, Arrival, Arrived, MessageData, Peer, Reception, Replying, Wire};
 use transom_system::segment::Wakeup;
-use transom_system::{clock, failure, say};
+use transom_system::{clock, say};
 
 use crate::device::{Answered, Device, Direction, Due, Interface};
 use crate::objects::{Adapter, Cq, Deferred, Driver, Recipient};
@@ -247,7 +247,7 @@ impl<'a> Dispatch<'a> {
     #[cold]
     fn cause(self, kind: IncidentKind) {
         match kind {
-            IncidentKind::DeviceRemoval => failure::remove(self.device().options().number),
+            IncidentKind::DeviceRemoval => self.device().remove(),
             IncidentKind::AddressChange => {
                 let addresses = self.device().port().addresses();
                 let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];

@@ -42,7 +42,9 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
         OpenError::new("reading the environment", cause)
     })?;
     let port_is_down = described.get(usize::from(number)).is_some_and(|it| it.port_is_down);
-    let opened = Adapter::open(Options { number, port_is_down, ..options::read()? })?;
+    let is_one_of_several = described.len() > 1;
+    let options = Options { number, is_one_of_several, port_is_down, ..options::read()? };
+    let opened = Adapter::open(options)?;
     *device = Some(Arc::downgrade(&opened));
     Ok(opened)
 }

@@ -38,12 +38,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use transom_abi::{IBV_QPS_RESET, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr_ex, ibv_qp_state};
 use transom_check::ledger::{Asked, Peer, RanDry, Thing};
-use transom_check::{Call, Ledger};
+use transom_check::{Call, Kind, Ledger};
 use transom_device::qp::{QpNumber, Service};
 use transom_host::device::Device;
 use transom_host::objects::QueuePair;
 use transom_system::environment::CHECK;
-use transom_system::failure::{any_has_failed, caught_aside};
+use transom_system::failure::caught_aside;
 use transom_system::fork::Owner;
 use transom_system::memory::{Copier, Maps};
 use transom_thread::uncancelled;
@@ -196,15 +196,28 @@ impl Checker {
 
     /// Tells the ledger something, and writes down the mistakes that it finds.
     pub(crate) fn tell<T: Default>(&self, what: impl FnOnce(&mut Ledger) -> T) -> T {
+        self.tell_and_keep(|_| true, what)
+    }
+
+    /// The same about work of a device. A program cannot poll one that has failed.
+    fn tell_of<T: Default>(&self, device: &Device, what: impl FnOnce(&mut Ledger) -> T) -> T {
+        let has_failed = device.check().is_err();
+        self.tell_and_keep(|kind| !has_failed || !kind.needs_device(), what)
+    }
+
+    /// The same, of the mistakes of these kinds.
+    fn tell_and_keep<T: Default>(
+        &self,
+        keeps: impl Fn(Kind) -> bool,
+        what: impl FnOnce(&mut Ledger) -> T,
+    ) -> T {
         self.attempt(|| {
             let _telling = Telling::begin();
             let mut ledger = self.ledger.lock();
             let answer = what(&mut ledger);
             let mut found = ledger.take();
             drop(ledger);
-            if any_has_failed() {
-                found.retain(|mistake| !mistake.kind.needs_device());
-            }
+            found.retain(|mistake| keeps(mistake.kind));
             if !found.is_empty() {
                 // A write is a cancellation point.
                 uncancelled(|| {
@@ -325,10 +338,11 @@ impl Checker {
         let (under_way, call) = (pair.sends_under_way(), self.call());
         self.pairs.lock().remove(&address);
         let unread: Vec<_> = pair.unread_errors().into_iter().map(events::unread).collect();
-        self.tell(|ledger| ledger.errors_unread(address, &unread, &call));
+        let device = pair.device();
+        self.tell_of(device, |ledger| ledger.errors_unread(address, &unread, &call));
         let dry = pair.ran_dry();
         let dry = RanDry { times: dry.times, waits: dry.waits };
-        self.tell(|ledger| ledger.pair_ended(address, under_way, dry, &call));
+        self.tell_of(device, |ledger| ledger.pair_ended(address, under_way, dry, &call));
     }
 }
 
@@ -357,6 +371,6 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
         let stopped = Record::Stopped { says: "there is no?object 3".into() };
         assert_eq!(records.last(), Some(&stopped));
-        assert!(!any_has_failed());
+        assert!(!transom_system::failure::any_has_failed());
     }
 }

@@ -299,7 +299,7 @@ fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
 fn tell_end(ours: &Mr) {
     let Some(checker) = check::on() else { return };
     let key = ours.region.lock().as_ref().map(|region| region.key().0);
-    key.into_iter().for_each(|key| checker.region_ends(check::id_of(&ours.device), key));
+    key.into_iter().for_each(|key| checker.region_ends(&ours.device, key));
 }
 
 /// Ends a registration. `EBUSY` while a window is bound, `ENOENT` if there is no such region (rules DR-01 to DR-05).
@@ -393,7 +393,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         let (device, context) =
             unsafe { MRS.with(mr, |it| (it.inner.device.clone(), (*mr).context)) }?;
         if let Some(checker) = check::on().filter(|_| moves) {
-            checker.region_ends(check::id_of(&device), region.key().0);
+            checker.region_ends(&device, region.key().0);
         }
         let changed = region.change(domain, registration);
         if let Some(checker) = check::on() {

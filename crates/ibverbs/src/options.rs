@@ -12,6 +12,8 @@ use transom_system::environment::{
 };
 use transom_system::log;
 
+use crate::description::Description;
+
 /// The options of a device of this process (windows of kind 2A: rule MWA-07).
 ///
 /// # Errors
@@ -71,8 +73,11 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
     if let Some(faults) = FAULTS.get() {
         return Ok(faults.as_ref());
     }
+    let devices = Description::chosen().map_or(1, <[_]>::len);
     let faults = FAULT.text().map(|text| {
-        text.to_string_lossy().parse::<Faults>().map_err(|error| {
+        let all = text.to_string_lossy().parse::<Faults>();
+        let all = all.and_then(|all| all.check_devices(devices).map(|()| all));
+        all.map_err(|error| {
             refused(io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {error}", FAULT.name)))
         })
     });

@@ -46,13 +46,26 @@ pub(crate) fn verb() -> &'static str {
 
 /// Makes a call that does not find what belongs to a device that has failed. If it would have, the answer is `EIO`.
 pub(crate) fn while_barred<T>(call: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
-    if !any_has_failed() {
-        return call();
+    if any_has_failed() { barred(call) } else { call() }
+}
+
+#[cold]
+fn barred<T>(call: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    /// Lets verbs find everything again, also after a panic.
+    struct Until;
+
+    impl Drop for Until {
+        fn drop(&mut self) {
+            IS_BARRED.set(false);
+        }
     }
+
+    HAS_GONE.set(false);
     IS_BARRED.set(true);
+    let until = Until;
     let answer = call();
-    IS_BARRED.set(false);
-    if HAS_GONE.take() { answer.map_err(|_| libc::EIO) } else { answer }
+    drop(until);
+    if HAS_GONE.get() { answer.map_err(|_| libc::EIO) } else { answer }
 }
 
 /// Whether the running verb must not find what belongs to this device.
@@ -127,4 +140,25 @@ pub(crate) fn is_due(verb: &'static str, errno: c_int) -> bool {
 /// The device of the object that the verb has found, or the only device of the process.
 fn found() -> Option<Arc<Device>> {
     adapters::at(ABOUT.get()).or_else(adapters::only)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    /// The verbs that a program ends with must find their objects.
+    #[test]
+    fn a_panic_ends_the_bar() {
+        let panicked = catch_unwind(|| {
+            barred(|| -> Result<(), c_int> {
+                assert!(IS_BARRED.get());
+                HAS_GONE.set(true);
+                panic!("a test wants it")
+            })
+        });
+        assert!(panicked.is_err() && !IS_BARRED.get());
+        assert_eq!(barred(|| Err::<(), _>(libc::EINVAL)), Err(libc::EINVAL), "of another verb");
+    }
 }

@@ -223,6 +223,17 @@ impl Faults {
         Ok(all)
     }
 
+    /// Checks that those of one device are of one that a program with this many devices has.
+    ///
+    /// # Errors
+    /// The number is too large.
+    pub fn check_devices(&self, count: usize) -> Result<(), FaultError> {
+        let of_outages = self.outages.iter().map(|it| it.device);
+        let mut numbers = of_outages.chain(self.incidents.iter().map(|it| it.device)).flatten();
+        let wrong = numbers.find(|number| usize::from(*number) >= count);
+        wrong.map_or(Ok(()), |number| Err(FaultError::no_device(number, count)))
+    }
+
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

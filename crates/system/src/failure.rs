@@ -6,23 +6,26 @@
 //! pairs are in error, each context gets an `IBV_EVENT_DEVICE_FATAL`, and verbs return `EIO` except those that end
 //! something. When the last of these devices is closed, a new one can be opened.
 //!
-//! A device that is removed ([`remove`]) goes alone, if the program has another.
+//! A device that is removed ([`remove`]) goes alone.
 
 use std::any::Any;
 use std::cell::Cell;
+use std::ops::BitOr;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use crate::handlers::handlers;
+use crate::registry;
 use crate::say::write_line;
 
-/// How much has failed of this process.
-static FAILED: AtomicU8 = AtomicU8::new(NOTHING);
+/// What has failed of this process, and is not closed yet: a bit for each device that was removed, by its number, or
+/// [`EVERYTHING`].
+static FAILED: AtomicU32 = AtomicU32::new(0);
 
-/// Values of [`FAILED`].
-const NOTHING: u8 = 0;
-const A_DEVICE: u8 = 1;
-const EVERYTHING: u8 = 2;
+/// All devices have failed.
+const EVERYTHING: u32 = 1 << 31;
+
+const _: () = assert!(registry::DEVICES < 31);
 
 /// The devices of this process have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,13 +77,13 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 /// Whether the devices of this process have failed, and are not closed yet.
 #[inline]
 pub fn has_failed() -> bool {
-    FAILED.load(Relaxed) == EVERYTHING
+    FAILED.load(Relaxed) & EVERYTHING != 0
 }
 
-/// Whether any device of this process has failed, or been removed.
+/// Whether any device of this process has failed or was removed, and is not closed yet.
 #[inline]
 pub fn any_has_failed() -> bool {
-    FAILED.load(Relaxed) != NOTHING
+    FAILED.load(Relaxed) != 0
 }
 
 /// Makes a call. If it panics, the devices of this process fail.
@@ -101,7 +104,7 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Failed> {
 /// device goes.
 #[cold]
 pub fn fail() {
-    FAILED.store(EVERYTHING, SeqCst);
+    FAILED.fetch_or(EVERYTHING, SeqCst);
     for handler in handlers() {
         let told = catch_unwind(AssertUnwindSafe(|| handler.fail()));
         // The event may be missing then, but the errors are not.
@@ -109,21 +112,22 @@ pub fn fail() {
     }
 }
 
-/// Removes the device of this number, as if it were unplugged. If the process has no device of another number, all have
-/// failed.
+/// Removes the device of this number, as if it were unplugged. The others of this process go on.
 #[cold]
 pub fn remove(device: u8) {
-    let own = handlers().into_iter().filter(|handler| handler.own_device().is_some());
-    let (removed, left): (Vec<_>, Vec<_>) =
-        own.partition(|handler| handler.own_device() == Some(device));
-    if left.is_empty() {
-        return fail();
-    }
-    FAILED.fetch_max(A_DEVICE, SeqCst);
-    for handler in removed {
+    FAILED.fetch_or(bit(device), SeqCst);
+    for handler in handlers().iter().filter(|handler| handler.own_device() == Some(device)) {
         if catch_unwind(AssertUnwindSafe(|| handler.fail())).is_err() {
             fail();
         }
+    }
+}
+
+/// A device was closed: those that were removed, and of which none is left, are not remembered any more.
+pub fn forget_removed() {
+    // Seldom is there any.
+    if any_has_failed() {
+        let _ = FAILED.fetch_update(SeqCst, SeqCst, |failed| Some(failed & (left() | EVERYTHING)));
     }
 }
 
@@ -133,12 +137,22 @@ pub fn remove(device: u8) {
 ///
 /// [`Failed`] if one is left.
 pub fn begin_anew() -> Result<(), Failed> {
+    // A forked child has been reset along with the devices that it inherits.
+    forget_removed();
     if has_failed() {
-        // A forked child has been reset along with the devices that it inherits.
-        if handlers().iter().any(|handler| handler.own_device().is_some()) {
+        if left() != 0 {
             return Err(Failed);
         }
-        FAILED.store(NOTHING, SeqCst);
+        FAILED.store(0, SeqCst);
     }
     Ok(())
+}
+
+/// The devices of this process's own, as bits of [`FAILED`].
+fn left() -> u32 {
+    handlers().iter().filter_map(|handler| handler.own_device()).map(bit).fold(0, BitOr::bitor)
+}
+
+fn bit(device: u8) -> u32 {
+    1_u32.checked_shl(device.into()).unwrap_or(0) & !EVERYTHING
 }

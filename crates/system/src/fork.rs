@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use transom_thread::uncancelled;
 
-use crate::failure::{caught, has_failed};
+use crate::failure::caught;
 pub use crate::handlers::ForkHandler;
 use crate::handlers::HANDLERS;
 use crate::lock::ShortMutex;
@@ -114,9 +114,6 @@ extern "C" fn at_exit() {
 /// lock.
 fn tell_all_of_exit() {
     let until = Instant::now() + TIMEOUT;
-    if has_failed() {
-        return;
-    }
     let _ = caught(|| {
         let mut end = usize::MAX;
         while let Some(handler) = last_before(&mut end) {

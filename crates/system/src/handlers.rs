@@ -29,8 +29,8 @@ pub trait ForkHandler: Send + Sync {
     /// The process has found a defect in this library. Nothing of this object is used any more.
     fn fail(&self);
 
-    /// The number of this device. `None` if it is none of this process's own, but an inherited one or no device. A failed
-    /// device must be closed before another is opened.
+    /// The number of this device. `None` if it is none of this process's own, but an inherited one or no device. A
+    /// failed device must be closed before another is opened.
     fn own_device(&self) -> Option<u8>;
 }
 

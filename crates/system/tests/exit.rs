@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use transom_system::failure::fail;
 use transom_system::fork::{ForkHandler, watch};
 
 /// Marks a process that a test started for itself.
@@ -37,18 +38,52 @@ impl ForkHandler for Mistaken {
     }
 }
 
+/// A device that keeps something until the program exits.
+struct Keeping;
+
+impl ForkHandler for Keeping {
+    fn hold(&self, _until: Instant) -> bool {
+        false
+    }
+
+    unsafe fn release(&self) {}
+
+    fn leave_to_parent(&self) {}
+
+    fn at_exit(&self, _until: Instant) {
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(TOLD) };
+    }
+
+    fn fail(&self) {}
+
+    fn own_device(&self) -> Option<u8> {
+        Some(0)
+    }
+}
+
 /// The devices fail, and nobody waits for their current work.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test's own variable")]
 fn a_mistake_at_exit_keeps_no_program_from_its_end() {
+    exits(Arc::new(Mistaken), "a_mistake_at_exit_keeps_no_program_from_its_end", || ());
+}
+
+/// It has counted until it failed, and its counters must not fall.
+#[test]
+fn a_device_that_has_failed_hears_of_the_exit() {
+    exits(Arc::new(Keeping), "a_device_that_has_failed_hears_of_the_exit", fail);
+}
+
+/// A program with this device exits by itself after a call, and the device ends it. It is a process of its own.
+#[expect(clippy::disallowed_methods, reason = "a test's own variable")]
+fn exits(device: Arc<dyn ForkHandler>, test: &str, before: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
-        let handler: Arc<dyn ForkHandler> = Arc::new(Mistaken);
-        watch(Arc::downgrade(&handler)).expect("it is told");
-        std::mem::forget(handler);
+        watch(Arc::downgrade(&device)).expect("it is told");
+        std::mem::forget(device);
+        before();
         std::process::exit(0);
     }
     let this = std::env::current_exe().expect("a test has a path");
-    let test = "a_mistake_at_exit_keeps_no_program_from_its_end";
     let mut child =
         Command::new(this).args(["--exact", test]).env(ALONE, "1").spawn().expect("it starts");
     let until = Instant::now() + Duration::from_secs(60);

@@ -19,10 +19,11 @@ pub(super) struct InstrumentArgs {
     faults: Vec<Fault>,
 }
 
-/// Passes the options on to the program.
-pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
+/// Passes the options on to the program, which has so many devices.
+pub(super) fn attach(args: &InstrumentArgs, devices: usize, command: &mut Command) -> Result {
     let refuse = |error| Failure::with_status(2, format_args!("--fault: {error}"));
     let all = Faults::new(args.faults.iter().copied()).map_err(refuse)?;
+    all.check_devices(devices).map_err(refuse)?;
     if !all.is_empty() {
         command.env(FAULT.name, all.to_string());
     }

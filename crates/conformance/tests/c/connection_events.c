@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cm.h"
+#include "in_time.h"
 
 /* Of librdmacm since 1.4, which the packaged headers may not have. */
 #define ADDRINFO_RESOLVED 16
@@ -19,16 +20,6 @@ static int (*resolve_addrinfo)(struct rdma_cm_id *, const char *, const char *,
 			       const struct rdma_addrinfo *);
 static int (*query_addrinfo)(struct rdma_cm_id *, struct rdma_addrinfo **);
 static int (*write_cm_event)(struct rdma_cm_id *, enum rdma_cm_event_type, int, uint64_t);
-
-/* All that is to be there before something happens is there. */
-static int there;
-
-/* What happens came too early to show anything. */
-static void too_early(void)
-{
-	if (!there)
-		_exit(3);
-}
 
 /* A queue pair of the program's own, in INIT. */
 static struct ibv_qp *own_queue_pair(struct rdma_cm_id *id)
@@ -443,7 +434,7 @@ int main(int argc, char **argv)
 	const char *part = argc > 1 ? argv[1] : "";
 
 	if (!strcmp(part, "removal") || !strcmp(part, "address-change")) {
-		CHECK(!atexit(too_early));
+		be_in_time();
 		if (!strcmp(part, "removal"))
 			removal();
 		else

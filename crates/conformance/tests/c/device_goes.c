@@ -10,19 +10,10 @@
 #include <unistd.h>
 
 #include "cm.h"
+#include "in_time.h"
 
 /* Seconds that any of them may take, the time until the device goes among them. */
 #define PATIENCE 60
-
-/* All that is to be there before the device goes is there. */
-static int there;
-
-/* It went too early to show anything. */
-static void too_early(void)
-{
-	if (!there)
-		_exit(3);
-}
 
 /* A synchronous id. */
 static struct rdma_cm_id *synchronous(void)
@@ -192,7 +183,7 @@ int main(void)
 	struct ibv_qp *qp;
 	int socket, ends[2], full[2];
 
-	CHECK(!atexit(too_early));
+	be_in_time();
 	CHECK((channel = rdma_create_event_channel()) && (alone = rdma_create_event_channel()));
 	CHECK(!rdma_create_id(alone, &unbound, NULL, RDMA_PS_TCP));
 

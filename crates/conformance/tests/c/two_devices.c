@@ -7,9 +7,8 @@
 #include <poll.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "check.h"
+#include "in_time.h"
 
 /* Of <infiniband/driver.h>. */
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
@@ -261,16 +260,6 @@ static void port_is_down(struct end *ends)
 	shown("nothing passes a port that is down");
 }
 
-/* All that is to be there before a device goes is there. */
-static int there;
-
-/* It went too early to show anything. */
-static void too_early(void)
-{
-	if (!there)
-		_exit(3);
-}
-
 /* A queue pair that is connected to itself. */
 static void connect_to_itself(struct end *end)
 {
@@ -285,28 +274,35 @@ static void connect_to_itself(struct end *end)
 		CHECK((call) && errno == EIO);                                                     \
 	} while (0)
 
-/* The second goes, and the first goes on. Which of them it is does not matter to it. */
-/* Rules: DEVS-11, DEVS-12 */
-static void one_goes(struct end *ends, int which, struct ibv_device *device)
+/* All is there, and the device goes. */
+static void wait_until_gone(struct end *end)
 {
-	struct end *gone = &ends[which], *left = &ends[!which], anew = {0};
+	struct ibv_async_event event;
+
+	there = 1;
+	do {
+		CHECK(!ibv_get_async_event(end->context, &event));
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+}
+
+/* One goes, and the other goes on. */
+/* Rules: DEVS-11, DEVS-12 */
+static void one_goes(struct end *gone, struct end *left, struct ibv_device *device)
+{
+	struct end anew = {0};
 	struct pollfd events = {.fd = left->context->async_fd, .events = POLLIN};
 	struct ibv_qp_init_attr attr = init(gone->cq, gone->cq, NULL);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad_send;
 	struct ibv_recv_wr receive = {0}, *bad_receive;
 	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
 	struct ibv_device_attr limits;
-	struct ibv_async_event event;
 	struct ibv_port_attr port;
 	struct ibv_wc wc;
 
 	connect_to_itself(left);
 	connect_to_itself(gone);
-	there = 1;
-	do {
-		CHECK(!ibv_get_async_event(gone->context, &event));
-		ibv_ack_async_event(&event);
-	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+	wait_until_gone(gone);
 	GONE(!ibv_alloc_pd(gone->context));
 	GONE(!ibv_create_qp(gone->pd, &attr));
 	GONE(!ibv_reg_mr(gone->pd, gone->bytes, LENGTH, 0));
@@ -333,6 +329,48 @@ static void one_goes(struct end *ends, int which, struct ibv_device *device)
 	shown("once it is closed, it can be opened again");
 }
 
+/* One goes before the other is opened. */
+/* Rules: DEVS-11 */
+static void one_takes_over(struct end *gone, struct end *left, struct ibv_device **two)
+{
+	open_end(gone, two[0]);
+	connect_to_itself(gone);
+	wait_until_gone(gone);
+	open_end(left, two[1]);
+	connect_to_itself(left);
+	GONE(!ibv_alloc_pd(gone->context));
+	shown("the other is opened when the first has gone");
+}
+
+/* The completions of both are not polled. Of the one that has gone, they cannot be. */
+/* Rules: CHK-02, DEVS-11 */
+static void both_are_unpolled(struct end *gone, struct end *left)
+{
+	struct end *both[] = {gone, left};
+	struct ibv_send_wr *bad, wr = {
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+	int i;
+
+	connect_to_itself(gone);
+	connect_to_itself(left);
+	for (i = 0; i < 2; i++)
+		CHECK(!ibv_post_send(both[i]->qp, &wr, &bad));
+	wait_until_gone(gone);
+	printf("ok - of %#x they could be\n", left->qp->qp_num);
+}
+
+/* One goes, and nobody closes it. */
+/* Rules: DEVS-08 */
+static void one_is_left_open(struct end *gone)
+{
+	connect_to_itself(gone);
+	wait_until_gone(gone);
+	shown("it stays open");
+	exit(0);
+}
+
 /* Rules: DEVS-08 */
 static void some_traffic(struct end *ends)
 {
@@ -351,24 +389,36 @@ static void some_traffic(struct end *ends)
 int main(int argc, char **argv)
 {
 	struct ibv_device *two[2], **list = listed(two);
+	const char *part = argc > 1 ? argv[1] : "";
+	/* The one that goes, for the parts that are told it. */
+	int gone = argc > 2 && !strcmp(argv[2], "1");
 	static struct end ends[2];
 	int i;
 
-	CHECK(argc == 1 || strncmp(argv[1], "goes-", 5) || !atexit(too_early));
-	for (i = 0; i < 2; i++)
-		open_end(&ends[i], two[i]);
-	ibv_free_device_list(list);
-	if (argc == 1) {
+	if (argc > 2)
+		be_in_time();
+	if (!strcmp(part, "takes-over")) {
+		one_takes_over(&ends[0], &ends[1], two);
+	} else {
+		for (i = 0; i < 2; i++)
+			open_end(&ends[i], two[i]);
+	}
+	if (!strcmp(part, "")) {
 		they_are_told_apart(ends);
 		their_objects_do_not_mix(ends);
 		one_reaches_the_other(ends);
-	} else if (!strcmp(argv[1], "port-down")) {
+	} else if (!strcmp(part, "port-down")) {
 		port_is_down(ends);
-	} else if (!strncmp(argv[1], "goes-", 5)) {
-		one_goes(ends, argv[1][5] - '0', two[argv[1][5] - '0']);
-	} else {
+	} else if (!strcmp(part, "goes")) {
+		one_goes(&ends[gone], &ends[!gone], two[gone]);
+	} else if (!strcmp(part, "unpolled")) {
+		both_are_unpolled(&ends[gone], &ends[!gone]);
+	} else if (!strcmp(part, "left-open")) {
+		one_is_left_open(&ends[gone]);
+	} else if (!strcmp(part, "traffic")) {
 		some_traffic(ends);
 	}
+	ibv_free_device_list(list);
 	close_end(&ends[0]);
 	close_end(&ends[1]);
 	return 0;

@@ -43,10 +43,11 @@ impl Checker {
     }
 
     /// A region is about to end, or to be registered anew.
-    pub(crate) fn region_ends(&self, device: usize, key: u32) {
-        let pairs = self.tell(|ledger| ledger.pairs_naming(device, key));
+    pub(crate) fn region_ends(&self, device: &Arc<Device>, key: u32) {
+        let number = id_of(device);
+        let pairs = self.tell(|ledger| ledger.pairs_naming(number, key));
         let (under_way, call) = (self.under_way(pairs), self.call());
-        self.tell(|ledger| ledger.region_ends(device, key, &under_way, &call));
+        self.tell_of(device, |ledger| ledger.region_ends(number, key, &under_way, &call));
     }
 
     /// The work that the device has under way on these queue pairs. Each comes with the number of sends posted to it.

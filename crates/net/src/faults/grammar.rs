@@ -17,6 +17,17 @@ use super::{
 #[error("{0}")]
 pub struct FaultError(String);
 
+impl FaultError {
+    /// A program has so many devices, and none of this number.
+    pub(super) fn no_device(number: u8, count: usize) -> Self {
+        let are = match count {
+            ..=1 => "the program has one device, 0; give it more with --devices".to_owned(),
+            _ => format!("the program has the devices 0 to {}", count - 1),
+        };
+        Self(format!("`device={number}`: {are}"))
+    }
+}
+
 fn error<T>(message: impl fmt::Display) -> Result<T, FaultError> {
     Err(FaultError(message.to_string()))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use transom_conformance::c_programs::{RDMACM, compile, run, run_as_nobody};
+use transom_conformance::c_programs::{RDMACM, compile, in_time, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, library, tool};
@@ -66,20 +66,13 @@ fn events(binary: &Path, part: &str, link: Link) -> Command {
     command
 }
 
-/// Runs a program with a fault after the first of these milliseconds at which it is ready for it; it ends with 3 if it
-/// is not, as on a busy machine. What it prints.
-fn ready_for(fault: &str, times: &[u32], command: &dyn Fn() -> Command) -> Printed {
-    for time in times {
+/// As [`in_time`], with this fault.
+fn ready_for(fault: &str, command: &dyn Fn() -> Command) -> Printed {
+    in_time(LIMIT, &|at| {
         let mut command = command();
-        command.env("TRANSOM_FAULT", format!("{fault},at={time}ms"));
-        let ended = Running::start(&mut command).end(LIMIT);
-        let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
-        if status.code() != Some(3) {
-            assert!(status.success(), "{command:?}: {printed:?}");
-            return printed;
-        }
-    }
-    panic!("it is never ready for {fault}");
+        command.env("TRANSOM_FAULT", format!("{fault},{at}"));
+        command
+    })
 }
 
 /// Rules: CM-39, CM-40, CM-47, CM-57, CM-58
@@ -102,8 +95,7 @@ fn a_c_program_hears_of_a_device_that_goes_and_of_addresses_that_change() {
     take_turn(Link::Wire);
     for (part, fault) in [("removal", "device-removal"), ("address-change", "address-change")] {
         for link in [Link::Local, Link::Wire] {
-            let printed =
-                ready_for(fault, &[250, 1000, 4000, 16_000], &|| events(&binary, part, link));
+            let printed = ready_for(fault, &|| events(&binary, part, link));
             assert!(printed.output.starts_with("ok - "), "{printed:?}");
         }
     }
@@ -117,7 +109,7 @@ fn nobody_waits_for_a_device_that_has_gone() {
     take_turn(Link::Wire);
     for link in [Link::Local, Link::Wire] {
         let command = || events(&binary, "", link);
-        let printed = ready_for("device-removal", &[1000, 4000, 16_000], &command);
+        let printed = ready_for("device-removal", &command);
         assert_eq!(printed.output.matches("ok - ").count(), 16, "{printed:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::c_programs::{compile, run};
+use transom_conformance::c_programs::{compile, in_time, run};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, is_root};
 use transom_conformance::programs::{Running, command, program};
@@ -28,8 +28,13 @@ impl Installed {
 
     /// A program under `transom run` with these options.
     fn run(&self, options: &[&str], program: &[&str]) -> Command {
+        self.under("run", options, program)
+    }
+
+    /// The same under this subcommand.
+    fn under(&self, subcommand: &str, options: &[&str], program: &[&str]) -> Command {
         let mut command = Command::new(self.0.path().join("transom"));
-        command.arg("run").args(options).arg("--").args(program);
+        command.arg(subcommand).args(options).arg("--").args(program);
         for variable in ["TRANSOM_LIB", "TRANSOM_TREE", "TRANSOM_DEVICE_NAME", "LD_PRELOAD"] {
             command.env_remove(variable);
         }
@@ -84,19 +89,15 @@ fn a_c_program_of_an_ordinary_user_uses_two_devices() {
     run(as_nobody(&mut command).current_dir("/").env("TMPDIR", installed.0.path()), 4);
 }
 
-/// The time at which it goes is one at which the program is ready for it: it ends with 3 if it is not, as on a busy
-/// machine.
-fn goes(command: &dyn Fn(&str) -> Command) {
-    for time in [300, 1000, 4000, 16_000] {
-        let fault = format!("at={time}ms");
-        let ended = Running::start(&mut command(&fault)).end(LIMIT);
-        let (status, printed) = ended.unwrap_or_else(|problem| panic!("{problem}"));
-        if status.code() != Some(3) {
-            assert!(status.success(), "{printed:?}");
-            return assert_eq!(printed.output.matches("ok - ").count(), 3, "{printed:?}");
-        }
-    }
-    panic!("it is never ready");
+/// A program of two devices of which this one goes. What it prints.
+fn goes(installed: &Installed, device: &str, program: &[&str], link: &str) -> String {
+    let printed = in_time(LIMIT, &|at| {
+        let fault = format!("device-removal,{at},device={device}");
+        let mut command = installed.run(&["--devices", "2", "--fault", &fault], program);
+        command.env("TRANSOM_LINK", link);
+        command
+    });
+    printed.output
 }
 
 fn one_of_two_goes() {
@@ -104,15 +105,11 @@ fn one_of_two_goes() {
     let installed = Installed::new("one-goes");
     let binary = installed.two_devices();
     for (link, number) in [("", "0"), ("", "1"), ("wire", "1")] {
-        goes(&|at| {
-            let fault = format!("device-removal,{at},device={number}");
-            let options = ["--devices", "2", "--fault", &fault];
-            let part = format!("goes-{number}");
-            let mut command = installed.run(&options, &[&binary, &part]);
-            command.env("TRANSOM_LINK", link);
-            command
-        });
+        let shown = goes(&installed, number, &[&binary, "goes", number], link);
+        assert_eq!(shown.matches("ok - ").count(), 3, "{shown}");
     }
+    let shown = goes(&installed, "0", &[&binary, "takes-over", "0"], "");
+    assert_eq!(shown.matches("ok - ").count(), 1, "{shown}");
 }
 
 /// What the program shows, it says itself.
@@ -121,6 +118,61 @@ fn one_of_two_goes() {
 fn one_of_two_devices_goes_while_the_other_goes_on() {
     let test = path_of!("one_of_two_devices_goes_while_the_other_goes_on");
     alone(test, Way::Namespace, one_of_two_goes);
+}
+
+fn checked_while_one_goes() {
+    interfaces_up();
+    let installed = Installed::new("checked-devices");
+    let binary = installed.two_devices();
+    let directory = installed.0.path().join("findings");
+    let printed = in_time(LIMIT, &|at| {
+        let fault = format!("device-removal,{at},device=1");
+        let report = format!("--json={}", directory.display());
+        let options = ["--devices=2", "--error-exitcode=0", &report, "--fault", &fault];
+        installed.under("check", &options, &[&binary, "unpolled", "1"])
+    });
+    let found = fs::read_to_string(directory).expect("a report");
+    let found: Vec<Value> =
+        found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let unpolled: Vec<_> = found
+        .iter()
+        .filter(|it| ["work-lost", "completions-unpolled"].iter().any(|kind| it["kind"] == *kind))
+        .map(|it| it["says"].as_str().expect("a sentence"))
+        .collect();
+    let number = printed.output.split(' ').find(|word| word.starts_with("0x"));
+    let number = number.unwrap_or_else(|| panic!("{printed:?}"));
+    assert!(unpolled.len() == 1 && unpolled[0].contains(number), "{number}: {unpolled:?}");
+}
+
+/// A program that could poll is told what it has not polled.
+/// Rules: CHK-02, DEVS-11
+#[test]
+fn a_device_that_goes_hides_no_mistake_at_the_other() {
+    let test = path_of!("a_device_that_goes_hides_no_mistake_at_the_other");
+    alone(test, Way::Namespace, checked_while_one_goes);
+}
+
+fn counters_of_one_that_goes() {
+    interfaces_up();
+    let installed = Installed::new("counters-stay");
+    let binary = installed.two_devices();
+    let line = format!(
+        "cd /sys/class/infiniband/transom1/ports/1/hw_counters && cat sent_pkts && \
+         {binary} left-open 1 >&2; status=$?; cat sent_pkts; exit $status"
+    );
+    let told = goes(&installed, "1", &["sh", "-c", &line], "");
+    let counted: Vec<u64> = told.lines().map(|line| line.parse().expect("a number")).collect();
+    assert!(matches!(counted[..], [before, after] if after == before + 1), "{counted:?}");
+}
+
+/// Rules: DEVS-08, DEVS-11
+#[test]
+fn what_a_device_counted_before_it_went_stays() {
+    alone(
+        path_of!("what_a_device_counted_before_it_went_stays"),
+        Way::Namespace,
+        counters_of_one_that_goes,
+    );
 }
 
 /// What is told of a device is what verbs, files, iproute2's `rdma` and ibverbs-utils tell.

@@ -14,6 +14,7 @@ use transom_ibverbs::ibv_destroy_qp;
 
 const KIND_2A: Options = Options {
     number: 0,
+    is_one_of_several: false,
     port_is_down: false,
     windows_2a: true,
     copying: transom_host::Copying::Best,

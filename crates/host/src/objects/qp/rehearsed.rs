@@ -21,8 +21,8 @@ use transom_device::protection::Operation;
 use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
+use transom_system::clock;
 use transom_system::rehearsal::{self, Rehearsal};
-use transom_system::{clock, failure};
 
 use super::QueuePair;
 use super::services::At;
@@ -281,7 +281,7 @@ impl QueuePair {
         if self.device.check().is_ok()
             && rehearsed.provokes(Provocation::RemovedDevices, nth).is_some()
         {
-            failure::remove(self.device.options().number);
+            self.device.remove();
         }
     }
 
