@@ -32,7 +32,7 @@ static WIRE: Form = Form {
 static API: Form = Form {
     script: "rxe-api",
     title: "the tests and examples of the Rust API on the kernel's rxe, by the system's libibverbs",
-    subject: &[("program", 16), ("test", 64)],
+    subject: &[("file", 16), ("test", 64)],
     figures: &[("remark", 0)],
 };
 

@@ -23,20 +23,21 @@ pub(super) fn run(
     guest: &Guest,
     report: &mut Report,
 ) -> Result<(), String> {
-    for (name, path) in installation.targets("transom", "test")? {
-        guest.give(&path, &name)?;
+    for (program, path) in installation.targets("transom", "test")? {
+        guest.give(&path, &program)?;
         let listed = Running::start(std::process::Command::new(&path).arg("--list"));
         for line in listed.success(LIMIT)?.output.lines() {
-            let Some(test) = line.strip_suffix(": test") else { continue };
+            let Some(path) = line.strip_suffix(": test") else { continue };
+            let (file, test) = path.split_once("::").unwrap_or((&program, path));
             let address = Side::Guest.address(false);
             let line = format!(
                 "env TRANSOM_TEST_PROVIDER=libibverbs.so.1 TRANSOM_TEST_ADDRESS={address} \
-                 /share/{name} --exact {test} --nocapture"
+                 /share/{program} --exact {path} --nocapture"
             );
             let ended = in_guest(guest, &line);
             let remark = ended.as_ref().map_or_else(|_| String::new(), |p| remarks(&p.output));
             report.add(Row {
-                subject: vec![name.clone(), test.to_owned()],
+                subject: vec![file.to_owned(), test.to_owned()],
                 figures: vec![remark],
                 verdict: Verdict::of(ended.err()),
             });

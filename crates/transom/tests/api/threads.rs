@@ -1,9 +1,7 @@
 //! Two threads use one context without a lock of their own. Under ThreadSanitizer this shows races that the assertions
 //! do not see.
 
-mod common;
-
-use common::{Pair, TIMEOUT, context, this_thread, until_asleep};
+use crate::common::{Pair, TIMEOUT, context, this_thread, until_asleep};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;

@@ -1,8 +1,6 @@
 //! Extended reliable connections.
 
-mod common;
-
-use common::{context, failure, need};
+use crate::common::{context, failure, need};
 use std::fs::File;
 use std::sync::Arc;
 use transom::{

@@ -1,8 +1,6 @@
 //! All ways to wait for completions.
 
-mod common;
-
-use common::{Pair, TIMEOUT, block_on, context, need, status, this_thread, until_asleep};
+use crate::common::{Pair, TIMEOUT, block_on, context, need, status, this_thread, until_asleep};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::Future;
 use std::pin::Pin;

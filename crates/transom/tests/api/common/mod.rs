@@ -4,9 +4,6 @@
 //! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom --tests`. With `--no-default-features` they
 //! have only that device.
 
-// Each test file uses a part of it.
-#![allow(dead_code, unused_imports, unused_macros)]
-
 mod device;
 mod ends;
 mod faults;
@@ -18,6 +15,7 @@ pub(crate) use faults::{ALONE, TOO_EARLY, alone, has_faults, until_the_device_go
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -26,6 +24,23 @@ use transom::{
     Access, CompletionQueue, Context, Error, Initialized, MemoryRegion, Posted, ProtectionDomain,
     Provider, QueuePair, Service, Status,
 };
+
+/// The path of a test of the calling module. The program of the tests finds it by this path.
+macro_rules! path_of {
+    ($name:literal) => {
+        concat!(module_path!(), "::", $name)
+    };
+}
+
+pub(crate) use path_of;
+
+/// A command that runs the test of this path again, alone in a process.
+pub(crate) fn again(test: &str) -> Command {
+    let (_crate, name) = test.split_once("::").expect("the path of a test");
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", name]);
+    again
+}
 
 /// Longer than any step here takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);

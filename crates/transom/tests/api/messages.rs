@@ -1,8 +1,6 @@
 //! Sends, writes, reads and related requests.
 
-mod common;
-
-use common::{Departure, Pair, TIMEOUT, bytes_of, departs, failure};
+use crate::common::{Departure, Pair, TIMEOUT, bytes_of, departs, failure};
 use transom::{
     Access, Error, Grant, MemoryRegion, Operation, RemoteSlice, Request, Rights, Service, Status,
     WorkError,

@@ -1,7 +1,6 @@
-//! Tests with faults. Each runs in a process of its own, which has the faults. Only the software device has them.
+//! Tests that have a process of their own, some of them with faults of its device. Only the software device has these.
 
-use super::context;
-use std::process::Command;
+use super::{again, context};
 
 /// The variable that marks the process that a test started for itself.
 pub(crate) const ALONE: &str = "TRANSOM_TEST_ALONE";
@@ -13,8 +12,8 @@ pub(crate) fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
     if std::env::var_os(ALONE).is_some() {
         return None;
     }
-    let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", test]).env(ALONE, "1").envs(environment.iter().copied());
+    let mut again = again(test);
+    again.env(ALONE, "1").envs(environment.iter().copied());
     Some(again.status().unwrap().code().expect("an end"))
 }
 

@@ -1,8 +1,6 @@
 //! Requests posted at once, all or none.
 
-mod common;
-
-use common::{Departure, Pair, Party, bytes_of, context, departs, need, status};
+use crate::common::{Departure, Pair, Party, bytes_of, context, departs, need, status};
 use std::thread;
 use transom::{
     Access, AddressHandle, CompletionQueue, Destination, Error, MemoryRegion, Operation,

@@ -1,8 +1,6 @@
 //! A forked child, which has none of its parent's threads. It makes objects of its own, and harms none of its parent's.
 
-mod common;
-
-use common::{Ends, Pair, TIMEOUT, alone, block_on, has_faults, need};
+use crate::common::{Ends, Pair, TIMEOUT, alone, block_on, has_faults, need, path_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::ffi::c_int;
@@ -72,7 +70,8 @@ impl Wake for Tells {
 #[test]
 fn a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited() {
     need!(has_faults(), "no connections of a forked child's own");
-    let test = "a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited";
+    let test =
+        path_of!("a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited");
     if let Some(end) = alone(test, &[]) {
         return assert_eq!(end, 0);
     }
@@ -107,7 +106,7 @@ fn a_child_awaits_connections_of_its_own_and_its_parent_those_that_it_awaited() 
 #[test]
 fn a_child_that_drops_a_driver_does_not_end_its_parents() {
     need!(has_faults(), "no forks");
-    let test = "a_child_that_drops_a_driver_does_not_end_its_parents";
+    let test = path_of!("a_child_that_drops_a_driver_does_not_end_its_parents");
     if let Some(end) = alone(test, &[]) {
         return assert_eq!(end, 0);
     }

@@ -1,10 +1,8 @@
 //! Connections with faults: peers that do not answer, lost messages, a device that goes away. Each test runs in a
 //! process of its own, which has the faults. Only the software device has them.
 
-mod common;
-
-use common::{
-    ALONE, TIMEOUT, TOO_EARLY, alone, block_on, bytes_of, has_faults, need, provider,
+use crate::common::{
+    ALONE, TIMEOUT, TOO_EARLY, alone, block_on, bytes_of, has_faults, need, path_of, provider,
     until_the_device_goes,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -64,7 +62,7 @@ fn problem<T>(result: Result<T>) -> ConnectionProblem {
 fn who_does_not_answer_is_unreachable() {
     need!(has_faults(), "no faults can be had");
     let environment = [("TRANSOM_FAULT", "drop,op=req"), ("TRANSOM_CONNECT_TIMEOUT", "100")];
-    if let Some(end) = alone("who_does_not_answer_is_unreachable", &environment) {
+    if let Some(end) = alone(path_of!("who_does_not_answer_is_unreachable"), &environment) {
         return assert_eq!(end, 0);
     }
     let ends = Ends::new().unwrap();
@@ -86,7 +84,7 @@ fn is_no_device(error: &Error) {
 #[test]
 fn data_that_come_before_the_confirmation_confirm() {
     need!(has_faults(), "no faults can be had");
-    const TEST: &str = "data_that_come_before_the_confirmation_confirm";
+    const TEST: &str = path_of!("data_that_come_before_the_confirmation_confirm");
     // The confirmation comes only with the peer's data.
     if let Some(end) = alone(TEST, &[("TRANSOM_FAULT", "drop,op=rtu")]) {
         return assert_eq!(end, 0);
@@ -128,7 +126,7 @@ fn data_that_come_before_the_confirmation_confirm() {
 #[test]
 fn everybody_hears_of_a_device_that_goes() {
     need!(has_faults(), "no faults can be had");
-    let test = "everybody_hears_of_a_device_that_goes";
+    let test = path_of!("everybody_hears_of_a_device_that_goes");
     if std::env::var_os(ALONE).is_none() {
         return assert_eq!(until_the_device_goes(test), 0);
     }
@@ -170,7 +168,7 @@ fn everybody_hears_of_a_device_that_goes() {
 #[test]
 fn all_who_wait_at_a_listener_hear_of_a_device_that_goes() {
     need!(has_faults(), "no faults can be had");
-    let test = "all_who_wait_at_a_listener_hear_of_a_device_that_goes";
+    let test = path_of!("all_who_wait_at_a_listener_hear_of_a_device_that_goes");
     if std::env::var_os(ALONE).is_none() {
         return assert_eq!(until_the_device_goes(test), 0);
     }

@@ -1,8 +1,6 @@
 //! The time between a request for a connection and its acceptance.
 
-mod common;
-
-use common::{Ends, TIMEOUT, both, bytes_of, problem, status};
+use crate::common::{Ends, TIMEOUT, both, bytes_of, problem, status};
 use transom::{
     Access, ConnectionProblem, Error, Grant, MemoryRegion, Rights, Status, Type2, Window,
 };

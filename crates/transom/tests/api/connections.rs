@@ -1,9 +1,8 @@
 //! Connections by the connection manager: made, refused, ended.
 
-mod common;
-
-use common::{
-    Ends, TIMEOUT, address, block_on, both, bytes_of, context, problem, provider, status, until,
+use crate::common::{
+    Ends, TIMEOUT, address, again, alone, block_on, both, bytes_of, context, path_of, problem,
+    provider, status, until,
 };
 use rustix::event::epoll;
 use std::future::Future;
@@ -11,7 +10,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::thread;
@@ -399,12 +398,8 @@ fn only_reliable_connections_are_made() {
 /// In a process of its own, because other tests have descriptors too.
 #[test]
 fn descriptors_are_given_back() {
-    const ALONE: &str = "TRANSOM_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "descriptors_are_given_back"]).env(ALONE, "1");
-        assert!(again.status().unwrap().success());
-        return;
+    if let Some(end) = alone(path_of!("descriptors_are_given_back"), &[]) {
+        return assert_eq!(end, 0);
     }
     let ends = Ends::new();
     // The first connection opens these for good.
@@ -506,7 +501,7 @@ fn two_processes_connect() {
         return;
     }
     let ends_of = Ends::new();
-    let mut other = start("two_processes_connect", &ends_of.listener);
+    let mut other = start(path_of!("two_processes_connect"), &ends_of.listener);
     let (connection, inbox, mut message) = serve(&ends_of);
     let message = message.wait_timeout(TIMEOUT).unwrap().expect("a message");
     assert_eq!(message.length(), 5);
@@ -528,7 +523,8 @@ fn the_death_of_a_process_ends_its_connections() {
         return;
     }
     let ends_of = Ends::new();
-    let mut other = start("the_death_of_a_process_ends_its_connections", &ends_of.listener);
+    let mut other =
+        start(path_of!("the_death_of_a_process_ends_its_connections"), &ends_of.listener);
     let (mut connection, _inbox, mut message) = serve(&ends_of);
     message.wait_timeout(TIMEOUT).unwrap().expect("a message");
     assert_eq!(connection.disconnection().try_wait().unwrap(), None);
@@ -549,8 +545,7 @@ fn serve(ends: &Ends) -> (Connection, MemoryRegion<Vec<u8>>, transom::Posted) {
 
 /// Runs a test of this file in another process, as a client of this one.
 fn start(test: &str, server: &Listener) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test])
+    again(test)
         .env(SERVER, server.local_address().to_string())
         .stdin(Stdio::piped())
         .spawn()

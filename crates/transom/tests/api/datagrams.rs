@@ -1,8 +1,6 @@
 //! Datagrams: sent to any peer, received from any peer, also in groups.
 
-mod common;
-
-use common::{Departure, TIMEOUT, block_on, context, departs, failure};
+use crate::common::{Departure, TIMEOUT, block_on, context, departs, failure};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use transom::{

@@ -1,8 +1,6 @@
 //! The descriptors that reactors watch.
 
-mod common;
-
-use common::{address, context, provider};
+use crate::common::{address, context, provider};
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use transom::{CompletionQueue, Listener, ProtectionDomain, QueuePair};

@@ -1,8 +1,6 @@
 //! The life of memory windows.
 
-mod common;
-
-use common::{Departure, Pair, Party, TIMEOUT, bytes_of, departs, failure, status};
+use crate::common::{Departure, Pair, Party, TIMEOUT, bytes_of, departs, failure, status};
 use std::ops::Range;
 use std::thread;
 use transom::{

@@ -1,9 +1,10 @@
 //! A program whose device goes away while it works. Each test runs in a process of its own, which has this fault. Only
 //! the software device has it.
 
-mod common;
-
-use common::{ALONE, Pair, TIMEOUT, TOO_EARLY, block_on, has_faults, need, until_the_device_goes};
+use crate::common::{
+    ALONE, Pair, TIMEOUT, TOO_EARLY, block_on, has_faults, need, path_of, provider,
+    until_the_device_goes,
+};
 use std::fmt::Debug;
 use std::sync::mpsc;
 use std::thread;
@@ -36,11 +37,11 @@ fn is_gone(error: &Error) {
 #[test]
 fn a_thread_that_waits_hears_of_a_device_that_goes() {
     need!(has_faults(), "no faults can be had");
-    let test = "a_thread_that_waits_hears_of_a_device_that_goes";
+    let test = path_of!("a_thread_that_waits_hears_of_a_device_that_goes");
     if std::env::var_os(ALONE).is_none() {
         return assert_eq!(until_the_device_goes(test), 0);
     }
-    let context = early(transom::devices(&common::provider()).and_then(|all| all[0].open()));
+    let context = early(transom::devices(&provider()).and_then(|all| all[0].open()));
     let pd = early(ProtectionDomain::new(&context));
     let queues = [(); 2].map(|()| early(CompletionQueue::new(&context, 16)));
     let (tell, told) = mpsc::channel();
@@ -77,11 +78,11 @@ fn a_thread_that_waits_hears_of_a_device_that_goes() {
 #[test]
 fn all_who_wait_for_an_event_hear_of_a_device_that_goes() {
     need!(has_faults(), "no faults can be had");
-    let test = "all_who_wait_for_an_event_hear_of_a_device_that_goes";
+    let test = path_of!("all_who_wait_for_an_event_hear_of_a_device_that_goes");
     if std::env::var_os(ALONE).is_none() {
         return assert_eq!(until_the_device_goes(test), 0);
     }
-    let context = early(transom::devices(&common::provider()).and_then(|all| all[0].open()));
+    let context = early(transom::devices(&provider()).and_then(|all| all[0].open()));
     let (tell, told) = mpsc::channel();
     for timeout in [TIMEOUT * 2, TIMEOUT * 3, Duration::MAX, Duration::MAX] {
         let (context, tell) = (context.clone(), tell.clone());
@@ -149,7 +150,7 @@ fn windows_of_a_failed_device<T: WindowType>() {
 #[test]
 fn a_failed_device_makes_and_changes_no_windows_of_type_1() {
     need!(has_faults(), "no faults can be had");
-    let test = "a_failed_device_makes_and_changes_no_windows_of_type_1";
+    let test = path_of!("a_failed_device_makes_and_changes_no_windows_of_type_1");
     match std::env::var_os(ALONE) {
         None => assert_eq!(until_the_device_goes(test), 0),
         Some(_) => windows_of_a_failed_device::<Type1>(),
@@ -159,7 +160,7 @@ fn a_failed_device_makes_and_changes_no_windows_of_type_1() {
 #[test]
 fn a_failed_device_makes_and_changes_no_windows_of_type_2() {
     need!(has_faults(), "no faults can be had");
-    let test = "a_failed_device_makes_and_changes_no_windows_of_type_2";
+    let test = path_of!("a_failed_device_makes_and_changes_no_windows_of_type_2");
     match std::env::var_os(ALONE) {
         None => assert_eq!(until_the_device_goes(test), 0),
         Some(_) => windows_of_a_failed_device::<Type2>(),

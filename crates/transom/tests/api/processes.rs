@@ -1,12 +1,12 @@
 //! Two processes: one grants memory, and the other uses it until the grant is revoked.
 
-mod common;
-
-use common::{Departure, Party, TIMEOUT, bytes_of, context, departs, failure, status};
+use crate::common::{
+    Departure, Party, TIMEOUT, again, bytes_of, context, departs, failure, path_of, status,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 use transom::{
     Access, AddressHandle, CompletionQueue, Destination, Endpoint, Grant, Initialized,
@@ -37,7 +37,7 @@ fn a_killed_peer_is_noticed() {
         channel.hear::<String>();
         return;
     }
-    let (mut other, mut channel) = start("a_killed_peer_is_noticed");
+    let (mut other, mut channel) = start(path_of!("a_killed_peer_is_noticed"));
     let peer = connect(&mut channel);
     let grant: Grant = channel.hear();
     peer.qp.write(b"alive", grant).unwrap().wait().unwrap();
@@ -63,7 +63,7 @@ fn a_shared_receive_in_use_comes_back_when_its_queue_pair_goes() {
         return;
     }
     let (mut other, mut channel) =
-        start("a_shared_receive_in_use_comes_back_when_its_queue_pair_goes");
+        start(path_of!("a_shared_receive_in_use_comes_back_when_its_queue_pair_goes"));
     let context = context();
     let pd = ProtectionDomain::new(&context).unwrap();
     let cq = CompletionQueue::new(&context, 64).unwrap();
@@ -110,7 +110,7 @@ fn datagrams_pass_between_processes() {
         channel.hear::<String>();
         return;
     }
-    let (mut other, mut channel) = start("datagrams_pass_between_processes");
+    let (mut other, mut channel) = start(path_of!("datagrams_pass_between_processes"));
     let at_other: Endpoint = channel.hear();
     let address = AddressHandle::new(&pd, at_other).unwrap();
     let to = Destination { address, queue_pair: at_other.qpn, qkey: QKEY };
@@ -123,13 +123,10 @@ fn datagrams_pass_between_processes() {
 
 /// Runs a test of this file in another process, connected to this one.
 fn start(test: &str) -> (Child, Channel) {
-    let path = std::env::temp_dir().join(format!("transom-{test}-{}", std::process::id()));
+    let name = test.rsplit("::").next().expect("a name");
+    let path = std::env::temp_dir().join(format!("transom-{name}-{}", std::process::id()));
     let listener = UnixListener::bind(&path).unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(SOCKET, &path)
-        .spawn()
-        .unwrap();
+    let child = again(test).env(SOCKET, &path).spawn().unwrap();
     let channel = Channel::new(listener.accept().unwrap().0);
     std::fs::remove_file(&path).unwrap();
     (child, channel)
@@ -142,7 +139,7 @@ fn the_other_process() -> Option<Channel> {
 
 fn be_the_owner() {
     let (mut peer, mut channel) =
-        start("a_window_reaches_into_another_process_until_it_is_revoked");
+        start(path_of!("a_window_reaches_into_another_process_until_it_is_revoked"));
     let owner = connect(&mut channel);
     let region = owner.bindable(&[b'.'; 64]);
     let open = |window: Window<Type2>| {

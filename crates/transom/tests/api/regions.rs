@@ -1,8 +1,6 @@
 //! Registering memory and getting it back.
 
-mod common;
-
-use common::{Pair, bytes_of, context, failure};
+use crate::common::{Pair, TIMEOUT, bytes_of, context, failure};
 use std::sync::Arc;
 use transom::{
     Access, AddressHandle, Destination, Error, MemoryRegion, Pages, ProtectionDomain, QueuePair,
@@ -79,7 +77,7 @@ fn an_outstanding_request_keeps_its_region() {
     drop(received);
     let region = region.deregister().unwrap_err().returned;
     peer.qp.send(b"here").unwrap().wait().unwrap();
-    while owner.cq.wait(common::TIMEOUT).unwrap() == 0 {}
+    while owner.cq.wait(TIMEOUT).unwrap() == 0 {}
     assert_eq!(region.deregister().unwrap(), b"here");
 }
 

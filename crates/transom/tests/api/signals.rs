@@ -1,8 +1,8 @@
 //! Signals that come during a wait. They interrupt the kernel's call, but not the call of this crate.
 
-mod common;
-
-use common::{Departure, Pair, TIMEOUT, address, departs, provider, this_thread, until_asleep};
+use crate::common::{
+    Departure, Pair, TIMEOUT, address, departs, provider, this_thread, until_asleep,
+};
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;

@@ -1,8 +1,6 @@
 //! Shared receive queues.
 
-mod common;
-
-use common::{Departure, TIMEOUT, context, departs};
+use crate::common::{Departure, TIMEOUT, context, departs, status};
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -222,10 +220,10 @@ fn a_receive_that_fails_comes_back_too() {
         false => (Status::RemoteInvalidRequest, Status::LocalLength),
     };
     let error = client.send(b"more than eight").unwrap().wait().unwrap_err();
-    assert_eq!(common::status(error), at_client);
+    assert_eq!(status(error), at_client);
     let second = received.pop().unwrap();
     let error = received.pop().unwrap().wait().unwrap_err();
-    assert_eq!(common::status(error), at_server);
+    assert_eq!(status(error), at_server);
     assert!(end.has_failed().unwrap());
     drop((client, end));
     other.send(b"fits").unwrap().wait().unwrap();

@@ -1,12 +1,10 @@
 //! The examples that tell a story end as they say.
 
-#![cfg(feature = "software")]
-
 #[expect(dead_code, reason = "its main function is the example's")]
-#[path = "../examples/errors.rs"]
+#[path = "../../examples/errors.rs"]
 mod errors;
 #[expect(dead_code, reason = "its main function is the example's")]
-#[path = "../examples/key_value/main.rs"]
+#[path = "../../examples/key_value/main.rs"]
 mod key_value;
 
 use transom::{ConnectionProblem, Error, Status};

@@ -2,9 +2,8 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::{Command, Stdio};
-use std::ptr::{null, null_mut};
 
 /// Commands whose output is for people.
 const HELP: [&[&str]; 15] = [
@@ -55,14 +54,17 @@ fn piped(arguments: &[&str]) -> String {
 /// All output of a command on a terminal of this many columns.
 fn on_a_terminal(command: &mut Command, columns: u16) -> String {
     let size = libc::winsize { ws_row: 25, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: it fills in the two descriptors, and reads the size.
-    let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null(), &size) };
-    assert_eq!(opened, 0, "a pseudoterminal: {}", std::io::Error::last_os_error());
-    // SAFETY: both are new, and nobody else has them.
-    let (ours, theirs) =
-        unsafe { (File::from_raw_fd(ours), [OwnedFd::from_raw_fd(theirs)].map(File::from)) };
-    let [theirs] = theirs;
+    // No process that another test starts meanwhile may have either end.
+    let ours = File::options().read(true).write(true).open("/dev/ptmx").expect("a pseudoterminal");
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: they read a number and the size, and make a descriptor that nobody else has.
+    let theirs = unsafe {
+        assert_eq!(libc::ioctl(ours.as_raw_fd(), libc::TIOCSPTLCK, &0), 0);
+        let theirs = libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTPEER, flags);
+        assert!(theirs >= 0, "its other end: {}", std::io::Error::last_os_error());
+        assert_eq!(libc::ioctl(theirs, libc::TIOCSWINSZ, &size), 0);
+        File::from_raw_fd(theirs)
+    };
     let copy = || Stdio::from(theirs.try_clone().expect("a descriptor"));
     command.stdin(copy()).stdout(copy()).stderr(copy());
     let mut child = command.spawn().expect("it was built");

@@ -1,8 +1,6 @@
 //! The source of the verbs, and a device's description of itself.
 
-mod common;
-
-use common::context;
+use crate::common::context;
 use transom::{Endpoint, Error, Provider};
 
 #[test]
