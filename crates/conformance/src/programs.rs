@@ -364,10 +364,6 @@ mod tests {
         lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
     }
 
-    /// Of these the command's terminal and timeline need more than anybody else does. So the tests alone compile them
-    /// again after the whole, and what depends on them.
-    const MORE_FOR_THE_COMMAND: [&str; 4] = ["num-traits ", "rustix ", "strum ", "syn "];
-
     /// A part with other features than in the whole is compiled again, and so is everything that depends on it.
     #[test]
     fn what_is_built_by_itself_is_built_of_the_parts_of_the_whole() {
@@ -375,17 +371,20 @@ mod tests {
         let with = |more: &[&'static str]| [&PACKAGES[..], &["--edges=no-dev"], more].concat();
         let own = concat!("--package=", env!("CARGO_PKG_NAME"));
         let programs = vec!["--edges=no-dev", own];
-        for built in [with(&[]), with(&["--package=transom"]), with(&[own]), vec![own], programs] {
+        // As `./test` builds the API without the device, which is the one that then differs.
+        let without = "--no-default-features";
+        let api = vec!["--package=transom", "--package=transom-parts", without];
+        for built in
+            [with(&[]), with(&["--package=transom"]), with(&[own]), vec![own], programs, api]
+        {
+            let is_meant =
+                |part: &&String| built.contains(&without) && part.starts_with("transom v");
             let parts = parts(&built);
-            let with_command = built.contains(&PACKAGES[0]);
-            let is_known = |part: &&String| {
-                !with_command && MORE_FOR_THE_COMMAND.iter().any(|name| part.starts_with(name))
-            };
-            let others: Vec<_> = parts.difference(&whole).filter(|it| !is_known(it)).collect();
+            let others: Vec<_> = parts.difference(&whole).filter(|it| !is_meant(it)).collect();
             assert!(
                 others.is_empty(),
                 "{built:?}: other features than in the whole, which [workspace.dependencies] in \
-                 Cargo.toml are to ask for: {others:#?}"
+                 Cargo.toml or crates/parts/Cargo.toml are to ask for: {others:#?}"
             );
         }
     }
