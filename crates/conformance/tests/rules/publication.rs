@@ -1,7 +1,7 @@
-//! What crates.io gets of this workspace, as the manifests have it.
+//! The manifests: what crates.io gets of this workspace, and which programs and libraries have tests.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::{env, fs};
@@ -27,6 +27,17 @@ struct Package {
     keywords: Vec<String>,
     categories: Vec<String>,
     dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+    src_path: PathBuf,
+    /// Whether `cargo test` compiles its tests, and runs the examples of its documentation.
+    test: bool,
+    doctest: bool,
 }
 
 #[derive(Deserialize)]
@@ -38,11 +49,14 @@ struct Dependency {
     path: Option<String>,
 }
 
-static PUBLISHED: LazyLock<Vec<Package>> = LazyLock::new(|| {
+static PACKAGES: LazyLock<Vec<Package>> = LazyLock::new(|| {
     let said = cargo(&["metadata", "--no-deps", "--format-version=1", "--locked"]);
     let workspace: Workspace = serde_json::from_str(&said).expect("what cargo says");
-    workspace.packages.into_iter().filter(|package| package.publish.is_none()).collect()
+    workspace.packages
 });
+
+static PUBLISHED: LazyLock<Vec<&Package>> =
+    LazyLock::new(|| PACKAGES.iter().filter(|package| package.publish.is_none()).collect());
 
 /// What a command of cargo's says.
 fn cargo(arguments: &[&str]) -> String {
@@ -109,4 +123,65 @@ fn without_the_software_device_nothing_of_it_is_needed() {
         ["transom", "transom-abi"].map(Into::into).into()
     );
     assert!(needed(&[]).contains("transom-device"));
+}
+
+/// A program or library without tests says so in its manifest, and none is compiled for it. So it may get no test, and
+/// no example in its documentation, before that line goes.
+#[test]
+fn what_is_not_tested_has_no_tests() {
+    let mut looked_at = 0;
+    for target in PACKAGES.iter().flat_map(|package| &package.targets) {
+        let is_library = target.kind.iter().any(|kind| kind.ends_with("lib"));
+        if !is_library && !target.kind.iter().any(|kind| kind == "bin") {
+            continue;
+        }
+        for file in sources(target) {
+            looked_at += 1;
+            let text = fs::read_to_string(&file).expect("a source");
+            let mut lines = text.lines().map(str::trim_start);
+            let tests =
+                lines.any(|line| ["#[test]", "proptest!"].iter().any(|it| line.starts_with(it)));
+            // Of a pair, the first says the language. None is Rust.
+            let fences = text.lines().filter_map(|line| {
+                let comment = line.trim_start();
+                let comment = comment.strip_prefix("///").or_else(|| comment.strip_prefix("//!"));
+                comment?.trim_start().strip_prefix("```")
+            });
+            let examples = fences.step_by(2).any(|language| language != "text");
+            let (name, file) = (&target.name, file.display());
+            assert!(target.test || !tests, "{name} has test = false, and a test in {file}");
+            assert!(
+                !is_library || target.doctest || !examples,
+                "{name} has doctest = false, and an example in {file}"
+            );
+        }
+    }
+    assert!(looked_at > 300, "{looked_at} sources");
+}
+
+/// The files of a program or library. Beside a library, a program is one file.
+fn sources(target: &Target) -> Vec<PathBuf> {
+    let main = &target.src_path;
+    let name = main.file_name().and_then(|name| name.to_str());
+    let is_all = match name {
+        Some("lib.rs") => true,
+        Some("main.rs") => !main.with_file_name("lib.rs").exists(),
+        _ => false,
+    };
+    if !is_all {
+        return vec![main.clone()];
+    }
+    let mut folders = vec![main.with_file_name("")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true if path.ends_with("src/bin") => {}
+                true => folders.push(path),
+                false => files.extend((path.extension() == Some("rs".as_ref())).then_some(path)),
+            }
+        }
+    }
+    files
 }
