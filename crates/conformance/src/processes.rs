@@ -31,6 +31,7 @@ use transom_ibverbs::{ibv_free_device_list, ibv_get_device_list, ibv_open_device
 use transom_system::registry::Registry;
 
 use crate::harness::*;
+use crate::programs::tell_what_is_built;
 
 /// The role of a process. The test `role` reads it.
 const ROLE: &str = "TRANSOM_TEST_ROLE";
@@ -342,7 +343,7 @@ fn in_namespace(command: &Command, inside: Inside) -> Option<Command> {
 }
 
 /// Makes the kernel end this process when the thread that started it ends.
-pub(crate) fn stay_with_parent() {
+fn stay_with_parent() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
@@ -432,6 +433,7 @@ impl Child {
 
     fn spawn(name: &str, mut command: Command) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        tell_what_is_built(&mut command);
         let process = command.stdin(OwnedFd::from(theirs)).spawn();
         let process = process.unwrap_or_else(|error| panic!("starting {name}: {error}"));
         Self { name: name.to_owned(), process, channel: Channel::new(ours) }

@@ -5,12 +5,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use crate::harness::readable;
-use crate::processes::stay_with_parent;
 
 /// The folder of our `libibverbs.so.1`, `librdmacm.so.1` and `librspreload.so`. Builds them if they are not up to date.
 /// `scratch` is the test's `CARGO_TARGET_TMPDIR`.
@@ -34,7 +33,8 @@ pub fn library(scratch: &str) -> &'static Path {
     })
 }
 
-/// The command `transom` and its libraries, in the order of their packages. Builds them if they are not up to date.
+/// The command `transom` and its libraries, in the order of their packages. Builds them if they are not up to date, and
+/// the examples of the crate `transom`.
 pub fn command() -> &'static [PathBuf; 5] {
     static FILES: OnceLock<[PathBuf; 5]> = OnceLock::new();
     FILES.get_or_init(|| {
@@ -51,28 +51,32 @@ pub fn preloaded() -> String {
     paths.map(|path| path.display().to_string()).join(":")
 }
 
-/// Builds the examples of the crate `transom` like this test, if they are not up to date.
-pub fn examples() {
-    static BUILT: Once = Once::new();
-    BUILT.call_once(|| drop(build_as_this_test(&[Built::Examples])));
+/// The variable that tells a process of a test that the one that started it has called [`built`].
+const BUILT: &str = "TRANSOM_TEST_BUILT";
+
+static PROFILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Builds all that tests run like this test, once for it and for the processes that it starts. Returns the folder.
+fn built() -> &'static Path {
+    PROFILE.get_or_init(|| {
+        // TARGET/PROFILE/deps/TEST
+        let test = env::current_exe().expect("a test has a path");
+        let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
+        let target = profile.parent().expect("a profile is in the target folder");
+        let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+        let name = if name == "debug" { "dev" } else { name };
+        if env::var_os(BUILT).is_none() {
+            build(target, name, Built::ForTests).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+        profile.to_owned()
+    })
 }
 
-/// Builds the libraries and the command `transom` like this test. Returns their folder.
-fn built() -> PathBuf {
-    build_as_this_test(&[Built::Libraries, Built::Command])
-}
-
-fn build_as_this_test(what: &[Built]) -> PathBuf {
-    // TARGET/PROFILE/deps/TEST
-    let test = env::current_exe().expect("a test has a path");
-    let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
-    let target = profile.parent().expect("a profile is in the target folder");
-    let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
-    let name = if name == "debug" { "dev" } else { name };
-    for what in what {
-        build(target, name, *what).unwrap_or_else(|problem| panic!("{problem}"));
+/// Tells a process of this test what need not be built again.
+pub(crate) fn tell_what_is_built(command: &mut Command) {
+    if PROFILE.get().is_some() {
+        command.env(BUILT, "");
     }
-    profile.to_owned()
 }
 
 /// The parts of ours that can be built and run.
@@ -83,8 +87,8 @@ pub enum Built<'a> {
     Libraries,
     /// `transom`.
     Command,
-    /// The examples of the crate `transom`.
-    Examples,
+    /// Both, and the examples of the crate `transom`.
+    ForTests,
     /// A program of this package.
     Program(&'a str),
 }
@@ -112,7 +116,9 @@ pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     match what {
         Built::Libraries => which.push("--lib"),
         Built::Command => which.extend(["--bin", "transom"]),
-        Built::Examples => which.extend(["--package", "transom", "--examples"]),
+        Built::ForTests => {
+            which.extend(["--lib", "--bin", "transom", "--package", "transom", "--examples"]);
+        }
         Built::Program(name) => which.extend(["--package", env!("CARGO_PKG_NAME"), "--bin", name]),
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -185,13 +191,7 @@ impl Running {
         if command.get_envs().all(|(name, _)| name != "CI") {
             command.env_remove("CI");
         }
-        // SAFETY: between fork and exec this makes one system call, and allocates nothing.
-        unsafe {
-            command.pre_exec(|| {
-                stay_with_parent();
-                Ok(())
-            })
-        };
+        command.process_group(group());
         let process = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
         Self { what, process }
     }
@@ -331,6 +331,21 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// The process group of all programs that this process starts. Its leader kills the whole group when this process has
+/// ended, however that came. A `pre_exec` with PR_SET_PDEATHSIG would do so too, but it makes each start a fork, which
+/// copies the tables of all memory that the tests have.
+fn group() -> i32 {
+    // With the only other end of its input, which the kernel closes with this process.
+    static LEADER: OnceLock<std::process::Child> = OnceLock::new();
+    let leader = LEADER.get_or_init(|| {
+        let mut leader = Command::new("sh");
+        leader.args(["-c", "read -r _; kill -s KILL 0"]).process_group(0);
+        leader.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        leader.spawn().expect("there is a shell")
+    });
+    i32::try_from(leader.id()).expect("a PID")
 }
 
 /// Whether a process has unread output, or has closed its output.

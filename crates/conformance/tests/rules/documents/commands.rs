@@ -17,7 +17,7 @@ use std::time::Duration;
 use transom_conformance::documents::{Block, Document, root};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, ip};
-use transom_conformance::programs::{Printed, Running, command, examples};
+use transom_conformance::programs::{Printed, Running, command};
 use transom_system::registry::Registry;
 use transom_system::registry::connections::Connections;
 
@@ -235,7 +235,6 @@ fn from_rust() {
 /// Where ports are this test's own. What it needs is built before, for that may take long.
 fn in_a_network(test: &str, body: fn()) {
     command();
-    examples();
     alone(test, Way::Namespace, body);
 }
 
