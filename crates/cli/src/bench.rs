@@ -50,8 +50,8 @@ The two processes run on different processors, if there are two. A figure is the
 Half of the rounds lie between the numbers in parentheses. A ratio is the median of the rounds' ratios.
 If other programs keep more than 10 % of the processors busy, targets are not judged.
 
-Workloads over the wire cross a veth pair between two network namespaces, at MTU 1500. They need Debian's
-iproute2, and a system that lets you make namespaces.
+Workloads over the wire cross a veth pair between two network namespaces, at MTU 1500 or 9000. They need
+Debian's iproute2, and a system that lets you make namespaces.
 
 Examples:
   transom bench                    Takes minutes, on a machine that does nothing else

@@ -12,6 +12,7 @@ use transom_host::{Adapter, Memory as Registered, Options};
 use transom_ibverbs::*;
 use transom_system::memory::Allocation;
 
+use super::wire::Mtu;
 use crate::failure::{Failure, Result};
 
 /// The facts that the other end needs.
@@ -152,16 +153,20 @@ impl End {
         Card { pid: std::process::id(), qps, address: self.memory.address(), key }
     }
 
-    /// Connects each queue pair to the one of the same place at the other end. `over` has the addresses here and there,
-    /// unless both ends are on one host.
-    pub(super) fn connect(&self, peer: &Card, over: Option<[Ipv4Addr; 2]>) -> Result {
+    /// Connects each queue pair to the one of the same place at the other end. `over` has the MTU and the addresses here
+    /// and there, unless both ends are on one host.
+    pub(super) fn connect(&self, peer: &Card, over: Option<(Mtu, [Ipv4Addr; 2])>) -> Result {
         self.connect_last(&peer.qps, over)
     }
 
     /// Connects the last queue pairs to those with these numbers, RESET to RTS.
-    pub(super) fn connect_last(&self, theirs: &[u32], over: Option<[Ipv4Addr; 2]>) -> Result {
+    pub(super) fn connect_last(
+        &self,
+        theirs: &[u32],
+        over: Option<(Mtu, [Ipv4Addr; 2])>,
+    ) -> Result {
         let mut attr = ibv_qp_attr {
-            path_mtu: if over.is_some() { IBV_MTU_1024 } else { IBV_MTU_4096 },
+            path_mtu: over.map_or(IBV_MTU_4096, |(mtu, _)| mtu.path().0),
             qp_access_flags: ACCESS & !(IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE),
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
@@ -175,7 +180,7 @@ impl End {
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
         attr.ah_attr.grh.dgid = ibv_gid { raw: LOOPBACK_GID };
-        if let Some([here, there]) = over {
+        if let Some((_, [here, there])) = over {
             attr.ah_attr.grh.dgid = ibv_gid { raw: there.to_ipv6_mapped().octets() };
             attr.ah_attr.grh.sgid_index = self.gid_index(here)?;
             attr.ah_attr.grh.hop_limit = 64;

@@ -25,8 +25,9 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
     let team = teams.team(Pair::QueuePairs(count)).as_ref();
     let connected = team.map(|team| team.connected).map_err(Clone::clone);
     let name = format!("ibv_create_qp and connecting, {count} queue pairs");
-    let connecting = connected.clone().map(|connected| connected.connecting);
-    singles.push((name, "ns", connecting, 20_000.0));
+    let times = connected.clone().map(|connected| [connected.connecting, connected.memory]);
+    let others = load.others_since();
+    let connecting = Outcome::beside(name, times, ("5 faults and malloc", 2.0), others);
     let switched = match connected {
         Ok(connected) => Ok(idle(connected.pids, extent.idle)? as f64),
         Err(why) => Err(why),
@@ -37,10 +38,10 @@ pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>>
     );
     singles.push((name, "", switched, 0.0));
     let others = load.others_since();
-    let outcomes = singles.into_iter();
-    Ok(outcomes
-        .map(|(name, unit, value, most)| Outcome::single(name, unit, value, most, others))
-        .collect())
+    let singles = singles
+        .into_iter()
+        .map(|(name, unit, value, most)| Outcome::single(name, unit, value, most, others));
+    Ok(singles.chain([connecting]).collect())
 }
 
 /// The context switches of both processes while they have nothing to do.

@@ -86,6 +86,29 @@ impl Outcome {
         }
     }
 
+    /// A row of nanoseconds beside those of its floor, and how many times as many it may take.
+    pub(super) fn beside(
+        name: String,
+        times: Result<[f64; 2], String>,
+        (floor, most): (&str, f64),
+        others: f64,
+    ) -> Self {
+        let figure = |name: &str, at: usize| {
+            let spread = |times: &[f64; 2]| Spread::of(&[times[at]]);
+            let missing = times.as_ref().err().cloned();
+            Figure { name: name.into(), spread: times.as_ref().ok().map(spread), missing }
+        };
+        let verdict = |&[ours, floor_takes]: &[f64; 2]| {
+            let ratio = ours / floor_takes;
+            let wanted = format!("at most {most} × {floor}");
+            let met = is_quiet(others).then_some(ratio <= most);
+            Verdict { of: "private".into(), wanted, ratio, met }
+        };
+        let targets = times.iter().map(verdict).collect();
+        let figures = vec![figure("private", 0), figure(floor, 1)];
+        Self { name, unit: "ns", figures, targets, others }
+    }
+
     /// A row of one value, or the reason why there is none, with its target.
     pub(super) fn single(
         name: String,

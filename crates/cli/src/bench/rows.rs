@@ -5,6 +5,7 @@ use super::perftest::Perftest;
 use super::tasks::Task;
 use super::teams::{Pair, Who};
 use super::ucx::Ucx;
+use super::wire::Mtu;
 
 /// A workload.
 pub(super) struct Row {
@@ -79,8 +80,8 @@ impl Row {
     }
 
     /// Adds the same over the wire.
-    fn by_wire(self, [shared, private]: [&'static str; 2], task: Task) -> Self {
-        self.by(shared, Pair::SharedWire, task).by(private, Pair::Wire, task)
+    fn by_wire(self, mtu: Mtu, [shared, private]: [&'static str; 2], task: Task) -> Self {
+        self.by(shared, Pair::SharedWire(mtu), task).by(private, Pair::Wire(mtu), task)
     }
 
     fn by_ucx(mut self, transport: Transport, test: &'static str, size: usize) -> Self {
@@ -137,12 +138,21 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_ucx(POSIX, "ucp_put_bw", 8)
             .target("shared", &["UCX posix"], AtLeast(1.0))
     };
-    let wire = |name, size| {
+    let ours = ["shared", "private"];
+    // Bare datagrams are the floor: the same lengths, in as many calls. TCP is shown beside.
+    let wire = |name, mtu, size, [shared, private]: [f64; 2]| {
         Row::new(name, MegabytesPerSecond(size))
-            .by_wire(["shared", "private"], WriteStream { size, queue_pairs: 1 })
-            .by("TCP", Pair::Wire, TcpStream { size })
-            .by("bare datagrams", Pair::Wire, UdpStream { size })
-            .target("shared", &["TCP"], AtLeast(1.2))
+            .by_wire(mtu, ours, WriteStream { size, queue_pairs: 1 })
+            .by("TCP", Pair::Wire(mtu), TcpStream { size })
+            .by("bare datagrams", Pair::Wire(mtu), UdpStream { size, mtu })
+            .target("shared", &["bare datagrams"], AtLeast(shared))
+            .target("private", &["bare datagrams"], AtLeast(private))
+    };
+    let lists = |name, queue_pairs| {
+        Row::new(name, MillionsPerSecond)
+            .by_wire(Mtu::Usual, ours, WriteLists { queue_pairs })
+            .by("sendmmsg", Pair::Wire(Mtu::Usual), UdpLists)
+            .target("shared", &["sendmmsg"], AtLeast(0.7))
     };
     // The cost of an allocation in a program under `transom run`.
     let under_run = |name, task, most| {
@@ -177,7 +187,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by_ucx(POSIX, "tag_lat", 8)
             .by_ucx(TCP, "tag_lat", 8)
             .by_perftest("ib_send_lat")
-            .target("shared", &["UCX posix"], AtMost(1.9))
+            .target("shared", &["UCX posix"], AtMost(1.5))
             .target("ib_send_lat", &["shared"], AtMost(1.15)),
         Row::new("fetch-and-add, to its completion", Nanoseconds)
             .by_us(FetchAndAdd)
@@ -231,13 +241,17 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .by("many processes", Pair::Processes(extent.processes), message)
             .target("many queue pairs", &["alone"], AtMost(1.5))
             .target("many processes", &["alone"], AtMost(1.5)),
-        wire("WRITEs of 64 KiB over the wire", 64 * KIB),
-        wire("WRITEs of 1 MiB over the wire", MIB),
+        wire("WRITEs of 64 KiB over the wire", Mtu::Usual, 64 * KIB, [0.65, 0.5]),
+        wire("WRITEs of 1 MiB over the wire", Mtu::Usual, MIB, [0.6, 0.5]),
+        wire("WRITEs of 64 KiB over the wire, MTU 9000", Mtu::Jumbo, 64 * KIB, [0.7, 0.5]),
+        wire("WRITEs of 1 MiB over the wire, MTU 9000", Mtu::Jumbo, MIB, [0.7, 0.5]),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
-            .by_wire(["shared", "private"], WriteAndBack { size: 8 })
-            .by("UDP, two datagrams", Pair::Wire, UdpAndBack { peer: true })
-            .by("UDP, not connected", Pair::Wire, UdpAndBack { peer: false })
-            .target("shared", &["UDP, two datagrams"], AtMost(1.5)),
+            .by_wire(Mtu::Usual, ours, WriteAndBack { size: 8 })
+            .by("UDP, connected", Pair::Wire(Mtu::Usual), UdpAndBack { peer: true })
+            .by("UDP, not connected", Pair::Wire(Mtu::Usual), UdpAndBack { peer: false })
+            .target("shared", &["UDP, not connected"], AtMost(1.4)),
+        lists("WRITEs of 8 bytes over the wire, lists of 16, 1 queue pair", 1),
+        lists("WRITEs of 8 bytes over the wire, lists of 16, 16 queue pairs", 16),
     ]
 }
 
@@ -264,10 +278,10 @@ pub(super) const PICTURES: [Picture; 4] = [
         contenders: |size| {
             Row::new("WRITE, one way", Unit::Nanoseconds)
                 .by_us(Task::WriteAndBack { size })
-                .by_wire(["wire, shared", "wire, private"], Task::WriteAndBack { size })
+                .by_wire(Mtu::Usual, ["wire, shared", "wire, private"], Task::WriteAndBack { size })
                 .by_ucx(POSIX, "ucp_put_lat", size)
                 .by_ucx(TCP, "ucp_put_lat", size)
-                .by("TCP", Pair::Wire, Task::TcpAndBack { size })
+                .by("TCP", Pair::Wire(Mtu::Usual), Task::TcpAndBack { size })
         },
     },
     Picture {
@@ -278,11 +292,11 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::SendAndBack { size, asleep: false };
             Row::new("SEND, one way", Unit::Nanoseconds)
                 .by_us(task)
-                .by_wire(["wire, shared", "wire, private"], task)
+                .by_wire(Mtu::Usual, ["wire, shared", "wire, private"], task)
                 .by_ucx(POSIX, "tag_lat", size)
                 .by_ucx(CMA, "tag_lat", size)
                 .by_ucx(TCP, "tag_lat", size)
-                .by("TCP", Pair::Wire, Task::TcpAndBack { size })
+                .by("TCP", Pair::Wire(Mtu::Usual), Task::TcpAndBack { size })
         },
     },
     Picture {
@@ -293,10 +307,10 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::WriteStream { size, queue_pairs: 1 };
             Row::new("WRITEs", Unit::MegabytesPerSecond(size))
                 .by_us(task)
-                .by_wire(["wire, shared", "wire, private"], task)
+                .by_wire(Mtu::Usual, ["wire, shared", "wire, private"], task)
                 .by_ucx(POSIX, "ucp_put_bw", size)
                 .by_ucx(TCP, "ucp_put_bw", size)
-                .by("TCP", Pair::Wire, Task::TcpStream { size })
+                .by("TCP", Pair::Wire(Mtu::Usual), Task::TcpStream { size })
                 .by("memcpy", Pair::Shared, Task::Memcpy { size })
                 .by("kernel's copy", Pair::Private, Task::KernelCopy { write: true, size })
         },
@@ -309,11 +323,11 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::SendStream { size };
             Row::new("SENDs", Unit::MegabytesPerSecond(size))
                 .by_us(task)
-                .by_wire(["wire, shared", "wire, private"], task)
+                .by_wire(Mtu::Usual, ["wire, shared", "wire, private"], task)
                 .by_ucx(POSIX, "tag_bw", size)
                 .by_ucx(CMA, "tag_bw", size)
                 .by_ucx(TCP, "tag_bw", size)
-                .by("TCP", Pair::Wire, Task::TcpStream { size })
+                .by("TCP", Pair::Wire(Mtu::Usual), Task::TcpStream { size })
         },
     },
 ];

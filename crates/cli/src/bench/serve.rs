@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{stdin, stdout};
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &ProcessArgs) -> Result {
 }
 
 fn near(setup: Setup) -> Result {
-    if setup.wire {
+    if setup.wire.is_some() {
         wire::enter_own_network(true)?;
     }
     let bells = [bell()?, bell()?];
@@ -64,14 +63,14 @@ fn near(setup: Setup) -> Result {
 
 /// Does jobs with the far end until there are no more.
 fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Result {
-    if setup.wire {
+    if let Some(mtu) = setup.wire {
         let () = talk.hear()?;
-        wire::join(far.id())?;
+        wire::join(far.id(), mtu)?;
         talk.tell(&())?;
         // The carrier comes once both ends are up.
         let () = talk.hear()?;
     }
-    let (mut process, connecting) = connect(Side::Near, setup, bells, talk)?;
+    let (mut process, [connecting, memory]) = connect(Side::Near, setup, bells, talk)?;
     let mut crowd = Crowd::start(setup)?;
     if setup.bystanders > 0 {
         let ours = crowd::numbers(&mut process.end, setup)?;
@@ -88,6 +87,7 @@ fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Resul
             pids: [std::process::id(), process.peer.pid],
             is_shared: is_shared(incoming.addr, 1),
             connecting,
+            memory,
         },
     )?;
     let mut input = stdin().lock();
@@ -108,7 +108,7 @@ fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Resul
 fn far(setup: Setup, bells: &[i32]) -> Result {
     let socket = stdin().as_fd().try_clone_to_owned().map_err(trouble)?;
     let mut talk = Talk::new(UnixStream::from(socket));
-    if setup.wire {
+    if setup.wire.is_some() {
         wire::enter_own_network(false)?;
         talk.tell(&())?;
         let () = talk.hear()?;
@@ -133,36 +133,68 @@ fn far(setup: Setup, bells: &[i32]) -> Result {
     Ok(())
 }
 
-/// Opens the device, and connects to the other end, which does the same. Returns the time for each queue
-/// pair.
+/// Opens the device, and connects to the other end, which does the same. Returns the time for each queue pair, and for
+/// as much memory.
 fn connect(
     side: Side,
     setup: Setup,
     bells: [OwnedFd; 2],
     mut talk: Talk,
-) -> Result<(Process, f64)> {
+) -> Result<(Process, [f64; 2])> {
     let mut end = End::new(setup.shared)?;
+    let before = allocated();
     let start = Instant::now();
     end.add_queue_pairs(setup.queue_pairs)?;
     let made = start.elapsed();
+    let bytes = allocated().saturating_sub(before) / setup.queue_pairs.max(1);
     talk.tell(&end.card())?;
     let peer: Card = talk.hear()?;
-    let over: Option<[Ipv4Addr; 2]> = setup.wire.then(|| wire::addresses(side));
+    let over = setup.wire.map(|mtu| (mtu, wire::addresses(side)));
     let start = Instant::now();
     end.connect(&peer, over)?;
     let took = (made + start.elapsed()).as_nanos() as f64 / setup.queue_pairs as f64;
+    let memory = fault_in(bytes, setup.queue_pairs);
     // Pinned after the device is open, so that its own thread may run on any processor.
     if let Some([near, far]) = setup.processors {
         processors::stay_on(if side == Side::Near { near } else { far });
     }
     let mut process = Process { side, end, peer, talk, bells, windows: Vec::new() };
     process.meet()?;
-    Ok((process, took))
+    Ok((process, [took, memory]))
+}
+
+/// The bytes that the program has from `malloc`.
+fn allocated() -> usize {
+    // SAFETY: it only reads the allocator's counters.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// Page faults of a new queue pair, of which each takes about as long as any other.
+const FAULTS: usize = 5;
+
+/// Nanoseconds for each of `count` allocations of this size, if five pages of each are touched.
+fn fault_in(bytes: usize, count: usize) -> f64 {
+    let page = transom_system::memory::page_size() as usize;
+    let bytes = bytes.max(FAULTS * page);
+    let start = Instant::now();
+    let all: Vec<_> = (0..count)
+        .map(|_| {
+            let mut memory = Vec::<u8>::with_capacity(bytes);
+            for at in memory.spare_capacity_mut().iter_mut().step_by(page).take(FAULTS) {
+                at.write(1);
+            }
+            std::hint::black_box(memory)
+        })
+        .collect();
+    let took = start.elapsed().as_nanos() as f64 / count as f64;
+    drop(all);
+    took
 }
 
 /// Removes the registry of an own network namespace, because another namespace may get its number.
 fn leave(setup: Setup) {
-    if let (true, Ok(registry)) = (setup.wire, Registry::open()) {
+    if let (Some(_), Ok(registry)) = (setup.wire, Registry::open()) {
         let _ = fs::remove_dir_all(registry.directory());
     }
 }

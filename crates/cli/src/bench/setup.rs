@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::wire::Mtu;
+
 /// One of two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Side {
@@ -28,8 +30,8 @@ pub(super) struct Setup {
     pub(super) shared: bool,
     /// Whether they start as under `transom run`.
     pub(super) run: bool,
-    /// Whether each is in a network namespace of its own, and packets cross a veth pair.
-    pub(super) wire: bool,
+    /// If each is in a network namespace of its own, and packets cross a veth pair: its MTU.
+    pub(super) wire: Option<Mtu>,
     pub(super) queue_pairs: usize,
     /// The number of processes that are connected to both, and to each other.
     pub(super) bystanders: usize,
@@ -46,4 +48,6 @@ pub(super) struct Connected {
     pub(super) is_shared: bool,
     /// Nanoseconds for each queue pair from its creation to RTS, at one end.
     pub(super) connecting: f64,
+    /// Nanoseconds for the memory alone: `malloc` of as many bytes, and five page faults.
+    pub(super) memory: f64,
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::process::Process;
+use super::wire::Mtu;
 use crate::failure::Result;
 
 /// A task for both ends, and how often to do it.
@@ -34,6 +35,8 @@ pub(super) enum Task {
     WriteAndBack { size: usize },
     /// WRITEs one after the other, with as many under way as the queue pairs hold.
     WriteStream { size: usize, queue_pairs: usize },
+    /// WRITEs of 8 bytes in lists of 16, with as many under way as the queue pairs hold. Each WRITE counts.
+    WriteLists { queue_pairs: usize },
     /// SENDs to and fro, one way. The waiting end polls, or sleeps until there is an event.
     SendAndBack { size: usize, asleep: bool },
     /// SENDs one after the other, with as many under way as a queue pair holds.
@@ -66,7 +69,9 @@ pub(super) enum Task {
     /// as an acknowledgement. One way. The sockets are connected (`peer`), or are like those that RoCEv2 needs.
     UdpAndBack { peer: bool },
     /// The datagrams of WRITEs of this many bytes, one after the other, without content.
-    UdpStream { size: usize },
+    UdpStream { size: usize, mtu: Mtu },
+    /// Lists of 16 datagrams as long as a WRITE of 8 bytes, each list in one call. Each datagram counts.
+    UdpLists,
 }
 
 impl Task {
@@ -80,6 +85,7 @@ impl Task {
             Self::WriteStream { size, queue_pairs } => {
                 one_sided::write_stream(process, size, queue_pairs, count)
             }
+            Self::WriteLists { queue_pairs } => one_sided::write_lists(process, queue_pairs, count),
             Self::SendAndBack { size, asleep } => {
                 messages::send_and_back(process, size, asleep, count)
             }
@@ -97,10 +103,14 @@ impl Task {
             Self::TcpAndBack { size } => sockets::tcp_and_back(process, size, count),
             Self::TcpStream { size } => sockets::tcp_stream(process, size, count),
             Self::UdpAndBack { peer } => sockets::udp_and_back(process, peer, count),
-            Self::UdpStream { size } => sockets::udp_stream(process, size, count),
+            Self::UdpStream { size, mtu } => sockets::udp_stream(process, size, mtu, count),
+            Self::UdpLists => sockets::udp_lists(process, count),
         }
     }
 }
+
+/// The requests of a list, and the datagrams of one.
+const LIST: usize = 16;
 
 /// Runs that do not count, so that all processes are awake.
 const WARM_UP: usize = 16;

@@ -11,6 +11,7 @@ use super::setup::{Connected, Role, Setup};
 use super::start::start;
 use super::tasks::{Job, Task};
 use super::ucx::{self, Ucx};
+use super::wire::Mtu;
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 
@@ -24,9 +25,9 @@ pub(super) enum Pair {
     /// The same, started as under `transom run`.
     Run,
     /// In two network namespaces, with private memory.
-    Wire,
+    Wire(Mtu),
     /// The same with shared memory.
-    SharedWire,
+    SharedWire(Mtu),
     /// As [`Pair::Private`], and one has this many windows.
     Windows(usize),
     /// As [`Pair::Private`], with this many connected queue pairs.
@@ -146,9 +147,12 @@ impl Teams {
 impl Team {
     fn start(pair: Pair) -> Result<Self> {
         let setup = Setup {
-            shared: matches!(pair, Pair::Shared | Pair::SharedWire | Pair::Run),
+            shared: matches!(pair, Pair::Shared | Pair::SharedWire(_) | Pair::Run),
             run: pair == Pair::Run,
-            wire: matches!(pair, Pair::Wire | Pair::SharedWire),
+            wire: match pair {
+                Pair::Wire(mtu) | Pair::SharedWire(mtu) => Some(mtu),
+                _ => None,
+            },
             queue_pairs: match pair {
                 Pair::QueuePairs(count) => count,
                 _ => 16,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use transom_abi::*;
 
-use super::{time, time_near};
+use super::{LIST, time, time_near};
 use crate::bench::end::{DEPTH, LARGEST, one_sided, request, spin};
 use crate::bench::process::Process;
 use crate::failure::Result;
@@ -100,4 +100,37 @@ pub(super) fn write_stream(
         complete(&mut under_way)?;
     }
     Ok(start.elapsed().as_nanos() as f64 / (portions * PORTION * queue_pairs) as f64)
+}
+
+/// As `ib_write_bw -s 8 -l 16`: the last request of each list is signaled, and completes for all before it.
+pub(super) fn write_lists(process: &mut Process, queue_pairs: usize, count: usize) -> Result<f64> {
+    if !process.is_near() {
+        return Ok(0.0);
+    }
+    let Process { end, peer, .. } = &*process;
+    let mut sge = end.outgoing(8);
+    let mut list = [(); LIST].map(|()| one_sided(IBV_WR_RDMA_WRITE, &mut sge, peer));
+    list.iter_mut().for_each(|wr| wr.send_flags = 0);
+    list[LIST - 1].send_flags = IBV_SEND_SIGNALED;
+    let mut next = std::ptr::null_mut();
+    for wr in list.iter_mut().rev() {
+        wr.next = next;
+        next = wr;
+    }
+    let rounds = count.div_ceil(LIST * queue_pairs);
+    // The lists under way on each queue pair.
+    let mut under_way = vec![0; queue_pairs];
+    let start = Instant::now();
+    for qp in (0..queue_pairs).cycle().take(rounds * queue_pairs) {
+        while under_way[qp] == DEPTH as usize / LIST {
+            under_way[end.wait()?.wr_id as usize] -= 1;
+        }
+        list[LIST - 1].wr_id = qp as u64;
+        end.post(qp, &mut list[0])?;
+        under_way[qp] += 1;
+    }
+    while under_way.iter().any(|lists| *lists > 0) {
+        under_way[end.wait()?.wr_id as usize] -= 1;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / (rounds * queue_pairs * LIST) as f64)
 }

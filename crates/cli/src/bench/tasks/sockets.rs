@@ -5,24 +5,23 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use super::time;
+use super::{LIST, time};
 use crate::bench::end::{TIMEOUT, spin};
 use crate::bench::process::Process;
 use crate::bench::setup::Side;
-use crate::bench::wire;
+use crate::bench::wire::{self, Mtu};
 use crate::failure::{Failure, Result};
 
 /// The UDP payload of a WRITE of 8 bytes, in bytes: BTH, RETH, the 8 bytes and the ICRC.
 const WRITE: usize = 12 + 16 + 8 + 4;
 /// The UDP payload of its acknowledgement: BTH, AETH and the ICRC.
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
-/// The bytes of a message in each packet, at the MTU of the interfaces.
-const PAYLOAD: usize = 1024;
-/// The first packet of a long WRITE, with its RETH, and the next ones.
-const LONG: usize = 12 + 16 + PAYLOAD + 4;
-const MIDDLE: usize = 12 + PAYLOAD + 4;
-/// The most bytes of such packets that one call takes.
-const AT_ONCE: usize = 62 * MIDDLE;
+/// The bytes around the payload of a packet in the middle of a WRITE: BTH and ICRC.
+const AROUND: usize = 12 + 4;
+/// The RETH, which the first packet has too.
+const RETH: usize = 16;
+/// The most payload that one call takes: a burst of the device.
+const AT_ONCE: usize = 62 << 10;
 
 pub(super) fn tcp_and_back(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     let mut stream = connect(process)?;
@@ -96,7 +95,16 @@ const WINDOW: usize = 4;
 
 /// The datagrams of WRITEs of `size` bytes, in as many calls as the device makes: two datagrams, the first of which is
 /// the longest, and then as many as one call takes. Each is answered. Nobody reads their content.
-pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Result<f64> {
+pub(super) fn udp_stream(
+    process: &mut Process,
+    size: usize,
+    mtu: Mtu,
+    count: usize,
+) -> Result<f64> {
+    let (_, payload) = mtu.path();
+    let middle = payload + AROUND;
+    let long = middle + RETH;
+    let at_once = AT_ONCE / payload * middle;
     let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
     let there = exchange(process, &inbound)?;
     set(&inbound, libc::SOL_UDP, libc::UDP_GRO, 1)?;
@@ -109,8 +117,8 @@ pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Re
         set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, segment as libc::c_int)?;
         Ok(socket)
     };
-    let [begins, goes_on] = [outbound(LONG)?, outbound(MIDDLE)?];
-    let rest = size / PAYLOAD * MIDDLE - 2 * MIDDLE;
+    let [begins, goes_on] = [outbound(long)?, outbound(middle)?];
+    let rest = size / payload * middle - 2 * middle;
     process.meet()?;
     if !process.is_near() {
         let mut room = vec![0; 1 << 16];
@@ -121,22 +129,22 @@ pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Re
             Ok(())
         };
         for _ in 0..count {
-            take(LONG + MIDDLE)?;
-            for at in (0..rest).step_by(AT_ONCE) {
-                take(AT_ONCE.min(rest - at))?;
+            take(long + middle)?;
+            for at in (0..rest).step_by(at_once) {
+                take(at_once.min(rest - at))?;
                 goes_on.send(&[0; ACKNOWLEDGEMENT]).map_err(trouble)?;
             }
         }
         return Ok(0.0);
     }
     inbound.set_nonblocking(true).map_err(trouble)?;
-    let bytes = vec![0xA5; LONG + MIDDLE + rest];
+    let bytes = vec![0xA5; long + middle + rest];
     let (mut awaited, mut answer) = (0, [0; ACKNOWLEDGEMENT]);
     let start = Instant::now();
     for _ in 0..count {
-        let (first, rest) = bytes.split_at(LONG + MIDDLE);
+        let (first, rest) = bytes.split_at(long + middle);
         begins.send(first).map_err(trouble)?;
-        for part in rest.chunks(AT_ONCE) {
+        for part in rest.chunks(at_once) {
             if awaited == WINDOW {
                 receive(&mut answer, |room| inbound.recv(room))?;
                 awaited -= 1;
@@ -150,6 +158,68 @@ pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Re
         awaited -= 1;
     }
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// The most lists that are not answered yet.
+const LISTS: usize = 8;
+
+/// Lists of datagrams, each list in one `sendmmsg`, taken by `recvmmsg`. Each list is answered.
+pub(super) fn udp_lists(process: &mut Process, count: usize) -> Result<f64> {
+    let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
+    let there = exchange(process, &inbound)?;
+    set(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, 4 << 20)?;
+    inbound.connect(there).map_err(trouble)?;
+    inbound.set_nonblocking(true).map_err(trouble)?;
+    process.meet()?;
+    let mut room = [[0xA5; WRITE]; LIST];
+    let mut parts = room
+        .each_mut()
+        .map(|room| libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: WRITE });
+    let mut messages = parts.each_mut().map(|part| {
+        // SAFETY: all zeros is a valid `mmsghdr`.
+        let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
+        message
+    });
+    let (lists, mut answer) = (count.div_ceil(LIST), [0; ACKNOWLEDGEMENT]);
+    let mut mmsg = |number: libc::c_long, first: usize| {
+        let fd = inbound.as_raw_fd();
+        // SAFETY: each message has one part, which points to room of its own; all live as long as the call.
+        let done = unsafe {
+            let none = std::ptr::null_mut::<libc::timespec>();
+            libc::syscall(number, fd, messages.as_mut_ptr().add(first), LIST - first, 0, none)
+        };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    };
+    let mut whole_list = |number| -> Result {
+        let mut done = 0;
+        while done < LIST {
+            done += spin("a list of datagrams", || some(mmsg(number, done)))?;
+        }
+        Ok(())
+    };
+    if !process.is_near() {
+        for _ in 0..lists {
+            whole_list(libc::SYS_recvmmsg)?;
+            inbound.send(&[0; ACKNOWLEDGEMENT]).map_err(trouble)?;
+        }
+        return Ok(0.0);
+    }
+    let mut awaited = 0;
+    let start = Instant::now();
+    for _ in 0..lists {
+        if awaited == LISTS {
+            receive(&mut answer, |room| inbound.recv(room))?;
+            awaited -= 1;
+        }
+        whole_list(libc::SYS_sendmmsg)?;
+        awaited += 1;
+    }
+    while awaited > 0 {
+        receive(&mut answer, |room| inbound.recv(room))?;
+        awaited -= 1;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / (lists * LIST) as f64)
 }
 
 /// Tells the other end this socket's port, and learns its port.
