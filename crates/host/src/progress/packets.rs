@@ -106,10 +106,13 @@ impl Receiver for Dispatch<'_> {
         };
         let why = match qp.take_packets(packets, route) {
             Taken::Yes => {
-                let is_notice = |packet: &&Packet<'_>| packet.operation == Operation::Congestion;
-                let notices = packets.iter().filter(is_notice).count();
                 Counters::add(&counters.received, packets.len());
-                return Counters::add(&counters.notifications_received, notices);
+                if first.operation.is_for_requester() {
+                    let is_notice = |it: &&Packet<'_>| it.operation == Operation::Congestion;
+                    let notices = packets.iter().filter(is_notice).count();
+                    Counters::add(&counters.notifications_received, notices);
+                }
+                return;
             }
             Taken::WrongService => {
                 qp.note_strange();

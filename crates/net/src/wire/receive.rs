@@ -143,6 +143,8 @@ impl Wire {
         };
         let mut icrcs = icrc::Series::new(path);
         let mut group = Group::new();
+        // The datagram of the last packet of the group.
+        let mut before: &[u8] = &[];
         for (number, datagram) in burst.iter().enumerate() {
             let likely = (burst.first + number) as u16;
             let identification = match icrcs.check(likely, datagram) {
@@ -154,6 +156,14 @@ impl Wire {
                     continue;
                 }
             };
+            // A packet that only continues the message is accepted as the one before was.
+            let last = group.last().filter(|_| group.len() < TOGETHER);
+            if let Some(packet) = last.and_then(|last| last.continued(before, datagram)) {
+                receiver.hear(&came, identification, datagram, None);
+                before = datagram;
+                group.push(packet);
+                continue;
+            }
             let Ok(packet) = Packet::parse(datagram) else {
                 counters.drop(Dropped::Malformed, 1);
                 receiver.hear(&came, identification, datagram, Some("dropped: malformed"));
@@ -176,6 +186,7 @@ impl Wire {
                 receiver.deliver(&group, &route);
                 group.clear();
             }
+            before = datagram;
             group.push(packet);
         }
         if !group.is_empty() {

@@ -1,8 +1,11 @@
 //! Bytes to packets.
 
-use super::opcode::{CONGESTION, CONGESTION_BYTES, Opcode, has_xrceth};
+use super::opcode::{BTH_BYTES, CONGESTION, CONGESTION_BYTES, Opcode, has_xrceth};
 use super::{Aeth, Ending, ICRC_BYTES, Malformed, Operation, Packet, Reth, Transport};
 use crate::Psn;
+
+/// Where in the BTH the PSN begins.
+const PSN_AT: usize = 9;
 
 impl<'a> Packet<'a> {
     /// Reads a UDP payload, from the BTH to the ICRC. It does not check the ICRC.
@@ -36,6 +39,31 @@ impl<'a> Packet<'a> {
             psn: Psn::new(u32::from_be_bytes([0, n0, n1, n2])),
             payload: &rest.0[..length],
         })
+    }
+}
+
+impl Packet<'_> {
+    /// The packet in `bytes` if it continues the message of this one, which was read from `before`: all headers are the
+    /// same, but for the next PSN. Most packets of a long message do, so they need not be read one by one.
+    ///
+    /// `None` says that [`Packet::parse`] has to read it.
+    #[inline]
+    pub fn continued<'b>(&self, before: &[u8], bytes: &'b [u8]) -> Option<Packet<'b>> {
+        use Operation::{ReadResponseMiddle, SendMiddle, WriteMiddle};
+        // These have no header of their own.
+        if !matches!(self.operation, SendMiddle | WriteMiddle | ReadResponseMiddle) {
+            return None;
+        }
+        let headers = self.header_length();
+        let (was, is) = (before.first_chunk::<BTH_BYTES>()?, bytes.first_chunk::<BTH_BYTES>()?);
+        let psn = self.psn.plus(1);
+        let [_, number @ ..] = psn.value().to_be_bytes();
+        let goes_on = bytes.len() == before.len()
+            && is[..PSN_AT] == was[..PSN_AT]
+            && is[PSN_AT..] == number
+            && bytes.get(BTH_BYTES..headers) == before.get(BTH_BYTES..headers);
+        let payload = bytes.get(headers..headers + self.payload.len()).filter(|_| goes_on)?;
+        Some(Packet { psn, payload, ..self.headers() })
     }
 }
 

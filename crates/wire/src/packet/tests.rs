@@ -37,6 +37,25 @@ fn bth(opcode: u8, pad: u8) -> [u8; 12] {
     [opcode, 0xc0 | pad << 4, 0x83, 0x21, 0x40, 0xfe, 0xdc, 0xba, 0x80, 0x12, 0x34, 0x56]
 }
 
+/// Only packets in the middle of a message are continued, by what would have been read, and by no other headers.
+fn continues(packet: &Packet<'_>, before: &[u8]) {
+    use Operation::{ReadResponseMiddle, SendMiddle, WriteMiddle};
+    let is_middle = matches!(packet.operation, SendMiddle | WriteMiddle | ReadResponseMiddle);
+    let mut next = before.to_vec();
+    Packet::renumber(&mut next, packet.psn.plus(1));
+    let continued = packet.continued(before, &next);
+    assert_eq!(continued.is_some(), is_middle, "{packet:?}");
+    assert!(!is_middle || continued == Packet::parse(&next).ok(), "{packet:?}");
+    for at in 0..packet.header_length() {
+        let mut other = next.clone();
+        other[at] ^= 1;
+        assert_eq!(packet.continued(before, &other), None, "{packet:?}, byte {at}");
+    }
+    assert_eq!(packet.continued(before, before), None);
+    next.extend([0; 4]);
+    assert_eq!(packet.continued(before, &next), None);
+}
+
 /// Reads and writes a packet with each length of payload from 0 to 5.
 fn golden(opcode: u8, transport: Transport, operation: Operation, headers: &str) {
     let data = [0xd1, 0xd2, 0xd3, 0xd4, 0xd5];
@@ -55,6 +74,7 @@ fn golden(opcode: u8, transport: Transport, operation: Operation, headers: &str)
         expected.extend([0x1c; ICRC_BYTES]);
         assert_eq!(packet.length(), expected.len());
         assert_eq!(Packet::parse(&expected), Ok(packet), "{opcode:#04x}");
+        continues(&packet, &expected);
 
         let mut written = std::vec![0x1c; expected.len()];
         assert_eq!(packet.write(&mut written), expected.len() - ICRC_BYTES);
