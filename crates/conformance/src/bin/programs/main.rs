@@ -95,6 +95,8 @@ enum Script {
     Rxe,
     /// What of that is about connections
     RxeConnections,
+    /// What perftest measures between Transom and rxe, beside two virtual machines with rxe
+    RxeSpeed,
 }
 
 fn main() -> ExitCode {
@@ -189,6 +191,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if matches!(arguments.script, Script::Rxe | Script::RxeConnections) {
         reports.extend(rxe::run_connections(&installation, style)?);
+    }
+    if arguments.script == Script::RxeSpeed {
+        reports.push(rxe::run_speed(&installation, style)?);
     }
     problems.extend(reports.iter().flat_map(Report::problems));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

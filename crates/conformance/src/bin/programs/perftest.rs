@@ -235,7 +235,11 @@ pub(crate) fn measure_once(
     };
     let (server, client) = (command(Side::Far)?, command(Side::Near)?);
     let printed = meet(server, vec![client], &place.address(), limit)?;
-    let client = &printed[0].output;
+    best_figure(measure, &printed[0].output)
+}
+
+/// The highest bandwidth in what a client prints, or the latency of the smallest size.
+pub(crate) fn best_figure(measure: Measure, client: &str) -> Result<Figure, String> {
     let figures = client.lines().filter_map(|line| figure(measure, line));
     let best = match measure {
         Measure::Bandwidth => figures.max_by(|a, b| a.value.total_cmp(&b.value)),

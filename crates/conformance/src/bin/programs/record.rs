@@ -20,6 +20,7 @@ The programs that `cargo xtask programs` runs, with the results of the last reco
     cargo xtask programs watchers --bless
     cargo xtask programs checked --bless
     cargo xtask programs rxe --bless
+    cargo xtask programs rxe-speed --bless
 
 `cargo xtask programs` fails if a row's result differs from this page. The figures may differ.
 [docs/programs.md](../docs/programs.md) describes the scripts.
@@ -151,7 +152,7 @@ impl Record {
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
             let wanted = match *script {
-                script @ ("strangers" | "apart" | "watchers" | "checked") => script,
+                script @ ("strangers" | "apart" | "watchers" | "checked" | "rxe-speed") => script,
                 "rxe-connections" | "rxe-cmtime" => "rxe-connections",
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",

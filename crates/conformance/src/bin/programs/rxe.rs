@@ -6,6 +6,7 @@ mod examples;
 mod guest;
 mod interop;
 mod ping_pong;
+mod speed;
 
 use std::net::IpAddr;
 
@@ -13,6 +14,7 @@ use crate::installation::Installation;
 use crate::table::{Form, Report, Row, Style, Verdict};
 pub(crate) use connections::run as run_connections;
 use guest::{Guest, Side};
+pub(crate) use speed::run as run_speed;
 
 static WIRE: Form = Form {
     script: "rxe",

@@ -169,25 +169,26 @@ impl Speed<'_> {
 }
 
 /// The results of repeated measurements.
-struct Values(Vec<f64>);
+pub(crate) struct Values(Vec<f64>);
 
 impl Values {
-    fn new(mut values: Vec<f64>) -> Self {
+    pub(crate) fn new(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self(values)
     }
 
-    fn median(&self) -> f64 {
+    pub(crate) fn median(&self) -> f64 {
         self.0[self.0.len() / 2]
     }
 
-    fn describe(&self, digits: usize, unit: &str) -> String {
+    pub(crate) fn describe(&self, digits: usize, unit: &str) -> String {
         let (least, most) = (self.0[0], self.0[self.0.len() - 1]);
         let median = self.median();
         format!("{median:.digits$} {unit} ({least:.digits$} to {most:.digits$})")
     }
 }
 
-fn target(is_met: bool, what: &str) -> String {
+/// Whether a target is met, and what it is.
+pub(crate) fn target(is_met: bool, what: &str) -> String {
     format!("{}: {what}", if is_met { "met" } else { "MISSED" })
 }

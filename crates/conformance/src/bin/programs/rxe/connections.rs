@@ -119,7 +119,7 @@ impl Ends<'_> {
     fn line(self, side: Side, name: &str, package: &str, options: &str) -> Result<String, String> {
         let [server, client] = [self.server(), self.client].map(|it| self.setting.address(it));
         let program = match side {
-            Side::Guest => name.to_owned(),
+            Side::Guest | Side::SecondGuest => name.to_owned(),
             Side::Host => on_ours(self.installation.folder(), &installed(name, package)?),
         };
         let words = Program::words(options, server, client);
@@ -153,7 +153,7 @@ impl Ends<'_> {
     /// A command at a side that prints who listens there.
     fn who_listens(self, side: Side) -> Result<String, String> {
         Ok(match side {
-            Side::Guest => "rdma resource show cm_id".to_owned(),
+            Side::Guest | Side::SecondGuest => "rdma resource show cm_id".to_owned(),
             Side::Host => {
                 format!("{} devices --json", self.installation.transom()?.get_program().display())
             }
@@ -165,7 +165,7 @@ impl Ends<'_> {
         self.guest.give(&program, "interop")?;
         Ok(match side {
             Side::Host => program.display().to_string(),
-            Side::Guest => "/share/interop --system".to_owned(),
+            Side::Guest | Side::SecondGuest => "/share/interop --system".to_owned(),
         })
     }
 
@@ -249,7 +249,7 @@ impl<'a> Server<'a> {
     fn file(guest: &Guest, side: Side) -> String {
         match side {
             Side::Host => guest.share().join("server").display().to_string(),
-            Side::Guest => "/share/server".to_owned(),
+            Side::Guest | Side::SecondGuest => "/share/server".to_owned(),
         }
     }
 

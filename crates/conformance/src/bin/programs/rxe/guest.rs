@@ -1,4 +1,4 @@
-//! The virtual machine with rxe, and the network segment that it shares with this host.
+//! The virtual machines with rxe, and the network segment that they share with this host.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,20 +8,22 @@ use std::time::Duration;
 
 use transom_conformance::programs::Running;
 
-/// Both ends of the segment.
+/// The ends of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// This host, with our device.
     Host,
     /// The virtual machine, with rxe.
     Guest,
+    /// The second virtual machine, if there are two.
+    SecondGuest,
 }
 
 impl Side {
     pub(super) fn other(self) -> Self {
         match self {
             Self::Host => Self::Guest,
-            Self::Guest => Self::Host,
+            Self::Guest | Self::SecondGuest => Self::Host,
         }
     }
 
@@ -30,8 +32,10 @@ impl Side {
         let text = match (self, ipv6) {
             (Self::Host, false) => "10.88.0.1",
             (Self::Guest, false) => "10.88.0.2",
+            (Self::SecondGuest, false) => "10.88.0.3",
             (Self::Host, true) => "fd88::1",
             (Self::Guest, true) => "fd88::2",
+            (Self::SecondGuest, true) => "fd88::3",
         };
         text.parse().expect("an address")
     }
@@ -43,7 +47,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// The running virtual machine. Dropping this stops it.
+/// The running virtual machines. Dropping this stops them.
 #[derive(Debug)]
 pub(super) struct Guest {
     mtu: u32,
@@ -55,10 +59,20 @@ const COMMAND: Duration = Duration::from_secs(60);
 impl Guest {
     /// Boots it with this MTU. Builds it first if that was never done.
     pub(super) fn boot(mtu: u32) -> Result<Self, String> {
+        Self::boot_all(mtu, 1)
+    }
+
+    /// The same, and boots a second one.
+    pub(super) fn boot_two(mtu: u32) -> Result<Self, String> {
+        Self::boot_all(mtu, 2)
+    }
+
+    fn boot_all(mtu: u32, guests: u32) -> Result<Self, String> {
         let guest = Self { mtu };
-        eprintln!("booting a guest with an MTU of {mtu}");
+        let which = if guests == 1 { "a guest" } else { "two guests" };
+        eprintln!("booting {which} with an MTU of {mtu}");
         let mut boot = script();
-        boot.args(["up", &mtu.to_string()]);
+        boot.args(["up", &mtu.to_string(), &guests.to_string()]);
         // The guest runs on when this script has ended.
         let ended = boot.status().map_err(|error| format!("{boot:?}: {error}"))?;
         if ended.success() { Ok(guest) } else { Err(format!("the guest does not boot: {ended}")) }
@@ -91,6 +105,7 @@ impl Guest {
         match side {
             Side::Host => command.args(["host", "bash", "-c", &format!("exec {line}")]),
             Side::Guest => command.args(["run", &line]),
+            Side::SecondGuest => command.args(["run-second", &line]),
         };
         command
     }

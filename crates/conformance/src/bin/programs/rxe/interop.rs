@@ -26,7 +26,7 @@ pub(super) fn run(
     guest.give(&program, "interop")?;
     let line = |side: Side, role: &str| match side {
         Side::Host => format!("{} {role}", program.display()),
-        Side::Guest => format!("/share/interop --system {role}"),
+        Side::Guest | Side::SecondGuest => format!("/share/interop --system {role}"),
     };
     let server = requester.other();
     let (here, there) = (setting.address(requester), setting.address(server));

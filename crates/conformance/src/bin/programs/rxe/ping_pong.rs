@@ -1,6 +1,7 @@
 //! The ping-pongs of Debian's ibverbs-utils at both ends, unmodified: with our `libibverbs.so.1` here, and with the
 //! guest's own there.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use transom_conformance::programs::{Running, installed};
@@ -55,9 +56,9 @@ fn meet(
         let library = format!("env LD_LIBRARY_PATH={}", installation.folder().display());
         let (program, device) = match side {
             Side::Host => (format!("{library} {}", path.display()), DEVICE),
-            Side::Guest => (tool.to_owned(), "rxe0"),
+            Side::Guest | Side::SecondGuest => (tool.to_owned(), "rxe0"),
         };
-        let gid = gid_index(installation, guest, setting, side)?;
+        let gid = gid_index(installation, guest, setting.address(side), side)?;
         // Line by line, so that its output is there even if it is killed.
         let program = format!("stdbuf -oL {program}");
         let line =
@@ -80,11 +81,11 @@ fn meet(
     Ok(())
 }
 
-/// The index of the device's GID with the side's address.
-fn gid_index(
+/// The index of the device's GID with this address of the side.
+pub(super) fn gid_index(
     installation: &Installation,
     guest: &Guest,
-    setting: Setting,
+    address: IpAddr,
     side: Side,
 ) -> Result<String, String> {
     let tool = "ibv_devinfo";
@@ -94,11 +95,10 @@ fn gid_index(
             let library = installation.folder().display();
             format!("env LD_LIBRARY_PATH={library} {} -v", path.display())
         }
-        Side::Guest => format!("{tool} -v"),
+        Side::Guest | Side::SecondGuest => format!("{tool} -v"),
     };
     let printed = Running::start(&mut guest.command(side, &line, LIMIT)).success(LIMIT)?.output;
-    let address = setting.address(side);
-    let wanted = if setting.ipv6 { format!("\t{address},") } else { format!(":{address},") };
+    let wanted = if address.is_ipv6() { format!("\t{address},") } else { format!(":{address},") };
     let entry = printed.lines().find(|line| line.contains("GID[") && line.contains(&wanted));
     let index = entry.and_then(|line| line.split(['[', ']']).nth(1));
     let index = index.ok_or_else(|| format!("no GID {address} in\n{printed}"))?;
