@@ -12,7 +12,7 @@ use transom_host::{Adapter, Memory as Registered, Options};
 use transom_ibverbs::*;
 use transom_system::memory::Allocation;
 
-use super::wire::Mtu;
+use super::setup::Mtu;
 use crate::failure::{Failure, Result};
 
 /// The facts that the other end needs.

@@ -2,10 +2,10 @@
 
 use super::extent::Extent;
 use super::perftest::Perftest;
+use super::setup::Mtu;
 use super::tasks::Task;
 use super::teams::{Pair, Who};
 use super::ucx::Ucx;
-use super::wire::Mtu;
 
 /// A workload.
 pub(super) struct Row {

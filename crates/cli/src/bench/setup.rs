@@ -1,8 +1,7 @@
 //! The setup of measuring processes.
 
 use serde::{Deserialize, Serialize};
-
-use super::wire::Mtu;
+use transom_abi::{IBV_MTU_1024, IBV_MTU_4096, ibv_mtu};
 
 /// One of two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +20,33 @@ pub(super) enum Role {
     Far,
     /// One of many that only exist and are connected.
     Bystander,
+}
+
+/// The MTU of the interfaces between two network namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum Mtu {
+    /// 1500 bytes, as on most networks.
+    Usual,
+    /// 9000 bytes.
+    Jumbo,
+}
+
+impl Mtu {
+    /// In bytes, of the interfaces.
+    pub(super) fn bytes(self) -> u32 {
+        match self {
+            Self::Usual => 1500,
+            Self::Jumbo => 9000,
+        }
+    }
+
+    /// The path MTU that fits: the bytes of a message in each packet.
+    pub(super) fn path(self) -> (ibv_mtu, usize) {
+        match self {
+            Self::Usual => (IBV_MTU_1024, 1024),
+            Self::Jumbo => (IBV_MTU_4096, 4096),
+        }
+    }
 }
 
 /// How two processes are connected.

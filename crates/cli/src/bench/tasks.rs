@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::process::Process;
-use super::wire::Mtu;
+use super::setup::Mtu;
 use crate::failure::Result;
 
 /// A task for both ends, and how often to do it.

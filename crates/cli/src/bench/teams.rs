@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::perftest::{self, Perftest};
 use super::processors;
-use super::setup::{Connected, Role, Setup};
+use super::setup::{Connected, Mtu, Role, Setup};
 use super::start::start;
 use super::tasks::{Job, Task};
 use super::ucx::{self, Ucx};
-use super::wire::Mtu;
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 

@@ -5,41 +5,11 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
-use transom_abi::{IBV_MTU_1024, IBV_MTU_4096, ibv_mtu};
-
-use super::setup::Side;
+use super::setup::{Mtu, Side};
 use crate::failure::{Failure, Result};
 
 /// The interface at each end.
 const INTERFACE: &str = "wire0";
-
-/// The MTU of the interfaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) enum Mtu {
-    /// 1500 bytes, as on most networks.
-    Usual,
-    /// 9000 bytes.
-    Jumbo,
-}
-
-impl Mtu {
-    /// In bytes, of the interfaces.
-    fn bytes(self) -> u32 {
-        match self {
-            Self::Usual => 1500,
-            Self::Jumbo => 9000,
-        }
-    }
-
-    /// The path MTU that fits: the bytes of a message in each packet.
-    pub(super) fn path(self) -> (ibv_mtu, usize) {
-        match self {
-            Self::Usual => (IBV_MTU_1024, 1024),
-            Self::Jumbo => (IBV_MTU_4096, 4096),
-        }
-    }
-}
 
 /// The addresses of this end and of the other.
 pub(super) fn addresses(side: Side) -> [Ipv4Addr; 2] {

@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::{LIST, time};
 use crate::bench::end::{TIMEOUT, spin};
 use crate::bench::process::Process;
-use crate::bench::setup::Side;
-use crate::bench::wire::{self, Mtu};
+use crate::bench::setup::{Mtu, Side};
+use crate::bench::wire;
 use crate::failure::{Failure, Result};
 
 /// The UDP payload of a WRITE of 8 bytes, in bytes: BTH, RETH, the 8 bytes and the ICRC.
