@@ -57,10 +57,12 @@ pub fn link_arguments(soname: &str, map: &Path) -> String {
     // The compiler has a version script of its own, and GNU ld does not take both. Rust brings a linker
     // that does, and uses it by itself on x86-64 only.
     let linker = linkers().map(|folder| format!("cargo:rustc-cdylib-link-arg=-B{folder}\n"));
+    // perf takes the address of a probe for its place in the file. With these segments it is.
     format!(
         "cargo:rerun-if-changed={map}\n\
          cargo:rustc-cdylib-link-arg=-Wl,--version-script={map}\n\
          cargo:rustc-cdylib-link-arg=-Wl,-soname,{soname}\n\
+         cargo:rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments\n\
          cargo:rustc-cdylib-link-arg=-fuse-ld=lld\n{}",
         linker.unwrap_or_default()
     )

@@ -22,6 +22,7 @@
 //! | [`one_step`] | atomics on private memory, one after the other |
 //! | [`port_counters`] | the counters of the port, under the kernel's names |
 //! | [`ThisProcess`] | this process among the others of its user |
+//! | [`probes`] | probes for bpftrace, perf and gdb |
 //! | [`registered`] | how much memory each process has registered |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`rehearsal`] | the rehearsal that this process is part of: what is provoked, and when |
@@ -63,6 +64,7 @@ pub mod memory;
 pub mod object_counts;
 pub mod one_step;
 pub mod port_counters;
+pub mod probes;
 mod process;
 pub mod registered;
 pub mod registry;

@@ -21,6 +21,7 @@ use crate::held_back::{HeldBack, HeldBackHere};
 use crate::memory::{self, Copier, Destination, Maps, Source, change_word, shared_word};
 use crate::object_counts::ObjectCounts;
 use crate::one_step::{Holder, Others, Write, Written};
+use crate::probes;
 use crate::registry::{
     CallRecord, CallRefusal, Claim, ConnectionRecord, Fate, Meant, Record, RefusalRecord, Registry,
     Work, WorkRecord,
@@ -238,6 +239,9 @@ impl ThisProcess {
     /// Records an event, if somebody wants them. Ask before whether any tool is on.
     #[cold]
     pub fn record(&self, event: Event) {
+        if tools::is_probed() {
+            probes::pass(&event);
+        }
         let wanted = tools::is_on(Tool::Events) && !self.is_inherited();
         if wanted && self.segment.header().records_events() {
             let time = if event.time == 0 { clock::steady() } else { event.time };

@@ -19,8 +19,11 @@ pub enum Tool {
     Latencies = 1 << 3,
 }
 
-/// One bit for each tool that is on.
-static ON: AtomicU32 = AtomicU32::new(0);
+/// One bit for each tool that is on. The upper half is not written here: debuggers and the kernel count up there who is
+/// attached to [probes](crate::probes). They find it in the file, in this section.
+// SAFETY: the section is for such words, and nobody else names it.
+#[unsafe(link_section = ".probes")]
+pub(crate) static ON: AtomicU32 = AtomicU32::new(0);
 
 /// How often each tool was turned on and not off again: a process may have several devices.
 static USERS: Mutex<[u32; 32]> = Mutex::new([0; 32]);
@@ -35,6 +38,12 @@ pub fn any() -> bool {
 #[inline]
 pub fn is_on(tool: Tool) -> bool {
     ON.load(Relaxed) & tool as u32 != 0
+}
+
+/// Whether somebody is attached to [probes](crate::probes).
+#[inline]
+pub fn is_probed() -> bool {
+    ON.load(Relaxed) >> 16 != 0
 }
 
 /// Turns a tool on. What it needs must be ready for those that find it on.

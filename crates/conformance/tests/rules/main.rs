@@ -190,6 +190,7 @@ mod seen {
     pub(crate) mod exporters;
     mod metrics;
     mod packets;
+    mod probes;
     mod processes;
     mod resources;
     mod top;

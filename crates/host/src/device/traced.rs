@@ -27,7 +27,9 @@ impl Device {
     /// It is closed.
     #[cold]
     pub(super) fn trace_closed(&self, slot: u32) {
-        self.process().record(Event { number: slot.into(), ..Event::of(What::Closed) });
+        let keys = self.process().segment().keys();
+        let key = keys.key_of(slot, keys.entry(slot).snapshot().byte).0;
+        self.process().record(Event { key, number: slot.into(), ..Event::of(What::Closed) });
     }
 
     /// A queue pair may have changed.

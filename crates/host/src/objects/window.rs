@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use transom_device::protection::{Exhausted, Key, Kind, WindowKind, release_window};
+use transom_device::protection::{Exhausted, Key, Kind, State, WindowKind, release_window};
 
 use transom_system::clock;
 
@@ -49,14 +49,13 @@ impl MemoryWindow {
         // In a forked child it is the parent's, and stays bound.
         if !self.pd.device().process().is_inherited() {
             let segment = self.pd.device().process().segment();
-            release_window(
-                &segment.keys(),
-                &segment.qps(),
-                self.slot,
-                &**self.pd.device().process(),
-            );
-            self.pd.device().closes(self.slot);
-            segment.keys().note_end(self.slot, clock::steady());
+            let keys = segment.keys();
+            let was_bound = keys.entry(self.slot).snapshot().state == State::Valid;
+            release_window(&keys, &segment.qps(), self.slot, &**self.pd.device().process());
+            if was_bound {
+                self.pd.device().closes(self.slot);
+            }
+            keys.note_end(self.slot, clock::steady());
         }
         self.pd.device().resources.keys.give_back(Kind::Window1, self.slot);
         self.pd.release();

@@ -65,7 +65,7 @@ codes! {
         /// `number` its slot, `address`, `length`, `detail` its rights, and in the upper half the slot of its region
         /// plus one.
         Opened = 11,
-        /// It is not any more: `number` its slot.
+        /// It is not any more: `key`, `number` its slot.
         Closed = 12,
         /// A queue pair has changed its state, or what it lets in: `code` the state, `qp`, `peer`.
         Changed = 13,

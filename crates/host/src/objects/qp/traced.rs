@@ -12,9 +12,9 @@ use transom_device::qp::QpState;
 use transom_device::queue::{
     Body, Completion, LocalOp, PostError, ReceiveRequest, SendOp, SendRequest, Status,
 };
-use transom_system::clock;
 use transom_system::tools::{self, Tool};
 use transom_system::trace::{Event, Handed, What};
+use transom_system::{clock, probes};
 
 use super::QueuePair;
 use super::services::At;
@@ -71,8 +71,11 @@ impl QueuePair {
         cx: &mut Context<'_, At<'_>>,
         post: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        if !tools::is_on(Tool::Events) {
+        if !tools::is_on(Tool::Events) && !tools::is_probed() {
             return post(requester, cx);
+        }
+        if tools::is_probed() {
+            probes::post(&self.posted(request, cx.process));
         }
         let (begun, position) = (clock::steady(), requester.tail());
         let state = cx.summary.gate().state;
