@@ -15,18 +15,40 @@ pub(crate) fn local(time: u64, now: u64) -> String {
     let (Some(at), Some(today)) = (broken_down(time), broken_down(now)) else {
         return format!("{}.{:03} s after 1970", time / SECOND, time % SECOND / 1_000_000);
     };
-    let clock = format!(
-        "{:02}:{:02}:{:02}.{:03}",
-        at.tm_hour,
-        at.tm_min,
-        at.tm_sec,
-        time % SECOND / 1_000_000
-    );
+    let clock = clock_of(&at, time);
     if (at.tm_year, at.tm_yday) == (today.tm_year, today.tm_yday) {
         clock
     } else {
-        format!("{}-{:02}-{:02} {clock}", 1900 + at.tm_year, at.tm_mon + 1, at.tm_mday)
+        format!("{} {clock}", date_of(&at))
     }
+}
+
+/// A moment on the local clock, with its date and the distance of its time zone: `2026-05-07 00:11:49.753 +0200`.
+pub(crate) fn zoned(time: u64) -> String {
+    with_zone(time, ' ', " ", "")
+}
+
+/// The same as RFC 3339 has it: `2026-05-07T00:11:49.753+02:00`.
+pub(crate) fn rfc3339(time: u64) -> String {
+    with_zone(time, 'T', "", ":")
+}
+
+fn with_zone(time: u64, before_clock: char, before_zone: &str, in_zone: &str) -> String {
+    // Only a time beyond all calendars has no date.
+    let at = broken_down(time).or_else(|| broken_down(0)).expect("1970 has a date");
+    let (date, clock, east) = (date_of(&at), clock_of(&at, time), at.tm_gmtoff / 60);
+    let (sign, minutes) = (if east < 0 { '-' } else { '+' }, east.abs());
+    let (hours, minutes) = (minutes / 60, minutes % 60);
+    format!("{date}{before_clock}{clock}{before_zone}{sign}{hours:02}{in_zone}{minutes:02}")
+}
+
+fn date_of(at: &libc::tm) -> String {
+    format!("{}-{:02}-{:02}", 1900 + at.tm_year, at.tm_mon + 1, at.tm_mday)
+}
+
+fn clock_of(at: &libc::tm, time: u64) -> String {
+    let milliseconds = time % SECOND / 1_000_000;
+    format!("{:02}:{:02}:{:02}.{milliseconds:03}", at.tm_hour, at.tm_min, at.tm_sec)
 }
 
 fn broken_down(time: u64) -> Option<libc::tm> {
@@ -102,5 +124,14 @@ mod tests {
         let now = now();
         assert_eq!(local(now, now).len(), "12:34:56.789".len());
         assert_eq!(local(now - 3 * 86_400 * SECOND, now).len(), "2000-01-01 12:34:56.789".len());
+    }
+
+    #[test]
+    fn a_moment_is_the_same_in_both_layouts() {
+        let (plain, strict) =
+            (zoned(1_234_567_890_123_456_789), rfc3339(1_234_567_890_123_456_789));
+        assert!(plain.contains(":31:30.123 ") || plain.contains(":01:30.123 "), "{plain}");
+        let digits = |text: &str| text.replace(|letter: char| !letter.is_ascii_digit(), "");
+        assert_eq!(digits(&plain), digits(&strict));
     }
 }

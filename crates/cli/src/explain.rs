@@ -6,11 +6,13 @@
 //! | `groups` | refusals for people: equal ones once, with a count |
 //! | `follow` | refusals as they happen |
 //! | `json` | a refusal as a line of JSON |
+//! | `huatuo` | a refusal as a document of HUATUO |
 //! | `rule` | the text of a rule |
 
 mod asked;
 mod follow;
 mod groups;
+mod huatuo;
 mod json;
 mod rule;
 
@@ -132,8 +134,11 @@ Examples:
 #[command(after_help = EXAMPLES, after_long_help = FIELDS)]
 pub(crate) struct ExplainArgs {
     /// Print one JSON object a line; --help lists its fields
-    #[arg(long)]
+    #[arg(long, conflicts_with = "huatuo")]
     json: bool,
+    /// Print one document a line, as HUATUO stores events: the object of --json as tracer_data
+    #[arg(long)]
+    huatuo: bool,
     /// Print at most this many
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "follow")]
     limit: usize,
@@ -154,6 +159,20 @@ pub(crate) struct ExplainArgs {
     rule: Option<String>,
 }
 
+/// Prints a refusal for programs.
+type Form = fn(&mut dyn Write, &Refused) -> Result;
+
+impl ExplainArgs {
+    /// How programs want a refusal. None for people.
+    fn form(&self) -> Option<Form> {
+        match (self.json, self.huatuo) {
+            (true, _) => Some(json::print),
+            (_, true) => Some(huatuo::print),
+            (false, false) => None,
+        }
+    }
+}
+
 pub(crate) fn run(args: &ExplainArgs) -> Result {
     if let Some(id) = &args.rule {
         return rule::print(id);
@@ -163,16 +182,13 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     let asked = Asked { pid: args.pid, process: args.process.clone(), since: since.unwrap_or(0) };
     if args.follow {
         let since = since.unwrap_or_else(clock::now);
-        return follow::print(registry, &Asked { since, ..asked }, args.json);
+        return follow::print(registry, &Asked { since, ..asked }, args.form());
     }
     asked.check(registry)?;
     let refusals = asked.refusals(registry);
-    if args.json {
+    if let Some(print) = args.form() {
         let mut out = std::io::stdout().lock();
-        for refused in refusals.iter().take(args.limit) {
-            json::print(&mut out, refused)?;
-        }
-        return Ok(());
+        return refusals.iter().take(args.limit).try_for_each(|refused| print(&mut out, refused));
     }
     let mut out = layout::stdout();
     groups::print(&mut out, &refusals, args.limit, &asked)?;

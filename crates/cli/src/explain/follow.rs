@@ -1,7 +1,7 @@
 //! Refusals as they happen.
 
 use super::asked::{Asked, Refused};
-use super::{groups, json, who};
+use super::{Form, groups, who};
 use crate::failure::Result;
 use crate::layout;
 use std::collections::HashMap;
@@ -55,15 +55,15 @@ impl Seen<'_> {
 }
 
 /// Prints new refusals until nobody reads any more.
-pub(super) fn print(registry: &Registry, asked: &Asked, as_json: bool) -> Result {
+pub(super) fn print(registry: &Registry, asked: &Asked, form: Option<Form>) -> Result {
     let mut seen = Seen { registry, asked, of: HashMap::new() };
     loop {
         let new = seen.next();
         let mut out = std::io::stdout().lock();
         let mut told = None;
         for refused in &new {
-            if as_json {
-                json::print(&mut out, refused)?;
+            if let Some(print) = form {
+                print(&mut out, refused)?;
                 continue;
             }
             let mut out = layout::stdout();

@@ -23,7 +23,7 @@ enum Line<'a> {
 }
 
 /// Prints the line of a refusal.
-pub(super) fn print(out: &mut impl Write, refused: &Refused) -> Result {
+pub(super) fn print(out: &mut dyn Write, refused: &Refused) -> Result {
     let line = serde_json::to_string(&line(refused)).map_err(Failure::new)?;
     writeln!(out, "{line}")?;
     Ok(())

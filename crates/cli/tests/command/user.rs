@@ -174,6 +174,41 @@ fn explain_gives_every_number_of_a_refusal() {
     assert_eq!(revoked["outside_by"], Value::Null);
 }
 
+/// HUATUO's own layouts of times, as its documents have them.
+///
+/// Rule: SEE-62
+#[test]
+fn explain_gives_documents_as_huatuo_stores_them() {
+    let demo = Demo::run();
+    let plain = demo.explained(&["--json"]);
+    let printed = demo.explained(&["--huatuo"]);
+    assert_eq!((printed.lines().count(), plain.lines().count()), (2, 2), "{printed}");
+    let shape = |text: &Value| -> String {
+        let letters = text.as_str().expect("text").chars();
+        letters.map(|it| if it.is_ascii_digit() { '9' } else { it }).collect()
+    };
+    let mut ids = std::collections::BTreeSet::new();
+    for (line, plain) in printed.lines().zip(plain.lines()) {
+        let document: Value = serde_json::from_str(line).unwrap();
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(document["hostname"], host.trim());
+        assert_eq!(
+            (&document["tracer_name"], &document["tracer_type"]),
+            (&"transom".into(), &"event".into())
+        );
+        assert_eq!(document["tracer_data"], serde_json::from_str::<Value>(plain).unwrap());
+        assert_eq!(document["time"], document["tracer_time"]);
+        assert_eq!(shape(&document["time"]).replace('-', "+"), "9999+99+99 99:99:99.999 +9999");
+        let uploaded = shape(&document["uploaded_time"]);
+        assert_eq!(uploaded.replace('-', "+"), "9999+99+99T99:99:99.999+99:99");
+        assert_eq!(document["region"], "");
+        ids.insert(document["tracer_id"].to_string());
+    }
+    // They stay the same, so that a document that is sent again is stored once.
+    let again = demo.explained(&["--huatuo"]);
+    assert!(ids.len() == 2 && ids.iter().all(|id| again.contains(id)), "{ids:?}: {again}");
+}
+
 #[test]
 fn explain_is_for_people_too() {
     let demo = Demo::run();
