@@ -16,7 +16,8 @@ use crate::trace::{Event, What};
 /// The upper half of the word is its last two bytes.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The crate's own macro for probes with a semaphore makes one for each. This is what it expands to.
+/// The crate's own macro for probes with a semaphore makes one for each. This is what it expands to. `sdt!` is no part
+/// of what the crate promises to keep, so `Cargo.toml` asks for this version and no other.
 macro_rules! probe {
     ($name:ident $(, $argument:expr)* $(,)?) => {
         {

@@ -25,6 +25,9 @@ pub enum Tool {
 #[unsafe(link_section = ".probes")]
 pub(crate) static ON: AtomicU32 = AtomicU32::new(0);
 
+/// The half of the word that is not written here.
+const PROBED: u32 = 0xffff_0000;
+
 /// How often each tool was turned on and not off again: a process may have several devices.
 static USERS: Mutex<[u32; 32]> = Mutex::new([0; 32]);
 
@@ -43,7 +46,7 @@ pub fn is_on(tool: Tool) -> bool {
 /// Whether somebody is attached to [probes](crate::probes).
 #[inline]
 pub fn is_probed() -> bool {
-    ON.load(Relaxed) >> 16 != 0
+    ON.load(Relaxed) & PROBED != 0
 }
 
 /// Turns a tool on. What it needs must be ready for those that find it on.
@@ -53,10 +56,12 @@ pub fn turn_on(tool: Tool) {
     ON.fetch_or(tool as u32, Relaxed);
 }
 
-/// In a forked child, in which nobody has asked for anything yet. A rehearsal goes on, and so does a listener. The lock
-/// of [`hold`] is held.
+/// What is left of the word in a forked child. A rehearsal goes on, and so does a listener. Probes stay in a child, and
+/// who detaches counts down here too.
+const STAY: u32 = Tool::Rehearsal as u32 | Tool::Listener as u32 | PROBED;
+
+/// In a forked child, in which nobody has asked for anything yet. The lock of [`hold`] is held.
 pub(crate) fn leave_to_parent() {
-    const STAY: u32 = Tool::Rehearsal as u32 | Tool::Listener as u32;
     // SAFETY: locked by `hold`, in the thread that this one is the copy of.
     let users = unsafe { &mut *USERS.data_ptr() };
     for (bit, count) in users.iter_mut().enumerate() {
@@ -88,5 +93,20 @@ pub fn turn_off(tool: Tool) {
     *users = users.saturating_sub(1);
     if *users == 0 {
         ON.fetch_and(!(tool as u32), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A debugger that lets a child go counts down there too, and would get below zero.
+    ///
+    /// Rules: SEE-61
+    #[test]
+    fn a_forked_child_keeps_the_count_of_those_who_are_attached_to_probes() {
+        const ATTACHED: u32 = 3 << 16;
+        let left = (ATTACHED | Tool::Rehearsal as u32 | Tool::Events as u32) & STAY;
+        assert_eq!(left, ATTACHED | Tool::Rehearsal as u32);
     }
 }
