@@ -33,6 +33,12 @@ pub(crate) fn rfc3339(time: u64) -> String {
     with_zone(time, 'T', "", ":")
 }
 
+/// A moment as a part of a file's name: `20260507-001149.753`.
+pub(crate) fn for_a_name(time: u64) -> String {
+    let at = broken_down(time).or_else(|| broken_down(0)).expect("1970 has a date");
+    format!("{} {}", date_of(&at), clock_of(&at, time)).replace(['-', ':'], "").replace(' ', "-")
+}
+
 fn with_zone(time: u64, before_clock: char, before_zone: &str, in_zone: &str) -> String {
     // Only a time beyond all calendars has no date.
     let at = broken_down(time).or_else(|| broken_down(0)).expect("1970 has a date");
@@ -133,5 +139,10 @@ mod tests {
         assert!(plain.contains(":31:30.123 ") || plain.contains(":01:30.123 "), "{plain}");
         let digits = |text: &str| text.replace(|letter: char| !letter.is_ascii_digit(), "");
         assert_eq!(digits(&plain), digits(&strict));
+        let name = for_a_name(1_234_567_890_123_456_789);
+        assert!(
+            name.starts_with("2009021") && name.ends_with("30.123") && name.len() == 19,
+            "{name}"
+        );
     }
 }

@@ -21,7 +21,9 @@ use crate::devices::{self, registry};
 use crate::failure::Result;
 use crate::layout::{self, Page};
 use crate::packets;
-use asked::{Asked, Refused};
+pub(crate) use asked::{Asked, Refused};
+pub(crate) use follow::Seen;
+pub(crate) use huatuo::{Kind as DocumentKind, document};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::Write;
@@ -182,7 +184,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     let asked = Asked { pid: args.pid, process: args.process.clone(), since: since.unwrap_or(0) };
     if args.follow {
         let since = since.unwrap_or_else(clock::now);
-        return follow::print(registry, &Asked { since, ..asked }, args.form());
+        return follow::print(registry, Asked { since, ..asked }, args.form());
     }
     asked.check(registry)?;
     let refusals = asked.refusals(registry);
@@ -244,7 +246,7 @@ impl Told {
 
     /// The newest of them, with the fields of `transom explain --json`.
     pub(crate) fn json(&self) -> Value {
-        json::value(&self.newest)
+        self.newest.json()
     }
 }
 
@@ -277,7 +279,8 @@ fn print_lost(out: &mut Page<impl Write>, refusals: &[Refused]) -> Result {
     Ok(())
 }
 
-fn who(process: &Process) -> String {
+/// A process, in words.
+pub(crate) fn who(process: &Process) -> String {
     let Process { name, pid, shares_pids, .. } = process;
     let device = match Device::of(process) {
         Device::Open => "",

@@ -5,13 +5,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `follow` | finds the processes, and reads their events |
+//! | `find` | finds the processes |
+//! | `follow` | reads their events |
+//! | `anomalies` | for each thing that goes wrong, the last events as a file |
 //! | `timeline`, `pair`, `lanes` | what the events become: slices, marks and bars on tracks |
 //! | `limit` | how much is written in a second |
 //! | `packets`, `perfetto` | the trace's packets, and their format |
 //! | `named` | numbers in words |
 //! | `output`, `text` | the file, and text for a terminal |
 
+mod anomalies;
+mod find;
 mod follow;
 mod lanes;
 mod limit;
@@ -38,7 +42,9 @@ use crate::layout;
 use crate::run::{Program, ProgramArgs, end_like};
 use crate::sentence::counted;
 use crate::signals::Signals;
-use follow::{Follower, Whom};
+use anomalies::{Folder, Recorder};
+use find::Whom;
+use follow::Follower;
 use output::Output;
 use timeline::Timeline;
 
@@ -53,6 +59,12 @@ A program that is not traced is not slowed. One that is takes a little longer fo
 more than --limit has room for, the trace has the beginning of each tenth of a second whole, and says how
 much is left out.
 
+With --anomalies nothing is written until something goes wrong: an access is refused, a request gets no
+answer or finds no receive however often it is sent, a connected process is killed, or peers without
+receives have a process wait for half a second of one. Then DIR gets a timeline of the last events of all
+processes concerned, some megabytes at most, and beside it a JSON file in the form of a HUATUO document.
+Files begin a second apart or more.
+
 Exit status: with a program its own, as with `transom run`.
 
 Examples:
@@ -60,6 +72,7 @@ Examples:
   transom trace --output ping.pftrace -- sh -c 'ibv_rc_pingpong -g 0 & sleep 1; ibv_rc_pingpong -g 0 localhost'
   transom trace --pid 4711 --time 10s
   transom trace --all --text
+  transom trace --anomalies found -- make check
   transom trace --read transom.pftrace";
 
 /// How often a trace looks whether it can still be written.
@@ -98,6 +111,17 @@ pub(crate) struct TraceArgs {
     /// Write at most so much in a second, such as 500k or 2M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
     limit: u64,
+    /// Write a timeline for each thing that goes wrong, into this directory, and nothing else
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["output", "text", "read", "limit"],
+        value_hint = clap::ValueHint::DirPath
+    )]
+    anomalies: Option<PathBuf>,
+    /// With --anomalies: write at most so many
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "anomalies")]
+    files: usize,
     #[command(flatten)]
     program: ProgramArgs,
 }
@@ -131,55 +155,93 @@ pub(crate) fn run(args: &TraceArgs) -> Result {
             "no process {pid} has a device open; `transom devices` lists those that have"
         )));
     }
-    let mut output = output(args)?;
+    let recording = Recording::prepare(args)?;
     let ends = Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let is_over = AtomicBool::new(false);
     let whom = Whom::Running(args.pid.clone());
-    let timeline = std::thread::scope(|scope| {
-        let follower = Follower::new(registry, whom, args.limit, &mut output);
-        let following = scope.spawn(|| follower.run(&is_over));
+    std::thread::scope(|scope| {
+        let following = scope.spawn(|| recording.run(args, registry, whom, &is_over));
         let until = args.time.map(|time| Instant::now() + time);
         let is_time = || until.is_some_and(|until| Instant::now() >= until);
-        // The follower ends by itself if it cannot write.
+        // It ends by itself if it cannot write.
         while !is_time() && !following.is_finished() && ends.next_within(OFTEN).is_none() {}
         is_over.store(true, Release);
         joined(following)
-    })?;
-    tell(args, &output, &timeline);
-    Ok(())
+    })
 }
 
 /// Runs a program, and traces all its processes.
 fn run_program(args: &TraceArgs, registry: &'static Registry, mut program: Program) -> Result {
-    let mut output = output(args)?;
+    let recording = Recording::prepare(args)?;
     let number = getrandom::u64().map_err(Failure::new)?;
     let watcher = registry.make_watcher(number).map_err(|error| {
         Failure::new(format_args!("the program's processes cannot be found: {error}"))
     })?;
     program.command.env(TRACE.name, format!("{number:x}"));
     let is_over = AtomicBool::new(false);
-    let (status, timeline) = std::thread::scope(|scope| {
-        let follower = Follower::new(registry, Whom::Program(watcher), args.limit, &mut output);
+    let (status, recorded) = std::thread::scope(|scope| {
+        let whom = Whom::Program(watcher);
         let following = scope.spawn(|| {
             leave_signals_to_others();
-            follower.run(&is_over)
+            recording.run(args, registry, whom, &is_over)
         });
         let status = program.wait(None, &mut || ());
         is_over.store(true, Release);
         (status, joined(following))
     });
     let status = status?;
-    match timeline {
-        Ok(timeline) => tell(args, &output, &timeline),
+    match recorded {
         Err(failure) if status.success() => return Err(failure),
         Err(failure) => {
             let _ = failure.report();
         }
+        Ok(()) => {}
     }
     if !status.success() {
         end_like(status);
     }
     Ok(())
+}
+
+/// What is made of the events.
+enum Recording {
+    /// A timeline of everything.
+    All(Box<Output>),
+    /// One of each thing that goes wrong.
+    Anomalies(PathBuf, Folder),
+}
+
+impl Recording {
+    /// Opens where it goes. So what cannot be written is reported before the program runs.
+    fn prepare(args: &TraceArgs) -> Result<Self> {
+        Ok(match &args.anomalies {
+            Some(path) => Self::Anomalies(path.clone(), Folder::make(path, args.files)?),
+            None if args.text => Self::All(Box::new(Output::text())),
+            None => Self::All(Box::new(Output::file(&args.output)?)),
+        })
+    }
+
+    /// Records until `is_over`, and says what.
+    fn run(
+        self,
+        args: &TraceArgs,
+        registry: &'static Registry,
+        whom: Whom,
+        is_over: &AtomicBool,
+    ) -> Result {
+        match self {
+            Self::All(mut output) => {
+                let follower = Follower::new(registry, whom, args.limit, &mut output);
+                let timeline = follower.run(is_over)?;
+                tell(args, &output, &timeline);
+            }
+            Self::Anomalies(path, folder) => {
+                let told = Recorder::new(registry, whom, folder).run(is_over)?;
+                told.words(&path).iter().for_each(|words| say(words));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The signals of this command are for the thread that waits for the program.
@@ -196,10 +258,6 @@ fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> 
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn output(args: &TraceArgs) -> Result<Output> {
-    if args.text { Ok(Output::text()) } else { Output::file(&args.output) }
-}
-
 /// Prints a written timeline.
 fn read(file: &Path) -> Result {
     let failure = |error: &dyn std::fmt::Display| {
@@ -210,13 +268,14 @@ fn read(file: &Path) -> Result {
     text::Text::default().print(&trace.packet)
 }
 
+/// Says something on standard error, beside what the program says there.
+fn say(words: &str) {
+    // If standard error cannot be written, there is no other place to report it.
+    let _ = layout::stderr().text(format_args!("transom trace: {words}"));
+}
+
 /// Says what was traced, and what was not.
 fn tell(args: &TraceArgs, output: &Output, timeline: &Timeline) {
-    let mut out = layout::stderr();
-    let mut say = |text: &str| {
-        // If standard error cannot be written, there is no other place to report it.
-        let _ = out.text(format_args!("transom trace: {text}"));
-    };
     if timeline.processes() == 0 {
         say("no process opened a device, so there is nothing to see.");
     }

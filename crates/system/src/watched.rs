@@ -21,6 +21,8 @@ pub struct Watched {
     segment: Segment,
     wake: Option<OwnedFd>,
     tools: &'static [Tool],
+    /// Where the watch began, and how far it has come.
+    began: Tail,
     tail: Tail,
     asked: u64,
 }
@@ -33,11 +35,11 @@ impl Watched {
         tools: &'static [Tool],
     ) -> Option<Self> {
         let segment = Segment::of(process)?;
-        let tail = Tail::from_now(segment.events());
+        let began = Tail::from_now(segment.events());
         let wake = registry.wake_of(process.announcer.slot).ok();
         let process = process.clone();
-        let watched =
-            Self { registry, process, segment, wake, tools, tail, asked: clock::steady() };
+        let asked = clock::steady();
+        let watched = Self { registry, process, segment, wake, tools, began, tail: began, asked };
         watched.ask();
         watched.wake();
         Some(watched)
@@ -72,6 +74,12 @@ impl Watched {
     /// Reads the last events of a process that has ended, or that nobody watches any longer. It waits for none.
     pub fn last_events(&mut self, each: impl FnMut(Event)) {
         self.tail.read_last(self.segment.events(), each);
+    }
+
+    /// Goes back to the beginning of the watch. What is read next is the oldest event since then that is still there;
+    /// those before it count as missed.
+    pub fn rewind(&mut self) {
+        self.tail = self.began;
     }
 
     /// How many events could not be read.

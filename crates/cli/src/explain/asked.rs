@@ -1,5 +1,6 @@
 //! The processes that the user asks about, and their refusals.
 
+use crate::clock;
 use crate::failure::{Failure, Result};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use transom_system::registry::{Fate, Process, Record, RefusalRecord, Registry, R
 
 /// The user's choice of processes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     pub(super) pid: Option<u32>,
     /// The name of the program.
     pub(super) process: Option<String>,
@@ -19,14 +20,19 @@ pub(super) struct Asked {
 
 /// A refusal, and the process that refused.
 #[derive(Clone)]
-pub(super) struct Refused {
-    pub(super) process: Process,
-    pub(super) record: Record,
+pub(crate) struct Refused {
+    pub(crate) process: Process,
+    pub(crate) record: Record,
     /// How many older refusals of the process are no longer kept.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
 }
 
 impl Asked {
+    /// Everything of all processes, from now on.
+    pub(crate) fn from_now() -> Self {
+        Self { since: clock::now(), ..Self::default() }
+    }
+
     /// Whether a process belongs to the choice.
     pub(super) fn is_of(&self, process: &Process) -> bool {
         self.pid.is_none_or(|pid| process.pid == pid)

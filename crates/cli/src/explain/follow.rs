@@ -14,16 +14,21 @@ use transom_system::registry::{Record, Registry};
 const SOON: Duration = Duration::from_millis(100);
 
 /// The refusals that were seen.
-struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     registry: &'a Registry,
-    asked: &'a Asked,
+    asked: Asked,
     /// For each stay of a process in a slot: the kept records, and the number of lost ones.
     of: HashMap<(u8, u32), (Vec<Record>, u64)>,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    /// None yet.
+    pub(crate) fn new(registry: &'a Registry, asked: Asked) -> Self {
+        Self { registry, asked, of: HashMap::new() }
+    }
+
     /// The refusals since the last call, oldest first.
-    fn next(&mut self) -> Vec<Refused> {
+    pub(crate) fn next(&mut self) -> Vec<Refused> {
         let mut new = Vec::new();
         let registry = self.registry;
         for process in registry.processes() {
@@ -55,8 +60,8 @@ impl Seen<'_> {
 }
 
 /// Prints new refusals until nobody reads any more.
-pub(super) fn print(registry: &Registry, asked: &Asked, form: Option<Form>) -> Result {
-    let mut seen = Seen { registry, asked, of: HashMap::new() };
+pub(super) fn print(registry: &Registry, asked: Asked, form: Option<Form>) -> Result {
+    let mut seen = Seen::new(registry, asked);
     loop {
         let new = seen.next();
         let mut out = std::io::stdout().lock();

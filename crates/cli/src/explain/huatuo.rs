@@ -1,4 +1,5 @@
-//! A refusal as a document of [HUATUO](https://github.com/ccfos/huatuo), as it stores what its tracers see.
+//! Documents of [HUATUO](https://github.com/ccfos/huatuo), as it stores what its tracers see: refusals, and what
+//! `transom trace --anomalies` writes.
 
 use std::fs;
 use std::io::Write;
@@ -6,7 +7,9 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Refused, json};
+use transom_system::registry::Process;
+
+use super::Refused;
 use crate::clock;
 use crate::failure::{Failure, Result};
 
@@ -20,19 +23,45 @@ struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     container_id: Option<String>,
     tracer_name: &'static str,
-    /// The same whenever the refusal is printed, so that it is stored once.
+    /// The same whenever the document is printed, so that it is stored once.
     tracer_id: String,
     tracer_time: String,
     tracer_type: &'static str,
     tracer_data: Value,
 }
 
+/// How HUATUO calls what has made a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It tells what has happened.
+    Event,
+    /// It was made because something has happened.
+    Autotracing,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Autotracing => "autotracing",
+        }
+    }
+}
+
 /// Prints the document of a refusal, in one line.
 pub(super) fn print(out: &mut dyn Write, refused: &Refused) -> Result {
-    let (pid, at) = (refused.process.pid, refused.record.time());
+    let Refused { process, record, .. } = refused;
+    let line = document(process, record.time(), Kind::Event, refused.json())?;
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+/// The document of something that happened in a process at a time, in one line.
+pub(crate) fn document(process: &Process, at: u64, kind: Kind, data: Value) -> Result<String> {
+    let pid = process.pid;
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned();
     // A PID of another PID namespace is somebody else's here.
-    let has_pid = refused.process.alive && refused.process.shares_pids;
+    let has_pid = process.alive && process.shares_pids;
     let cgroups = has_pid.then(|| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok());
     let time = clock::zoned(at);
     let document = Document {
@@ -41,14 +70,17 @@ pub(super) fn print(out: &mut dyn Write, refused: &Refused) -> Result {
         time: time.clone(),
         container_id: cgroups.flatten().as_deref().and_then(container),
         tracer_name: "transom",
-        tracer_id: format!("transom-{hostname}-{pid}-{at}"),
+        // What tells of a refusal is not what was made because of it.
+        tracer_id: match kind {
+            Kind::Event => format!("transom-{hostname}-{pid}-{at}"),
+            Kind::Autotracing => format!("transom-trace-{hostname}-{pid}-{at}"),
+        },
         tracer_time: time,
-        tracer_type: "event",
-        tracer_data: json::value(refused),
+        tracer_type: kind.name(),
+        tracer_data: data,
         hostname,
     };
-    writeln!(out, "{}", serde_json::to_string(&document).map_err(Failure::new)?)?;
-    Ok(())
+    serde_json::to_string(&document).map_err(Failure::new)
 }
 
 /// The container of a process with these control groups: runtimes name its group by the 64 digits of its number.

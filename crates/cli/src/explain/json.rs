@@ -29,9 +29,11 @@ pub(super) fn print(out: &mut dyn Write, refused: &Refused) -> Result {
     Ok(())
 }
 
-/// The same as a value.
-pub(super) fn value(refused: &Refused) -> Value {
-    serde_json::to_value(line(refused)).unwrap_or_default()
+impl Refused {
+    /// The same as a value.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::to_value(line(self)).unwrap_or_default()
+    }
 }
 
 fn line(refused: &Refused) -> Line<'_> {

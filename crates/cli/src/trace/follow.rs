@@ -1,16 +1,16 @@
-//! Follows processes: finds those that are to be traced, reads their events, and brings them into order of time.
+//! Follows processes: reads their events, and brings them into order of time.
 
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-use transom_device::protection::Announcer;
+use transom_device::protection::{Key, Snapshot, State};
 use transom_system::Watched;
 use transom_system::clock;
-use transom_system::registry::{Process, Record, Registry, Watcher};
-use transom_system::tools::Tool;
+use transom_system::registry::{Record, Registry};
 use transom_system::trace::{Event, What};
 use transom_system::traffic::{Carried, Way};
 
+use super::find::{Finder, Whom};
 use super::output::Output;
 use super::timeline::{Number, Timeline};
 use crate::failure::Result;
@@ -22,26 +22,6 @@ const OFTEN: Duration = Duration::from_millis(3);
 /// later.
 const HELD: u64 = 20_000_000;
 
-/// How often to look for new processes, in nanoseconds.
-const LOOKS: u64 = 50_000_000;
-
-/// The processes that are to be traced.
-pub(super) enum Whom {
-    /// Those of a program, which announce themselves here.
-    Program(Watcher),
-    /// These, or all there are.
-    Running(Vec<u32>),
-}
-
-impl Whom {
-    fn includes(&self, process: &Process) -> bool {
-        match self {
-            Self::Program(_) => false,
-            Self::Running(pids) => pids.is_empty() || pids.contains(&process.pid),
-        }
-    }
-}
-
 /// A process that is traced.
 struct Traced {
     watched: Watched,
@@ -51,13 +31,11 @@ struct Traced {
 /// The processes, and what was read of them and is not told yet.
 pub(super) struct Follower<'a> {
     registry: &'static Registry,
-    whom: Whom,
+    finder: Finder,
     timeline: Timeline,
     output: &'a mut Output,
     traced: Vec<Traced>,
-    seen: Vec<Announcer>,
     held: Vec<(Number, u8, Event)>,
-    looked: u64,
 }
 
 impl<'a> Follower<'a> {
@@ -69,13 +47,11 @@ impl<'a> Follower<'a> {
     ) -> Self {
         Self {
             registry,
-            whom,
+            finder: Finder::new(registry, whom),
             timeline: Timeline::new(limit),
             output,
             traced: Vec::new(),
-            seen: Vec::new(),
             held: Vec::new(),
-            looked: 0,
         }
     }
 
@@ -101,7 +77,9 @@ impl<'a> Follower<'a> {
     /// One round: takes in new processes, reads, and writes what is old enough.
     fn round(&mut self, is_last: bool) -> Result {
         let now = clock::steady();
-        self.find(now);
+        for watched in self.finder.next(now) {
+            self.take(watched, now);
+        }
         let mut ended = Vec::new();
         for (index, traced) in self.traced.iter_mut().enumerate() {
             // Looked at before its events are read: then the last ones are among them.
@@ -134,55 +112,12 @@ impl<'a> Follower<'a> {
         self.output.write(self.timeline.packets.take())
     }
 
-    /// Takes in processes that have come.
-    fn find(&mut self, now: u64) {
-        let mut found = Vec::new();
-        if let Whom::Program(watcher) = &self.whom {
-            while let Some(announcer) = watcher.next() {
-                let process = self.registry.process(announcer.slot);
-                found.extend(process.filter(|it| it.announcer == announcer));
-            }
-        } else if now.saturating_sub(self.looked) >= LOOKS {
-            self.looked = now;
-            let all = self.registry.processes().into_iter();
-            found.extend(all.filter(|it| it.alive && self.whom.includes(it)));
-        }
-        for process in found {
-            // One that is still opening its device is looked at again.
-            if !self.seen.contains(&process.announcer) && self.take(&process) {
-                self.seen.push(process.announcer);
-            }
-        }
-    }
-
-    /// Takes in a process, if it can be reached.
-    fn take(&mut self, process: &Process) -> bool {
-        let Some(watched) = Watched::new(self.registry, process, &[Tool::Events]) else {
-            return false;
-        };
-        let slot = process.announcer.slot;
+    /// Takes in a process that has come.
+    fn take(&mut self, watched: Watched, now: u64) {
+        let (slot, process) = (watched.announcer().slot, watched.process());
         let number = self.timeline.process(process.pid, &process.name, slot);
-        // What is open already.
-        let (keys, now) = (watched.segment().keys(), clock::steady());
-        for (key, object) in keys.seen(usize::MAX) {
-            let Some(slot) = keys.slot_of(key) else { continue };
-            if object.state == transom_device::protection::State::Valid {
-                let event = Event {
-                    time: now,
-                    code: object.kind as u8,
-                    qp: object.qp,
-                    key: key.0,
-                    number: slot.into(),
-                    address: object.base,
-                    length: object.length,
-                    detail: object.access.bits().into(),
-                    ..Event::of(What::Opened)
-                };
-                self.held.push((number, process.announcer.slot, event));
-            }
-        }
+        self.held.extend(open_now(&watched, now).map(|event| (number, slot, event)));
         self.traced.push(Traced { watched, number });
-        true
     }
 
     /// Tells all events until a time, in order.
@@ -203,8 +138,27 @@ fn sent(watched: &Watched) -> u64 {
     kinds.fold(0, |sum: u64, (way, kind)| sum.wrapping_add(totals.sent(way, kind).bytes))
 }
 
+/// What of a process is open to peers, as if it were opened at this time.
+pub(super) fn open_now(watched: &Watched, time: u64) -> impl Iterator<Item = Event> {
+    let keys = watched.segment().keys();
+    let valid = |(_, object): &(Key, Snapshot)| object.state == State::Valid;
+    keys.seen(usize::MAX).filter(valid).filter_map(move |(key, object)| {
+        Some(Event {
+            time,
+            code: object.kind as u8,
+            qp: object.qp,
+            key: key.0,
+            number: keys.slot_of(key)?.into(),
+            address: object.base,
+            length: object.length,
+            detail: object.access.bits().into(),
+            ..Event::of(What::Opened)
+        })
+    })
+}
+
 /// Why something was refused, as `transom explain` says it.
-fn sentence(registry: &Registry, slot: u8, event: &Event) -> Option<String> {
+pub(super) fn sentence(registry: &Registry, slot: u8, event: &Event) -> Option<String> {
     let records = registry.records(slot);
     let found = records.iter().rev().find(|record| match record {
         Record::Access(record) => {

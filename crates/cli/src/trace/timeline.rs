@@ -16,6 +16,7 @@ pub(super) struct Timeline {
     processes: Vec<Process>,
     limit: Limit,
     left_out: Option<Track>,
+    anomalies: Option<Track>,
     /// What has been told so far.
     pub(super) told: Told,
 }
@@ -59,6 +60,7 @@ impl Timeline {
             processes: Vec::new(),
             limit: Limit::new(limit),
             left_out: None,
+            anomalies: None,
             told: Told::default(),
         }
     }
@@ -195,14 +197,26 @@ impl Timeline {
         packets.end(track, left.until, &[]);
     }
 
+    /// Marks what went wrong, beside the processes.
+    pub(super) fn anomaly(&mut self, time: u64, words: String) {
+        let packets = &mut self.packets;
+        let track = *self.anomalies.get_or_insert_with(|| packets.alone("anomalies"));
+        packets.mark(track, time, &Title::Once(words), Flows::default(), &[]);
+    }
+
+    /// Marks something about a process.
+    pub(super) fn note(&mut self, of: Number, time: u64, words: String) {
+        let track = self.processes[of.0].track;
+        self.packets.mark(track, time, &Title::Once(words), Flows::default(), &[]);
+    }
+
     /// So many events of a process were missed so far.
     pub(super) fn note_missed(&mut self, of: Number, time: u64, missed: u64) {
         let process = &mut self.processes[of.0];
         if missed > process.missed {
-            let title = Title::Once(format!("{} events were missed", missed - process.missed));
+            let words = format!("{} events were missed", missed - process.missed);
             process.missed = missed;
-            let track = process.track;
-            self.packets.mark(track, time, &title, Flows::default(), &[]);
+            self.note(of, time, words);
         }
     }
 

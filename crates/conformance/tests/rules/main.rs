@@ -185,6 +185,7 @@ mod connections {
 
 /// M. Seeing it at work: counters, and the tools that read them.
 mod seen {
+    mod anomalies;
     mod counters;
     mod events;
     pub(crate) mod exporters;

@@ -250,6 +250,12 @@ impl Registry {
         if self.is_used(index) { self.slot(index).noted.lost() } else { 0 }
     }
 
+    /// How many records there have been in a slot of what correct programs do not meet. It never falls, so one word
+    /// says whether there is anything new.
+    pub fn errors(&self, index: u8) -> u64 {
+        if self.is_used(index) { self.slot(index).noted.errors() } else { 0 }
+    }
+
     /// The accesses that were refused.
     pub fn refusals(&self, index: u8) -> Vec<RefusalRecord> {
         let refusal = |record| if let Record::Access(it) = record { Some(it) } else { None };

@@ -107,6 +107,11 @@ impl Noted {
         self.wrong.lost() + self.ordinary.lost()
     }
 
+    /// How many there have been of what correct programs do not meet, of all processes of the slot.
+    pub(super) fn errors(&self) -> u64 {
+        self.wrong.count.load(Acquire)
+    }
+
     /// Forgets the records of the slot's previous process.
     pub(super) fn clear(&self) {
         self.wrong.clear();

@@ -1,0 +1,232 @@
+//! `transom trace --anomalies`, on programs in which something goes wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_abi::*;
+use transom_conformance::c_programs::compile;
+use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
+use transom_conformance::programs::{Printed, Running, command};
+use transom_conformance::timeline::{Shown, read};
+use transom_system::tools::{self, Tool};
+
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn trace(directory: &Path, arguments: &[&str]) -> Running {
+    let [transom, ..] = command();
+    let mut trace = Command::new(transom);
+    trace.args(["trace", "--anomalies"]).arg(directory).args(arguments);
+    trace.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    Running::start(&mut trace)
+}
+
+/// Looks at processes that run, this one among them.
+fn begin(directory: &Path, pids: &[u32], arguments: &[&str]) -> Running {
+    let pids: Vec<_> = pids.iter().flat_map(|pid| ["--pid".into(), pid.to_string()]).collect();
+    let all: Vec<_> = pids.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+    let running = trace(directory, &all);
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    running
+}
+
+fn end(mut running: Running) -> String {
+    running.signal(libc::SIGINT);
+    let (status, Printed { complaints, .. }) = running.end(LIMIT).unwrap();
+    assert!(status.success(), "{complaints}");
+    // It is wrapped for a terminal.
+    complaints.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The documents in a directory, each with its file. A document is there when its timeline is whole.
+fn documents(directory: &Path) -> Vec<(PathBuf, Value)> {
+    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = entries.filter(|path| path.extension().unwrap() == "json").collect();
+    all.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        text.ends_with('\n').then(|| (path, serde_json::from_str(&text).unwrap()))
+    };
+    all.into_iter().filter_map(read).collect()
+}
+
+fn shown(document: &Value) -> Vec<Shown> {
+    let path = document["tracer_data"]["trace"].as_str().expect("a path");
+    read(&fs::read(path).expect("it is there"))
+}
+
+/// Those on tracks of this name that have this name too.
+fn find<'a>(all: &'a [Shown], track: &str, name: &str) -> Vec<&'a Shown> {
+    all.iter().filter(|it| it.track.ends_with(track) && it.name.starts_with(name)).collect()
+}
+
+fn reasons(document: &Value) -> Vec<&str> {
+    let all = document["tracer_data"]["anomalies"].as_array().expect("a list");
+    all.iter().map(|it| it["reason"].as_str().expect("text")).collect()
+}
+
+/// A server READs from a window of a client once too late. Without the window nothing is wrong, and there is no file.
+///
+/// Rules: SEE-63, SEE-64
+#[test]
+fn one_refusal_leaves_one_file_with_what_both_ends_did() {
+    let scratch = Scratch::new("anomalies");
+    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
+    let directory = scratch.path().join("found");
+    let run = |how| {
+        let running = trace(&directory, &["--", binary.to_str().unwrap(), how]);
+        let (status, printed) = running.end(LIMIT).unwrap();
+        assert!(status.success(), "{printed:?}");
+        printed.complaints.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let said = run("regions");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "{said}");
+    assert!(said.contains("nothing went wrong in 2 processes"), "{said}");
+
+    let said = run("windows");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "{said}");
+    assert!(said.contains("1 anomaly in 2 processes, 1 timeline in "), "{said}");
+    let [(path, document)] = &documents(&directory)[..] else { panic!("{said}") };
+    assert_eq!(
+        (&document["tracer_name"], &document["tracer_type"]),
+        (&"transom".into(), &"autotracing".into())
+    );
+    let data = &document["tracer_data"];
+    assert_eq!(Path::new(data["trace"].as_str().unwrap()).file_stem(), path.file_stem());
+    let [refusal] = &data["anomalies"].as_array().unwrap()[..] else { panic!("{data}") };
+    assert_eq!((&refusal["rule"], &refusal["role"]), (&"RA-26".into(), &"target".into()));
+    assert_eq!(data["processes"].as_array().unwrap().len(), 2);
+
+    let all = shown(document);
+    let requests = find(&all, "/requests", "READ");
+    let [request] = requests[..] else { panic!("{all:#?}") };
+    assert_eq!(request.arguments["status"], "IBV_WC_REM_ACCESS_ERR");
+    let access = find(&all, "/for the peer", "READ");
+    let [access] = access[..] else { panic!("{all:#?}") };
+    assert_eq!(access.flows.1, find(&all, "/requests", "sent").last().unwrap().flows.0);
+    let refused = find(&all, "/refused", "READ of 64 bytes");
+    let [refused] = refused[..] else { panic!("{all:#?}") };
+    assert!((request.begin..request.end.unwrap()).contains(&refused.begin));
+    let marks = find(&all, "anomalies", "late_read, PID ");
+    let [mark] = marks[..] else { panic!("{all:#?}") };
+    assert!(mark.name.contains(refusal["sentence"].as_str().unwrap()), "{}", mark.name);
+    assert!(mark.begin.abs_diff(refused.begin) < 1_000_000_000, "{mark:?} {refused:?}");
+
+    // The command reads it.
+    let [transom, ..] = command();
+    let mut reads = Command::new(transom);
+    reads.args(["trace", "--read"]).arg(data["trace"].as_str().unwrap());
+    let text = Running::start(&mut reads).success(LIMIT).unwrap().output;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["requests: READ", "status IBV_WC_REM_ACCESS_ERR", "refused: READ of 64 bytes"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// A queue pair asks by a wrong key.
+fn refuse(it: &MemoryPair) {
+    let (qa, _) = it.pair.another(IBV_QPT_RC);
+    let failed = it.op_on(qa, IBV_WR_RDMA_WRITE, it.far.addr(), it.key() ^ 0x80, 8);
+    assert_eq!(failed.status, IBV_WC_REM_ACCESS_ERR);
+}
+
+fn limited() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let directory = Scratch::new("limited");
+    let running = begin(directory.path(), &[std::process::id()], &["--files", "1"]);
+    refuse(&it);
+    until("a file", || (documents(directory.path()).len() == 1).then_some(()));
+    refuse(&it);
+    let said = end(running);
+    assert_eq!(documents(directory.path()).len(), 1);
+    assert!(said.contains("2 anomalies in 1 process, 1 timeline in "), "{said}");
+    assert!(said.contains("1 anomaly left out"), "{said}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+}
+
+/// Rules: SEE-64
+#[test]
+fn no_more_files_are_written_than_allowed_and_what_is_left_out_is_said() {
+    let path = path_of!("no_more_files_are_written_than_allowed_and_what_is_left_out_is_said");
+    alone(path, Way::Namespace, limited);
+}
+
+/// What the other processes do; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("lives", lives)]);
+}
+
+/// Connects, and lives until it is killed.
+fn lives(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    channel.tell(&[]);
+    let [] = channel.hear();
+}
+
+fn killed() {
+    let end_here = open();
+    let qp = end_here.qp(IBV_QPT_RC);
+    let mut peer = Child::start(path_of!("lives"));
+    meet(&mut peer.channel, qp);
+    let [] = peer.hear();
+    let directory = Scratch::new("killed");
+    let pid = peer.pid();
+    let running = begin(directory.path(), &[std::process::id(), pid], &[]);
+    peer.kill();
+    until("a file", || (!documents(directory.path()).is_empty()).then_some(()));
+    let said = end(running);
+    let all = documents(directory.path());
+    let (_, first) = &all[0];
+    assert_eq!(reasons(first)[0], "gone", "{first:#}");
+    let data = &first["tracer_data"];
+    assert_eq!(data["anomalies"][0]["pid"], pid);
+    let pids: Vec<_> = data["processes"].as_array().unwrap().iter().map(|it| &it["pid"]).collect();
+    assert!(pids.contains(&&pid.into()) && pids.contains(&&std::process::id().into()), "{data}");
+    assert!(said.contains("it has gone without closing its device"), "{said}");
+    assert_eq!(find(&shown(first), "anomalies", "").len(), reasons(first).len());
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_process_that_is_killed_leaves_a_file_with_its_peer() {
+    let path = path_of!("a_process_that_is_killed_leaves_a_file_with_its_peer");
+    alone(path, Way::Namespace, killed);
+}
+
+fn waits() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    // It asks for 41 ms each time.
+    let (qa, qb) = it.pair.another_with(|_| (), |attr| attr.min_rnr_timer = 24);
+    let directory = Scratch::new("waits");
+    let running = begin(directory.path(), &[std::process::id()], &[]);
+    it.post_op(qa, IBV_WR_SEND, 0, 0, 16);
+    // A receive comes late.
+    until("a file", || {
+        assert!(poll(it.pair.a.cq).is_none());
+        (!documents(directory.path()).is_empty()).then_some(())
+    });
+    it.recv(qb, 1, 64);
+    it.pair.a.expect(IBV_WC_SUCCESS);
+    end(running);
+    let [(_, document)] = &documents(directory.path())[..] else { panic!("one file") };
+    assert_eq!(reasons(document), ["waits_for_receives"]);
+    assert!(!find(&shown(document), "/events", "asked to wait").is_empty());
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_process_that_waits_long_for_receives_leaves_one_file() {
+    alone(
+        path_of!("a_process_that_waits_long_for_receives_leaves_one_file"),
+        Way::Namespace,
+        waits,
+    );
+}
