@@ -1,10 +1,12 @@
-//! A listener hears what this process opens to peers, and what they ask for and touch. At most one command that runs a
-//! program listens; all other processes look at one word. The same is recorded as events, if somebody wants them.
+//! A listener hears what this process opens to peers, and what they ask for and touch. The check and the account of
+//! exposure listen, each alone or both; all other processes look at one word. The same is recorded as events, if
+//! somebody wants them.
 //!
 //! On the direct path this process hears of nothing. So a listener can have all requests come as messages, or withhold
 //! rights. Then a request that needs one finds the direct path closed, and comes as a message. The listener hears of
 //! it, and gives the right back before the device decides on the request.
 
+use std::any::TypeId;
 use std::sync::OnceLock;
 
 use transom_device::Access;
@@ -60,27 +62,41 @@ pub struct Door {
     pub gid: Option<[u8; 16]>,
 }
 
-static LISTENER: OnceLock<&'static dyn Listener> = OnceLock::new();
+/// Who listens, each once: from the first place on.
+static LISTENERS: [OnceLock<(TypeId, &'static dyn Listener)>; 2] = [const { OnceLock::new() }; 2];
 
-/// From now on, this listener hears of everything. Only the first one does.
-pub fn listen(listener: &'static dyn Listener) {
-    LISTENER.get_or_init(|| {
-        tools::turn_on(Tool::Listener);
-        listener
+/// From now on, this listener hears of everything. One of each type does, of two types at most.
+pub fn listen<L: Listener + 'static>(listener: &'static L) {
+    let this = TypeId::of::<L>();
+    let is_there = LISTENERS.iter().any(|place| {
+        let (who, _) = place.get_or_init(|| {
+            tools::turn_on(Tool::Listener);
+            (this, listener)
+        });
+        *who == this
     });
+    debug_assert!(is_there, "there is no place for a third listener");
+}
+
+/// All listeners. If there is none, that costs a look at one word.
+#[inline]
+fn listeners() -> impl Iterator<Item = &'static dyn Listener> {
+    LISTENERS.iter().map_while(|place| place.get().map(|(_, listener)| *listener))
 }
 
 /// Whether all requests of peers are to come as messages.
 pub(crate) fn hears_all() -> bool {
-    LISTENER.get().is_some_and(|listener| listener.hears_all())
+    listeners().any(Listener::hears_all)
 }
 
 impl Device {
     /// A peer asks for this.
     #[inline]
     pub(crate) fn is_asked(&self, request: &Request) {
-        if let (Some(listener), Some(at)) = (LISTENER.get(), request.body.remote()) {
-            listener.asked(self, request.body.operation(), at.key);
+        for listener in listeners() {
+            if let Some(at) = request.body.remote() {
+                listener.asked(self, request.body.operation(), at.key);
+            }
         }
     }
 
@@ -95,9 +111,7 @@ impl Device {
         if tools::any() {
             let object = object();
             self.trace_opened(slot, None, &object);
-            if let Some(listener) = LISTENER.get() {
-                listener.opened(self, slot, None, &object);
-            }
+            listeners().for_each(|it| it.opened(self, slot, None, &object));
         }
     }
 
@@ -105,9 +119,7 @@ impl Device {
     pub(crate) fn closes(&self, slot: u32) {
         if tools::any() {
             self.trace_closed(slot);
-            if let Some(listener) = LISTENER.get() {
-                listener.closed(self, slot);
-            }
+            listeners().for_each(|it| it.closed(self, slot));
         }
     }
 
@@ -116,16 +128,14 @@ impl Device {
         if tools::any() {
             let door = door();
             self.trace_changed(pair, &door);
-            if let Some(listener) = LISTENER.get() {
-                listener.lets_in(self, pair, &door);
-            }
+            listeners().for_each(|it| it.lets_in(self, pair, &door));
         }
     }
 
     /// Withholds these rights of a region or a bound window, as far as it has them. Only while somebody
     /// [listens](listen), who gives them back. Whether the key has an object.
     pub fn withhold(&self, key: Key, rights: Access) -> bool {
-        LISTENER.get().is_some() && self.process().segment().keys().withhold(key, rights)
+        listeners().next().is_some() && self.process().segment().keys().withhold(key, rights)
     }
 
     /// Gives these rights back, as far as they are withheld.
@@ -143,9 +153,7 @@ impl Device {
 impl Witness for Device {
     fn bound(&self, slot: u32, region: u32, window: &Snapshot) {
         self.trace_opened(slot, Some(region), window);
-        if let Some(listener) = LISTENER.get() {
-            listener.opened(self, slot, Some(region), window);
-        }
+        listeners().for_each(|it| it.opened(self, slot, Some(region), window));
     }
 
     fn unbound(&self, slot: u32) {
@@ -153,8 +161,6 @@ impl Witness for Device {
     }
 
     fn touched(&self, attempt: &Attempt, begins: bool) {
-        if let Some(listener) = LISTENER.get() {
-            listener.touched(self, attempt, begins);
-        }
+        listeners().for_each(|it| it.touched(self, attempt, begins));
     }
 }

@@ -70,6 +70,25 @@ fn the_lines_tell_what_was_open_where_and_what_would_close_it() {
     assert!(report.contains("2 regions had rights for peers"), "{report}");
 }
 
+/// Both hear of what is opened and touched.
+///
+/// Rules: EXP-03, EXP-10
+#[test]
+fn the_account_of_a_program_that_is_checked_too_is_whole() {
+    let file = PROGRAM.scratch().join("checked.json");
+    let json = format!("--json={}", file.display());
+    let [transom, ..] = command();
+    let mut check = Command::new(transom);
+    check.args(["check", "--"]).arg(transom).args(["exposure", &json, "--"]);
+    check.args([binary(), "regions"]).env("TRANSOM_LIB", transom.parent().expect("a folder"));
+    let (status, printed) = Running::start(&mut check).end(LIMIT).unwrap();
+    assert_eq!(status.code(), Some(0), "{printed:?}");
+    let lines = fs::read_to_string(file).unwrap();
+    let summary: Value = serde_json::from_str(lines.lines().last().unwrap()).expect("JSON");
+    assert_eq!((&summary["openings"], &summary["bytes_touched"]), (&2.into(), &120.into()));
+    assert!(printed.complaints.contains("right"), "{printed:?}");
+}
+
 /// Rule: EXP-12
 #[test]
 fn the_page_draws_what_was_open_and_what_was_used() {
