@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../checked/pair.h"
 
@@ -21,10 +22,12 @@ static struct ibv_sge slice(struct pair *pair, unsigned at, unsigned length)
 	return (struct ibv_sge){(uintptr_t)memory + at, length, pair->mr->lkey};
 }
 
+/* Waits for a byte. It sleeps between its looks: a thread that wakes has a processor at once, and one that spins beside
+   other programs may lose its own for longer than a message lands. */
 static void await(unsigned at, char value)
 {
 	while (__atomic_load_n(memory + at, __ATOMIC_ACQUIRE) != value)
-		continue;
+		usleep(1);
 }
 
 /* Whether all of a message is there. */
