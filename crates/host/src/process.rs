@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use transom_device::protection::Waiter;
 use transom_device::qp::QpState;
-use transom_system::clock;
 use transom_system::fork::ForkHandler;
+use transom_system::{HeldBackHere, clock};
 
 use crate::events::AsyncEvent;
 use crate::objects::{Adapter, Cq};
@@ -26,6 +26,7 @@ impl Adapter {
         }
         device.port().send_rest();
         self.let_peers_take_the_rest();
+        device.process().held_back().inspect(HeldBackHere::end);
     }
 
     /// Waits a little until peers on this host have emptied their rings. Datagrams in them have completed already. A
@@ -107,6 +108,7 @@ impl ForkHandler for Adapter {
         }
         self.shared_queues.completion_queues().iter().for_each(Cq::fail);
         // Nobody serves deadlines any more.
+        device.process().held_back().inspect(HeldBackHere::end);
         let holders = device.work.deadlines.take_holders();
         holders.into_iter().for_each(|holder| holder.end_period(clock::steady()));
         device.depart();

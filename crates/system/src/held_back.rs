@@ -7,7 +7,7 @@
 //! [`Waiter::drained`]: transom_device::protection::Waiter::drained
 
 use std::sync::atomic::{
-    AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::thread;
@@ -70,6 +70,8 @@ impl Held {
 pub(crate) struct HeldBack {
     all: Mutex<Vec<Held>>,
     count: AtomicUsize,
+    /// Nothing is held back any more. Changed while `all` is locked.
+    has_ended: AtomicBool,
     /// Who writes to memory holds this with others, and an atomic alone.
     writers: RwLock<()>,
 }
@@ -140,6 +142,20 @@ impl HeldBackHere<'_> {
         let mut all = self.all.all.lock();
         all.push(held);
         self.all.count.store(all.len(), Relaxed);
+        let has_ended = self.all.has_ended.load(Relaxed);
+        drop(all);
+        if has_ended {
+            self.land(|_| true);
+        }
+    }
+
+    /// The process exits, or its device fails: everything lands, from now on at once. Who sent it knows that it is
+    /// done, and other processes may see the memory.
+    pub fn end(&self) {
+        let all = self.all.all.lock();
+        self.all.has_ended.store(true, Relaxed);
+        drop(all);
+        self.land(|_| true);
     }
 
     /// Lets those land that are wanted, and before each one those that must come before it.
@@ -210,6 +226,21 @@ mod tests {
             let seen = two([first, second], &memory);
             assert_eq!(seen, [after_one, at_last], "{is_relaxed} {is_passed} {shifted}");
         }
+    }
+
+    /// Rule: REH-90
+    #[test]
+    fn at_the_end_everything_lands_and_what_comes_later_does_at_once() {
+        let mut memory = [0; 4];
+        let first = held(&mut memory[..2], 1, false, false);
+        let second = held(&mut memory[2..], 2, false, false);
+        let (all, copier) = (HeldBack::default(), Copier::Kernel);
+        let here = HeldBackHere { all: &all, copier: &copier };
+        here.hold(first);
+        here.end();
+        here.hold(second);
+        // SAFETY: an array, which the kernel may have changed.
+        assert_eq!(unsafe { std::ptr::read_volatile(&raw const memory) }, [1, 1, 2, 2]);
     }
 
     /// Rule: REH-90

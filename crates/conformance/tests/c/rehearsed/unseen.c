@@ -4,13 +4,16 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../checked/pair.h"
 
 enum { ROUNDS = 12, LENGTH = 100, TO = 1024, FLAG = 2048 };
 
 /* Posts a request of the first end. Its data is all of one value. */
-static void post(struct pair *pair, enum ibv_wr_opcode opcode, unsigned remote, unsigned length, char value)
+static void post(struct pair *pair, enum ibv_wr_opcode opcode, uintptr_t remote, unsigned length, char value)
 {
 	struct ibv_sge from = {(uintptr_t)memory, length, pair->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = &from,
@@ -21,7 +24,7 @@ static void post(struct pair *pair, enum ibv_wr_opcode opcode, unsigned remote, 
 }
 
 /* Whether so many bytes hold a value. */
-static int holds(unsigned at, unsigned length, char value)
+static int holds(uintptr_t at, unsigned length, char value)
 {
 	for (unsigned i = 0; i < length; i++) {
 		if (__atomic_load_n(memory + at + i, __ATOMIC_ACQUIRE) != value)
@@ -152,11 +155,68 @@ static void is_there(int wrong)
 	}
 }
 
+/* A pair, and memory that this process shares with others. A WRITE brings a value there, and is complete. */
+static struct pair written_to(char *shared, char value)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pair.pd, shared, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	const uint32_t all = pair.remote_key;
+
+	CHECK(mr);
+	pair.remote_key = mr->rkey;
+	post(&pair, IBV_WR_RDMA_WRITE, (uintptr_t)shared - (uintptr_t)memory, LENGTH, value);
+	polled(pair.cq, 1);
+	pair.remote_key = all;
+	return pair;
+}
+
+/* Others look at the memory when the process has ended, with all of its objects. It has no wrong form. */
+static void outlives(int wrong)
+{
+	char *shared = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	(void)wrong;
+	CHECK(shared != MAP_FAILED);
+	for (char round = 1; round <= 4; round++) {
+		const pid_t child = fork();
+		int status;
+
+		if (!child) {
+			written_to(shared, round);
+			exit(0);
+		}
+		CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+		CHECK(holds((uintptr_t)shared - (uintptr_t)memory, LENGTH, round));
+	}
+}
+
+/* Looks at the memory when the device has gone. It has no wrong form. */
+static void outlives_device(int wrong)
+{
+	char *shared = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct pair pair;
+
+	(void)wrong;
+	CHECK(shared != MAP_FAILED);
+	pair = written_to(shared, 1);
+	for (int i = 0; i < 8; i++) {
+		if (try_write(&pair, 1, IBV_SEND_SIGNALED)) {
+			/* After the device has gone, any exit status is right. */
+			if (!holds((uintptr_t)shared - (uintptr_t)memory, LENGTH, 1))
+				abort();
+			return;
+		}
+		polled(pair.cq, 1);
+	}
+}
+
 static const struct mistake mistakes[] = {
 	{"completed", completed},
 	{"relaxed-flag", relaxed_flag},
 	{"plain-flag", plain_flag},
 	{"is-there", is_there},
+	{"outlives", outlives},
+	{"outlives-device", outlives_device},
 };
 
 int main(int argc, char **argv)

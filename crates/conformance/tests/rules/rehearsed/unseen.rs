@@ -66,3 +66,23 @@ fn what_is_held_back_is_there_when_it_must_be() {
         assert!(said.lines().any(|line| line.starts_with("unseen-writes  ")), "{said}");
     }
 }
+
+/// A program may share its memory with another one, which looks at it when the first one has ended, or its device.
+///
+/// Rules: REH-90, REH-81
+#[test]
+fn what_is_held_back_is_there_when_the_process_or_its_device_ends() {
+    let (status, said) = rehearse_both(&["--runs", "20"], "outlives", "right");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("unseen-writes  ")), "{said}");
+    for seed in ["1", "2", "3", "4", "5"] {
+        let places = ["--at", "unseen-writes:0.1.0", "--at", "removed-devices:0.0.1"];
+        let options = [&["--seed", seed][..], &places].concat();
+        let (status, printed) = rehearse(&options, &[&PROGRAM.1, "outlives-device", "right"]);
+        assert_eq!(status, Some(0), "{printed:?}");
+        for name in ["unseen-writes  ", "removed-devices  "] {
+            let mut lines = printed.complaints.lines();
+            assert!(lines.any(|line| line.starts_with(name)), "{printed:?}");
+        }
+    }
+}
