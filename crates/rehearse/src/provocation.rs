@@ -98,6 +98,18 @@ macro_rules! provocations {
                 }
             }
 
+            /// Whether requests go another way where it may happen, also those to which it does not. Then it matters
+            /// to what else happens.
+            pub const fn changes_the_way(self) -> bool {
+                matches!(
+                    self,
+                    Self::UnseenWrites
+                        | Self::RelaxedOrdering
+                        | Self::SplitAtomics
+                        | Self::LostMessages
+                )
+            }
+
             /// What the device does: a phrase for a list.
             pub const fn what(self) -> &'static str {
                 match self {
