@@ -78,6 +78,9 @@ const UCX_ON_UD: &[(Provocation, &str)] = &[
     (Provocation::GonePeers, NO_TIME_OUT),
 ];
 
+/// What riostream relies on.
+const SPINS: &str = "looks only at the last byte of its memory, and at no error";
+
 /// All of them.
 const PROGRAMS: &[Rehearsed] = &[
     ping_pong("ibv_rc_pingpong -g 0 -c -p PORT", "ibv_rc_pingpong -g 0 -c -p PORT 127.0.0.1"),
@@ -125,11 +128,18 @@ const PROGRAMS: &[Rehearsed] = &[
                 "does not look at the status of completions, and posts after an error",
             ),
             (Provocation::GonePeers, NO_TIME_OUT),
+            (
+                Provocation::RemovedDevices,
+                "takes no notice of DEVICE_REMOVAL, and waits for ever for completions",
+            ),
         ],
         ..rdmacm("ucmatose -p PORT -C 10", "ucmatose -s 127.0.0.1 -p PORT -C 10")
     },
     rdmacm("rstream -p PORT -T v -S 1000 -C 50", "rstream -s 127.0.0.1 -p PORT -T v -S 1000 -C 50"),
-    rdmacm("riostream -p PORT -S 1000 -C 50", "riostream -s 127.0.0.1 -p PORT -S 1000 -C 50"),
+    Rehearsed {
+        known: &[(Provocation::FailedRequests, SPINS), (Provocation::GonePeers, SPINS)],
+        ..rdmacm("riostream -p PORT -S 1000 -C 50", "riostream -s 127.0.0.1 -p PORT -S 1000 -C 50")
+    },
     Rehearsed {
         known: GIVEN_UP,
         ..rdmacm("rdma_server -p PORT", "rdma_client -s 127.0.0.1 -p PORT")
