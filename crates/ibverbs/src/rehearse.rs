@@ -1,8 +1,10 @@
-//! What a rehearsal (`transom rehearse`) refuses when objects are made, and what it knows of completion queues. A process
-//! without a rehearsal only looks whether there is one.
+//! What a rehearsal (`transom rehearse`) refuses when objects are made, how long that takes, and what it knows of
+//! completion queues. A process without a rehearsal only looks whether there is one.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use transom_abi::*;
@@ -10,6 +12,27 @@ use transom_host::Limits;
 use transom_host::objects::QueuePair;
 use transom_rehearse::Provocation;
 use transom_system::rehearsal::{self, Rehearsal};
+use transom_thread::uncancelled;
+
+/// The shortest time that a slow verb takes. It may be doubled so often.
+const SHORTEST: Duration = Duration::from_micros(400);
+const DOUBLINGS: u64 = 8;
+
+/// A verb is about to change a queue pair, or to make an object. In a rehearsal it may take long before it does.
+#[inline]
+pub(crate) fn take_time() {
+    rehearsal::on().inspect(|rehearsal| take_time_in(rehearsal));
+}
+
+#[cold]
+fn take_time_in(rehearsal: &Rehearsal) {
+    static CALLED: AtomicU64 = AtomicU64::new(0);
+    let nth = CALLED.fetch_add(1, Relaxed);
+    if let Some(number) = rehearsal.provokes(Provocation::SlowVerbs, 0, nth) {
+        // A sleep is a cancellation point, and most verbs are none.
+        uncancelled(|| thread::sleep(SHORTEST * (1 << (number % (DOUBLINGS + 1)))));
+    }
+}
 
 /// A verb is about to make an object. In a rehearsal that may fail: there is no memory, or the adapter has no more of
 /// them.
@@ -26,6 +49,7 @@ pub(crate) fn may_register() -> Result<(), c_int> {
 }
 
 fn refuse(rehearsal: &Rehearsal, errnos: &[c_int]) -> Result<(), c_int> {
+    take_time_in(rehearsal);
     static MADE: AtomicU64 = AtomicU64::new(0);
     let nth = MADE.fetch_add(1, Relaxed);
     match rehearsal.provokes(Provocation::RefusedObjects, 0, nth) {

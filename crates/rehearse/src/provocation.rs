@@ -85,6 +85,7 @@ macro_rules! provocations {
                     Self::RefusedConnections
                     | Self::EarlyData
                     | Self::LateDisconnects
+                    | Self::LateTimewaits
                     | Self::AddressChanges => (operation, Some("id")),
                     Self::ExactSizes
                     | Self::NumbersAgain
@@ -94,6 +95,7 @@ macro_rules! provocations {
                     | Self::ScatteredNumbers
                     | Self::RefusedEmptyRegions
                     | Self::RefusedEarlyRequests
+                    | Self::SlowVerbs
                     | Self::RefusedObjects => (operation, None),
                 }
             }
@@ -164,6 +166,10 @@ provocations! {
     LateDisconnects "late-disconnects" "REH-17" Moment "end"
         "DISCONNECTED comes late, after the requests that were flushed"
         "rdma_disconnect(3)";
+    /// The time wait behind a connection takes long.
+    LateTimewaits "late-timewaits" "REH-19" Moment "end of a time wait"
+        "TIMEWAIT_EXIT comes late, up to seconds after the end of a connection"
+        "rdma_get_cm_event(3)";
     /// Work of a queue pair in ERR is flushed over milliseconds.
     SlowFlush "slow-flush" "REH-70" Moment "flush"
         "what is flushed completes over milliseconds, one by one and in bursts"
@@ -172,6 +178,10 @@ provocations! {
     AddressChanges "address-changes" "REH-18" Moment "connection"
         "ADDR_CHANGE comes to an id that is connected, which stays so"
         "rdma_get_cm_event(3)";
+    /// A verb that makes an object, or changes one, takes long.
+    SlowVerbs "slow-verbs" "REH-71" Moment "verb"
+        "a verb that makes an object or changes a queue pair takes long"
+        "ibv_modify_qp(3), ibv_reg_mr(3)";
     /// Some bytes of a WRITE or READ land at its post, and the others late.
     ScrambledBytes "scrambled-bytes" "REH-60" Moment "WRITE or READ"
         "some bytes of a WRITE or READ land late, often all but the last ones"

@@ -298,8 +298,9 @@ impl Manager {
         self.records.keep(&self.engine, &self.ports.table);
         let now = clock::steady();
         for Event { id, happened } in events {
-            self.rehearsed.follow(id, &happened, now);
-            self.raise(id, happened);
+            if let Some(happened) = self.rehearsed.follow(id, happened, now) {
+                self.raise(id, happened);
+            }
         }
         let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline());
         let deadline = deadline.chain(self.rehearsed.deadline()).min();

@@ -14,6 +14,9 @@ use super::gone::Gone;
 /// The shortest time that a message is late, in nanoseconds. It may be doubled [`DOUBLINGS`] times.
 const SHORTEST: u64 = 400_000;
 const DOUBLINGS: u64 = 8;
+/// The same of the end of a time wait, which takes seconds on adapters.
+const TIMEWAIT: u64 = 200_000_000;
+const TIMEWAIT_DOUBLINGS: u64 = 4;
 
 /// The ids of the program. Empty in a process without a rehearsal.
 #[derive(Debug, Default)]
@@ -56,6 +59,8 @@ struct Id {
     ends: u64,
     /// How many connections of it were established.
     established: u64,
+    /// How many of its time waits have ended.
+    timewaits: u64,
     /// Nobody confirms its connection.
     is_unconfirmed: bool,
 }
@@ -118,16 +123,29 @@ impl Rehearsed {
         self.ids.get(&id).filter(|id| id.is_unconfirmed).map(|_| id)
     }
 
-    /// An id is told of something. Something else may follow later.
-    pub(super) fn follow(&mut self, id: CommId, happened: &Happened, now: u64) {
-        let (Some(rehearsal), Happened::Established) = (rehearsal::on(), happened) else { return };
-        let Some(its) = self.ids.get_mut(&id) else { return };
-        let nth = its.established;
-        its.established += 1;
-        if let Some(number) = rehearsal.provokes(Provocation::AddressChanges, its.number, nth) {
-            let until = now + (SHORTEST << (number % (DOUBLINGS + 1)));
-            self.to_come.push(ToCome { id, until, happened: Happened::AddressChange });
+    /// Something has happened to an id. Returns it if the id is told now. Or it is told later, or something else follows.
+    pub(super) fn follow(&mut self, id: CommId, happened: Happened, now: u64) -> Option<Happened> {
+        let (Some(rehearsal), Some(its)) = (rehearsal::on(), self.ids.get_mut(&id)) else {
+            return Some(happened);
+        };
+        let (provocation, count) = match happened {
+            Happened::Established => (Provocation::AddressChanges, &mut its.established),
+            Happened::TimewaitExit => (Provocation::LateTimewaits, &mut its.timewaits),
+            _ => return Some(happened),
+        };
+        let nth = *count;
+        *count += 1;
+        let Some(number) = rehearsal.provokes(provocation, its.number, nth) else {
+            return Some(happened);
+        };
+        if let Happened::TimewaitExit = happened {
+            let until = now + (TIMEWAIT << (number % (TIMEWAIT_DOUBLINGS + 1)));
+            self.to_come.push(ToCome { id, until, happened });
+            return None;
         }
+        let until = now + (SHORTEST << (number % (DOUBLINGS + 1)));
+        self.to_come.push(ToCome { id, until, happened: Happened::AddressChange });
+        Some(happened)
     }
 
     /// Takes the events that come now.

@@ -34,6 +34,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         let (pair, told) = unsafe {
             QPS.with(qp.cast(), |object| (object.inner.pair.clone(), object.inner.told.clone()))
         }?;
+        rehearse::take_time();
         let mut told = told.lock();
         let mask = modify(&pair, attr, mask as u32).map_err(|wrong| {
             wrong.told(Some(pair.device()), "ibv_modify_qp", pair.number().bits())

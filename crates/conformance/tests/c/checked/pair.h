@@ -17,7 +17,9 @@ struct pair {
 
 static char memory[4096];
 
-static inline void connect_to(struct ibv_qp *qp, struct ibv_context *context, uint32_t peer)
+/* Connects a queue pair, which waits so long for an answer (4.096 us << timeout), and tries so often again. */
+static inline void connect_with(struct ibv_qp *qp, struct ibv_context *context, uint32_t peer, uint8_t timeout,
+				uint8_t retries)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1,
 				   .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
@@ -29,10 +31,15 @@ static inline void connect_to(struct ibv_qp *qp, struct ibv_context *context, ui
 	CHECK(!ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 						IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = timeout, .retry_cnt = retries, .rnr_retry = 7,
 				    .max_rd_atomic = 1};
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 						IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static inline void connect_to(struct ibv_qp *qp, struct ibv_context *context, uint32_t peer)
+{
+	connect_with(qp, context, peer, 14, 7);
 }
 
 static inline struct pair pair_of(enum ibv_qp_type type)

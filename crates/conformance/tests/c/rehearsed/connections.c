@@ -184,6 +184,22 @@ static void takes_the_rest(int wrong)
 		await_receive(ends.active, IBV_WC_WR_FLUSH_ERR);
 }
 
+/* Waits for the end of a time wait. Wrong: takes it that this lasts no longer than here. */
+static void waits_shortly(int wrong)
+{
+	struct ends ends = connected();
+
+	expect(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(!rdma_disconnect(ends.active));
+	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!rdma_disconnect(ends.passive));
+	expect(ends.channel, RDMA_CM_EVENT_DISCONNECTED);
+	for (int end = 0; end < 2; end++) {
+		CHECK(!wrong || comes(&ends, 700));
+		expect(ends.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	}
+}
+
 /* Has a connection, and hears for a while of its end only. Wrong: takes each event for that. */
 static void hears_of_the_end(int wrong)
 {
@@ -230,6 +246,7 @@ static const struct {
 	{"expects-established", expects_established},
 	{"expects-disconnected", expects_disconnected},
 	{"takes-the-rest", takes_the_rest},
+	{"waits-shortly", waits_shortly},
 	{"hears-of-the-end", hears_of_the_end},
 	{"connects-early", connects_early},
 };

@@ -132,6 +132,23 @@ static void waits_for_both(int wrong)
 	}
 }
 
+/* Ends a connection (a public bug, spec/rehearsed-bugs.md). Wrong: takes DISCONNECTED for the peer's confirmation, and
+   waits for the peer's own end. Right: looks at the status, which says whether the peer has answered. */
+static void unconfirmed(int wrong)
+{
+	struct rdma_cm_event *event;
+
+	begin();
+	post_and_disconnect();
+	for (int heard = 0; heard < 2;) {
+		event = within(-1);
+		if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL || (!wrong && event->status))
+			return;
+		heard += event->event == RDMA_CM_EVENT_DISCONNECTED;
+		take(event);
+	}
+}
+
 /* Connects again after a connection has ended. Wrong: waits for it to succeed. Right: tries again if it does not. */
 static void connects_again(int wrong)
 {
@@ -186,6 +203,8 @@ int main(int argc, char **argv)
 		tell(argv[2]);
 	else if (!strcmp(argv[1], "waits-for-both"))
 		waits_for_both(!strcmp(argv[2], "wrong"));
+	else if (!strcmp(argv[1], "unconfirmed"))
+		unconfirmed(!strcmp(argv[2], "wrong"));
 	else if (!strcmp(argv[1], "connects-again"))
 		connects_again(!strcmp(argv[2], "wrong"));
 	else

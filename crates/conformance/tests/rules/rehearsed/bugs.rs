@@ -157,6 +157,18 @@ fn bugs_of_connections_fail_within_two_hundred_runs() {
     holds("startup");
 }
 
+/// Rules: REH-71, REH-42
+#[test]
+fn bugs_of_handshakes_fail_within_two_hundred_runs() {
+    holds("handshakes");
+}
+
+/// Rules: REH-64, REH-42
+#[test]
+fn bugs_of_peers_that_are_gone_fail_within_two_hundred_runs() {
+    holds("gone");
+}
+
 /// Rules: REH-50, REH-51, REH-52, REH-53
 #[test]
 fn bugs_of_limits_fail_as_an_adapter_that_has_less() {

@@ -67,10 +67,12 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
         | Provocation::SplitAtomics
         | Provocation::EarlyData
         | Provocation::LateDisconnects
+        | Provocation::LateTimewaits
         | Provocation::SlowFlush
         | Provocation::LateEvents
         | Provocation::LateAsyncEvents
         | Provocation::AddressChanges
+        | Provocation::SlowVerbs
         | Provocation::PortOutages
         | Provocation::ScrambledBytes
         | Provocation::RepeatedBytes
@@ -83,6 +85,17 @@ pub(super) fn at_last(provocation: Provocation, show: impl Fn() -> Result<(), St
 
 fn is_shown(name: &str, provocation: Provocation, runs: &str) {
     is_shown_by(&PROGRAM.1, name, provocation, runs);
+}
+
+/// Its processes keep accounts of their own, beside the check of the rehearsal.
+///
+/// Rules: REH-41, EXP-10
+#[test]
+fn the_demo_can_be_rehearsed() {
+    let [transom, ..] = command();
+    let demo = [transom.to_str().expect("a path in UTF-8"), "demo"];
+    let (status, printed) = rehearse(&["--runs", "0"], &demo);
+    assert_eq!(status, Some(0), "{printed:?}");
 }
 
 /// Rules: REH-10, REH-42

@@ -43,6 +43,12 @@ fn flushed_receives_are_expected_before_the_end_of_their_connection() {
     is_shown_by(&PROGRAM.1, "takes-the-rest", Provocation::SlowFlush, "30");
 }
 
+/// Rules: REH-19, REH-42
+#[test]
+fn a_time_wait_is_expected_to_be_short() {
+    is_shown_by(&PROGRAM.1, "waits-shortly", Provocation::LateTimewaits, "20");
+}
+
 /// Rules: REH-18, REH-42
 #[test]
 fn every_event_of_a_connection_is_taken_for_its_end() {
