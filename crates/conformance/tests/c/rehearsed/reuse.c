@@ -109,8 +109,12 @@ static void counts_slots(int wrong)
 		write_to(&pair, carriers[put_in % 2], put_in % SLOTS * 64, 1024 + 64 * put_in);
 		put_in++;
 	}
-	for (unsigned i = 0; i < ROUNDS; i++)
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		/* As `see` does, on the queue pair that wrote it. */
+		one_sided(&pair, carriers[i % 2], IBV_WR_RDMA_READ, 2048, 1024 + 64 * i);
+		await(carried, 1);
 		CHECK(seen(1024 + 64 * i) == i);
+	}
 	for (int i = 0; i < 2; i++)
 		CHECK(!ibv_destroy_qp(carriers[i]));
 	CHECK(!ibv_destroy_cq(carried));
