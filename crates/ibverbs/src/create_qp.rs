@@ -167,12 +167,16 @@ fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, 
         // it. An atomic write takes its 8 bytes when it is built.
         cap.max_inline_data = cap.max_inline_data.max(GATHER_ENTRY);
     }
+    let inline = match service {
+        Service::Ud => limits.datagram_inline,
+        _ => limits.inline,
+    };
     let asked = [
         ("cap.max_send_wr", cap.max_send_wr, limits.work_requests),
         ("cap.max_recv_wr", cap.max_recv_wr, limits.work_requests),
         ("cap.max_send_sge", cap.max_send_sge, limits.max_sge),
         ("cap.max_recv_sge", cap.max_recv_sge, limits.max_sge),
-        ("cap.max_inline_data", cap.max_inline_data, limits.inline),
+        ("cap.max_inline_data", cap.max_inline_data, inline),
     ];
     if let Some((field, asked, limit)) = asked.into_iter().find(|(_, asked, limit)| asked > limit) {
         return Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-03"));

@@ -117,6 +117,8 @@ pub struct Most {
     pub read_sges: Option<u32>,
     /// Inline bytes of a request. No attribute tells them.
     pub inline: Option<u32>,
+    /// The same of UD, if it has another limit.
+    pub datagram_inline: Option<u32>,
     /// `max_qp_rd_atom`
     pub responder_reads: Option<u8>,
     /// `max_qp_init_rd_atom`

@@ -34,6 +34,8 @@ pub struct Limits {
     pub shared_sge: u32,
     /// Inline bytes of a work request.
     pub inline: u32,
+    /// The same of UD.
+    pub datagram_inline: u32,
     /// Completions of a queue.
     pub completions: u32,
     /// Outstanding READs and atomics that a queue pair answers.
@@ -72,6 +74,7 @@ impl Limits {
         read_sge: 32,
         shared_sge: 32,
         inline: 1024,
+        datagram_inline: 1024,
         completions: (1 << 22) - 1,
         read_resources: 128,
         initiated_reads: 128,
@@ -112,6 +115,7 @@ impl Limits {
             read_sge: least(most.read_sges, own.read_sge),
             shared_sge: least(most.shared_sges, own.shared_sge),
             inline: least(most.inline, own.inline),
+            datagram_inline: least(most.datagram_inline.or(most.inline), own.inline),
             completions: least(most.completions, own.completions),
             read_resources: least_reads(most.responder_reads, own.read_resources),
             initiated_reads: least_reads(most.initiator_reads, own.initiated_reads),

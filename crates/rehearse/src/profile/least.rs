@@ -33,7 +33,11 @@ pub(super) static LEAST: LazyLock<Profile> = LazyLock::new(|| {
 fn most() -> Most {
     macro_rules! least {
         ($($number:ident)+) => {
-            Most { $($number: OF.iter().filter_map(|it| it.most.$number).min(),)+ }
+            Most {
+                $($number: OF.iter().filter_map(|it| it.most.$number).min(),)+
+                // That of the other types is less.
+                datagram_inline: None,
+            }
         };
     }
     least! {

@@ -19,6 +19,34 @@ static void inline_by_default(int wrong)
 	end_pair(&pair);
 }
 
+/* The most inline data that queue pairs of a type have, by trying. */
+static uint32_t most_inline(struct pair *pair, enum ibv_qp_type type)
+{
+	for (uint32_t bytes = 1024; bytes; bytes -= 4) {
+		struct ibv_qp_init_attr init = {.send_cq = pair->cq, .recv_cq = pair->cq, .qp_type = type,
+						.cap = {4, 4, 1, 1, bytes}};
+		struct ibv_qp *qp = ibv_create_qp(pair->pd, &init);
+
+		if (qp) {
+			CHECK(!ibv_destroy_qp(qp));
+			return bytes;
+		}
+	}
+	return 0;
+}
+
+/* Makes a queue pair with as much inline data as there can be. Wrong: tries that with another type. */
+static void inline_of_another(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC,
+					.cap = {4, 4, 1, 1, most_inline(&pair, wrong ? IBV_QPT_UD : IBV_QPT_RC)}};
+	struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+
+	CHECK(qp && !ibv_destroy_qp(qp));
+	end_pair(&pair);
+}
+
 static struct ibv_device_attr attributes(struct pair *pair)
 {
 	struct ibv_device_attr attr;
@@ -114,6 +142,7 @@ static void one_region(int wrong)
 
 static const struct mistake mistakes[] = {
 	{"inline-by-default", inline_by_default},
+	{"inline-of-another", inline_of_another},
 	{"one-for-all", one_for_all},
 	{"reads-of-the-peer", reads_of_the_peer},
 	{"grows-a-queue", grows_a_queue},
