@@ -18,15 +18,16 @@ impl Adapter {
     /// Tells the peers that the program exits, and sends what they still get. The background thread does this
     /// (`device::exit`).
     pub(crate) fn tell_of_exit(&self, until: Instant) {
-        self.connections().end_all(until);
         let device = self.device();
+        // First, because what comes next may take all the time. What is posted from now on lands at once.
+        device.process().held_back().inspect(HeldBackHere::end);
+        self.connections().end_all(until);
         // Sends delayed acknowledgements.
         if device.port().wire().is_some() {
             self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
         }
         device.port().send_rest();
         self.let_peers_take_the_rest();
-        device.process().held_back().inspect(HeldBackHere::end);
     }
 
     /// Waits a little until peers on this host have emptied their rings. Datagrams in them have completed already. A
@@ -86,6 +87,7 @@ impl ForkHandler for Adapter {
         }
         // One that has failed has told its peers, and its thread has ended.
         if !device.failed.load(SeqCst) {
+            device.process().segment().header().exited.store(1, Release);
             device.work.exit.begin();
             device.process().wake();
             device.work.exit.wait(until);

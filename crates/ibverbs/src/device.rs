@@ -480,7 +480,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    let told = guarded("_ibv_query_gid_table", || {
+    let fill_table = || {
         let wrong = context.is_null() || entries.is_null() || flags != 0;
         if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
             return Err(libc::EINVAL);
@@ -500,7 +500,8 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         };
         // SAFETY: by the contract of this verb.
         unsafe { with_addresses(context, fill) }.ok_or(libc::EINVAL)
-    });
+    };
+    let told = guarded("_ibv_query_gid_table", || told::while_barred(fill_table));
     told.unwrap_or_else(|errno| -(errno as isize))
 }
 

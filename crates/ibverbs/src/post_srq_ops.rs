@@ -6,7 +6,7 @@ use transom_abi::*;
 use transom_device::queue::{TagChange, TagRequest};
 use transom_host::objects::SharedReceiveQueue;
 
-use crate::entry::guarded;
+use crate::entry::guarded_on;
 use crate::{errno, post, srq};
 
 /// Carries out a list of operations, up to the first bad one.
@@ -19,7 +19,9 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     bad: *mut *mut ibv_ops_wr,
 ) -> c_int {
     let mut next = wr;
-    let done = guarded("ibv_post_srq_ops", || {
+    // SAFETY: by the contract of this verb.
+    let has_gone = || unsafe { srq::of(srq) }.is_some_and(|queue| queue.device().check().is_err());
+    let done = guarded_on("ibv_post_srq_ops", has_gone, || {
         // SAFETY: by the contract of this verb.
         let queue = unsafe { srq::of(srq) };
         // SAFETY: as above.

@@ -51,6 +51,8 @@ pub struct Header {
     pub generation: AtomicU32,
     /// Its device is closed. The process may go on.
     pub departed: AtomicU32,
+    /// The process has exited in an orderly way: it called `exit`, or returned from `main`.
+    pub exited: AtomicU32,
     /// How the process wants to be woken for new messages, as a [`Wakeup`]. Zero for not at all.
     armed: AtomicU32,
     /// How often the threads that sleep on this word have been woken; see [`Header::wake_sleepers`].

@@ -146,7 +146,7 @@ fn connect(
     let start = Instant::now();
     end.add_queue_pairs(setup.queue_pairs)?;
     let made = start.elapsed();
-    let bytes = allocated().saturating_sub(before) / setup.queue_pairs.max(1);
+    let bytes = allocated().wrapping_sub(before) as usize / setup.queue_pairs.max(1);
     talk.tell(&end.card())?;
     let peer: Card = talk.hear()?;
     let over = setup.wire.map(|mtu| (mtu, wire::addresses(side)));
@@ -163,11 +163,11 @@ fn connect(
     Ok((process, [took, memory]))
 }
 
-/// The bytes that the program has from `malloc`.
-fn allocated() -> usize {
-    // SAFETY: it only reads the allocator's counters.
-    let info = unsafe { libc::mallinfo2() };
-    info.uordblks + info.hblkhd
+/// The bytes that the program has from `malloc`, modulo 2^32.
+fn allocated() -> u32 {
+    // SAFETY: it only reads the allocator's counters. `mallinfo2` is of glibc 2.33, and older ones are supported.
+    let info = unsafe { libc::mallinfo() };
+    info.uordblks.wrapping_add(info.hblkhd).cast_unsigned()
 }
 
 /// Page faults of a new queue pair, of which each takes about as long as any other.

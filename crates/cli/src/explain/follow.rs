@@ -49,7 +49,7 @@ impl<'a> Seen<'a> {
             let come: Vec<_> = come.filter(|it| it.time() >= self.asked.since).copied().collect();
             // The losses since then, except those that were seen before.
             let seen_lost = before.0.iter().filter(|it| !records.contains(it)).count() as u64;
-            let missed = (lost - before.1).saturating_sub(seen_lost);
+            let missed = lost.saturating_sub(before.1).saturating_sub(seen_lost);
             self.of.insert(stay, (records, lost));
             let refused = |record| Refused { process: process.clone(), record, lost: missed };
             new.extend(come.into_iter().map(refused));

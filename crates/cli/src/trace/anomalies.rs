@@ -25,7 +25,7 @@ use transom_system::registry::Registry;
 
 use super::find::{Finder, Whom};
 use super::say;
-use crate::explain::{Asked, DocumentKind, Seen, document};
+use crate::explain::{Asked, DocumentKind, Refused, Seen, document};
 use crate::failure::Result;
 use crate::sentence::counted;
 use cause::Cause;
@@ -43,6 +43,9 @@ const LOOKS: u64 = 50_000_000;
 /// the other end sees.
 const AFTER: u64 = 50_000_000;
 
+/// How long after its first record a process is found, in nanoseconds.
+const SOON: u64 = 500_000_000;
+
 /// How long after a file the next one may begin, in nanoseconds.
 const APART: u64 = 1_000_000_000;
 
@@ -58,6 +61,10 @@ pub(super) struct Recorder {
     finder: Finder,
     members: Vec<Member>,
     seen: Seen<'static>,
+    /// Something was noted in the last round. It may not have been written to its end then.
+    had_news: bool,
+    /// New records of processes that are not found yet.
+    early: Vec<Refused>,
     folder: Folder,
     looked: u64,
     open: Option<Anomaly>,
@@ -90,6 +97,8 @@ impl Recorder {
             finder: Finder::new(registry, whom),
             members: Vec::new(),
             seen: Seen::new(registry, Asked::from_now()),
+            had_news: false,
+            early: Vec::new(),
             folder,
             looked: 0,
             open: None,
@@ -118,8 +127,9 @@ impl Recorder {
             self.told.processes += 1;
         }
         self.members.iter_mut().for_each(Member::refresh);
-        let mut causes = self.records();
-        if last || now.saturating_sub(self.looked) >= LOOKS {
+        let is_due = last || now.saturating_sub(self.looked) >= LOOKS;
+        let mut causes = self.records(is_due);
+        if is_due {
             self.looked = now;
             causes.extend(self.members.iter_mut().flat_map(|member| member.look(now)));
         }
@@ -133,19 +143,26 @@ impl Recorder {
         Ok(())
     }
 
-    /// The new records that are anomalies.
-    fn records(&mut self) -> Vec<Cause> {
+    /// The new records that are anomalies. They are read if there is news, and if they are due.
+    fn records(&mut self, is_due: bool) -> Vec<Cause> {
         let mut has_news = false;
         for member in &mut self.members {
             has_news |= member.has_new_errors(self.registry);
         }
-        if !has_news {
+        let had_news = std::mem::replace(&mut self.had_news, has_news);
+        if !has_news && !had_news && !is_due {
             return Vec::new();
         }
-        let all = self.seen.next().into_iter();
+        let mut all = std::mem::take(&mut self.early);
+        all.extend(self.seen.next());
         let is_here = |process| self.members.iter().any(|it| it.watched.announcer() == process);
-        let ours = all.filter(|refused| is_here(refused.process.announcer));
-        ours.filter_map(Cause::of_record).collect()
+        let (ours, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|refused| is_here(refused.process.announcer));
+        // A new process is found a moment later. Those of others than were asked for never are.
+        let moment_ago = clock::wall().saturating_sub(SOON);
+        self.early =
+            others.into_iter().filter(|refused| refused.record.time() > moment_ago).collect();
+        ours.into_iter().filter_map(Cause::of_record).collect()
     }
 
     /// Takes in what went wrong, with the events of the processes concerned.
@@ -237,7 +254,7 @@ impl Told {
         }];
         if self.left_out > 0 {
             words.push(format!(
-                "{} left out: less than a second after the last timeline, or when there were as many as --files allows.",
+                "{} left out: less than a second after the last timeline, beyond the 64 that a timeline names, or when there were as many timelines as --files allows.",
                 counted(self.left_out, "anomaly", "anomalies")
             ));
         }

@@ -298,6 +298,7 @@ static void one_goes(struct end *gone, struct end *left, struct ibv_device *devi
 	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
 	struct ibv_device_attr limits;
 	struct ibv_port_attr port;
+	struct ibv_gid_entry gid;
 	struct ibv_wc wc;
 
 	connect_to_itself(left);
@@ -308,6 +309,7 @@ static void one_goes(struct end *gone, struct end *left, struct ibv_device *devi
 	GONE(!ibv_reg_mr(gone->pd, gone->bytes, LENGTH, 0));
 	GONE(ibv_query_port(gone->context, 1, &port));
 	GONE(ibv_query_device(gone->context, &limits));
+	CHECK(ibv_query_gid_table(gone->context, &gid, 1, 0) == -EIO);
 	GONE(ibv_modify_qp(gone->qp, &reset, IBV_QP_STATE));
 	GONE(ibv_post_send(gone->qp, &wr, &bad_send));
 	GONE(ibv_post_recv(gone->qp, &receive, &bad_receive));

@@ -220,15 +220,22 @@ fn end_binding(table: &KeyTable<'_>, qps: &QpTable<'_>, entry: &KeyEntry) {
     }
 }
 
-/// Ends the window of `slot`, unbinding it first (rules MWA-13, MWA-14).
-pub fn release_window(table: &KeyTable<'_>, qps: &QpTable<'_>, slot: u32, waiter: &dyn Waiter) {
+/// Ends the window of `slot`, unbinding it first (rules MWA-13, MWA-14). Returns whether it was bound.
+pub fn release_window(
+    table: &KeyTable<'_>,
+    qps: &QpTable<'_>,
+    slot: u32,
+    waiter: &dyn Waiter,
+) -> bool {
     let entry = table.entry(slot);
+    let mut was_bound = false;
     let Ok(()) = until_made(waiter, || {
         let window = entry.snapshot();
         if !take(entry, &window) {
             return Ok::<_, Infallible>(false);
         }
-        if window.state == State::Valid {
+        was_bound = window.state == State::Valid;
+        if was_bound {
             table.drain_key(slot, waiter);
             if window.kind == Kind::Window1 {
                 Region::release(table, entry.parent.load(Relaxed));
@@ -239,4 +246,5 @@ pub fn release_window(table: &KeyTable<'_>, qps: &QpTable<'_>, slot: u32, waiter
         entry.publish(Meta { state: State::Vacant, ..meta_of(&window) });
         Ok(true)
     });
+    was_bound
 }

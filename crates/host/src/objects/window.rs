@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use transom_device::protection::{Exhausted, Key, Kind, State, WindowKind, release_window};
+use transom_device::protection::{Exhausted, Key, Kind, WindowKind, release_window};
 
 use transom_system::clock;
 
@@ -50,9 +50,8 @@ impl MemoryWindow {
         if !self.pd.device().process().is_inherited() {
             let segment = self.pd.device().process().segment();
             let keys = segment.keys();
-            let was_bound = keys.entry(self.slot).snapshot().state == State::Valid;
-            release_window(&keys, &segment.qps(), self.slot, &**self.pd.device().process());
-            if was_bound {
+            let process = &**self.pd.device().process();
+            if release_window(&keys, &segment.qps(), self.slot, process) {
                 self.pd.device().closes(self.slot);
             }
             keys.note_end(self.slot, clock::steady());

@@ -147,7 +147,7 @@ impl<const N: usize> Last<N> {
             let place = &self.records[(number % N as u64) as usize];
             let words = place.each_ref().map(|word| word.load(Acquire));
             // It is not being written, and was not overwritten while it was read.
-            let whole = words[0] == number + 1 && place[0].load(SeqCst) == words[0];
+            let whole = words[0] == number.wrapping_add(1) && place[0].load(SeqCst) == words[0];
             whole.then(|| Record::from_words(&words)).flatten()
         }));
     }

@@ -13,8 +13,9 @@ pub(super) enum Cause {
     /// A process was killed, or ended otherwise without closing its device, while it was connected. The pairs are its
     /// own queue pairs, each with its peer.
     Gone { process: Process, time: u64, pairs: Vec<(u32, u32)> },
-    /// A process was asked to wait for receives for so many nanoseconds of one second.
-    Waits { process: Process, time: u64, waited: u64, pairs: Vec<(u32, u32)> },
+    /// The queue pairs of a process were asked to wait for receives for so many nanoseconds, all together, within a span
+    /// of so many.
+    Waits { process: Process, time: u64, waited: u64, span: u64, pairs: Vec<(u32, u32)> },
 }
 
 impl Cause {
@@ -65,10 +66,10 @@ impl Cause {
                 "{who}: it has gone without closing its device, while {} of its queue pairs were connected.",
                 pairs.len()
             ),
-            Self::Waits { waited, .. } => {
-                let seconds = *waited as f64 / 1e9;
+            Self::Waits { waited, span, .. } => {
+                let [seconds, span] = [*waited, *span].map(|it| it as f64 / 1e9);
                 format!(
-                    "{who}: its peers had no receives, and asked it to wait for {seconds:.3} s within one second."
+                    "{who}: its peers had no receives, and asked its queue pairs to wait for {seconds:.3} s in all within {span:.1} s."
                 )
             }
         }

@@ -47,7 +47,10 @@ impl Folder {
         file.write_all(&bytes).map_err(|error| cannot_write(&path, &error))?;
         let beside = path.with_extension("json");
         let line = document(&path)?;
-        fs::write(&beside, line + "\n").map_err(|error| cannot_write(&beside, &error))?;
+        // Others wait for it, and read it at once.
+        let part = path.with_extension("json.part");
+        let written = fs::write(&part, line + "\n").and_then(|()| fs::rename(&part, &beside));
+        written.map_err(|error| cannot_write(&beside, &error))?;
         self.left -= 1;
         Ok(path)
     }

@@ -17,6 +17,8 @@ const EVENTS: usize = 1 << 15;
 /// The events of a process around an anomaly, in order of time.
 pub(super) struct Kept {
     events: Vec<Event>,
+    /// What was open to peers when the anomaly was seen.
+    open: Vec<Event>,
     /// How many there were before them since the process is watched, and how many could not be read since.
     older: u64,
     missed: u64,
@@ -28,7 +30,8 @@ impl Kept {
         let mut events = Vec::new();
         watched.rewind();
         watched.events(|event| events.push(event));
-        Self { events, older: watched.missed(), missed: 0 }
+        let open = open_now(watched, 0).collect();
+        Self { events, open, older: watched.missed(), missed: 0 }
     }
 
     /// Takes those that have come since. From a process that goes on no more, the last ones too.
@@ -69,10 +72,10 @@ pub(super) fn timeline(
         let number = timeline.process(process.pid, &process.name, slot);
         let (events, left) = kept.around(moment, share);
         let begin = events.first().map_or(moment, |event| event.time);
-        // What is open now was opened before, if its opening is not among them.
+        // What was open was opened before, if its opening is not among them.
         let is_told = |slot| events.iter().any(|event| is_opening(event, slot));
-        let open = open_now(watched, begin).filter(|event| !is_told(event.number));
-        all.extend(open.map(|event| (number, slot, event)));
+        let open = kept.open.iter().filter(|event| !is_told(event.number));
+        all.extend(open.map(|event| (number, slot, Event { time: begin, ..*event })));
         all.extend(events.iter().map(|event| (number, slot, *event)));
         let older = kept.older + left as u64;
         if older > 0 {
@@ -112,7 +115,8 @@ mod tests {
     #[test]
     fn a_file_keeps_the_last_events_before_an_anomaly_and_the_first_after_it() {
         let at = |time| Event { time, ..Event::of(What::Sent) };
-        let kept = Kept { events: (0..100).map(at).collect(), older: 0, missed: 0 };
+        let kept =
+            Kept { events: (0..100).map(at).collect(), open: Vec::new(), older: 0, missed: 0 };
         let times = |moment, share| {
             let (events, older) = kept.around(moment, share);
             (events.first().map(|it| it.time), events.last().map(|it| it.time), older)

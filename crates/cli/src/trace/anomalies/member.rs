@@ -11,8 +11,8 @@ use super::cause::Cause;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How long its peers may ask a process to wait for receives within a second, in nanoseconds. A program that has
-/// receives again after a moment waits less.
+/// How long peers may ask the queue pairs of a process to wait for receives, all together, for each second, in
+/// nanoseconds. A program that has receives again after a moment waits less.
 const LONG: u64 = SECOND / 2;
 
 /// A process.
@@ -59,15 +59,12 @@ impl Member {
             return None;
         }
         self.is_alive = false;
-        let has_departed = self.watched.segment().header().departed.load(Acquire) != 0;
+        let header = self.watched.segment().header();
+        let is_over = [&header.departed, &header.exited].iter().any(|it| it.load(Acquire) != 0);
         let pairs = self.connected();
         let mut process = self.watched.process().clone();
         process.alive = false;
-        (!has_departed && !pairs.is_empty()).then(|| Cause::Gone {
-            process,
-            time: clock::wall(),
-            pairs,
-        })
+        (!is_over && !pairs.is_empty()).then(|| Cause::Gone { process, time: clock::wall(), pairs })
     }
 
     /// Whether it waits for receives for long, and did not before.
@@ -78,13 +75,15 @@ impl Member {
         }
         let waited = self.asked_to_wait();
         self.waited = (waited, now);
-        let waited = waited.saturating_sub(before);
-        let did = std::mem::replace(&mut self.waits, waited > LONG);
+        let (waited, span) = (waited.saturating_sub(before), now.saturating_sub(since));
+        let is_long = u128::from(waited) * u128::from(SECOND) > u128::from(LONG) * u128::from(span);
+        let did = std::mem::replace(&mut self.waits, is_long);
         let process = self.watched.process().clone();
         (self.waits && !did).then(|| Cause::Waits {
             process,
             time: clock::wall(),
             waited,
+            span,
             pairs: self.connected(),
         })
     }
