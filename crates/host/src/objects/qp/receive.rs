@@ -23,6 +23,7 @@ use transom_wire::packet::DEFAULT_PKEY;
 use transom_wire::packet::Packet;
 
 use super::QueuePair;
+use super::services::At;
 use crate::objects::{Deferred, Link};
 
 /// The congestion bits of a traffic class. A congested network sets both (rule CNP-03).
@@ -275,10 +276,7 @@ impl QueuePair {
         let at = self.here();
         let result = half.responder.post(request, &mut at.context(&mut half.effects));
         if result.is_ok() && tools::any() {
-            self.trace_receive_posted(request);
-            if let Some(rehearsed) = self.rehearsed() {
-                self.scribble_receive(rehearsed, at.local(request.sges));
-            }
+            self.tools_see_receive(request, &at);
         }
         // In error the receive is flushed at once, and its completion may overrun the queue.
         let mut deferred = Deferred::default();
@@ -286,6 +284,16 @@ impl QueuePair {
         drop(guard);
         deferred.run(&self.adapter);
         result
+    }
+
+    /// A receive is posted, and a tool is on. Out of line, so that other posts do not pay for it.
+    #[cold]
+    #[inline(never)]
+    fn tools_see_receive(&self, request: &ReceiveRequest<'_>, at: &At<'_>) {
+        self.trace_receive_posted(request);
+        if let Some(rehearsed) = self.rehearsed() {
+            self.scribble_receive(rehearsed, at.local(request.sges));
+        }
     }
 
     /// Sends the delayed acknowledgement.
