@@ -214,11 +214,12 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let found = entries.get(handle).ok_or_else(|| gone(abi))?;
         // If the running verb is refused, the refusal is noted at this object's device.
         // SAFETY: the object is live, and its context lives as long as the object.
-        let context = unsafe { Context::of(A::context(found.abi)) };
-        match context {
+        let context = unsafe { A::context(found.abi) };
+        // SAFETY: as above.
+        match unsafe { Context::of(context) } {
             Some(ours) => check::uses(told::verb, ours.device(), Some((A::THING, abi.addr()))),
-            // Objects of tests have none.
-            None if cfg!(test) => {}
+            // A buffer has none, as objects of tests.
+            None if context.is_null() || cfg!(test) => {}
             None => return Err(libc::EIO),
         }
         Ok(with(found))
