@@ -159,7 +159,7 @@ fn no_more_files_are_written_than_allowed_and_what_is_left_out_is_said() {
 /// What the other processes do; on its own it does nothing.
 #[test]
 fn role() {
-    play(&[("lives", lives)]);
+    play(&[("lives", lives), ("exits", exits)]);
 }
 
 /// Connects, and lives until it is killed.
@@ -199,6 +199,43 @@ fn killed() {
 fn a_process_that_is_killed_leaves_a_file_with_its_peer() {
     let path = path_of!("a_process_that_is_killed_leaves_a_file_with_its_peer");
     alone(path, Way::Namespace, killed);
+}
+
+/// Connects, and exits with its device open, when it is told to.
+fn exits(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    channel.tell(&[]);
+    let [] = channel.hear();
+    // SAFETY: as a program's own call of `exit`.
+    unsafe { libc::exit(0) }
+}
+
+fn exited() {
+    let end_here = open();
+    let qp = end_here.qp(IBV_QPT_RC);
+    let mut peer = Child::start(path_of!("exits"));
+    meet(&mut peer.channel, qp);
+    let [] = peer.hear();
+    let directory = Scratch::new("exited");
+    let running = begin(directory.path(), &[std::process::id(), peer.pid()], &[]);
+    peer.tell(&[]);
+    let stat = format!("/proc/{}/stat", peer.pid());
+    until("an exit", || fs::read_to_string(&stat).unwrap().contains(") Z ").then_some(()));
+    let said = end(running);
+    peer.kill();
+    assert!(said.contains("nothing went wrong in 2 processes"), "{said}");
+}
+
+/// Rules: SEE-65
+#[test]
+fn a_process_that_exits_while_it_is_connected_is_no_anomaly() {
+    alone(
+        path_of!("a_process_that_exits_while_it_is_connected_is_no_anomaly"),
+        Way::Namespace,
+        exited,
+    );
 }
 
 fn waits() {

@@ -156,7 +156,8 @@ fn what_nobody_uses_any_more_is_removed() {
     let id = std::process::id();
     let left = |number: &str, time| Left::new(&format!("transom-{number}{id}"), time);
     let gone = [left(&format!("5-{user}-1"), long_ago), left(&format!("4-{user}-2-"), long_ago)];
-    let used = left(&format!("5-{user}-3"), long_ago);
+    // Other tests open devices too, and would remove it before it is locked.
+    let used = left(&format!("5-{user}-3"), SystemTime::now());
     let kept = [
         left(&format!("5-{user}-4"), SystemTime::now()),
         left(&format!("5-{user}-5"), UNIX_EPOCH),
@@ -168,6 +169,7 @@ fn what_nobody_uses_any_more_is_removed() {
     lock.l_type = libc::F_WRLCK as i16;
     // SAFETY: an open file and a lock of this call's own.
     assert_eq!(unsafe { libc::fcntl(used.file.as_raw_fd(), libc::F_SETLK, &mut lock) }, 0);
+    used.file.set_times(FileTimes::new().set_modified(long_ago)).expect("our own");
     Child::start(OPENS).finish();
     assert!(!gone.iter().any(Left::is_there));
     assert!(used.is_there() && kept.iter().all(Left::is_there));
