@@ -69,7 +69,11 @@ pub(crate) fn leave_to_parent() {
             *count = 0;
         }
     }
-    ON.fetch_and(STAY, Relaxed);
+    leave(&ON);
+}
+
+fn leave(on: &AtomicU32) {
+    on.fetch_and(STAY, Relaxed);
 }
 
 /// Has threads that turn tools on or off wait until [`release`]: a fork comes.
@@ -106,7 +110,8 @@ mod tests {
     #[test]
     fn a_forked_child_keeps_the_count_of_those_who_are_attached_to_probes() {
         const ATTACHED: u32 = 3 << 16;
-        let left = (ATTACHED | Tool::Rehearsal as u32 | Tool::Events as u32) & STAY;
-        assert_eq!(left, ATTACHED | Tool::Rehearsal as u32);
+        let on = AtomicU32::new(ATTACHED | Tool::Rehearsal as u32 | Tool::Events as u32);
+        leave(&on);
+        assert_eq!(on.into_inner(), ATTACHED | Tool::Rehearsal as u32);
     }
 }
