@@ -1,7 +1,7 @@
 //! `transom trace --anomalies`: for each thing that goes wrong, the last events of all processes concerned, as a file.
 //!
 //! The events stay in the rings of their processes until something has gone wrong. Meanwhile this looks at one word of
-//! each process, again and again.
+//! each process, again and again, and more seldom at its records.
 //!
 //! | module | holds |
 //! |---|---|
@@ -254,7 +254,7 @@ impl Told {
         }];
         if self.left_out > 0 {
             words.push(format!(
-                "{} left out: less than a second after the last timeline, beyond the 64 that a timeline names, or when there were as many timelines as --files allows.",
+                "{} left out: less than a second after the last timeline, beyond the {CAUSES} that a timeline names, or when there were as many timelines as --files allows.",
                 counted(self.left_out, "anomaly", "anomalies")
             ));
         }
