@@ -219,7 +219,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
         match unsafe { Context::of(context) } {
             Some(ours) => check::uses(told::verb, ours.device(), Some((A::THING, abi.addr()))),
             // A buffer has none, as objects of tests.
-            None if context.is_null() || cfg!(test) => {}
+            None if context.is_null() => {}
             None => return Err(libc::EIO),
         }
         Ok(with(found))
