@@ -22,7 +22,7 @@ impl JsonArgs {
     /// Opens the output, if lines are wanted. So a file that cannot be written is reported before the program runs.
     pub(crate) fn begin(&self) -> Result<Option<Lines>> {
         let begin = |file: &Option<PathBuf>| {
-            let to: Box<dyn Write> = match file {
+            let to: Box<dyn Write + Send> = match file {
                 None => Box::new(io::stdout()),
                 Some(file) => Box::new(create(file)?),
             };
@@ -34,7 +34,7 @@ impl JsonArgs {
 
 /// The output for lines.
 pub(crate) struct Lines {
-    to: Box<dyn Write>,
+    to: Box<dyn Write + Send>,
     /// `None` is standard output.
     file: Option<PathBuf>,
 }

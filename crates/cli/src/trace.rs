@@ -12,11 +12,13 @@
 //! | `limit` | how much is written in a second |
 //! | `packets`, `perfetto` | the trace's packets, and their format |
 //! | `named` | numbers in words |
-//! | `output`, `text` | the file, and text for a terminal |
+//! | `output` | where the packets go |
+//! | `shown`, `text`, `json` | what they show, as text for a terminal and as lines for programs |
 
 mod anomalies;
 mod find;
 mod follow;
+mod json;
 mod lanes;
 mod limit;
 mod named;
@@ -24,6 +26,7 @@ mod output;
 mod packets;
 mod pair;
 mod perfetto;
+mod shown;
 mod text;
 mod timeline;
 
@@ -39,16 +42,18 @@ use transom_system::registry::Registry;
 use crate::clock::parse_duration;
 use crate::failure::{Failure, Result};
 use crate::layout;
+use crate::lines::JsonArgs;
 use crate::run::{Program, ProgramArgs, end_like};
 use crate::sentence::counted;
 use crate::signals::Signals;
 use anomalies::{Folder, Recorder};
 use find::Whom;
 use follow::Follower;
-use output::Output;
+use output::{Output, People};
+use text::Text;
 use timeline::Timeline;
 
-const HELP: &str = "\
+const NOTES: &str = "\
 Open the file at https://ui.perfetto.dev: nothing of it leaves your machine. Or print it with --read.
 
 Each process has tracks: for each queue pair its requests, from the post to the end, with their segments and
@@ -67,11 +72,15 @@ Files begin a second apart or more.
 
 Exit status: with a program its own, as with `transom run`.
 
+";
+
+const EXAMPLES: &str = "\
 Examples:
   transom trace -- ./server
   transom trace --output ping.pftrace -- sh -c 'ibv_rc_pingpong -g 0 & sleep 1; ibv_rc_pingpong -g 0 localhost'
   transom trace --pid 4711 --time 10s
   transom trace --all --text
+  transom trace --json=events.json -- ./server
   transom trace --anomalies found -- make check
   transom trace --read transom.pftrace";
 
@@ -83,7 +92,8 @@ const OFTEN: Duration = Duration::from_millis(100);
 /// It writes a timeline for Perfetto, or prints it.
 #[derive(clap::Args)]
 #[command(
-    after_help = HELP,
+    after_help = format!("{NOTES}{EXAMPLES}"),
+    after_long_help = format!("{NOTES}{}{EXAMPLES}", json::FIELDS),
     mut_arg("command", |command| command.required(false)),
     override_usage = "transom trace [OPTIONS] [--] PROGRAM [ARGUMENTS]...\n       \
                       transom trace [OPTIONS] --pid PID | --all\n       \
@@ -96,6 +106,8 @@ pub(crate) struct TraceArgs {
     /// Print it instead, as it happens
     #[arg(long)]
     text: bool,
+    #[command(flatten)]
+    json: JsonArgs,
     /// Trace a running process; may be given several times
     #[arg(long, value_name = "PID", conflicts_with_all = ["all", "read", "command"])]
     pid: Vec<u32>,
@@ -115,7 +127,7 @@ pub(crate) struct TraceArgs {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["output", "text", "read", "limit"],
+        conflicts_with_all = ["output", "text", "json", "read", "limit"],
         value_hint = clap::ValueHint::DirPath
     )]
     anomalies: Option<PathBuf>,
@@ -139,7 +151,7 @@ fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
 
 pub(crate) fn run(args: &TraceArgs) -> Result {
     if let Some(file) = &args.read {
-        return read(file);
+        return read(args, file);
     }
     let registry = crate::devices::registry()?;
     if args.program.is_given() {
@@ -216,8 +228,10 @@ impl Recording {
     fn prepare(args: &TraceArgs) -> Result<Self> {
         Ok(match &args.anomalies {
             Some(path) => Self::Anomalies(path.clone(), Folder::make(path, args.files)?),
-            None if args.text => Self::All(Box::new(Output::text())),
-            None => Self::All(Box::new(Output::file(&args.output)?)),
+            None => Self::All(Box::new(Output::new(&args.json, || match args.text {
+                true => Ok(People::Text(Text::default())),
+                false => People::file(&args.output),
+            })?)),
         })
     }
 
@@ -233,7 +247,7 @@ impl Recording {
             Self::All(mut output) => {
                 let follower = Follower::new(registry, whom, args.limit, &mut output);
                 let timeline = follower.run(is_over)?;
-                tell(args, &output, &timeline);
+                tell(&output, &timeline);
             }
             Self::Anomalies(path, folder) => {
                 let told = Recorder::new(registry, whom, folder).run(is_over)?;
@@ -259,13 +273,13 @@ fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> 
 }
 
 /// Prints a written timeline.
-fn read(file: &Path) -> Result {
+fn read(args: &TraceArgs, file: &Path) -> Result {
     let failure = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("cannot read {}: {error}", file.display()))
     };
     let bytes = fs::read(file).map_err(|error| failure(&error))?;
     let trace = perfetto::Trace::decode(bytes.as_slice()).map_err(|error| failure(&error))?;
-    text::Text::default().print(&trace.packet)
+    Output::new(&args.json, || Ok(People::Text(Text::default())))?.write(trace.packet)
 }
 
 /// Says something on standard error, beside what the program says there.
@@ -275,7 +289,7 @@ fn say(words: &str) {
 }
 
 /// Says what was traced, and what was not.
-fn tell(args: &TraceArgs, output: &Output, timeline: &Timeline) {
+fn tell(output: &Output, timeline: &Timeline) {
     if timeline.processes() == 0 {
         say("no process opened a device, so there is nothing to see.");
     }
@@ -287,12 +301,12 @@ fn tell(args: &TraceArgs, output: &Output, timeline: &Timeline) {
         counted(usize::try_from(told.refusals).unwrap_or(usize::MAX), "refusal", "refusals");
     let processes = counted(timeline.processes(), "process", "processes");
     let what = format!("{requests} and {refusals} of {processes} in {seconds:.3} s");
-    match args.text {
-        true => say(&format!("{what}.")),
-        false => say(&format!(
+    match output.people() {
+        People::Text(_) | People::Nothing => say(&format!("{what}.")),
+        People::File { path, bytes, .. } => say(&format!(
             "{what}, {:.1} MB in {}. Open it at https://ui.perfetto.dev, or print it with --read.",
-            output.bytes() as f64 / 1e6,
-            args.output.display()
+            *bytes as f64 / 1e6,
+            path.display()
         )),
     }
     let (left, missed) = (timeline.left_out(), timeline.missed());

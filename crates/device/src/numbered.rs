@@ -1,6 +1,7 @@
 //! Enums whose values are numbers that leave the process.
 
 /// Declares an enum without data whose every value has the number given, and its way back from that.
+#[macro_export]
 macro_rules! numbered {
     (
         $(#[$meta:meta])*

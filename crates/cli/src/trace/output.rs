@@ -1,4 +1,4 @@
-//! Where the packets of a trace go: into a file, or as text to the terminal.
+//! Where the packets of a trace go: into a file, or as text to the terminal; and as lines for programs.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -6,56 +6,68 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
+use super::json::Json;
 use super::perfetto::{Trace, TracePacket};
 use super::text::Text;
 use crate::failure::Result;
-use crate::lines::{cannot_write, create};
+use crate::lines::{JsonArgs, cannot_write, create};
 
 /// The output.
 pub(super) struct Output {
-    to: To,
-    bytes: u64,
+    people: People,
+    programs: Option<Json>,
 }
 
-enum To {
-    File { path: PathBuf, to: BufWriter<File> },
+/// What people get.
+pub(super) enum People {
+    /// A timeline, of so many bytes up to now.
+    File { path: PathBuf, to: BufWriter<File>, bytes: u64 },
+    /// Text on standard output.
     Text(Text),
+    /// Nothing: programs have standard output.
+    Nothing,
+}
+
+impl People {
+    /// A timeline in a file.
+    pub(super) fn file(path: &Path) -> Result<Self> {
+        Ok(Self::File { path: path.to_owned(), to: BufWriter::new(create(path)?), bytes: 0 })
+    }
 }
 
 impl Output {
-    /// Into a file.
-    pub(super) fn file(path: &Path) -> Result<Self> {
-        let to = To::File { path: path.to_owned(), to: BufWriter::new(create(path)?) };
-        Ok(Self { to, bytes: 0 })
+    /// For people, unless programs want to have standard output.
+    pub(super) fn new(json: &JsonArgs, people: impl FnOnce() -> Result<People>) -> Result<Self> {
+        let people = if json.leaves_a_report() { people()? } else { People::Nothing };
+        Ok(Self { people, programs: json.begin()?.map(Json::new) })
     }
 
-    /// To standard output.
-    pub(super) fn text() -> Self {
-        Self { to: To::Text(Text::default()), bytes: 0 }
-    }
-
-    /// How many bytes are in the file.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// What people get.
+    pub(super) fn people(&self) -> &People {
+        &self.people
     }
 
     /// Writes packets.
     pub(super) fn write(&mut self, packet: Vec<TracePacket>) -> Result {
-        match &mut self.to {
-            To::File { path, to } => {
-                let bytes = Trace { packet }.encode_to_vec();
-                self.bytes += bytes.len() as u64;
-                to.write_all(&bytes).map_err(|error| cannot_write(path, &error))
+        if let Some(json) = &mut self.programs {
+            json.print(&packet)?;
+        }
+        match &mut self.people {
+            People::File { path, to, bytes } => {
+                let encoded = Trace { packet }.encode_to_vec();
+                *bytes += encoded.len() as u64;
+                to.write_all(&encoded).map_err(|error| cannot_write(path, &error))
             }
-            To::Text(text) => text.print(&packet),
+            People::Text(text) => text.print(&packet),
+            People::Nothing => Ok(()),
         }
     }
 
     /// Everything that was written is there.
     pub(super) fn flush(&mut self) -> Result {
-        match &mut self.to {
-            To::File { path, to } => to.flush().map_err(|error| cannot_write(path, &error)),
-            To::Text(_) => Ok(()),
+        match &mut self.people {
+            People::File { path, to, .. } => to.flush().map_err(|error| cannot_write(path, &error)),
+            People::Text(_) | People::Nothing => Ok(()),
         }
     }
 }

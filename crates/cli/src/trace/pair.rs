@@ -60,6 +60,16 @@ fn direct_flow(event: &Event) -> u64 {
     flow(event.qp, event.peer, event.time, event.detail)
 }
 
+/// The name of a queue pair's track.
+fn track_name(number: u32) -> String {
+    format!("QP {number:#x}")
+}
+
+/// The number of a queue pair in the name of its track.
+pub(super) fn number_in(name: &str) -> Option<u32> {
+    u32::from_str_radix(name.strip_prefix("QP 0x")?, 16).ok()
+}
+
 fn pair_name(number: u32) -> Argument {
     Argument::Hex(number.into())
 }
@@ -81,7 +91,7 @@ fn request(event: &Event) -> (Title, Vec<(&'static str, Argument)>) {
 impl Pair {
     /// The tracks of a queue pair below that of its process.
     pub(super) fn new(packets: &mut Packets, process: Track, number: u32) -> Self {
-        let group = packets.below(process, &format!("QP {number:#x}"), 10);
+        let group = packets.below(process, &track_name(number), 10);
         Self {
             marks: packets.below(group, "events", 0),
             requests: Lanes::new(group, "requests", 1),

@@ -2,9 +2,14 @@ use std::collections::HashMap;
 
 use transom_system::trace::{Event, What};
 
+use serde_json::Value;
+
+use super::json::{FIELDS, line};
 use super::parse_bytes;
-use super::perfetto::{SLICE_BEGIN, SLICE_END, TrackEvent};
+use super::perfetto::{SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent};
+use super::shown::Reader;
 use super::timeline::Timeline;
+use crate::lines::field_names;
 
 const QP: u32 = 0x3_0001;
 const PEER: u32 = 0x4_0002;
@@ -13,14 +18,38 @@ fn event(what: What, time: u64) -> Event {
     Event { time, qp: QP, peer: PEER, code: 1, length: 64, ..Event::of(what) }
 }
 
-/// What a timeline of one process shows of these events: each with its time and track.
-fn told(events: &[Event]) -> Vec<(u64, TrackEvent)> {
+/// The packets of a timeline of one process, with these events.
+fn packets(events: &[Event]) -> Vec<TracePacket> {
     let mut timeline = Timeline::new(1_000_000);
     let process = timeline.process(7, "program", 3);
     events.iter().for_each(|it| timeline.event(process, it, |_| None));
     timeline.finish(1_000);
-    let packets = timeline.packets.take().into_iter();
+    timeline.packets.take()
+}
+
+/// What they show: each with its time and track.
+fn told(events: &[Event]) -> Vec<(u64, TrackEvent)> {
+    let packets = packets(events).into_iter();
     packets.filter_map(|it| Some((it.timestamp?, it.track_event?))).collect()
+}
+
+/// The same as lines for programs.
+fn lines(events: &[Event]) -> Vec<Value> {
+    let mut reader = Reader::default();
+    let shown = packets(events);
+    let shown = shown.iter().filter_map(|packet| reader.take(packet)?.1);
+    shown.map(|shown| line(&shown, shown.time)).collect()
+}
+
+/// One event of each kind, with all that it may have.
+fn everything() -> Vec<Event> {
+    let all = What::ALL.iter().zip(10..).map(|(what, time)| Event {
+        key: 0x1234_5607,
+        address: 0x7000,
+        number: 0,
+        ..event(*what, time)
+    });
+    all.collect()
 }
 
 /// What is on one track begins and ends in turn, however requests overlap.
@@ -61,4 +90,35 @@ fn a_number_of_bytes_has_a_unit_or_none() {
     for wrong in ["", "k", "9k", "1G", "-1", "99999999999999999999M"] {
         assert!(parse_bytes(wrong).is_err(), "{wrong}");
     }
+}
+
+/// Rules: SEE-47
+#[test]
+fn the_help_has_every_field_of_a_line() {
+    let mut names = Vec::new();
+    lines(&everything()).iter().for_each(|line| field_names(line, &mut names));
+    let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', '(', ':']).collect();
+    for name in ["status", "wr_id", "by_queue_pair", "rights"] {
+        assert!(names.iter().any(|it| it == name), "{name} in {names:?}");
+    }
+    for name in names {
+        assert!(words.contains(&name.as_str()), "{name}");
+    }
+}
+
+/// Rules: SEE-47
+#[test]
+fn a_line_has_the_time_and_the_numbers_of_its_request() {
+    let posted = Event { detail: 4, number: 9, key: 0x1234_5607, ..event(What::Posted, 10) };
+    let ended = Event { detail: 4, ..event(What::Ended, 35) };
+    let expected = serde_json::json!({
+        "time_ns": 10, "took_ns": 25, "pid": 7, "process": "program",
+        "track": ["QP 0x30001", "requests"], "queue_pair": QP, "name": "WRITE",
+        "arguments": {
+            "bytes": 64, "wr_id": 9, "key": 0x1234_5607, "address": 0, "to_queue_pair": PEER,
+            "status": "IBV_WC_SUCCESS",
+        },
+        "flows_out": [], "flows_in": [],
+    });
+    assert_eq!(lines(&[posted, ended]), [expected]);
 }

@@ -2,32 +2,12 @@
 
 use std::fmt;
 
+use transom_device::numbered;
+
 /// Words of an event in a ring.
 pub(super) const WORDS: usize = 7;
 
-macro_rules! codes {
-    (
-        $(#[$meta:meta])*
-        pub enum $name:ident { $($(#[$doc:meta])* $value:ident = $code:literal,)+ }
-    ) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum $name { $($(#[$doc])* $value = $code,)+ }
-
-        impl $name {
-            /// The one with this number.
-            pub const fn from_code(code: u8) -> Option<Self> {
-                match code {
-                    $($code => Some(Self::$value),)+
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-codes! {
+numbered! {
     /// What has happened. For each, the fields of [`Event`] that have a meaning, beside its time. `qp` is a queue pair
     /// of the process, `peer` the one at the other end. `message` is the number of a message or of its first packet,
     /// and the attempt.
@@ -78,7 +58,7 @@ codes! {
     }
 }
 
-codes! {
+numbered! {
     /// What became of a segment that was handed to its link.
     pub enum Handed {
         /// The link has it.

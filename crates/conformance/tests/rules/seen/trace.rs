@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use serde_json::Value;
 use transom_abi::*;
 use transom_conformance::c_programs::compile;
 use transom_conformance::harness::*;
@@ -76,6 +77,56 @@ fn a_run_shows_requests_their_accesses_windows_and_refusals() {
         "{text}"
     );
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// Rules: SEE-47
+#[test]
+fn programs_get_the_events_of_a_timeline_as_lines() {
+    let scratch = Scratch::new("lines");
+    let binary = compile(&scratch, "late_read.c", "late_read", &["-libverbs"]);
+    let [timeline, lines] = ["late.pftrace", "late.json"].map(|name| scratch.path().join(name));
+    let timeline = timeline.to_str().expect("a path in UTF-8");
+    let option = format!("--json={}", lines.display());
+    trace(&["--output", timeline, &option, "--", binary.to_str().unwrap(), "windows"]);
+    let text = fs::read_to_string(lines).expect("it is written");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines: Vec<_> = lines.collect();
+
+    let mut all = read(&fs::read(timeline).expect("it is written"));
+    let mut told: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let track = line["track"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+            let track: Vec<_> = line["process"].as_str().into_iter().chain(track).collect();
+            let name = line["name"].as_str().unwrap().to_owned();
+            (track.join("/"), name, line["took_ns"].as_u64())
+        })
+        .collect();
+    let shown = |it: Shown| (it.track, it.name, it.end.map(|end| end - it.begin));
+    let mut shown: Vec<_> = all.drain(..).map(shown).collect();
+    told.sort();
+    shown.sort();
+    assert_eq!(told, shown);
+
+    let of = |what: &str| lines.iter().filter(|it| it["track"][1] == what).collect::<Vec<_>>();
+    let requests = of("requests");
+    let refused = |it: &&&Value| it["arguments"]["status"] == "IBV_WC_REM_ACCESS_ERR";
+    let request = requests.iter().find(refused).expect("it is refused");
+    assert_eq!((&request["name"], &request["arguments"]["bytes"]), (&"READ".into(), &64.into()));
+    let accesses = of("for the peer");
+    let access = |it: &&&Value| it["arguments"]["by_queue_pair"] == request["queue_pair"];
+    assert!(accesses.iter().any(|it| access(&it)), "{text}");
+    for access in accesses {
+        let [flow] = &access["flows_in"].as_array().unwrap()[..] else { panic!("{access}") };
+        let from = lines.iter().filter(|it| it["flows_out"].as_array().unwrap().contains(flow));
+        assert_eq!(from.count(), 1, "{access}");
+    }
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let ago = |it: &Value| now.checked_sub(it["time_ns"].as_u64().unwrap());
+    let minute = 60_000_000_000;
+    assert!(lines.iter().all(|it| ago(it).is_some_and(|ago| ago < 2 * minute)), "{text}");
+    // A timeline that was written before gives the same.
+    assert_eq!(trace(&["--read", timeline, "--json"]).output, text);
 }
 
 /// A program that writes without end, and a small limit.

@@ -1,0 +1,92 @@
+//! A trace for programs: an object a line for each slice when it ends, and for each mark.
+
+use serde_json::{Map, Value, json};
+
+use super::pair;
+use super::perfetto::TracePacket;
+use super::shown::{Given, Reader, Shown};
+use crate::failure::Result;
+use crate::lines::{Lines, print};
+
+pub(super) const FIELDS: &str = "\
+With --json, each line is an object, for what --text prints a line for. Numbers are integers of up to 64 bits; a
+field without a value is null. What takes time is there when it has ended:
+  time_ns          when it began, in nanoseconds since 1970
+  took_ns          how long it took; null for what happens at a moment
+  pid              the process, null for what is about none
+  process          the name of its program
+  track            the names of its track, as in Perfetto: [\"QP 0x30a4f\", \"requests\"]
+  queue_pair       the number of the queue pair that the track belongs to
+  name             what it is: the operation, as READ; what it waits for; the sentence of a refusal
+  arguments        what else there is to say, by names. Of a request:
+    bytes              its bytes
+    wr_id              its number, which the program has given it
+    key, address       the memory that it names
+    to_queue_pair      the queue pair at the other end
+    status             how it ended, as IBV_WC_SUCCESS
+                   of a segment as it leaves: bytes, and
+    offset             where it begins in its message
+    message            the number of its message, or of its first packet
+    attempt            how often it was sent before
+    packets            in how many packets it went
+                   of what is carried out for a peer: bytes, key, address, and
+    by_queue_pair      the queue pair that asked for it
+                   of a refusal: bytes, key, address, by_queue_pair, and
+    operation          what was refused
+    queue_pair         by which queue pair
+                   of a region or window: bytes, key, address, queue_pair (of a type 2 window), and
+    rights             what peers may do
+                   of a state of a queue pair:
+    peer               the queue pair at the other end
+                   of what --limit has left out:
+    events             how many
+  flows_out        numbers of arrows that begin here
+  flows_in         numbers of arrows that end here: an access and its request have one in common
+
+";
+
+/// The lines, and what they were told so far.
+pub(super) struct Json {
+    reader: Reader,
+    lines: Lines,
+}
+
+impl Json {
+    pub(super) fn new(lines: Lines) -> Self {
+        Self { reader: Reader::default(), lines }
+    }
+
+    /// Prints what packets tell.
+    pub(super) fn print(&mut self, packets: &[TracePacket]) -> Result {
+        for packet in packets {
+            if let Some((_, Some(shown))) = self.reader.take(packet) {
+                let line = line(&shown, self.reader.wall(shown.time));
+                self.lines.write(|out| print(out, &line))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn line(shown: &Shown, time: u64) -> Value {
+    let arguments = shown.arguments.iter().map(|(name, value)| {
+        let value = match value {
+            Given::Number(number) | Given::Hex(number) => (*number).into(),
+            Given::Text(word) => word.as_str().into(),
+        };
+        (name.replace(' ', "_"), value)
+    });
+    let (out, into) = &shown.flows;
+    json!({
+        "time_ns": time,
+        "took_ns": shown.took,
+        "pid": shown.process.as_ref().map(|(pid, _)| pid),
+        "process": shown.process.as_ref().map(|(_, name)| name),
+        "track": shown.track,
+        "queue_pair": shown.track.iter().find_map(|name| pair::number_in(name)),
+        "name": shown.name,
+        "arguments": arguments.collect::<Map<_, _>>(),
+        "flows_out": out,
+        "flows_in": into,
+    })
+}
