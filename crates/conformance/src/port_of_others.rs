@@ -12,8 +12,7 @@ const PORT: &str = ":12B7";
 const MOVED: &str = "TRANSOM_TEST_MOVED";
 
 /// Gives a new network namespace what most hosts have: the loopback interface, and another one with addresses of both
-/// families and the default route. Then it runs a command, and removes the registries of the namespace, because another
-/// one may get its number.
+/// families and the default route. Then it runs a command.
 const INSIDE: &str = "\
     ip link set lo up || exit
     ip link add eth0 type veth peer name far
@@ -24,10 +23,7 @@ const INSIDE: &str = "\
     ip address add 10.9.0.1/24 dev eth0
     ip address add fe80::901/64 dev eth0 nodad
     ip route add default via 10.9.0.2 dev eth0
-    \"$@\"
-    status=$?
-    rm -rf /dev/shm/transom-*-\"$(stat -L -c %i /proc/self/ns/net)\"-*
-    exit $status";
+    exec \"$@\"";
 
 /// Moves this process if another user's programs have the port. Call this before the process has threads: a program of
 /// tests names it in its `.init_array`.

@@ -66,7 +66,7 @@ pub use unconnected::{ConnectionFault, ConnectionRecord, rejections};
 pub use watcher::Watcher;
 pub use work::{Fate, Found, Work, WorkRecord, status_name};
 
-/// The number of this process's network namespace. No two that exist at the same time have the same.
+/// The number of this process's network namespace, by which its registry and its devices are told from others.
 pub(crate) fn network_namespace() -> io::Result<u64> {
-    namespaces::number("net")
+    namespaces::network()
 }

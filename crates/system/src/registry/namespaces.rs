@@ -1,7 +1,10 @@
 //! The namespaces of a process, as far as they decide which processes can reach it, and how.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+
+use super::presence;
 
 /// The namespaces in which the local link works. Processes of one PID namespace name each other by PID. Processes of
 /// one user namespace may open each other's segment and copy from and to each other's memory.
@@ -62,8 +65,29 @@ impl Namespaces {
     }
 }
 
+/// The number of this process's network namespace: its cookie, which no other namespace has until the machine restarts.
+/// Linux before 5.14 has no cookies. There it is the number in `/proc`, which a later namespace may have again.
+pub(super) fn network() -> io::Result<u64> {
+    let socket = presence::socket()?;
+    let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `length` bytes to the cookie, and both outlive the call.
+    let found = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if found == 0 { Ok(cookie) } else { number("net") }
+}
+
+/// `socket(7)`, since Linux 5.14.
+const SO_NETNS_COOKIE: i32 = 71;
+
 /// The number of this process's namespace of a kind. No two that exist at the same time have the same.
-pub(super) fn number(kind: &str) -> io::Result<u64> {
+fn number(kind: &str) -> io::Result<u64> {
     let link = std::fs::read_link(Path::new("/proc/self/ns").join(kind))?;
     let name = link.to_string_lossy();
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();

@@ -76,7 +76,7 @@ pub(super) fn open_pipe(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
     Ok(descriptor::high(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-fn socket() -> io::Result<OwnedFd> {
+pub(super) fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     Ok(descriptor::high(socket))

@@ -1,5 +1,6 @@
 //! Where the registry lies, and what is taken away there.
 
+use std::collections::HashSet;
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -20,6 +21,37 @@ use super::*;
 fn name() -> String {
     let directory = Registry::open().expect("a registry").directory();
     directory.file_name().expect("it has one").to_str().expect("text").to_owned()
+}
+
+#[test]
+fn role() {
+    play(&[("tells_its_namespace", tells_its_namespace)]);
+}
+
+/// Tells what the registry's name has for the network namespace.
+fn tells_its_namespace(channel: &mut Channel) {
+    let name = name();
+    let number = name.split('-').nth(3).and_then(|number| number.parse().ok());
+    channel.tell(&[number.unwrap_or_else(|| panic!("{name}"))]);
+}
+
+/// A container that starts after another one has ended must not find what the other one has counted. The kernel uses the
+/// numbers in `/proc/self/ns/net` again at once.
+#[test]
+fn a_network_namespace_never_finds_the_registry_of_one_that_has_ended() {
+    let test = path_of!("a_network_namespace_never_finds_the_registry_of_one_that_has_ended");
+    in_network(test, &words(&after("true")), || {
+        let numbers: HashSet<u64> = (0..12)
+            .map(|_| {
+                let wrapper = ["unshare", "--net"];
+                let mut process = Child::start_under(path_of!("tells_its_namespace"), &wrapper);
+                let [number] = process.hear();
+                process.finish();
+                number
+            })
+            .collect();
+        assert_eq!(numbers.len(), 12);
+    });
 }
 
 /// As where nothing can be made in `/dev/shm`.
