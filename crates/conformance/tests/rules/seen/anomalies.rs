@@ -168,6 +168,8 @@ fn lives(channel: &mut Channel) {
     let qp = end.qp(IBV_QPT_RC);
     meet(channel, qp);
     channel.tell(&[]);
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    channel.tell(&[]);
     let [] = channel.hear();
 }
 
@@ -180,6 +182,7 @@ fn killed() {
     let directory = Scratch::new("killed");
     let pid = peer.pid();
     let running = begin(directory.path(), &[std::process::id(), pid], &[]);
+    let [] = peer.hear();
     peer.kill();
     until("a file", || (!documents(directory.path()).is_empty()).then_some(()));
     let said = end(running);
