@@ -8,7 +8,7 @@
 //! | `find` | finds the processes |
 //! | `follow` | reads their events |
 //! | `anomalies` | for each thing that goes wrong, the last events as a file |
-//! | `timeline`, `pair`, `lanes` | what the events become: slices, marks and bars on tracks |
+//! | `timeline`, `pair`, `ids`, `lanes` | what the events become: slices, marks and bars on tracks |
 //! | `limit` | how much is written in a second |
 //! | `packets`, `perfetto` | the trace's packets, and their format |
 //! | `named` | numbers in words |
@@ -18,6 +18,7 @@
 mod anomalies;
 mod find;
 mod follow;
+mod ids;
 mod json;
 mod lanes;
 mod limit;
@@ -58,7 +59,8 @@ Open the file at https://ui.perfetto.dev: nothing of it leaves your machine. Or 
 
 Each process has tracks: for each queue pair its requests, from the post to the end, with their segments and
 waits; what it carries out for its peer, joined to the request by an arrow; its receives. Others show the
-regions and windows as long as they are open, and what was refused, with the sentence of `transom explain`.
+regions and windows as long as they are open, the events of each rdma_cm_id, and what was refused, with the
+sentence of `transom explain`.
 
 A program that is not traced is not slowed. One that is takes a little longer for each request. If it does
 more than --limit has room for, the trace has the beginning of each tenth of a second whole, and says how

@@ -74,9 +74,9 @@ pub fn words(event: &Event) -> String {
         What::Refused => write!(words, " {:?} {}", Reason::from_code(event.code), event.length),
         What::Counted => write!(words, " {:?}", Tally::from_code(event.code)),
         What::Waits => write!(words, " {:?}", Awaited::from_code(event.code)),
-        What::Changed => write!(words, " {}", event.code),
+        What::Changed | What::Managed => write!(words, " {}", event.code),
         What::Opened | What::ReceivePosted => write!(words, " {}", event.length),
-        What::Closed => Ok(()),
+        What::Closed | What::Connects => Ok(()),
     };
     words.replace("Some(", "").replace(')', "")
 }

@@ -13,6 +13,7 @@
 //! | `last_words` | sends the farewells of ended processes, from a process without a device |
 //! | `farewells` | repeats those farewells |
 //! | `rehearsed` | what a rehearsal knows of the ids |
+//! | `traced` | what is recorded of the ids for `transom trace` |
 //! | `gone` | connections whose peers are gone in a rehearsal |
 //! | `files` | the program's side: files with ids, and the events that wait there |
 //! | [`manager`] | the engine between them: every call, message and deadline |
@@ -37,6 +38,7 @@ mod ports;
 mod rehearsed;
 mod routes;
 mod starting;
+mod traced;
 
 use std::io;
 use std::net::IpAddr;

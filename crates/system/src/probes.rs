@@ -69,7 +69,9 @@ pub(crate) fn pass(event: &Event) {
         | What::Touched
         | What::Reached
         | What::ReceivePosted
-        | What::Waits => {}
+        | What::Waits
+        | What::Connects
+        | What::Managed => {}
     }
 }
 

@@ -38,6 +38,13 @@ field without a value is null. What takes time is there when it has ended:
     rights             what peers may do
                    of a state of a queue pair:
     peer               the queue pair at the other end
+                   of an id of rdma_cm, what happens to it and rdma_connect:
+    peer               the address and port at the other end
+    own_port           its port here
+    listening_id       of a CONNECT_REQUEST: the id that listens
+    queue_pair         the queue pair that rdma_connect offers
+    queue_pair_of_the_peer  that which the peer offers
+    errno, reason      why it came to nothing: the errno, or the peer's reason
                    of what --limit has left out:
     events             how many
   flows_out        numbers of arrows that begin here

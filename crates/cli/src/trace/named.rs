@@ -1,5 +1,6 @@
 //! The words for what events have as numbers.
 
+use transom_abi::rdma_cm_event_name;
 use transom_device::Access;
 use transom_device::execution::{Awaited, Tally};
 use transom_device::operation::Operation;
@@ -66,6 +67,11 @@ pub(super) fn state(code: u8) -> &'static str {
         Some(QpState::Error) => "ERR",
         None => "unknown state",
     }
+}
+
+/// An event of the connection manager.
+pub(super) fn id_event(code: u8) -> &'static str {
+    rdma_cm_event_name(code.into()).to_str().unwrap_or_default()
 }
 
 /// The kind of an object with a key.

@@ -46,10 +46,13 @@ fn everything() -> Vec<Event> {
     let all = What::ALL.iter().zip(10..).map(|(what, time)| Event {
         key: 0x1234_5607,
         address: 0x7000,
-        number: 0,
+        number: if *what == What::Managed { u64::MAX } else { 0 },
         ..event(*what, time)
     });
-    all.collect()
+    let mut all: Vec<_> = all.collect();
+    let failed = [-110_i16, 28].map(i16::cast_unsigned);
+    all.extend(failed.map(|more| Event { more, ..event(What::Managed, 90) }));
+    all
 }
 
 /// What is on one track begins and ends in turn, however requests overlap.
@@ -98,7 +101,7 @@ fn the_help_has_every_field_of_a_line() {
     let mut names = Vec::new();
     lines(&everything()).iter().for_each(|line| field_names(line, &mut names));
     let words: Vec<_> = FIELDS.split([' ', '\n', ',', ';', '(', ':']).collect();
-    for name in ["status", "wr_id", "by_queue_pair", "rights"] {
+    for name in ["status", "wr_id", "by_queue_pair", "rights", "own_port", "errno", "reason"] {
         assert!(names.iter().any(|it| it == name), "{name} in {names:?}");
     }
     for name in names {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use transom_system::trace::{Event, What};
 
+use super::ids::Ids;
 use super::lanes::{Lane, Lanes};
 use super::limit::{LeftOut, Limit};
 use super::named;
@@ -45,6 +46,7 @@ struct Process {
     /// What is open, by slot.
     objects: HashMap<u64, (Lane, Track)>,
     pairs: HashMap<u32, Pair>,
+    ids: Ids,
     sent: Track,
     waiting: Track,
     depth: u64,
@@ -93,6 +95,7 @@ impl Timeline {
             memory: Lanes::new(memory, "regions and windows", 0),
             objects: HashMap::new(),
             pairs: HashMap::new(),
+            ids: Ids::new(track),
             sent: packets.counter(track, "sent", "bytes/s", 3),
             waiting: packets.counter(track, "requests under way", "requests", 4),
             depth: 0,
@@ -120,9 +123,13 @@ impl Timeline {
         let leaves = match event.what {
             // They say how something goes on that is told of.
             What::Ended | What::Closed | What::Touched => false,
-            What::Opened | What::Refused | What::Changed | What::Sent | What::Waits => {
-                self.limit.leaves_out_rare(event.time, written)
-            }
+            What::Opened
+            | What::Refused
+            | What::Changed
+            | What::Sent
+            | What::Waits
+            | What::Connects
+            | What::Managed => self.limit.leaves_out_rare(event.time, written),
             _ => self.limit.leaves_out(event.time, written),
         };
         if !leaves {
@@ -136,6 +143,7 @@ impl Timeline {
         match event.what {
             What::Opened => return process.opened(packets, event),
             What::Closed => return process.closed(packets, event),
+            What::Connects | What::Managed => return process.ids.tell(packets, event),
             What::Refused => {
                 told.refusals += 1;
                 let sentence = sentence(event);

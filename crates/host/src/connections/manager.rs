@@ -22,6 +22,7 @@ use transom_net::udp::{Announcement, Obstacle};
 use transom_system::clock;
 use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::Connections;
+use transom_system::tools;
 use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
 use self::groups::Memberships;
@@ -32,6 +33,7 @@ use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
 use super::rehearsed::{self, Rehearsed};
+use super::traced;
 use crate::device::{Device, Interface};
 
 /// How many messages of other processes are taken at a time.
@@ -320,6 +322,7 @@ impl Manager {
                 let listener = *listener;
                 let Some((file, uid)) = self.files.file_of(listener) else { return };
                 self.files.add(id, file, 0);
+                self.trace(id, &happened);
                 let delivered = Delivered { id: id.0, uid, gid_index, happened };
                 return self.files.raise(listener, delivered);
             }
@@ -330,7 +333,14 @@ impl Manager {
             _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),
         };
         if let Some((number, uid)) = counted {
+            self.trace(id, &happened);
             self.files.raise(id, Delivered { id: number, uid, gid_index, happened });
+        }
+    }
+
+    fn trace(&self, id: CommId, happened: &Happened) {
+        if tools::any() {
+            traced::happened(self.device.process(), &self.engine, id, happened);
         }
     }
 

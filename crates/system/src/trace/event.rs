@@ -1,6 +1,7 @@
 //! What an event is: one record of fixed size.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use transom_device::numbered;
 
@@ -55,6 +56,14 @@ numbered! {
         /// The oldest request that has not been sent whole waits: `code` [for what](transom_device::execution::Awaited),
         /// `qp`, `peer`, `number` its position.
         Waits = 15,
+        /// The program asks for a connection, or for the queue pair of a datagram service: as for `Managed`, and `qp` the
+        /// queue pair that it offers.
+        Connects = 16,
+        /// Something has happened to an id of the connection manager: `code` the event (`enum rdma_cm_event_type`),
+        /// `more` its status as 16 bits, `peer` the queue pair that the peer offers, `key` the id, `number` the two
+        /// [ports](Event::ports) and the id that listens, `address` and `length` the [address](Event::peer_address) of
+        /// the peer, `detail` what a request has in common with its CONNECT_REQUEST at the peer.
+        Managed = 17,
     }
 }
 
@@ -115,6 +124,16 @@ impl Event {
             length: 0,
             detail: 0,
         }
+    }
+
+    /// The ports of an id, its own and the peer's, as `number` has them beside an id that listens.
+    pub const fn ports(self) -> (u16, u16) {
+        ((self.number >> 48) as u16, (self.number >> 32) as u16)
+    }
+
+    /// The address of an id's peer, as `address` and `length` have it. Unspecified if there is none yet.
+    pub const fn peer_address(self) -> Ipv6Addr {
+        Ipv6Addr::from_bits((self.address as u128) << 64 | self.length as u128)
     }
 
     /// A message's number and the attempt, as `detail` has them.

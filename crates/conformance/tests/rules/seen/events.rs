@@ -1,6 +1,7 @@
 //! Programs of known traffic, and the events that their devices record.
 
 use transom_abi::*;
+use transom_conformance::connections::{File, Id, event, qpns};
 use transom_conformance::events::{Events, words};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
@@ -145,6 +146,61 @@ fn others() {
 #[test]
 fn refusals_binds_and_waits_are_recorded() {
     alone(path_of!("refusals_binds_and_waits_are_recorded"), Way::Namespace, others);
+}
+
+/// A connection of this process with itself, made and ended.
+fn connection() {
+    interfaces_up();
+    let file = File::open();
+    let listener = file.listener("127.0.0.1:0");
+    let mut events = Events::here();
+    let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+    let (active, [here, there]) = (file.id(), qpns());
+    let mut passive = Id(0);
+    let found = recorded(&mut events, || {
+        file.resolve(active, &address.to_string());
+        file.connect(active, here, b"asks").expect("asked");
+        passive = file.request();
+        file.accept(passive, 2, there, b"accepts").expect("accepted");
+        file.expect(event::CONNECT_RESPONSE, active);
+        file.establish(active).expect("established");
+        file.expect(event::ESTABLISHED, passive);
+        file.disconnect(active).expect("asked");
+        file.expect(event::DISCONNECTED, passive);
+        file.disconnect(passive).expect("confirmed");
+        file.expect(event::DISCONNECTED, active);
+        let exits = [file.event(), file.event()].map(|event| event.event);
+        assert_eq!(exits, [event::TIMEWAIT_EXIT; 2]);
+    });
+    let of = |id: Id| -> Vec<_> { found.iter().filter(|event| event.key == id.0).collect() };
+    let codes = |id| -> Vec<_> {
+        of(id).iter().map(|it| (it.what == What::Managed).then_some(u32::from(it.code))).collect()
+    };
+    let managed = |codes: &[u32]| codes.iter().map(|code| Some(*code)).collect::<Vec<_>>();
+    let ends = [event::DISCONNECTED, event::TIMEWAIT_EXIT];
+    let resolved = [event::ADDR_RESOLVED, event::ROUTE_RESOLVED];
+    let mut expected = managed(&resolved);
+    expected.push(None);
+    expected.extend(managed(&[event::CONNECT_RESPONSE]));
+    expected.extend(managed(&ends));
+    assert_eq!(codes(active), expected, "{found:?}");
+    let asked = [event::CONNECT_REQUEST, event::ESTABLISHED];
+    assert_eq!(codes(passive), [managed(&asked), managed(&ends)].concat(), "{found:?}");
+
+    let (connects, request) = (of(active)[2], of(passive)[0]);
+    assert_eq!((connects.what, connects.qp), (What::Connects, here));
+    assert_eq!((request.peer, request.number as u32), (here, listener.0));
+    assert!(connects.detail != 0 && connects.detail == request.detail, "{found:?}");
+    assert_eq!(connects.ports().1, address.port());
+    assert_eq!(request.ports(), (address.port(), connects.ports().0));
+    assert_eq!(connects.peer_address().to_canonical(), address.ip());
+}
+
+/// Rules: SEE-48
+#[test]
+fn what_happens_to_ids_is_recorded_with_both_ends() {
+    let path = path_of!("what_happens_to_ids_is_recorded_with_both_ends");
+    alone(path, Way::Namespace, connection);
 }
 
 #[test]

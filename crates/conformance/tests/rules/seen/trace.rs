@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use transom_abi::*;
-use transom_conformance::c_programs::compile;
+use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone};
@@ -127,6 +127,40 @@ fn programs_get_the_events_of_a_timeline_as_lines() {
     assert!(lines.iter().all(|it| ago(it).is_some_and(|ago| ago < 2 * minute)), "{text}");
     // A timeline that was written before gives the same.
     assert_eq!(trace(&["--read", timeline, "--json"]).output, text);
+}
+
+/// Rules: SEE-48
+#[test]
+fn each_id_of_the_connection_manager_has_a_track() {
+    let scratch = Scratch::new("connects");
+    let binary = compile(&scratch, "connects.c", "connects", RDMACM);
+    let file = scratch.path().join("connects.pftrace");
+    let file = file.to_str().expect("a path in UTF-8");
+    trace(&["--output", file, "--limit", "10M", "--", binary.to_str().unwrap()]);
+    let all = read(&fs::read(file).expect("it is written"));
+    let of_ids = all.iter().filter(|it| it.track.contains("/connections/id 0x"));
+    let of_ids: Vec<_> = of_ids.collect();
+    let named = |name: &str| of_ids.iter().filter(|it| it.name == name).collect::<Vec<_>>();
+    let requests = named("RDMA_CM_EVENT_CONNECT_REQUEST");
+    let connects = named("rdma_connect");
+    assert!(requests.len() >= 3, "{all:#?}");
+    for request in requests {
+        let [flow] = request.flows.1[..] else { panic!("{request:?}") };
+        let from = connects.iter().find(|it| it.flows.0 == [flow]);
+        let from = from.unwrap_or_else(|| panic!("{request:?} in {connects:?}"));
+        assert!(from.begin <= request.begin && from.track != request.track, "{from:?} {request:?}");
+        let port = from.arguments["own port"].clone();
+        assert!(request.arguments["peer"].ends_with(&format!(":{port}")), "{request:?}");
+        assert!(request.arguments.contains_key("listening id"), "{request:?}");
+    }
+    let refused = named("RDMA_CM_EVENT_REJECTED");
+    assert!(refused.iter().any(|it| it.arguments["reason"] == "28"), "{refused:?}");
+    for track in connects.iter().map(|it| &it.track) {
+        let on_it = of_ids.iter().filter(|it| it.track == *track).map(|it| it.name.as_str());
+        let first: Vec<_> = on_it.take(3).collect();
+        let resolved = ["RDMA_CM_EVENT_ADDR_RESOLVED", "RDMA_CM_EVENT_ROUTE_RESOLVED"];
+        assert_eq!(first, [&resolved[..], &["rdma_connect"]].concat(), "{track}");
+    }
 }
 
 /// A program that writes without end, and a small limit.

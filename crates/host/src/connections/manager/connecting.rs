@@ -5,9 +5,10 @@ use std::os::fd::RawFd;
 use transom_cm::refused::Errno;
 use transom_cm::{Accept, Arrival, Connect, ConnectionState, Refused, Transmit};
 use transom_net::management::ManagementDatagram;
-use transom_system::clock;
+use transom_system::{clock, tools};
 use transom_wire::cm::{CommId, Ece, Message, RejectReason};
 
+use super::super::traced;
 use super::Manager;
 
 impl Manager {
@@ -38,6 +39,10 @@ impl Manager {
             engine.set_ece(id, ece)?;
             engine.connect(id, with, now)
         })?;
+        if tools::any() {
+            // The request leaves when this call ends.
+            traced::connects(self.device.process(), &self.engine, id, with.qpn.get());
+        }
         if let Some(number) = self.rehearsed.refuses(id) {
             self.come_to_nothing(id, number);
         }
