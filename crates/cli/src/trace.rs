@@ -8,7 +8,7 @@
 //! | `find` | finds the processes |
 //! | `follow` | reads their events |
 //! | `anomalies` | for each thing that goes wrong, the last events as a file |
-//! | `timeline`, `pair`, `ids`, `lanes` | what the events become: slices, marks and bars on tracks |
+//! | `timeline`, `pair`, `shared`, `ids`, `lanes` | what the events become: slices, marks and bars on tracks |
 //! | `limit` | how much is written in a second |
 //! | `packets`, `perfetto` | the trace's packets, and their format |
 //! | `named` | numbers in words |
@@ -27,6 +27,7 @@ mod output;
 mod packets;
 mod pair;
 mod perfetto;
+mod shared;
 mod shown;
 mod text;
 mod timeline;

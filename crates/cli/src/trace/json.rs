@@ -24,6 +24,8 @@ field without a value is null. What takes time is there when it has ended:
     key, address       the memory that it names
     to_queue_pair      the queue pair at the other end
     status             how it ended, as IBV_WC_SUCCESS
+                   of a receive: bytes, wr_id, status, and
+    shared_queue       the shared receive queue that it was posted to; on the track of that, queue_pair
                    of a segment as it leaves: bytes, and
     offset             where it begins in its message
     message            the number of its message, or of its first packet

@@ -7,6 +7,7 @@ use transom_system::trace::{Event, Handed, What};
 use super::lanes::{Lane, Lanes};
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
+use super::shared;
 
 /// How long an access of a peer's is waited for after its request has come, in nanoseconds.
 const PATIENCE: u64 = 100_000_000;
@@ -266,20 +267,18 @@ impl Pair {
             serves.last = event.time;
         }
         self.end_service(packets);
-        let arguments = [
-            ("bytes", Argument::Number(event.length)),
-            ("wr_id", Argument::Number(event.number)),
-            ("status", Argument::Word(named::status(event.more))),
-        ];
-        let title = Title::Often("receive completed".into());
+        let mut arguments = shared::receive(event);
+        arguments.push(("status", Argument::Word(named::status(event.more))));
+        if event.key != 0 {
+            arguments.push(("shared queue", Argument::Hex(event.key.into())));
+        }
+        let title = shared::title("completed");
         packets.mark(self.receives, event.time, &title, Flows::default(), &arguments);
     }
 
     /// A receive was posted.
     pub(super) fn receive_posted(&mut self, packets: &mut Packets, event: &Event) {
-        let arguments =
-            [("bytes", Argument::Number(event.length)), ("wr_id", Argument::Number(event.number))];
-        let title = Title::Often("receive posted".into());
+        let (title, arguments) = (shared::title("posted"), shared::receive(event));
         packets.mark(self.receives, event.time, &title, Flows::default(), &arguments);
     }
 

@@ -95,6 +95,24 @@ fn a_number_of_bytes_has_a_unit_or_none() {
     }
 }
 
+/// Rules: SEE-49
+#[test]
+fn a_receive_of_a_shared_queue_is_on_its_track_and_on_that_of_the_queue_pair_that_took_it() {
+    let posted = Event { qp: 0, key: 0x3_0009, number: 5, ..event(What::ReceivePosted, 10) };
+    let received = Event { key: 0x3_0009, number: 5, ..event(What::Received, 20) };
+    let lines = lines(&[posted, received]);
+    let tracks = lines.iter().map(|it| (it["track"].clone(), it["name"].as_str().unwrap()));
+    let expected = [
+        (serde_json::json!(["SRQ 0x30009"]), "receive posted"),
+        (serde_json::json!(["SRQ 0x30009"]), "receive completed"),
+        (serde_json::json!(["QP 0x30001", "receives"]), "receive completed"),
+    ];
+    assert_eq!(tracks.collect::<Vec<_>>(), expected);
+    assert_eq!(lines[1]["arguments"]["queue_pair"], QP);
+    assert_eq!(lines[2]["arguments"]["shared_queue"], 0x3_0009);
+    assert!(lines.iter().all(|it| it["arguments"]["wr_id"] == 5), "{lines:?}");
+}
+
 /// Rules: SEE-47
 #[test]
 fn the_help_has_every_field_of_a_line() {

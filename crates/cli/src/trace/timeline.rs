@@ -10,6 +10,7 @@ use super::limit::{LeftOut, Limit};
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
 use super::pair::Pair;
+use super::shared::SharedQueues;
 
 /// All processes, and the packets that tell of them.
 pub(super) struct Timeline {
@@ -46,6 +47,7 @@ struct Process {
     /// What is open, by slot.
     objects: HashMap<u64, (Lane, Track)>,
     pairs: HashMap<u32, Pair>,
+    shared: SharedQueues,
     ids: Ids,
     sent: Track,
     waiting: Track,
@@ -95,6 +97,7 @@ impl Timeline {
             memory: Lanes::new(memory, "regions and windows", 0),
             objects: HashMap::new(),
             pairs: HashMap::new(),
+            shared: SharedQueues::new(track),
             ids: Ids::new(track),
             sent: packets.counter(track, "sent", "bytes/s", 3),
             waiting: packets.counter(track, "requests under way", "requests", 4),
@@ -149,6 +152,8 @@ impl Timeline {
                 let sentence = sentence(event);
                 return process.refused(packets, event, sentence);
             }
+            What::ReceivePosted if event.qp == 0 => return process.shared.posted(packets, event),
+            What::Received if event.key != 0 => process.shared.received(packets, event),
             _ => {}
         }
         let pair = process.pair(packets, event.qp);

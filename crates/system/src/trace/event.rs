@@ -37,7 +37,7 @@ numbered! {
         /// A receive was posted: `qp`, or zero and `key` the number of a shared queue, `number` its `wr_id`, `length`.
         ReceivePosted = 8,
         /// A receive has completed: `code` the [opcode](transom_device::operation::Opcode), `more` its status, `qp`,
-        /// `peer`, `number` its `wr_id`, `length`.
+        /// `peer`, `key` the number of the shared queue that it was posted to, or zero, `number` its `wr_id`, `length`.
         Received = 9,
         /// Something was refused here: `code` the [reason](transom_device::protection::Reason), `more` the operation,
         /// `qp`, `peer`, `key`, `address`, `length`.

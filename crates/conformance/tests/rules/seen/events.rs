@@ -6,6 +6,8 @@ use transom_conformance::events::{Events, words};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_conformance::shared_receive::{Pool, srq_recv};
+use transom_conformance::xrc::{Xrc, naming, srq_number};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::{self, Tool};
@@ -107,7 +109,9 @@ fn others() {
         let ended = found.iter().find(|it| it.what == What::Ended).expect("it has ended");
         assert_eq!(words(ended), "Ended Write 0 RemoteAccess");
 
-        let (qa, _) = it.pair.another_with(|attr| attr.rnr_retry = 1, |_| ());
+        // 41 ms: on a busy machine a shorter wait may be over before anybody waits.
+        let late = |attr: &mut ibv_qp_attr| attr.min_rnr_timer = 24;
+        let (qa, _) = it.pair.another_with(|attr| attr.rnr_retry = 1, late);
         let found = recorded(&mut events, || {
             let failed = it.op_on(qa, IBV_WR_SEND, 0, 0, 16);
             assert_eq!(failed.status, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -146,6 +150,52 @@ fn others() {
 #[test]
 fn refusals_binds_and_waits_are_recorded() {
     alone(path_of!("refusals_binds_and_waits_are_recorded"), Way::Namespace, others);
+}
+
+/// Receives of shared queues, which queue pairs take.
+fn shared() {
+    interfaces_up();
+    for link in [Link::Loopback, Link::Local, Link::Rings, Link::Wire] {
+        let it = Pool::new(link, 4096);
+        let mut events = Events::here();
+        let found = recorded(&mut events, || {
+            it.recv(7, 0, 100);
+            it.post(it.pair.qa, 8, 0, 50);
+            assert_eq!(it.came(it.pair.qb), 7);
+            it.pair.a.expect(IBV_WC_SUCCESS);
+        });
+        let key = consumed(&found, it.pair.qb, 7);
+        assert_ne!(key, 0, "{link:?}");
+
+        let it = Xrc::new(link, 4096);
+        let mut events = Events::here();
+        let shared = srq_number(it.srq);
+        let found = recorded(&mut events, || {
+            srq_recv(it.srq, 9, &mut [sge(it.far.addr(), 100, it.mb)]);
+            let mut sges = [sge(it.near.addr(), 50, it.ma)];
+            post(it.pair.qa, &mut naming(with_sges(wr(IBV_WR_SEND), &mut sges), shared));
+            it.pair.a.expect(IBV_WC_SUCCESS);
+            it.pair.b.expect(IBV_WC_SUCCESS);
+        });
+        assert_eq!(consumed(&found, it.pair.qb, 9), shared, "{link:?}");
+    }
+}
+
+/// The shared queue that a receive was posted to, and from which a queue pair has taken it.
+fn consumed(found: &[Event], qp: *mut ibv_qp, wr_id: u64) -> u32 {
+    let of = |what| found.iter().find(|it| it.what == what).expect("it is recorded");
+    let (posted, received) = (of(What::ReceivePosted), of(What::Received));
+    assert_eq!((posted.qp, posted.number), (0, wr_id), "{found:?}");
+    assert_eq!((received.qp, received.number), (number(qp) as u32, wr_id), "{found:?}");
+    assert_eq!(posted.key, received.key, "{found:?}");
+    posted.key
+}
+
+/// Rules: SEE-49
+#[test]
+fn a_receive_of_a_shared_queue_is_recorded_with_the_queue_pair_that_took_it() {
+    let path = path_of!("a_receive_of_a_shared_queue_is_recorded_with_the_queue_pair_that_took_it");
+    alone(path, Way::Namespace, shared);
 }
 
 /// A connection of this process with itself, made and ended.

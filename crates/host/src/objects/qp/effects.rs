@@ -43,7 +43,7 @@ impl QueuePair {
             self.count_receive(completion);
         }
         if tools::any() {
-            self.trace_received(completion);
+            self.trace_received(completion, None);
         }
         if let Some(feed) = &self.feeds.receive
             && !self.delays(QueueSide::Receive, completion, solicited)
@@ -67,10 +67,10 @@ impl QueuePair {
         match effect {
             Effect::CompleteShared { srq, completion, solicited } => {
                 // If the queue was destroyed since, there is nobody to tell.
-                let srq = self.adapter.shared_queues.get(*srq);
-                if let Some(feed) = srq.as_ref().and_then(|srq| srq.xrc_feed()) {
+                let queue = self.adapter.shared_queues.get(*srq);
+                if let Some(feed) = queue.as_ref().and_then(|queue| queue.xrc_feed()) {
                     if tools::any() {
-                        self.trace_received(completion);
+                        self.trace_received(completion, Some(*srq));
                     }
                     feed.complete(completion, *solicited, deferred);
                 }

@@ -16,8 +16,8 @@ use transom_system::tools::{self, Tool};
 use transom_system::trace::{Event, Handed, What};
 use transom_system::{clock, probes};
 
-use super::QueuePair;
 use super::services::At;
+use super::{QpReceives, QueuePair};
 use crate::objects::Link;
 
 /// What is known between two events.
@@ -155,10 +155,15 @@ impl QueuePair {
         });
     }
 
-    /// A receive completes.
+    /// A receive completes. With XRC `shared` is the shared queue that the message named.
     #[cold]
-    pub(super) fn trace_received(&self, completion: &Completion) {
+    pub(super) fn trace_received(&self, completion: &Completion, shared: Option<u32>) {
+        let shared = match &self.config.receives {
+            QpReceives::Srq(srq) => Some(srq.number()),
+            _ => shared,
+        };
         self.device.process().record(Event {
+            key: shared.unwrap_or(0),
             code: completion.opcode.code(),
             more: completion.status.code().into(),
             peer: self.summary().peering().from.bits(),
