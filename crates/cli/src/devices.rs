@@ -11,6 +11,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use transom::{Context, DeviceAttributes, Gid, PortAttributes, Provider, Type2Check};
 use transom_device::protection::Announcer;
+use transom_ibverbs::Description;
+use transom_system::addresses::Addresses;
 use transom_system::registry::connections::{ClaimedPort, Connection, Connections, Waiting};
 use transom_system::registry::{Process, Registry};
 
@@ -88,6 +90,14 @@ fn gids(context: &Context, port: u8, length: u32) -> Result<Gids> {
     let is_used =
         |entry: &Result<(u8, Gid)>| !matches!(entry, Ok((_, Gid(raw))) if *raw == [0; 16]);
     all.filter(is_used).collect()
+}
+
+/// The addresses that a device of this description has here.
+pub(crate) fn addresses(device: &Description) -> Result<Addresses> {
+    Addresses::of(device.interface()).map_err(|error| {
+        let name = &device.name;
+        Failure::new(format_args!("cannot read the addresses of {name} on this host: {error}"))
+    })
 }
 
 /// Opens the registry of processes for reading.

@@ -7,6 +7,7 @@ mod objects;
 mod rows;
 
 use crate::broken_pipe;
+use crate::devices::addresses;
 use crate::failure::{Failure, Result};
 use crate::run::{RDMA, private};
 use device::{Device, Link, Resources, Statistic};
@@ -19,7 +20,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use transom_ibverbs::Description;
-use transom_system::addresses::Addresses;
 
 /// A device, and its number.
 type Numbered<'a> = (u8, &'a Description);
@@ -156,10 +156,8 @@ impl Question {
         match self.object {
             Object::Device => self.print(each.map(|it| Ok(Device::new(it, self.details)))),
             Object::Link => {
-                let addresses = Addresses::read().map_err(|error| {
-                    Failure::new(format_args!("cannot read the addresses of this host: {error}"))
-                })?;
-                self.print(each.map(|it| Ok(Link::new(it, &addresses))))
+                let link = |it: Numbered<'_>| Ok(Link::new(it, &addresses(it.1)?));
+                self.print(each.map(link))
             }
             Object::Resource => self.print(each.map(Resources::new)),
             Object::Statistic => self.print(each.map(Statistic::new)),

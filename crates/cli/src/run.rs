@@ -69,13 +69,14 @@ only.
 
 Devices:
   --devices 2                        Two devices that are alike
-  --device NAME,port=down,speed=S,numa=N,pci=ADDRESS
+  --device NAME,port=down,speed=S,numa=N,pci=ADDRESS,netdev=INTERFACE
                                      One that is described; give it several times for several
 
 The port of a device with port=down is down for ever. S is 10G, 25G, 40G, 50G, 56G, 100G, 200G, 400G or
 800G, and 100G without it. Programs see speed, NUMA node and PCI address, such as 0000:81:00.0. Nothing
-gets faster or slower by them, and nothing is at that address. Each device that a program opens counts as
-a process: there is room for 254.
+gets faster or slower by them, and nothing is at that address. A device with netdev=eth0 has the addresses
+of that network interface, and is down while it has none; the others have those of all interfaces. Each
+device that a program opens counts as a process: there is room for 254.
 
 Faults:
   loss=P,reorder=P,duplicate=P,corrupt=P
@@ -186,6 +187,12 @@ impl DeviceArgs {
     /// The devices: as the options say, or else as the environment does. `usual` is the name of the first if the user
     /// names none.
     fn all(&self, usual: Option<DeviceName>) -> Result<Vec<Description>> {
+        let all = self.named(usual)?;
+        let checked = all.iter().try_for_each(Description::check_here);
+        checked.map_err(|error| Failure::with_status(2, error)).map(|()| all)
+    }
+
+    fn named(&self, usual: Option<DeviceName>) -> Result<Vec<Description>> {
         let refuse = |error: &dyn std::fmt::Display| Failure::with_status(2, error);
         if !self.described.is_empty() {
             Description::check_all(&self.described).map_err(|error| refuse(&error))?;

@@ -70,6 +70,8 @@ pub struct Options {
     pub is_one_of_several: bool,
     /// Its port is down for ever.
     pub port_is_down: bool,
+    /// The network interface whose addresses it has, if not those of all.
+    pub interface: Option<&'static str>,
     /// Type 2 windows are of kind 2A instead of 2B (rule MWA-07).
     pub windows_2a: bool,
     /// How bytes get from one process to another.

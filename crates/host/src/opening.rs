@@ -108,9 +108,12 @@ impl Adapter {
         // Only what goes over the wire can be lost there.
         let wire_only = options.wire_only || options.port_is_down;
         let network = network(registry, slot);
-        let port_options = PortOptions { wire_only, observer: departures, network };
-        let port = DevicePort::new(process.clone(), port_options)
-            .map_err(step("asking the kernel for its addresses"))?;
+        let port_options =
+            PortOptions { wire_only, interface: options.interface, observer: departures, network };
+        let of = options.interface.map_or(String::new(), |name| format!(" of interface {name}"));
+        let port = DevicePort::new(process.clone(), port_options).map_err(|cause| {
+            OpenError::new(format!("asking the kernel for the addresses{of}"), cause)
+        })?;
         if options.port_is_down {
             port.outages().begin();
         }

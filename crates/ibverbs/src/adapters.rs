@@ -41,9 +41,14 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
         let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
         OpenError::new("reading the environment", cause)
     })?;
-    let port_is_down = described.get(usize::from(number)).is_some_and(|it| it.port_is_down);
-    let is_one_of_several = described.len() > 1;
-    let options = Options { number, is_one_of_several, port_is_down, ..options::read()? };
+    let own = described.get(usize::from(number));
+    let options = Options {
+        number,
+        is_one_of_several: described.len() > 1,
+        port_is_down: own.is_some_and(|it| it.port_is_down),
+        interface: own.and_then(Description::interface),
+        ..options::read()?
+    };
     let opened = Adapter::open(options)?;
     *device = Some(Arc::downgrade(&opened));
     Ok(opened)

@@ -1,13 +1,14 @@
 //! A device as a user describes it: its name, its port, and its place in the machine.
 //!
 //! ```text
-//! mlx5_0,port=down,speed=200G,numa=1,pci=0000:81:00.0
+//! mlx5_0,port=down,speed=200G,numa=1,pci=0000:81:00.0,netdev=eth1
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use transom_system::addresses::is_interface;
 use transom_system::environment::{DEVICE_NAME, DEVICES};
 use transom_system::registry;
 
@@ -26,12 +27,19 @@ pub struct Description {
     pub numa_node: Option<u32>,
     /// Its place on the PCI bus, for programs that tell devices apart by it. Nothing is there.
     pub pci: Option<PciAddress>,
+    /// The network interface whose addresses it has. Without one, it has those of all.
+    pub netdev: Option<InterfaceName>,
 }
 
 impl Description {
     /// A device of this name that is like any other.
     pub fn plain(name: DeviceName) -> Self {
         Self { name, ..Self::default() }
+    }
+
+    /// The name of its network interface, if it has the addresses of one only.
+    pub fn interface(&self) -> Option<&str> {
+        self.netdev.as_ref().map(|InterfaceName(name)| name.as_str())
     }
 
     /// The devices of this process, by number. They are read from the environment once. If it names none, there is one.
@@ -80,6 +88,17 @@ impl Description {
         }
         Ok(())
     }
+
+    /// Checks that what it has of this host is there.
+    ///
+    /// # Errors
+    /// Its network interface is not there.
+    pub fn check_here(&self) -> Result<(), NotADevice> {
+        match self.interface() {
+            Some(name) if !is_interface(name) => Err(NotADevice::NotHere(name.to_owned())),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Description {
@@ -96,6 +115,9 @@ impl fmt::Display for Description {
         }
         if let Some(pci) = self.pci {
             write!(f, ",pci={pci}")?;
+        }
+        if let Some(InterfaceName(name)) = &self.netdev {
+            write!(f, ",netdev={name}")?;
         }
         Ok(())
     }
@@ -122,6 +144,7 @@ impl FromStr for Description {
                 ("speed", _) => device.speed = value.parse()?,
                 ("numa", _) => device.numa_node = Some(value.parse().map_err(|_| refused())?),
                 ("pci", _) => device.pci = Some(value.parse()?),
+                ("netdev", _) => device.netdev = Some(value.parse()?),
                 _ => return Err(refused()),
             }
         }
@@ -221,13 +244,30 @@ impl FromStr for PciAddress {
     }
 }
 
+/// The name of a network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceName(String);
+
+impl FromStr for InterfaceName {
+    type Err = NotADevice;
+
+    fn from_str(text: &str) -> Result<Self, NotADevice> {
+        let is_of_a_name = |byte: u8| byte.is_ascii_graphic() && !b"/:,;".contains(&byte);
+        let fits = (1..libc::IFNAMSIZ).contains(&text.len()) && !matches!(text, "." | "..");
+        match fits && text.bytes().all(is_of_a_name) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(NotADevice::Interface(text.to_owned())),
+        }
+    }
+}
+
 /// A text that describes no device, or no devices that go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum NotADevice {
     #[error(transparent)]
     Name(#[from] NotAName),
-    #[error("{0:?} is none of port=up, port=down, speed=, numa=NODE and pci=ADDRESS")]
+    #[error("{0:?} is none of port=up, port=down, speed=, numa=NODE, pci=ADDRESS and netdev=NAME")]
     Word(String),
     #[error(
         "{0:?} is no speed of a port, which are 10G, 25G, 40G, 50G, 56G, 100G, 200G, 400G and 800G"
@@ -235,6 +275,10 @@ pub enum NotADevice {
     Speed(String),
     #[error("{0:?} is no place on the PCI bus, such as 0000:81:00.0")]
     Pci(String),
+    #[error("{0:?} is no name of a network interface, such as eth0")]
+    Interface(String),
+    #[error("there is no network interface {0}; `ip link` lists them")]
+    NotHere(String),
     #[error("{0} is there twice")]
     Twice(String),
     #[error("a program can have {most} devices at most", most = registry::DEVICES)]
@@ -262,6 +306,7 @@ mod tests {
             "rxe0,speed=25G",
             "mlx5_1,port=down,speed=800G,numa=1,pci=0000:81:00.0",
             "a,numa=0,pci=10a0:ff:1f.7",
+            "a,port=down,netdev=eth0.7@x",
         ] {
             let device: Description = text.parse().unwrap();
             assert_eq!(device.to_string(), text);
@@ -288,6 +333,10 @@ mod tests {
             ("a,pci=0000:81:00.8", "no place"),
             ("a,pci=0000:+1:00.0", "no place"),
             ("a,pci=0:0000:81:00.0", "no place"),
+            ("a,netdev=", "no name of a network interface"),
+            ("a,netdev=eth/0", "no name of a network interface"),
+            ("a,netdev=..", "no name of a network interface"),
+            ("a,netdev=0123456789abcdef", "no name of a network interface"),
             ("a,port=up,port=down", "port is there twice"),
             ("a;a", "a is there twice"),
             ("a,pci=1:00.0;b,pci=1:00.0", "no place"),

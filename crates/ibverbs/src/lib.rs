@@ -87,7 +87,7 @@ pub use comp_cntr::{
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use cq_event::{ibv_ack_cq_events, ibv_get_cq_event};
 pub use create_qp::ibv_create_qp;
-pub use description::{Description, NotADevice, NotChosen, PciAddress, Speed};
+pub use description::{Description, InterfaceName, NotADevice, NotChosen, PciAddress, Speed};
 pub use device::{
     _ibv_query_gid_ex, _ibv_query_gid_table, ibv_free_device_list, ibv_get_device_guid,
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,

@@ -34,6 +34,8 @@ const OTHER_REGISTRY: &str = "\
 pub struct PortOptions {
     /// Everything goes over the wire, even within this host.
     pub wire_only: bool,
+    /// The interface whose addresses it has, if not those of all.
+    pub interface: Option<&'static str>,
     /// Sees the packets that leave.
     pub observer: Option<Arc<dyn Observer>>,
     /// They pass through this then.
@@ -80,11 +82,12 @@ impl DevicePort {
     ///
     /// The kernel's error if it does not tell its addresses.
     pub fn new(process: Arc<ThisProcess>, options: PortOptions) -> io::Result<Self> {
+        let addresses = Addresses::of(options.interface)?;
         Ok(Self {
             process,
             options,
             outages: Arc::default(),
-            addresses: RwLock::new(Addresses::read()?),
+            addresses: RwLock::new(addresses),
             wire: OnceLock::new(),
             opening: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -165,11 +168,14 @@ impl DevicePort {
         check_reachable(to, datagrams, interface)
     }
 
-    /// Whether a GID is one of this host's: in the table, or a loopback address other than their broadcast.
+    /// Whether a GID is one of this host's: of any interface, or a loopback address other than their broadcast.
     pub fn is_here(&self, gid: &[u8; 16]) -> bool {
-        let broadcast = Ipv4Addr::new(127, 255, 255, 255);
-        let ip = ip(gid);
-        ip.is_loopback() && ip != broadcast || self.addresses().index_of(gid).is_some()
+        is_loopback(gid) || self.addresses().is_of_this_host(gid)
+    }
+
+    /// Whether a GID is one of this port's: in the table, or a loopback address other than their broadcast.
+    pub fn has(&self, gid: &[u8; 16]) -> bool {
+        is_loopback(gid) || self.addresses().index_of(gid).is_some()
     }
 
     /// A queue pair receives datagrams from now on. They may come from other hosts, and from this host's other PID
@@ -289,4 +295,10 @@ impl DevicePort {
             }
         }
     }
+}
+
+/// Whether a GID is a loopback address other than their broadcast.
+fn is_loopback(gid: &[u8; 16]) -> bool {
+    let ip = ip(gid);
+    ip.is_loopback() && ip != Ipv4Addr::new(127, 255, 255, 255)
 }

@@ -4,6 +4,8 @@
 //! if that has one, then IPv4 addresses, then global IPv6 addresses, then other link-local ones. Loopback addresses are
 //! entries only if there is nothing else. When an address goes, its entry becomes empty and the others stay, because
 //! queue pairs and address handles name them by index. A new address takes the first empty entry.
+//!
+//! A device may have the addresses of one interface only ([`Addresses::of`]).
 
 mod multicast;
 mod netlink;
@@ -137,17 +139,36 @@ impl Changes {
 pub struct Addresses {
     watch: Watch,
     table: Vec<Option<Address>>,
-    /// The last address that other hosts can reach has gone.
+    /// The only interface whose addresses are in the table, if that is told.
+    only: Option<String>,
+    /// The GIDs of this host that are not in the table, because they are other interfaces'.
+    others: Vec<[u8; 16]>,
+    /// There is no address that other hosts can reach, though there should be: the last one has gone, or the only
+    /// interface has none.
     lost_network: bool,
 }
 
 impl Addresses {
     /// The addresses of now.
     pub fn read() -> io::Result<Self> {
+        Self::of(None)
+    }
+
+    /// The addresses of now, of this interface only if one is named.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, or `ENODEV` if there is no interface of that name.
+    pub fn of(only: Option<&str>) -> io::Result<Self> {
         // Watch first, so that no change falls in between.
         let watch = Watch::new()?;
-        let table = current()?.into_iter().map(Some).collect();
-        Ok(Self { watch, table, lost_network: false })
+        if only.is_some_and(|name| netlink::interface_index(name).is_none()) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        let Current { own, others } = current(only)?;
+        let lost_network = own.is_empty();
+        let (table, only) = (own.into_iter().map(Some).collect(), only.map(str::to_owned));
+        Ok(Self { watch, table, only, others, lost_network })
     }
 
     /// Readable when [`Addresses::refresh`] has something to do.
@@ -169,6 +190,22 @@ impl Addresses {
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Address)> {
         let entries = self.table.iter().enumerate();
         entries.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+    }
+
+    /// The interface that the addresses are of, by its name and index. Of several it is that of the first entry.
+    pub fn interface(&self) -> Option<(String, u32)> {
+        match &self.only {
+            Some(name) => Some((name.clone(), netlink::interface_index(name)?)),
+            None => {
+                let first = self.get(0)?;
+                Some((first.interface_name()?, first.interface))
+            }
+        }
+    }
+
+    /// Whether a GID is one of this host's, be it in the table or not.
+    pub fn is_of_this_host(&self, gid: &[u8; 16]) -> bool {
+        self.index_of(gid).is_some() || self.others.contains(gid)
     }
 
     /// The index of a GID.
@@ -256,9 +293,10 @@ impl Addresses {
         if !self.watch.drain() {
             return Ok(Changes::default());
         }
-        let current = current()?;
+        let Current { own, others } = current(self.only.as_deref())?;
+        self.others = others;
         let had_network = self.has_network();
-        let mut changes = self.take(&current);
+        let mut changes = self.take(&own);
         let network = self.has_network();
         changes.network = (network != had_network).then_some(network);
         self.lost_network = (self.lost_network || had_network) && !network;
@@ -300,8 +338,39 @@ impl Addresses {
     }
 }
 
-/// The addresses that the device has now, in the order of a new table.
-fn current() -> io::Result<Vec<Address>> {
+/// Whether there is a network interface of this name.
+pub fn is_interface(name: &str) -> bool {
+    netlink::interface_index(name).is_some()
+}
+
+/// The addresses of this host.
+struct Current {
+    /// Those that the device has now, in the order of a new table.
+    own: Vec<Address>,
+    /// The GIDs of the others.
+    others: Vec<[u8; 16]>,
+}
+
+/// The addresses of now. The device has those of one interface, if that is named.
+fn current(only: Option<&str>) -> io::Result<Current> {
+    let mut own = all()?;
+    let mut others = Vec::new();
+    if let Some(name) = only {
+        let interface = netlink::interface_index(name);
+        let is_own = |address: &Address| Some(address.interface) == interface;
+        others = own.iter().filter(|it| !is_own(it)).map(|it| it.gid).collect();
+        own.retain(is_own);
+        if own.is_empty() && interface == Some(LOOPBACK_INTERFACE) {
+            own = loopback_addresses();
+        }
+    }
+    sort(&mut own);
+    own.truncate(GID_TABLE);
+    Ok(Current { own, others })
+}
+
+/// The addresses of all interfaces.
+fn all() -> io::Result<Vec<Address>> {
     let (interfaces, assigned) = netlink::list()?;
     let mut addresses: Vec<Address> = Vec::new();
     for assigned in assigned {
@@ -323,14 +392,13 @@ fn current() -> io::Result<Vec<Address>> {
             hardware: interface.hardware,
         });
     }
-    if addresses.is_empty() {
-        // Local links work even while the loopback interface is down.
-        let both = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        return Ok(both.map(loopback).to_vec());
-    }
-    sort(&mut addresses);
-    addresses.truncate(GID_TABLE);
-    Ok(addresses)
+    // Local links work even while the loopback interface is down.
+    if addresses.is_empty() { Ok(loopback_addresses()) } else { Ok(addresses) }
+}
+
+fn loopback_addresses() -> Vec<Address> {
+    let both = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    both.map(loopback).to_vec()
 }
 
 fn loopback(ip: IpAddr) -> Address {
@@ -381,7 +449,8 @@ mod tests {
         let mut addresses: Vec<_> = of.iter().map(address).collect();
         sort(&mut addresses);
         let watch = Watch::new().expect("a socket");
-        Addresses { watch, table: addresses.into_iter().map(Some).collect(), lost_network: false }
+        let table = addresses.into_iter().map(Some).collect();
+        Addresses { watch, table, only: None, others: Vec::new(), lost_network: false }
     }
 
     /// Rules: NET-19

@@ -1,11 +1,10 @@
 //! What there is to tell, read at one moment.
 
 use crate::devices;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use transom_device::Access;
 use transom_device::protection::State;
 use transom_ibverbs::{Description, port_attributes};
-use transom_system::addresses::Addresses;
 use transom_system::latency::{CLASSES, Timed, Times};
 use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
@@ -64,19 +63,16 @@ pub(crate) const OBJECTS: [(&str, ObjectKind); 6] = [
 
 impl Seen {
     pub(super) fn now(registry: &Registry, devices: &[Description]) -> Result<Self> {
-        let addresses = Addresses::read().map_err(|error| {
-            Failure::new(format_args!("cannot read the addresses of this host: {error}"))
-        })?;
         let devices = (0..).zip(with_used(registry, devices)).map(|(number, device)| {
-            let port = port_attributes(&device, &addresses);
-            SeenDevice {
+            let port = port_attributes(&device, &devices::addresses(&device)?);
+            Ok(SeenDevice {
                 name: device.name.to_string(),
                 state: u64::from(port.state),
                 physical_state: port.phys_state.into(),
                 sums: registry.sums(number),
-            }
+            })
         });
-        let devices: Vec<SeenDevice> = devices.collect();
+        let devices = devices.collect::<Result<Vec<_>>>()?;
         let processes = devices::running(registry);
         let look = |process: &Process| {
             let device = devices.get(usize::from(process.device))?;

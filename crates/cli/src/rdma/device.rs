@@ -89,7 +89,7 @@ pub(super) struct Link {
     port: u32,
     state: &'static str,
     physical_state: &'static str,
-    /// The interface of the first address, if there is one.
+    /// Its interface, or that of its first address if it has those of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     netdev: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,15 +101,14 @@ impl Link {
         let port = port_attributes(device, addresses);
         let states = ["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"];
         let physical = ["NOP", "SLEEP", "POLLING", "DISABLED", "ARMED", "LINK_UP"];
-        let first = addresses.get(0);
-        let netdev = first.and_then(|address| address.interface_name());
+        let (netdev, netdev_index) = addresses.interface().unzip();
         Self {
             ifindex: number,
             ifname: device.name.to_string(),
             port: PORT,
             state: states.get(port.state as usize).copied().unwrap_or("UNKNOWN"),
             physical_state: physical.get(usize::from(port.phys_state)).unwrap_or(&"UNKNOWN"),
-            netdev_index: netdev.as_ref().and(first).map(|address| address.interface),
+            netdev_index,
             netdev,
         }
     }

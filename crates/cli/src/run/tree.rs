@@ -55,8 +55,11 @@ pub(crate) struct Tree {
 impl Tree {
     /// The files of these devices on this host.
     pub(crate) fn of(devices: &[Description]) -> Result<Self, String> {
-        let addresses = Addresses::read()
-            .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
+        let of = |device: &Description| {
+            let addresses = Addresses::of(device.interface());
+            addresses.map_err(|error| format!("no addresses of {}: {error}", device.name))
+        };
+        let addresses = devices.iter().map(of).collect::<Result<_, _>>()?;
         let listed = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let host = Host {
             cpus: listed("/sys/devices/system/cpu/online"),
@@ -208,7 +211,8 @@ struct Host {
     /// The processors and the NUMA nodes, as the kernel lists them.
     cpus: String,
     nodes: String,
-    addresses: Addresses,
+    /// The addresses of each device.
+    addresses: Vec<Addresses>,
     /// Its processes have counted what the port's counters say.
     registry: Option<&'static Registry>,
 }
@@ -218,13 +222,13 @@ fn table(devices: &[Description], host: &Host) -> Vec<(String, Content)> {
     // The version of the kernel's interface. Nobody uses that interface here.
     let version = Content::Text("6".into());
     let mut table = vec![("/sys/class/infiniband_verbs/abi_version".into(), version)];
-    for (number, device) in (0..).zip(devices) {
+    for ((number, device), addresses) in (0..).zip(devices).zip(&host.addresses) {
         let parent = match device.pci {
             Some(pci) => format!("{PARENT}/{pci}"),
             None if devices.len() == 1 => PARENT.to_owned(),
             None => format!("{PARENT}/{}", device.name),
         };
-        add_device(&mut table, &parent, number, device, host);
+        add_device(&mut table, &parent, (number, device, addresses), host);
     }
     table
 }
@@ -233,11 +237,9 @@ fn table(devices: &[Description], host: &Host) -> Vec<(String, Content)> {
 fn add_device(
     table: &mut Vec<(String, Content)>,
     parent: &str,
-    number: u8,
-    device: &Description,
+    (number, device, addresses): (u8, &Description, &Addresses),
     host: &Host,
 ) {
-    let addresses = &host.addresses;
     let name = &device.name;
     let ibdev = format!("{parent}/infiniband/{name}");
     let (dev_name, dev_path) = (dev_name(number), dev_path(number));
@@ -276,8 +278,7 @@ fn add_device(
     }
     let mut link = |path: String, target: String| table.push((path, Content::Link(target)));
     // Scripts ask an adapter's parent for its interface, and the interface for an address to connect to.
-    let interface = addresses.get(0).and_then(|address| address.interface_name());
-    if let Some(interface) = interface {
+    if let Some((interface, _)) = addresses.interface() {
         link(format!("{parent}/net/{interface}"), format!("/sys/class/net/{interface}"));
     }
     for (of_class, of_parent) in [(name.ibdev_path(), &ibdev), (dev_path, &uverbs)] {
@@ -425,7 +426,7 @@ mod tests {
     use super::*;
 
     fn host(cpus: &str, nodes: &str) -> Host {
-        let addresses = Addresses::read().unwrap();
+        let addresses = [(); 2].map(|()| Addresses::read().unwrap()).into();
         Host { cpus: cpus.into(), nodes: nodes.into(), addresses, registry: None }
     }
 
@@ -476,7 +477,7 @@ mod tests {
     #[test]
     fn the_interface_of_the_first_address_is_the_parents() {
         let host = host("0", "0");
-        let interface = host.addresses.get(0).and_then(|address| address.interface_name());
+        let interface = host.addresses[0].get(0).and_then(|address| address.interface_name());
         let table = table(&devices("transom0"), &host);
         let below = |path: &str| path.strip_prefix(&format!("{PARENT}/net/")).map(str::to_owned);
         let found: Vec<_> = table.iter().filter_map(|(path, _)| below(path)).collect();

@@ -22,6 +22,7 @@ struct end {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	union ibv_gid gid;
+	int gid_index;
 	char bytes[LENGTH];
 };
 
@@ -43,6 +44,16 @@ static struct ibv_qp_init_attr init(struct ibv_cq *send, struct ibv_cq *receive,
 	return attr;
 }
 
+/* The first GID that is an IPv4 address: a link-local one reaches its own interface only. */
+static void choose_gid(struct end *end)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	do
+		CHECK(!ibv_query_gid(end->context, 1, end->gid_index, &end->gid));
+	while (memcmp(end->gid.raw, mapped, sizeof(mapped)) && ++end->gid_index);
+}
+
 static void open_end(struct end *end, struct ibv_device *device)
 {
 	struct ibv_qp_init_attr attr;
@@ -53,7 +64,8 @@ static void open_end(struct end *end, struct ibv_device *device)
 				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
 	attr = init(end->cq, end->cq, NULL);
 	CHECK((end->qp = ibv_create_qp(end->pd, &attr)));
-	CHECK(!ibv_query_gid(end->context, 1, 0, &end->gid));
+	end->gid_index = 0;
+	choose_gid(end);
 }
 
 static void connect_to(struct end *end, const struct end *peer)
@@ -72,6 +84,7 @@ static void connect_to(struct end *end, const struct end *peer)
 	attr.ah_attr.is_global = 1;
 	attr.ah_attr.port_num = 1;
 	attr.ah_attr.grh.dgid = peer->gid;
+	attr.ah_attr.grh.sgid_index = end->gid_index;
 	attr.ah_attr.grh.hop_limit = 64;
 	attr.min_rnr_timer = 1;
 	CHECK(!ibv_modify_qp(end->qp, &attr,
@@ -373,6 +386,26 @@ static void one_is_left_open(struct end *gone)
 	exit(0);
 }
 
+/* The interface of the second is down. */
+/* Rules: DEVS-13 */
+static void one_has_no_address(struct ibv_device **two)
+{
+	const enum ibv_port_state states[] = {IBV_PORT_ACTIVE, IBV_PORT_DOWN};
+	struct ibv_gid_entry entries[8];
+	struct ibv_context *context;
+	struct ibv_port_attr port;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		CHECK((context = ibv_open_device(two[i])) && !ibv_query_port(context, 1, &port));
+		CHECK(port.state == states[i]);
+		CHECK((ibv_query_gid_table(context, entries, 8, 0) > 0) == !i);
+		CHECK(!ibv_close_device(context));
+	}
+	shown("one is down");
+	exit(0);
+}
+
 /* Rules: DEVS-08 */
 static void some_traffic(struct end *ends)
 {
@@ -399,6 +432,8 @@ int main(int argc, char **argv)
 
 	if (argc > 2)
 		be_in_time();
+	if (!strcmp(part, "interface"))
+		one_has_no_address(two);
 	if (!strcmp(part, "takes-over")) {
 		one_takes_over(&ends[0], &ends[1], two);
 	} else {

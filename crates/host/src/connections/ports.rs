@@ -46,7 +46,7 @@ impl SharedPorts {
     fn check_address(&self, address: SocketAddr) -> Result<(), Refused> {
         routes::check_interface(self.device.port(), address)?;
         let address = address.ip();
-        if address.is_unspecified() || self.device.port().is_here(&gid(address)) {
+        if address.is_unspecified() || self.device.port().has(&gid(address)) {
             Ok(())
         } else if routes::is_local(address) {
             Err(Refused::NoDevice)

@@ -47,6 +47,13 @@ pub(super) fn interface_name(index: u32) -> Option<String> {
     rustix::net::netdevice::index_to_name(socket.ok()?, index).ok()
 }
 
+/// The index of the interface of a name.
+pub(super) fn interface_index(name: &str) -> Option<u32> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+    rustix::net::netdevice::name_to_index(socket.ok()?, name).ok()
+}
+
 /// Tells when interfaces or addresses change.
 pub(super) struct Watch(OwnedFd);
 

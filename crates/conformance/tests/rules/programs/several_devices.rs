@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use transom_conformance::c_programs::{compile, in_time, run};
 use transom_conformance::path_of;
-use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, is_root};
+use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, ip, is_root};
 use transom_conformance::programs::{Running, command, program};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -225,6 +225,51 @@ fn devices_are_as_they_are_described() {
         told.contains("link a/1 state ACTIVE") && told.contains("link b/1 state DOWN"),
         "{told}"
     );
+}
+
+fn each_on_its_interface() {
+    interfaces_up();
+    for line in [
+        "link add eth1 type veth peer name far1",
+        "address add 10.10.0.1/24 dev eth1",
+        "link set far1 up",
+        "link set eth1 up",
+    ] {
+        ip(line);
+    }
+    let installed = Installed::new("interfaces");
+    let binary = installed.two_devices();
+    let options = ["--device=transom0,netdev=eth0", "--device=transom1,netdev=eth1"];
+    let line = "cd /sys/class/infiniband
+        for device in *; do
+            grep -hv ^0000:0000:0000:0000:0000:0000:0000:0000 $device/ports/1/gids/* | grep -v ^fe80
+            cat $device/ports/1/gid_attrs/ndevs/* | uniq; ls $device/device/net
+        done
+        rdma link | cut -d' ' -f 2-4,7-";
+    let told = installed.says(&options, line);
+    let expected = "0000:0000:0000:0000:0000:ffff:0a09:0001\neth0\neth0\n\
+                    0000:0000:0000:0000:0000:ffff:0a0a:0001\neth1\neth1\n\
+                    transom0/1 state ACTIVE netdev eth0 \ntransom1/1 state ACTIVE netdev eth1 \n";
+    assert_eq!(told, expected);
+    for link in ["", "wire"] {
+        let mut command = installed.run(&options, &[&binary]);
+        run(command.env("TRANSOM_LINK", link), 4);
+    }
+    let line = format!("ip link set eth1 down; rdma link | cut -d' ' -f 2-4; {binary} interface");
+    assert_eq!(
+        installed.says(&options, &line),
+        "transom0/1 state ACTIVE\ntransom1/1 state DOWN\nok - one is down\n"
+    );
+    let refused = installed.run(&["--device=a,netdev=eth7"], &["true"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("interface eth7"), "{said}");
+}
+
+/// Rules: DEVS-05, DEVS-13
+#[test]
+fn a_device_has_the_addresses_of_its_interface() {
+    let test = path_of!("a_device_has_the_addresses_of_its_interface");
+    alone(test, Way::Namespace, each_on_its_interface);
 }
 
 /// What `rdma statistic` tells, by device.

@@ -16,6 +16,7 @@ const KIND_2A: Options = Options {
     number: 0,
     is_one_of_several: false,
     port_is_down: false,
+    interface: None,
     windows_2a: true,
     copying: transom_host::Copying::Best,
     wire_only: false,
