@@ -15,6 +15,20 @@ use transom_abi::ibv_device;
 /// # Ok::<(), transom::Error>(())
 /// ```
 ///
+/// The software device is one, unless your program is started with several: by `transom run --devices 2`, or with
+/// `TRANSOM_DEVICES='transom0;transom1'` in its environment. Open one by its name:
+///
+/// ```
+/// # fn second() -> transom::Result<()> {
+/// let all = transom::devices(&transom::Provider::software())?;
+/// let second = all.iter().find(|device| device.name() == "transom1").expect("there are two");
+/// let context = second.open()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Objects belong to the device of their context, and one made of objects of two devices is refused.
+///
 /// # Errors
 /// [`crate::Error::Verb`] if the list is not available: EPERM, ENOMEM, or ENOSYS if the provider needs RDMA in the
 /// kernel and the kernel has none.

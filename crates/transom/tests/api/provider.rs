@@ -1,7 +1,9 @@
 //! The source of the verbs, and a device's description of itself.
 
-use crate::common::context;
-use transom::{Endpoint, Error, Provider};
+use crate::common::{alone, context, has_faults, need, path_of, provider};
+use transom::{
+    Access, CompletionQueue, Endpoint, Error, MemoryRegion, ProtectionDomain, Provider, QueuePair,
+};
 
 #[test]
 fn a_missing_library_is_named() {
@@ -57,4 +59,35 @@ fn an_endpoint_travels_as_json() {
         Endpoint { qpn: 0x4a1, psn: 7, gid: context().gid(1, 0).unwrap(), lid: 1, mtu: 1024 };
     let json = serde_json::to_string(&endpoint).unwrap();
     assert_eq!(serde_json::from_str::<Endpoint>(&json).unwrap(), endpoint);
+}
+
+/// Each is opened by its name, and a queue pair of one reaches memory of the other.
+/// Rules: DEVS-01, DEVS-04, DEVS-05
+#[test]
+fn a_second_device_is_opened_by_its_name() {
+    need!(has_faults(), "no second device can be told");
+    let told = [("TRANSOM_DEVICES", "mlx5_0;mlx5_1")];
+    if let Some(end) = alone(path_of!("a_second_device_is_opened_by_its_name"), &told) {
+        return assert_eq!(end, 0);
+    }
+    let all = transom::devices(&provider()).unwrap();
+    let open = |name: &str| {
+        let device = all.iter().find(|device| device.name() == name).expect("it is listed");
+        let context = device.open().unwrap();
+        (ProtectionDomain::new(&context).unwrap(), CompletionQueue::new(&context, 16).unwrap())
+    };
+    let [(pd, cq), (other_pd, other_cq)] = ["mlx5_0", "mlx5_1"].map(open);
+    assert_eq!(other_pd.context().name(), "mlx5_1");
+    assert!(QueuePair::builder(&pd, &other_cq).build().is_err(), "objects of both");
+
+    let own = QueuePair::builder(&pd, &cq).build().unwrap();
+    let other = QueuePair::builder(&other_pd, &other_cq).build().unwrap();
+    let (at, other_at) = (own.endpoint(), other.endpoint());
+    let (own, _other) = (own.connect(&other_at).unwrap(), other.connect(&at).unwrap());
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let region = MemoryRegion::register(&other_pd, vec![0; 7], access).unwrap();
+    own.write(b"railway", region.grant()).unwrap().wait().unwrap();
+    let mut bytes = [0; 7];
+    region.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"railway");
 }

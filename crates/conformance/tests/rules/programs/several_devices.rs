@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::c_programs::{compile, in_time, run};
+use transom_conformance::c_programs::{compile, compile_by, in_time, run};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, ip, is_root};
 use transom_conformance::programs::{Running, command, program};
@@ -318,6 +318,16 @@ fn each_device_counts_for_itself() {
     alone(path_of!("each_device_counts_for_itself"), Way::Namespace, counts_of_two_devices);
 }
 
+/// Of so many bytes, each device has sent a good part.
+fn both_have_sent(told: &str, bytes: u64) {
+    let all = statistics(told);
+    assert_eq!(all.len(), 2, "{told}");
+    for (name, it) in all {
+        let sent = it["sent_pkts"].as_u64().expect("a number");
+        assert!(sent > bytes / 4000, "{name} sent {sent} packets of {bytes} bytes");
+    }
+}
+
 /// A message of UCX that is long enough for both.
 fn rails_of_ucx() {
     interfaces_up();
@@ -332,10 +342,35 @@ fn rails_of_ucx() {
     let output = Running::start(&mut command).success(LIMIT);
     let output = output.unwrap_or_else(|problem| panic!("{problem}"));
     assert!(output.complaints.contains("Final:"), "{output:?}");
-    for (name, it) in statistics(&output.output) {
-        let sent = it["sent_pkts"].as_u64().expect("a number");
-        assert!(sent > 5000, "{name} sent {sent} packets of 20 MB");
-    }
+    both_have_sent(&output.output, 20_000_000);
+}
+
+/// OpenMPI chooses devices by UCX.
+fn rails_of_open_mpi() {
+    interfaces_up();
+    let installed = Installed::new("mpi-rails");
+    let (compiler, mpirun) = (program("mpicc", "libopenmpi-dev"), program("mpirun", "openmpi-bin"));
+    let binary = compile_by(&compiler, &installed.0, "two_ranks.c", "two_ranks", &[]);
+    let line = format!(
+        "export UCX_NET_DEVICES=transom0:1,transom1:1 UCX_TLS=rc_verbs,ud_verbs,self
+        export UCX_MAX_RNDV_RAILS=2 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        {} --oversubscribe --bind-to none -np 2 --mca pml ucx --mca osc ucx \
+            --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any {} >&2 &&
+        rdma -j statistic",
+        mpirun.display(),
+        binary.display()
+    );
+    let mut command = installed.run(&["--devices", "2"], &["sh", "-c", &line]);
+    let output = Running::start(&mut command).success(LIMIT);
+    let output = output.unwrap_or_else(|problem| panic!("{problem}"));
+    assert!(output.complaints.contains("ok - 10 messages"), "{output:?}");
+    both_have_sent(&output.output, 80 << 20);
+}
+
+/// Rules: DEVS-09
+#[test]
+fn open_mpi_sends_over_two_rails() {
+    alone(path_of!("open_mpi_sends_over_two_rails"), Way::Namespace, rails_of_open_mpi);
 }
 
 /// Rules: DEVS-09
