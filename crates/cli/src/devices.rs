@@ -259,6 +259,7 @@ fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value 
         "pid": process.pid,
         "other_pid_namespace": !process.shares_pids,
         "process": process.name,
+        "device": process.device,
         "slot": process.announcer.slot,
         "waits_for": process.waits_for,
         "registered": registered::json(process),
@@ -320,6 +321,9 @@ fn print_text(
     out.text(format_args!("{NAME}Your processes that have a device open now{NAME:#}"))?;
     for process in processes {
         let mut name = process.name.clone();
+        if processes.iter().any(|it| it.device != 0) {
+            name += &format!(", device {}", process.device);
+        }
         if !process.shares_pids {
             name += " (in another PID namespace)";
         }

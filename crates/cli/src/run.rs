@@ -198,7 +198,8 @@ impl DeviceArgs {
             Description::check_all(&self.described).map_err(|error| refuse(&error))?;
             return Ok(self.described.clone());
         }
-        let named = self.device_name.clone().or(usual);
+        let is_told = [DEVICE_NAME, DEVICES].iter().any(|variable| variable.text().is_some());
+        let named = self.device_name.clone().or(usual.filter(|_| !is_told));
         let first = match (named, self.count) {
             (Some(name), _) => name,
             (None, count) => {
@@ -211,7 +212,8 @@ impl DeviceArgs {
         };
         let names = (0..self.count.unwrap_or(1)).map(|places| first.behind(places));
         let all = names.map(|name| Ok(Description::plain(name.map_err(|error| refuse(&error))?)));
-        all.collect()
+        let all = all.collect::<Result<Vec<_>>>()?;
+        Description::check_all(&all).map_err(|error| refuse(&error)).map(|()| all)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::devices;
 use crate::failure::Result;
 use transom_device::Access;
 use transom_device::protection::State;
-use transom_ibverbs::{Description, port_attributes};
+use transom_ibverbs::{Description, DeviceName, port_attributes};
 use transom_system::latency::{CLASSES, Timed, Times};
 use transom_system::object_counts::ObjectKind;
 use transom_system::port_counters::{COUNTERS, HW_COUNTERS};
@@ -86,14 +86,20 @@ impl Seen {
 /// These devices, and behind them all others that processes have or had. Only a program that was told its devices knows
 /// more of them than their numbers.
 pub(super) fn with_used(registry: &Registry, devices: &[Description]) -> Vec<Description> {
+    let has_counted = |number: &u8| registry.sums(*number) != Sums::default();
+    let counted = (0..registry::DEVICES as u8).filter(has_counted).max();
+    let used = registry.processes().iter().map(|it| it.device).chain(counted).max().unwrap_or(0);
+    up_to(used.min(registry::DEVICES as u8 - 1), devices)
+}
+
+/// These devices, and more behind them, up to that of a number. Each has a name of its own.
+fn up_to(last: u8, devices: &[Description]) -> Vec<Description> {
     let mut all = devices.to_vec();
-    let used = registry.processes().iter().map(|it| it.device).max().unwrap_or(0);
-    for number in 1..=used.min(registry::DEVICES as u8 - 1) {
-        if usize::from(number) >= all.len()
-            && let Ok(name) = all[0].name.behind(number)
-        {
-            all.push(Description::plain(name));
-        }
+    while all.len() <= usize::from(last) {
+        let names = (all.len() as u8..=u8::MAX).filter_map(|it| all[0].name.behind(it).ok());
+        let free = |name: &DeviceName| all.iter().all(|device| device.name != *name);
+        let Some(name) = names.into_iter().find(free) else { break };
+        all.push(Description::plain(name));
     }
     all
 }
@@ -160,5 +166,24 @@ impl Open {
             }
         }
         open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two devices of one name would be one to a reader.
+    #[test]
+    fn devices_that_nobody_has_named_here_get_names_of_their_own() {
+        let names = |told: &str, last| {
+            let told: Vec<Description> = told.split(';').map(|it| it.parse().unwrap()).collect();
+            let all = up_to(last, &told);
+            all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names("transom0", 0), "transom0");
+        assert_eq!(names("mlx5_1", 2), "mlx5_1 mlx5_2 mlx5_3");
+        assert_eq!(names("transom0;transom2", 3), "transom0 transom2 transom3 transom4");
+        assert_eq!(names("a;b", 0), "a b");
     }
 }

@@ -839,6 +839,24 @@ fn faults_that_make_no_sense_are_refused() {
     assert!(complaint(&refused).contains("the program has the devices 0 to 2"), "{refused:?}");
 }
 
+/// What the user told of the devices holds in a rehearsal too, and what is no set of devices is refused.
+#[test]
+fn devices_are_those_that_the_user_told() {
+    let library = with_library();
+    let seen = std::env::temp_dir().join(format!("transom-told-{}", std::process::id()));
+    let line = format!("echo $TRANSOM_DEVICES >>{}", seen.display());
+    let mut rehearse = transom(&["rehearse", "--as", "mlx5", "--", "sh", "-c", &line]);
+    output(rehearse.env("TRANSOM_LIB", &library.0).env("TRANSOM_DEVICES", "a;b,port=down"));
+    let told = fs::read_to_string(&seen).expect("the program ran");
+    fs::remove_file(seen).expect("it is there");
+    assert!(told.lines().all(|line| line == "a;b,port=down") && !told.is_empty(), "{told:?}");
+    let last = format!("a{}", u32::MAX);
+    let options = ["run", "--device-name", &last, "--devices", "2", "--", "echo", "ran"];
+    let refused = output(&mut transom(&options));
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
+    assert!(complaint(&refused).contains("is there twice"), "{refused:?}");
+}
+
 /// Values that a variable may not have, and words of the error about allowed values. The other variables take any
 /// value: a file or a directory, and the error says what is wrong with it.
 const WRONG: [(&str, &str, &str); 14] = [

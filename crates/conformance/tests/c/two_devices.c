@@ -406,6 +406,15 @@ static void one_has_no_address(struct ibv_device **two)
 	exit(0);
 }
 
+/* A command that looks at this process. */
+static void it_is_looked_at(void)
+{
+	const char *command = getenv("LOOKS");
+
+	fflush(stdout);
+	CHECK(command && !system(command));
+}
+
 /* Rules: DEVS-08 */
 static void some_traffic(struct end *ends)
 {
@@ -452,6 +461,8 @@ int main(int argc, char **argv)
 		both_are_unpolled(&ends[gone], &ends[!gone]);
 	} else if (!strcmp(part, "left-open")) {
 		one_is_left_open(&ends[gone]);
+	} else if (!strcmp(part, "looked-at")) {
+		it_is_looked_at();
 	} else if (!strcmp(part, "traffic")) {
 		some_traffic(ends);
 	}

@@ -312,6 +312,33 @@ fn counts_of_two_devices() {
     }
 }
 
+fn lines_about_each_device() {
+    interfaces_up();
+    let installed = Installed::new("lines");
+    let binary = installed.two_devices();
+    let transom = installed.0.path().join("transom");
+    let look = |options| {
+        let line = format!("LOOKS='{} devices {options}' {binary} looked-at", transom.display());
+        installed.says(&["--devices", "2"], &line)
+    };
+    let told = look("");
+    for device in ["0", "1"] {
+        assert!(told.contains(&format!("two_devices, device {device}\n")), "{told}");
+    }
+    let told: Value = serde_json::from_str(&look("--json")).expect("JSON");
+    let all = told["processes"].as_array().expect("a list").iter();
+    let mut numbers: Vec<_> = all.map(|it| it["device"].as_u64().expect("a number")).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1]);
+}
+
+/// A process has a line for each.
+#[test]
+fn what_is_told_of_a_process_names_the_device() {
+    let test = path_of!("what_is_told_of_a_process_names_the_device");
+    alone(test, Way::Namespace, lines_about_each_device);
+}
+
 /// Rules: DEVS-08
 #[test]
 fn each_device_counts_for_itself() {
