@@ -61,6 +61,7 @@ use crate::device::Device;
 pub use files::Delivered;
 pub use last_words::LastWords;
 use manager::Manager;
+pub use routes::source_towards;
 
 /// How long a call may hold up the end of the device.
 const PATIENCE: Duration = Duration::from_secs(1);

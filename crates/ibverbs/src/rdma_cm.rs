@@ -7,11 +7,13 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `refusal` | why a command is refused |
 //! | `command` | a command in the program's memory, and the place for its answer |
 //! | `addresses` | addresses in their C form |
 //! | `calls` | commands about ids |
 //! | `queries` | commands that query |
 //! | `events` | fetching events |
+//! | `files` | a program's files, and their parts at each device |
 //! | `checked` | what librdmacm tells `transom check` and sanitizers |
 //! | `why` | the reason why the last command was refused, and refused calls of librdmacm, for `transom explain` |
 
@@ -20,34 +22,31 @@ mod calls;
 mod checked;
 mod command;
 mod events;
+mod files;
 mod queries;
+mod refusal;
 mod why;
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
-use parking_lot::Mutex;
 use transom_abi::*;
 use transom_cm::Refused;
-use transom_host::Adapter;
-use transom_system::{rehearsal, say};
+use transom_system::rehearsal;
 use transom_thread::set_errno;
 
-use crate::adapters;
 use crate::entry::{errno_always, number_always};
 pub use checked::{
     transom_rdma_cm_event_acked, transom_rdma_cm_event_freed, transom_rdma_cm_event_got,
     transom_rdma_cm_given, transom_rdma_cm_id_ended, transom_rdma_cm_id_made, transom_rdma_cm_used,
     transom_rdma_cm_waits, transom_rdma_cm_watched,
 };
-use command::{Command, Refusal};
+use command::Command;
+use files::File;
+use refusal::Refusal;
 pub use why::{transom_rdma_cm_refused, transom_rdma_cm_why};
 
 /// A refused command is noted under the name of librdmacm's function, not of a verb.
 const NOT_A_VERB: &str = "";
-
-/// The device of each open file.
-static FILES: Mutex<Vec<(c_int, Arc<Adapter>)>> = Mutex::new(Vec::new());
 
 /// The commands, by number.
 const COMMANDS: [Option<Run>; 25] = {
@@ -84,30 +83,14 @@ type Run = fn(&Command<'_>) -> Result<(), Refusal>;
 pub extern "C" fn transom_rdma_cm_open() -> c_int {
     number_always(NOT_A_VERB, || {
         rehearsal::begin();
-        let adapter = adapters::open_first().map_err(|error| {
-            say(format_args!("{error}"));
-            let said = "the device cannot be opened; standard error has the reason";
-            why::keep(&Refusal::new(error.errno().unwrap_or(libc::ENODEV), said))
-        })?;
-        let opened = adapter.connections().call(|manager| manager.open_file());
-        let file = opened.map_err(|refused| why::keep(&refused.into()))?;
-        let mut files = FILES.lock();
-        // The program may have closed another file's descriptor itself, and this file may have its number now.
-        files.retain(|(other, _)| *other != file);
-        files.push((file, adapter));
-        Ok(file)
+        File::open().map_err(|refusal| why::keep(&refusal))
     })
 }
 
 /// Closes a file and ends its ids. Returns 0, or -1.
 pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
     number_always(NOT_A_VERB, || {
-        let mut files = FILES.lock();
-        let place = files.iter().position(|(other, _)| *other == file).ok_or(libc::EBADF)?;
-        let (_, adapter) = files.swap_remove(place);
-        drop(files);
-        let closed = adapter.connections().call(|manager| manager.close_file(file));
-        adapter.close();
+        let closed = File::close(file).ok_or(libc::EBADF)?;
         closed.map(|()| 0).map_err(|refused: Refused| why::keep(&refused.into()))
     })
 }
@@ -125,8 +108,8 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
     let address = command as u64;
     let mut fetches = false;
     let mut carry_out = || {
-        let adapter = adapter_of(file)?;
-        let command = Command::read(&adapter, file, address, n)?;
+        let own = File::of(file)?;
+        let command = Command::read(&own, address, n)?;
         fetches = command.number() == RDMA_USER_CM_CMD_GET_EVENT;
         if fetches {
             return Ok(());
@@ -149,9 +132,14 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
         let mut fetched = false;
         // Also after the device has failed, because that is an event too.
         let mut look = || {
-            let adapter = adapter_of(file)?;
-            let command = Command::read(&adapter, file, address, n)?;
-            fetched = events::fetch(&command)?;
+            let own = File::of(file)?;
+            let command = Command::read(&own, address, n)?;
+            for part in own.parts() {
+                fetched = events::fetch(&command.at(&part))?;
+                if fetched {
+                    break;
+                }
+            }
             Ok(())
         };
         let errno =
@@ -166,10 +154,4 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
             return errno;
         }
     }
-}
-
-fn adapter_of(file: c_int) -> Result<Arc<Adapter>, Refusal> {
-    let files = FILES.lock();
-    let found = files.iter().find(|(other, _)| *other == file);
-    found.map(|(_, adapter)| adapter.clone()).ok_or(Refused::NoFile.into())
 }

@@ -115,6 +115,11 @@ fn kernels_choice(
     }
 }
 
+/// The address from which the kernel would send to a destination, if there is a way.
+pub fn source_towards(destination: SocketAddr) -> Option<IpAddr> {
+    kernels_choice(None, destination.ip(), interface(&destination)).ok()
+}
+
 /// Whether an address is this host's, though not the device's: a socket can bind to it.
 pub(super) fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use transom_abi::{sockaddr_in6, sockaddr_storage};
 
-use super::command::Refusal;
+use super::refusal::Refusal;
 
 const AF_INET: u16 = libc::AF_INET as u16;
 const AF_INET6: u16 = libc::AF_INET6 as u16;

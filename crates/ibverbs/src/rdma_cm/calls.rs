@@ -10,7 +10,9 @@ use transom_cm::{Accept, Connect, Refused, Service};
 use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 
 use super::addresses;
-use super::command::{Command, Refusal};
+use super::command::Command;
+use super::files::{File, Part};
+use super::refusal::Refusal;
 
 /// A reserved field is set.
 const RESERVED: Refusal = Refusal::invalid("a reserved field of the command is not zero");
@@ -38,10 +40,10 @@ pub(super) fn create_id(command: &Command<'_>) -> Result<(), Refusal> {
         _ => return Err(Refusal::invalid("ps is none of RDMA_PS_TCP, _UDP, _IPOIB and _IB")),
     };
     command.call(|manager| {
-        let id = manager.create(command.file, body.uid, service)?;
+        let id = manager.create(command.file(), body.uid, service)?;
         let answered = command.answer(body.response, &rdma_ucm_create_id_resp { id: id.0 });
         if answered.is_err() {
-            manager.destroy(command.file, id)?;
+            manager.destroy(command.file(), id)?;
         }
         answered
     })
@@ -51,7 +53,8 @@ pub(super) fn create_id(command: &Command<'_>) -> Result<(), Refusal> {
 pub(super) fn destroy_id(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
     let body: rdma_ucm_destroy_id = command.body()?;
-    let events_reported = command.call(|manager| manager.destroy(command.file, CommId(body.id)))?;
+    let ended = command.call(|manager| manager.destroy(command.file(), CommId(body.id)))?;
+    let events_reported = ended.wrapping_add(command.forget_id());
     command.answer(body.response, &rdma_ucm_destroy_id_resp { events_reported })
 }
 
@@ -72,7 +75,8 @@ pub(super) fn bind(command: &Command<'_>) -> Result<(), Refusal> {
 
 fn bind_to(command: &Command<'_>, id: u32, address: Option<SocketAddr>) -> Result<(), Refusal> {
     let address = address.ok_or(NO_ADDRESS)?;
-    command.call(|manager| manager.bind(command.file, CommId(id), address))
+    let command = command.at_its_device(Some(address), None)?;
+    command.call(|manager| manager.bind(command.file(), command.id(id), address))
 }
 
 /// Resolves an IP address.
@@ -100,7 +104,9 @@ fn resolve(
     destination: Option<SocketAddr>,
 ) -> Result<(), Refusal> {
     let destination = destination.ok_or(NO_ADDRESS)?;
-    command.call(|manager| manager.resolve_address(command.file, CommId(id), source, destination))
+    let command = command.at_its_device(source, Some(destination))?;
+    let id = command.id(id);
+    command.call(|manager| manager.resolve_address(command.file(), id, source, destination))
 }
 
 /// Looks for a path.
@@ -109,13 +115,13 @@ pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
     if body.timeout_ms == 0 {
         return Err(Refusal::invalid("timeout_ms is 0: it takes the milliseconds to wait"));
     }
-    command.call(|manager| manager.resolve_route(command.file, CommId(body.id)))
+    command.call(|manager| manager.resolve_route(command.file(), CommId(body.id)))
 }
 
 /// Makes an id listen.
 pub(super) fn listen(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_listen = command.body()?;
-    command.call(|manager| manager.listen(command.file, CommId(body.id), body.backlog as i32))
+    command.call(|manager| manager.listen(command.file(), CommId(body.id), body.backlog as i32))
 }
 
 /// The private data of a command.
@@ -149,8 +155,8 @@ pub(super) fn connect(command: &Command<'_>) -> Result<(), Refusal> {
         rnr_retry_count: retries(with.rnr_retry_count),
         private_data: private_data(with),
     };
-    command.adapter.note_connecting(with.qp_num);
-    command.call(|manager| manager.connect(command.file, id, ece(&body.ece), &connect))
+    command.adapter().note_connecting(with.qp_num);
+    command.call(|manager| manager.connect(command.file(), id, ece(&body.ece), &connect))
 }
 
 /// Accepts a request. Without parameters, it confirms an accepted connection.
@@ -169,10 +175,10 @@ pub(super) fn accept(command: &Command<'_>) -> Result<(), Refusal> {
     };
     if with.valid == 0 {
         return command
-            .call(|manager| manager.with_id(command.file, id, |engine, _| engine.establish(id)));
+            .call(|manager| manager.with_id(command.file(), id, |engine, _| engine.establish(id)));
     }
-    command.adapter.note_connecting(with.qp_num);
-    command.call(|manager| manager.accept(command.file, id, body.uid, ece(&body.ece), &accept))
+    command.adapter().note_connecting(with.qp_num);
+    command.call(|manager| manager.accept(command.file(), id, body.uid, ece(&body.ece), &accept))
 }
 
 /// Refuses a request.
@@ -190,7 +196,7 @@ pub(super) fn reject(command: &Command<'_>) -> Result<(), Refusal> {
     let id = CommId(body.id);
     command.call(|manager| {
         manager
-            .with_id(command.file, id, |engine, now| engine.reject(id, reason, private_data, now))
+            .with_id(command.file(), id, |engine, now| engine.reject(id, reason, private_data, now))
     })
 }
 
@@ -198,8 +204,9 @@ pub(super) fn reject(command: &Command<'_>) -> Result<(), Refusal> {
 pub(super) fn disconnect(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_disconnect = command.body()?;
     let id = CommId(body.id);
-    command
-        .call(|manager| manager.with_id(command.file, id, |engine, now| engine.disconnect(id, now)))
+    command.call(|manager| {
+        manager.with_id(command.file(), id, |engine, now| engine.disconnect(id, now))
+    })
 }
 
 /// Reports an event of the queue pair.
@@ -209,7 +216,7 @@ pub(super) fn notify(command: &Command<'_>) -> Result<(), Refusal> {
         return Err(Refusal::invalid("rdma_notify takes IBV_EVENT_COMM_EST only"));
     }
     let id = CommId(body.id);
-    command.call(|manager| manager.with_id(command.file, id, |engine, _| engine.notify(id)))
+    command.call(|manager| manager.with_id(command.file(), id, |engine, _| engine.notify(id)))
 }
 
 /// Sets an option.
@@ -223,31 +230,31 @@ pub(super) fn set_option(command: &Command<'_>) -> Result<(), Refusal> {
     match (body.level, body.optname) {
         (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
             let tos = byte()?;
-            command.call(|it| it.with_id(command.file, id, |engine, _| engine.set_tos(id, tos)))
+            command.call(|it| it.with_id(command.file(), id, |engine, _| engine.set_tos(id, tos)))
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {
             let reuse = flag()?;
             command.call(|it| {
-                it.with_id(command.file, id, |engine, _| engine.set_reuse_address(id, reuse))
+                it.with_id(command.file(), id, |engine, _| engine.set_reuse_address(id, reuse))
             })
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => {
             let only = flag()?;
             command
-                .call(|it| it.with_id(command.file, id, |engine, _| engine.set_v6_only(id, only)))
+                .call(|it| it.with_id(command.file(), id, |engine, _| engine.set_v6_only(id, only)))
         }
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
             let timeout = TimeCode::new(byte()?);
             let timeout = timeout.ok_or(Refusal::invalid("an ACK timeout is at most 31"))?;
             command.call(|it| {
-                it.with_id(command.file, id, |engine, _| engine.set_ack_timeout(id, timeout))
+                it.with_id(command.file(), id, |engine, _| engine.set_ack_timeout(id, timeout))
             })
         }
         // The path leads to the address, so its content does not matter.
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) if length > 0 && length % path == 0 => {
             let _: ib_path_rec_data = command.get(body.optval)?;
             command.call(|it| {
-                it.with_id(command.file, id, |engine, _| engine.resolve_route(id, Ok(())))
+                it.with_id(command.file(), id, |engine, _| engine.resolve_route(id, Ok(())))
             })
         }
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => {
@@ -286,10 +293,11 @@ fn join(
     command.check_room(size_of::<rdma_ucm_create_id_resp>())?;
     let group = group.ok_or(NO_ADDRESS)?.ip();
     command.call(|manager| {
-        let number = manager.join(command.file, CommId(id), uid, group, send_only)?;
-        let answered = command.answer(response, &rdma_ucm_create_id_resp { id: number });
+        let number = manager.join(command.file(), CommId(id), uid, group, send_only)?;
+        let id = command.part.name_of_group(number);
+        let answered = command.answer(response, &rdma_ucm_create_id_resp { id });
         if answered.is_err() {
-            manager.leave(command.file, number)?;
+            manager.leave(command.file(), number)?;
         }
         answered
     })
@@ -299,7 +307,7 @@ fn join(
 pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), Refusal> {
     command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
     let body: rdma_ucm_destroy_id = command.body()?;
-    let events_reported = command.call(|manager| manager.leave(command.file, body.id))?;
+    let events_reported = command.call(|manager| manager.leave(command.file(), body.id))?;
     command.answer(body.response, &rdma_ucm_destroy_id_resp { events_reported })
 }
 
@@ -309,9 +317,30 @@ pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_migrate_id = command.body()?;
     let from = c_int::try_from(body.fd);
     let from = from.map_err(|_| Refused::NoFile)?;
-    let events_reported =
-        command.call(|manager| manager.migrate(from, CommId(body.id), command.file))?;
+    let events_reported = migrate(command, from, body.id)?;
     command.answer(body.response, &rdma_ucm_migrate_resp { events_reported })
+}
+
+/// Moves an id from the file of a descriptor to that of a command. How many of its events were taken.
+fn migrate(command: &Command<'_>, from: c_int, named: u32) -> Result<u32, Refusal> {
+    let Ok(source) = File::of(from) else {
+        return command.call(|it| it.migrate(from, CommId(named), command.file()));
+    };
+    let migrate = |part: &Part, id| {
+        let to = command.at(&command.own.part_at(part.adapter.clone())?);
+        let reported = to.call(|manager| manager.migrate(part.file, id, to.file()))?;
+        Ok::<_, Refusal>((to, reported))
+    };
+    let (part, id) = source.part_of(named)?;
+    let (to, mut reported) = migrate(&part, id)?;
+    if let Some(before) = source.forget(named) {
+        // Its number at its first device goes with it.
+        let (first, kept) = source.part_of(named)?;
+        let (_, at_first) = migrate(&first, kept)?;
+        command.own.has_moved(named, to.part.clone(), id, before);
+        reported = reported.wrapping_add(before).wrapping_add(at_first);
+    }
+    Ok(reported)
 }
 
 /// Adds an event of the program's own to the events of an id.
@@ -323,5 +352,5 @@ pub(super) fn write_cm_event(command: &Command<'_>) -> Result<(), Refusal> {
     // SAFETY: any bytes are a number.
     let argument = unsafe { body.param.arg };
     let (id, status) = (CommId(body.id), body.status as i32);
-    command.call(|manager| manager.write_event(command.file, id, body.event, status, argument))
+    command.call(|manager| manager.write_event(command.file(), id, body.event, status, argument))
 }

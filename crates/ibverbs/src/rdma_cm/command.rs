@@ -1,45 +1,19 @@
 //! A command in the program's memory, and the place for its answer.
 
-use std::borrow::Cow;
 use std::ffi::c_int;
+use std::mem::offset_of;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use transom_abi::*;
 use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_host::connections::manager::Manager;
 use transom_system::memory::{Destination, Readable, Source, Writable};
+use transom_wire::cm::CommId;
 
-/// The reason why a command is refused: the errno, and a sentence that librdmacm's function passes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    errno: c_int,
-    said: Cow<'static, str>,
-}
-
-impl Refusal {
-    pub(super) const fn new(errno: c_int, said: &'static str) -> Self {
-        Self { errno, said: Cow::Borrowed(said) }
-    }
-
-    /// An argument is invalid.
-    pub(super) const fn invalid(said: &'static str) -> Self {
-        Self::new(libc::EINVAL, said)
-    }
-
-    pub(super) const fn errno(&self) -> c_int {
-        self.errno
-    }
-
-    pub(super) fn said(&self) -> &str {
-        &self.said
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        Self { errno: refused.errno().0, said: refused.to_string().into() }
-    }
-}
+use super::files::{File, Part};
+use super::refusal::Refusal;
 
 /// An address is not mapped in the program.
 const FAULT: Refusal =
@@ -74,25 +48,61 @@ plain! {
 }
 
 /// A command of a file.
+#[derive(Clone)]
 pub(super) struct Command<'a> {
-    pub(super) adapter: &'a Adapter,
-    /// The file's descriptor.
-    pub(super) file: c_int,
+    pub(super) own: &'a File,
+    /// The part of the file that it is for.
+    pub(super) part: Arc<Part>,
     header: rdma_ucm_cmd_hdr,
     /// The address of the bytes after the header.
     body: u64,
+    /// The id in it, if it may be at another device than the first.
+    id: Option<Named>,
+}
+
+/// An id in a command.
+#[derive(Clone, Copy)]
+struct Named {
+    /// Its place behind the header.
+    at: usize,
+    /// What the program calls it.
+    named: u32,
+    /// Its number at its device.
+    id: CommId,
+}
+
+/// The place of the id behind the header of a command. A command that moves an id names it in another file.
+fn place_of_id(number: u32) -> Option<usize> {
+    Some(match number {
+        RDMA_USER_CM_CMD_DESTROY_ID | RDMA_USER_CM_CMD_LEAVE_MCAST => {
+            offset_of!(rdma_ucm_destroy_id, id)
+        }
+        RDMA_USER_CM_CMD_BIND_IP => offset_of!(rdma_ucm_bind_ip, id),
+        RDMA_USER_CM_CMD_RESOLVE_IP => offset_of!(rdma_ucm_resolve_ip, id),
+        RDMA_USER_CM_CMD_RESOLVE_ROUTE => offset_of!(rdma_ucm_resolve_route, id),
+        RDMA_USER_CM_CMD_QUERY_ROUTE | RDMA_USER_CM_CMD_QUERY => offset_of!(rdma_ucm_query, id),
+        RDMA_USER_CM_CMD_CONNECT => offset_of!(rdma_ucm_connect, id),
+        RDMA_USER_CM_CMD_LISTEN => offset_of!(rdma_ucm_listen, id),
+        RDMA_USER_CM_CMD_ACCEPT => offset_of!(rdma_ucm_accept, id),
+        RDMA_USER_CM_CMD_REJECT => offset_of!(rdma_ucm_reject, id),
+        RDMA_USER_CM_CMD_DISCONNECT => offset_of!(rdma_ucm_disconnect, id),
+        RDMA_USER_CM_CMD_INIT_QP_ATTR => offset_of!(rdma_ucm_init_qp_attr, id),
+        RDMA_USER_CM_CMD_SET_OPTION => offset_of!(rdma_ucm_set_option, id),
+        RDMA_USER_CM_CMD_NOTIFY => offset_of!(rdma_ucm_notify, id),
+        RDMA_USER_CM_CMD_JOIN_IP_MCAST => offset_of!(rdma_ucm_join_ip_mcast, id),
+        RDMA_USER_CM_CMD_BIND => offset_of!(rdma_ucm_bind, id),
+        RDMA_USER_CM_CMD_RESOLVE_ADDR => offset_of!(rdma_ucm_resolve_addr, id),
+        RDMA_USER_CM_CMD_JOIN_MCAST => offset_of!(rdma_ucm_join_mcast, id),
+        RDMA_USER_CM_CMD_WRITE_CM_EVENT => offset_of!(rdma_ucm_write_cm_event, id),
+        _ => return None,
+    })
 }
 
 impl<'a> Command<'a> {
-    /// Reads the header of a command of `n` bytes.
-    pub(super) fn read(
-        adapter: &'a Adapter,
-        file: c_int,
-        address: u64,
-        n: usize,
-    ) -> Result<Self, Refusal> {
-        let mut command =
-            Self { adapter, file, header: rdma_ucm_cmd_hdr::default(), body: address };
+    /// Reads the header of a command of `n` bytes, and finds the part of the file that it is for.
+    pub(super) fn read(own: &'a File, address: u64, n: usize) -> Result<Self, Refusal> {
+        let (part, header) = (own.first()?, rdma_ucm_cmd_hdr::default());
+        let mut command = Self { own, part, header, body: address, id: None };
         let header = size_of::<rdma_ucm_cmd_hdr>();
         let short = Refusal::invalid("the command is shorter than its header says");
         if n < header {
@@ -103,7 +113,79 @@ impl<'a> Command<'a> {
             return Err(short);
         }
         command.body = address.checked_add(header as u64).ok_or(FAULT)?;
+        if own.may_have_several() {
+            command.find_part()?;
+        }
         Ok(command)
+    }
+
+    fn find_part(&mut self) -> Result<(), Refusal> {
+        let number = self.number();
+        if number == RDMA_USER_CM_CMD_CREATE_ID {
+            self.part = self.own.part_for_new()?;
+        }
+        let there = usize::from(self.header.in_);
+        let place = place_of_id(number).filter(|at| at + size_of::<u32>() <= there);
+        let Some(at) = place else { return Ok(()) };
+        let named = self.get(self.body.checked_add(at as u64).ok_or(FAULT)?)?;
+        let (part, id) = match number {
+            RDMA_USER_CM_CMD_LEAVE_MCAST => self.own.part_of_group(named),
+            _ => self.own.part_of(named),
+        }?;
+        (self.part, self.id) = (part, Some(Named { at, named, id }));
+        Ok(())
+    }
+
+    /// The same command at another part.
+    pub(super) fn at(&self, part: &Arc<Part>) -> Self {
+        Self { part: part.clone(), ..self.clone() }
+    }
+
+    /// The same command at the device that its id is to be bound to, by one of these addresses. An id that is bound to
+    /// another stays there. Its number at its first device is kept, so that no other id gets it.
+    pub(super) fn at_its_device(
+        &self,
+        source: Option<SocketAddr>,
+        destination: Option<SocketAddr>,
+    ) -> Result<Self, Refusal> {
+        let Some(Named { at, named, id }) = self.id else { return Ok(self.clone()) };
+        let unbound = self.call(|manager| manager.unbound(self.file(), id))?;
+        let Some(unbound) = unbound else { return Ok(self.clone()) };
+        let other = self.own.other_device(&self.part, source, destination);
+        let Some(adapter) = other else { return Ok(self.clone()) };
+        let there = self.at(&self.own.part_at(adapter)?);
+        let new = there.call(|manager| manager.create_like(there.file(), unbound))?;
+        let reported = self.call(|manager| match id.0 == named {
+            true => manager.keep_number(self.file(), id).map(|()| 0),
+            false => manager.destroy(self.file(), id),
+        })?;
+        self.own.has_moved(named, there.part.clone(), new, reported);
+        Ok(Self { id: Some(Named { at, named, id: new }), ..there })
+    }
+
+    /// The id of the command, whose number it has there.
+    pub(super) fn id(&self, number: u32) -> CommId {
+        self.id.map_or(CommId(number), |it| it.id)
+    }
+
+    /// The id of the command has ended. How many of its events were taken before it moved to this device.
+    pub(super) fn forget_id(&self) -> u32 {
+        let moved = self.id.and_then(|it| Some((it.named, self.own.forget(it.named)?)));
+        let Some((named, reported)) = moved else { return 0 };
+        let Ok((first, id)) = self.own.part_of(named) else { return reported };
+        let first = self.at(&first);
+        let ended = first.call(|manager| manager.destroy(first.file(), id));
+        reported.wrapping_add(ended.unwrap_or(0))
+    }
+
+    /// Its device.
+    pub(super) fn adapter(&self) -> &Adapter {
+        &self.part.adapter
+    }
+
+    /// The descriptor by which the connection manager of the device knows the file.
+    pub(super) fn file(&self) -> c_int {
+        self.part.file
     }
 
     /// The number of the command.
@@ -116,7 +198,7 @@ impl<'a> Command<'a> {
         &self,
         call: impl FnOnce(&mut Manager) -> Result<T, E>,
     ) -> Result<T, Refusal> {
-        self.adapter.connections().call(call).map_err(Into::into)
+        self.adapter().connections().call(call).map_err(Into::into)
     }
 
     /// The struct after the header. `EINVAL` if the command is too short for it.
@@ -130,7 +212,15 @@ impl<'a> Command<'a> {
         if there < least {
             return Err(Refusal::invalid("the command is too short for its number"));
         }
-        self.get_part(self.body, there.min(size_of::<T>()))
+        let mut body: T = self.get_part(self.body, there.min(size_of::<T>()))?;
+        if let Some(Named { at, id, .. }) = self.id
+            && at + size_of::<u32>() <= size_of::<T>()
+        {
+            let place = (&raw mut body).cast::<u8>();
+            // SAFETY: it lies in the value, and any bytes are a valid `T`.
+            unsafe { place.add(at).cast::<u32>().write_unaligned(id.0) };
+        }
+        Ok(body)
     }
 
     /// A value in the program's memory.
@@ -182,7 +272,7 @@ impl<'a> Command<'a> {
         if length == 0 {
             return Ok(());
         }
-        let copier = self.adapter.device().process().copier();
+        let copier = self.adapter().device().process().copier();
         // No region holds this memory, so the kernel must check the address.
         copier.copy(to, from, length as u64).map_err(|_| FAULT)
     }

@@ -12,8 +12,9 @@ use transom_host::connections::Delivered;
 use transom_system::addresses::gid;
 use transom_wire::cm::{CommId, Ece};
 
-use super::command::{Command, Refusal};
+use super::command::Command;
 use super::queries::ah_attr;
+use super::refusal::Refusal;
 
 unsafe extern "C-unwind" {
     /// The C library's `poll`. A thread that is cancelled meanwhile unwinds from here. It is declared by its other
@@ -29,7 +30,7 @@ pub(super) fn fetch(command: &Command<'_>) -> Result<bool, Refusal> {
     command.check_room(offset_of!(rdma_ucm_event_resp, reserved).min(whole))?;
     let body: rdma_ucm_get_event = command.body()?;
     let event = command.call(|manager| {
-        let Some(event) = manager.next_event(command.file)? else {
+        let Some(event) = manager.next_event(command.file())? else {
             return Ok::<_, Refused>(None);
         };
         // An event of a group has the datagram form.
@@ -39,7 +40,13 @@ pub(super) fn fetch(command: &Command<'_>) -> Result<bool, Refusal> {
         let datagrams = of_group || service.is_some_and(|it| it.kind() == Kind::Ud);
         Ok(Some((event, datagrams)))
     })?;
-    let Some((event, datagrams)) = event else { return Ok(false) };
+    let Some((mut event, datagrams)) = event else { return Ok(false) };
+    event.id = match event.happened {
+        Happened::MulticastJoin(_) | Happened::MulticastError(..) => {
+            command.part.name_of_group(event.id)
+        }
+        _ => command.own.name_of(CommId(event.id)),
+    };
     command.answer(body.response, &response(&event, datagrams))?;
     Ok(true)
 }

@@ -12,7 +12,8 @@ use transom_wire::cm::{CommId, ServiceId};
 use transom_wire::packet::DEFAULT_PKEY;
 
 use super::addresses::{self, AF_IB, IB};
-use super::command::{Command, Refusal};
+use super::command::Command;
+use super::refusal::Refusal;
 
 /// The device has no number in the kernel. `ibv_get_device_index(3)` returns the same.
 const NO_INDEX: u32 = u32::MAX;
@@ -46,7 +47,7 @@ impl Told {
     fn device(&self, command: &Command<'_>) -> (u64, u8) {
         match self.has_device() {
             true => {
-                let number = command.adapter.device().options().number;
+                let number = command.adapter().device().options().number;
                 (transom_system::node_guid(number).to_be(), PORT)
             }
             false => (0, 0),
@@ -64,7 +65,8 @@ impl Told {
 
 fn told(command: &Command<'_>, id: u32) -> Result<Told, Refusal> {
     let id = CommId(id);
-    command.call(|manager| manager.with_id(command.file, id, |engine, _| Ok(Told::of(engine, id))))
+    command
+        .call(|manager| manager.with_id(command.file(), id, |engine, _| Ok(Told::of(engine, id))))
 }
 
 /// All values, for IP addresses only.
@@ -211,7 +213,7 @@ pub(super) fn init_qp_attr(command: &Command<'_>) -> Result<(), Refusal> {
         _ => return Err(Refusal::invalid("qp_state is none of INIT, RTR and RTS")),
     };
     let attributes = command.call(|manager| {
-        manager.with_id(command.file, id, |engine, _| engine.attributes(id, state))
+        manager.with_id(command.file(), id, |engine, _| engine.attributes(id, state))
     })?;
     command.answer(body.response, &attributes_of(&attributes, wanted))
 }

@@ -14,7 +14,7 @@ use transom_host::Adapter;
 use transom_system::registry::{CallFault, CallRefusal, Name};
 use transom_system::say_to_a_reader;
 
-use super::command::Refusal;
+use super::refusal::Refusal;
 use crate::adapters;
 use crate::entry::effect_always;
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::c_programs::{compile, compile_by, in_time, run};
+use transom_conformance::c_programs::{RDMACM, compile, compile_by, in_time, run};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, ip, is_root};
 use transom_conformance::programs::{Running, command, program};
@@ -227,8 +227,8 @@ fn devices_are_as_they_are_described() {
     );
 }
 
-fn each_on_its_interface() {
-    interfaces_up();
+/// A second interface, with the address 10.10.0.1.
+fn second_interface_up() {
     for line in [
         "link add eth1 type veth peer name far1",
         "address add 10.10.0.1/24 dev eth1",
@@ -237,9 +237,44 @@ fn each_on_its_interface() {
     ] {
         ip(line);
     }
+}
+
+/// Two devices, each on an interface of its own.
+const ON_INTERFACES: [&str; 2] = ["--device=transom0,netdev=eth0", "--device=transom1,netdev=eth1"];
+
+fn ids_of_two_devices() {
+    interfaces_up();
+    second_interface_up();
+    let installed = Installed::new("cm-devices");
+    let folder = format!("-L{}", installed.0.path().display());
+    let libraries = [&[folder.as_str()], RDMACM].concat();
+    let binary = compile(&installed.0, "two_cm_devices.c", "two_cm_devices", &libraries);
+    let binary = binary.to_str().expect("a plain path");
+    for link in ["", "wire"] {
+        let mut command = installed.run(&ON_INTERFACES, &[binary]);
+        run(command.env("TRANSOM_LINK", link), 3);
+    }
+    let printed = in_time(LIMIT, &|at| {
+        let fault = format!("--fault=device-removal,{at},device=0");
+        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "goes"])
+    });
+    assert!(printed.output.starts_with("ok - "), "{printed:?}");
+}
+
+/// What it shows, the program says itself.
+/// Rules: CM-46, DEVS-11, DEVS-14
+#[test]
+fn an_id_gets_the_device_of_its_address() {
+    let test = path_of!("an_id_gets_the_device_of_its_address");
+    alone(test, Way::Namespace, ids_of_two_devices);
+}
+
+fn each_on_its_interface() {
+    interfaces_up();
+    second_interface_up();
     let installed = Installed::new("interfaces");
     let binary = installed.two_devices();
-    let options = ["--device=transom0,netdev=eth0", "--device=transom1,netdev=eth1"];
+    let options = ON_INTERFACES;
     let line = "cd /sys/class/infiniband
         for device in *; do
             grep -hv ^0000:0000:0000:0000:0000:0000:0000:0000 $device/ports/1/gids/* | grep -v ^fe80

@@ -1,0 +1,179 @@
+/*
+ * Ids of rdma_cm under `transom run` with two devices, one on eth0 (10.9.0.1) and one on eth1 (10.10.0.1): each id gets
+ * the device that has its address.
+ */
+#include "cm.h"
+#include "in_time.h"
+
+static const char *const addresses[] = {"10.9.0.1", "10.10.0.1"};
+static const char *const names[] = {"transom0", "transom1"};
+
+static struct rdma_event_channel *channel;
+
+static struct sockaddr_in address_of(int device)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+
+	CHECK(inet_pton(AF_INET, addresses[device], &address.sin_addr) == 1);
+	return address;
+}
+
+static void is_at(const struct rdma_cm_id *id, int device)
+{
+	CHECK(id->verbs && id->port_num == 1);
+	CHECK(!strcmp(ibv_get_device_name(id->verbs->device), names[device]));
+}
+
+static struct rdma_cm_id *id_at(int device, int reuse, uint16_t port)
+{
+	struct sockaddr_in address = address_of(device);
+	struct rdma_cm_id *id;
+
+	address.sin_port = port;
+	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof(reuse)));
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address));
+	is_at(id, device);
+	return id;
+}
+
+/* Rules: DEVS-14 */
+static void ids_have_the_device_of_their_address(void)
+{
+	struct ibv_context **all;
+	struct rdma_cm_id *first, *second, *third;
+	int count;
+
+	CHECK((all = rdma_get_devices(&count)) && count == 2);
+	CHECK(!strcmp(ibv_get_device_name(all[0]->device), names[0]));
+	CHECK(!strcmp(ibv_get_device_name(all[1]->device), names[1]));
+	first = id_at(0, 0, 0);
+	second = id_at(1, 1, 0);
+	CHECK(first->verbs == all[0] && second->verbs == all[1]);
+	/* What was set before is set at the other device too. */
+	third = id_at(1, 1, rdma_get_src_port(second));
+	CHECK(!rdma_destroy_id(third) && !rdma_destroy_id(first) && !rdma_destroy_id(second));
+	rdma_free_devices(all);
+	shown("an id gets the device that has its address");
+}
+
+/* Both ends of a connection at this device. */
+static void connect_at(int device, struct rdma_cm_id **ends)
+{
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct rdma_cm_id *listens = id_at(device, 0, 0);
+	struct rdma_cm_event *event;
+
+	CHECK(!rdma_listen(listens, 4));
+	CHECK(!rdma_create_id(channel, &ends[0], &ends[0], RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(ends[0], NULL, rdma_get_local_addr(listens), 2000));
+	event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(event->id == ends[0] && event->id->context == &ends[0] && !rdma_ack_cm_event(event));
+	is_at(ends[0], device);
+	CHECK(!rdma_resolve_route(ends[0], 2000));
+	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(!rdma_create_qp(ends[0], NULL, &attr) && !rdma_connect(ends[0], NULL));
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	ends[1] = event->id;
+	CHECK(event->listen_id == listens && !rdma_ack_cm_event(event));
+	is_at(ends[1], device);
+	attr = small(IBV_QPT_RC);
+	CHECK(!rdma_create_qp(ends[1], NULL, &attr) && !rdma_accept(ends[1], NULL));
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(!rdma_destroy_id(listens));
+}
+
+static void send_a_message(struct rdma_cm_id **ends)
+{
+	static char bytes[64];
+	struct ibv_mr *mr[2];
+	struct ibv_wc wc;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		CHECK((mr[i] = rdma_reg_msgs(ends[i], bytes, sizeof(bytes))));
+	memset(bytes, 0, 32);
+	memset(bytes + 32, 7, 32);
+	CHECK(!rdma_post_recv(ends[1], NULL, bytes, 32, mr[1]));
+	CHECK(!rdma_post_send(ends[0], NULL, bytes + 32, 32, mr[0], 0));
+	CHECK(rdma_get_recv_comp(ends[1], &wc) == 1 && wc.status == IBV_WC_SUCCESS && bytes[31] == 7);
+	CHECK(rdma_get_send_comp(ends[0], &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	for (i = 0; i < 2; i++)
+		CHECK(!rdma_dereg_mr(mr[i]));
+}
+
+static void end(struct rdma_cm_id **ends)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		rdma_destroy_qp(ends[i]);
+		CHECK(!rdma_destroy_id(ends[i]));
+	}
+}
+
+/* Rules: DEVS-14 */
+static void they_connect(void)
+{
+	struct rdma_cm_id *first[2], *second[2], *moves;
+	struct rdma_event_channel *other = rdma_create_event_channel();
+
+	connect_at(0, first);
+	connect_at(1, second);
+	send_a_message(first);
+	send_a_message(second);
+	CHECK(!rdma_disconnect(second[0]));
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(second);
+	send_a_message(first);
+	end(first);
+	shown("ids of both devices share a channel");
+
+	moves = id_at(1, 0, 0);
+	CHECK(!rdma_migrate_id(moves, other) && !rdma_listen(moves, 1));
+	is_at(moves, 1);
+	CHECK(!rdma_destroy_id(moves));
+	rdma_destroy_event_channel(other);
+	shown("an id of the second moves to another channel");
+}
+
+/* The first device goes. Rules: CM-46, DEVS-11, DEVS-14 */
+static void the_first_goes(void)
+{
+	struct rdma_cm_id *first[2], *second[2];
+	struct rdma_cm_event *event;
+	int i;
+
+	connect_at(0, first);
+	connect_at(1, second);
+	there = 1;
+	for (i = 0; i < 2; i++) {
+		event = next(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+		CHECK(event->id == first[0] || event->id == first[1]);
+		CHECK(!rdma_ack_cm_event(event));
+	}
+	send_a_message(second);
+	end(second);
+	connect_at(1, second);
+	send_a_message(second);
+	end(second);
+	end(first);
+	shown("ids of the second hear nothing of it");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		be_in_time();
+	CHECK((channel = rdma_create_event_channel()));
+	if (argc > 1 && !strcmp(argv[1], "goes")) {
+		the_first_goes();
+	} else {
+		ids_have_the_device_of_their_address();
+		they_connect();
+	}
+	rdma_destroy_event_channel(channel);
+	return 0;
+}
