@@ -299,6 +299,64 @@ static void wait_until_gone(struct end *end)
 	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
 }
 
+/* Objects to which one posts otherwise than by ibv_post_send and ibv_post_recv. */
+struct posts {
+	struct ibv_srq *shared, *tagged;
+	struct ibv_qp_ex *extended;
+	struct ibv_mw *mw;
+};
+
+static void make_posts(struct posts *posts, struct end *end)
+{
+	struct ibv_srq_init_attr_ex tagged = {
+		.attr = {.max_wr = 4, .max_sge = 1},
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+			     IBV_SRQ_INIT_ATTR_TM,
+		.srq_type = IBV_SRQT_TM,
+		.pd = end->pd,
+		.cq = end->cq,
+		.tm_cap = {.max_num_tags = 4, .max_ops = 4},
+	};
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_qp_init_attr_ex extended = {
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.cap = {.max_send_wr = 1, .max_send_sge = 1},
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = end->pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+	};
+	struct ibv_qp *qp;
+
+	CHECK((posts->shared = ibv_create_srq(end->pd, &shared)));
+	CHECK((posts->tagged = ibv_create_srq_ex(end->context, &tagged)));
+	CHECK((qp = ibv_create_qp_ex(end->context, &extended)));
+	CHECK((posts->extended = ibv_qp_to_qp_ex(qp)));
+	CHECK((posts->mw = ibv_alloc_mw(end->pd, IBV_MW_TYPE_1)));
+}
+
+/* The device has gone. */
+static void other_posts_are_refused(struct posts *posts, struct end *end)
+{
+	struct ibv_mw_bind bind = {
+		.bind_info = {end->mr, (uintptr_t)end->bytes, LENGTH, IBV_ACCESS_REMOTE_WRITE},
+	};
+	struct ibv_ops_wr add = {.opcode = IBV_WR_TAG_ADD}, *bad_operation = NULL;
+	struct ibv_recv_wr receive = {0}, *bad_receive = NULL;
+
+	GONE(ibv_post_srq_recv(posts->shared, &receive, &bad_receive));
+	CHECK(bad_receive == &receive);
+	GONE(ibv_post_srq_ops(posts->tagged, &add, &bad_operation));
+	CHECK(bad_operation == &add);
+	GONE(ibv_bind_mw(end->qp, posts->mw, &bind));
+	ibv_wr_start(posts->extended);
+	ibv_wr_send(posts->extended);
+	CHECK(ibv_wr_complete(posts->extended) == EIO);
+	CHECK(!ibv_destroy_srq(posts->shared) && !ibv_destroy_srq(posts->tagged));
+	CHECK(!ibv_destroy_qp(&posts->extended->qp_base) && !ibv_dealloc_mw(posts->mw));
+}
+
 /* One goes, and the other goes on. */
 /* Rules: DEVS-11, DEVS-12 */
 static void one_goes(struct end *gone, struct end *left, struct ibv_device *device)
@@ -312,10 +370,12 @@ static void one_goes(struct end *gone, struct end *left, struct ibv_device *devi
 	struct ibv_device_attr limits;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
+	struct posts posts;
 	struct ibv_wc wc;
 
 	connect_to_itself(left);
 	connect_to_itself(gone);
+	make_posts(&posts, gone);
 	wait_until_gone(gone);
 	GONE(!ibv_alloc_pd(gone->context));
 	GONE(!ibv_create_qp(gone->pd, &attr));
@@ -327,6 +387,7 @@ static void one_goes(struct end *gone, struct end *left, struct ibv_device *devi
 	GONE(ibv_post_send(gone->qp, &wr, &bad_send));
 	GONE(ibv_post_recv(gone->qp, &receive, &bad_receive));
 	GONE(ibv_poll_cq(gone->cq, 1, &wc) < 0);
+	other_posts_are_refused(&posts, gone);
 	GONE(!ibv_open_device(device));
 	shown("calls of the one that has gone answer EIO");
 
