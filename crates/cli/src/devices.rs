@@ -41,15 +41,26 @@ pub(crate) struct DevicesArgs {
 
 pub(crate) fn run(args: &DevicesArgs) -> Result {
     let devices = transom::devices(&Provider::software())?;
-    let devices = devices.iter().map(|device| Seen::new(&device.open()?)).collect::<Result<_>>()?;
+    let (mut seen, mut refused) = (Vec::new(), Ok(()));
+    for device in devices.iter() {
+        match device.open().map_err(Into::into).and_then(|context| Seen::new(&context)) {
+            Ok(device) => seen.push(device),
+            Err(error) => refused = refused.and(Err(error)),
+        }
+    }
+    if seen.is_empty() {
+        return refused;
+    }
     let registry = registry()?;
     let processes = running(registry);
     let ports = Ports::seen(registry);
     if args.json {
-        print_json(devices, registry, &processes, &ports)
+        print_json(seen, registry, &processes, &ports)?;
     } else {
-        print_text(&devices, registry, &processes, &ports)
+        print_text(&seen, registry, &processes, &ports)?;
     }
+    // One that cannot be opened concerns no other.
+    refused
 }
 
 /// Addresses of a port with their indexes.

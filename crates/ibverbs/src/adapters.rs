@@ -54,15 +54,14 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
     Ok(opened)
 }
 
-/// The first device of this process that has not failed, for the connection manager. It is opened if it is not open.
+/// The first device of this process that can be used, for the connection manager. It is opened if it is not open.
 pub(crate) fn open_first() -> Result<Arc<Adapter>, OpenError> {
-    let has_failed = |opened: &Option<Weak<Adapter>>| {
-        let open = opened.as_ref().and_then(Weak::upgrade);
-        open.is_some_and(|adapter| adapter.device().check().is_err())
-    };
-    let count = Description::chosen().map_or(1, <[_]>::len);
-    let first = OPENED.lock()[..count].iter().position(|opened| !has_failed(opened));
-    open(first.map_or(0, |number| number as u8))
+    let count = Description::chosen().map_or(1, <[_]>::len) as u8;
+    let first = open(0);
+    match first {
+        Err(_) => (1..count).find_map(|number| open(number).ok()).map_or(first, Ok),
+        Ok(_) => first,
+    }
 }
 
 /// Remembers a device that gets a context.

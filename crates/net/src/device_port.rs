@@ -13,8 +13,8 @@ use transom_device::execution::MAX_DATAGRAM;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_system::addresses::{
-    Addresses, Changes, GroupGid, Unreachable, check_reachable, ip, is_multicast, leaves_host,
-    path_mtu,
+    Addresses, Changes, GroupGid, Unreachable, check_reachable, ip, is_interface, is_multicast,
+    leaves_host, path_mtu,
 };
 use transom_system::{ThisProcess, say};
 use transom_wire::packet::PORT;
@@ -80,8 +80,11 @@ impl DevicePort {
     ///
     /// # Errors
     ///
-    /// The kernel's error if it does not tell its addresses.
+    /// The kernel's error if it does not tell its addresses; `ENODEV` if there is no such interface.
     pub fn new(process: Arc<ThisProcess>, options: PortOptions) -> io::Result<Self> {
+        if options.interface.is_some_and(|name| !is_interface(name)) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
         let addresses = Addresses::of(options.interface)?;
         Ok(Self {
             process,

@@ -7,21 +7,23 @@
 //!
 //! A device may have the addresses of one interface only ([`Addresses::of`]).
 
+mod current;
 mod multicast;
 mod netlink;
 mod reachable;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use transom_device::queue;
 use transom_wire::grh::{map_ipv4, mapped_ipv4};
 
+use self::current::{Current, LOOPBACK_MTU, is_link_local};
 pub use self::multicast::{GroupGid, is_multicast, leaves_host};
 #[cfg(debug_assertions)]
 pub(crate) use self::netlink::fuzz as fuzz_netlink;
-use self::netlink::{Hardware, Interface, Watch};
+use self::netlink::{Hardware, Watch};
 pub use self::reachable::{Unreachable, check_reachable};
 use crate::rehearsal;
 
@@ -37,10 +39,6 @@ pub const LOOPBACK: queue::Address = queue::Address {
     hop_limit: 64,
     flow_label: 0,
 };
-
-/// The kernel's index of the loopback interface.
-const LOOPBACK_INTERFACE: u32 = 1;
-const LOOPBACK_MTU: u32 = 65_536;
 
 /// Entries of the GID table. Addresses beyond are left out.
 pub const GID_TABLE: usize = 128;
@@ -154,18 +152,11 @@ impl Addresses {
         Self::of(None)
     }
 
-    /// The addresses of now, of this interface only if one is named.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's, or `ENODEV` if there is no interface of that name.
+    /// The addresses of now, of this interface only if one is named. There are none while it does not exist.
     pub fn of(only: Option<&str>) -> io::Result<Self> {
         // Watch first, so that no change falls in between.
         let watch = Watch::new()?;
-        if only.is_some_and(|name| netlink::interface_index(name).is_none()) {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        let Current { own, others } = current(only)?;
+        let Current { own, others } = Current::of(only)?;
         let lost_network = own.is_empty();
         let (table, only) = (own.into_iter().map(Some).collect(), only.map(str::to_owned));
         Ok(Self { watch, table, only, others, lost_network })
@@ -293,7 +284,7 @@ impl Addresses {
         if !self.watch.drain() {
             return Ok(Changes::default());
         }
-        let Current { own, others } = current(self.only.as_deref())?;
+        let Current { own, others } = Current::of(self.only.as_deref())?;
         self.others = others;
         let had_network = self.has_network();
         let mut changes = self.take(&own);
@@ -343,102 +334,9 @@ pub fn is_interface(name: &str) -> bool {
     netlink::interface_index(name).is_some()
 }
 
-/// The addresses of this host.
-struct Current {
-    /// Those that the device has now, in the order of a new table.
-    own: Vec<Address>,
-    /// The GIDs of the others.
-    others: Vec<[u8; 16]>,
-}
-
-/// The addresses of now. The device has those of one interface, if that is named.
-fn current(only: Option<&str>) -> io::Result<Current> {
-    let mut own = all()?;
-    let mut others = Vec::new();
-    if let Some(name) = only {
-        let interface = netlink::interface_index(name);
-        let is_own = |address: &Address| Some(address.interface) == interface;
-        others = own.iter().filter(|it| !is_own(it)).map(|it| it.gid).collect();
-        own.retain(is_own);
-        if own.is_empty() && interface == Some(LOOPBACK_INTERFACE) {
-            own = loopback_addresses();
-        }
-    }
-    sort(&mut own);
-    own.truncate(GID_TABLE);
-    Ok(Current { own, others })
-}
-
-/// The addresses of all interfaces.
-fn all() -> io::Result<Vec<Address>> {
-    let (interfaces, assigned) = netlink::list()?;
-    let mut addresses: Vec<Address> = Vec::new();
-    for assigned in assigned {
-        let of = |interface: &&Interface| interface.index == assigned.interface;
-        let Some(interface) = interfaces.iter().find(of).filter(|interface| interface.running)
-        else {
-            continue;
-        };
-        let gid = gid(assigned.address);
-        let known = addresses.iter().any(|address| address.gid == gid);
-        if known || assigned.address.is_loopback() {
-            continue;
-        }
-        addresses.push(Address {
-            gid,
-            interface: interface.index,
-            mtu: interface.mtu,
-            loopback: interface.loopback,
-            hardware: interface.hardware,
-        });
-    }
-    // Local links work even while the loopback interface is down.
-    if addresses.is_empty() { Ok(loopback_addresses()) } else { Ok(addresses) }
-}
-
-fn loopback_addresses() -> Vec<Address> {
-    let both = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    both.map(loopback).to_vec()
-}
-
-fn loopback(ip: IpAddr) -> Address {
-    Address {
-        gid: gid(ip),
-        interface: LOOPBACK_INTERFACE,
-        mtu: LOOPBACK_MTU,
-        loopback: true,
-        hardware: Hardware::default(),
-    }
-}
-
-/// Puts addresses into the order of a new table (rule NET-19).
-fn sort(addresses: &mut [Address]) {
-    let first = |local: bool| {
-        let of = addresses.iter().filter(|it| !it.loopback && is_link_local(it.ip()) == local);
-        of.map(|it| it.interface).min()
-    };
-    // A host hardly communicates by an interface that has no other address.
-    let first = first(false).or_else(|| first(true));
-    addresses.sort_by_key(|it| {
-        let kind = match it.ip() {
-            ip if is_link_local(ip) && Some(it.interface) == first => 0,
-            IpAddr::V4(_) => 1,
-            ip if !is_link_local(ip) => 2,
-            IpAddr::V6(_) => 3,
-        };
-        (it.loopback, kind, it.interface)
-    });
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(_) => false,
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::current::{loopback, sort};
     use super::*;
 
     fn table(of: &[(u32, &str)]) -> Addresses {
@@ -451,25 +349,6 @@ mod tests {
         let watch = Watch::new().expect("a socket");
         let table = addresses.into_iter().map(Some).collect();
         Addresses { watch, table, only: None, others: Vec::new(), lost_network: false }
-    }
-
-    /// Rules: NET-19
-    #[test]
-    fn the_order_is_that_of_a_port_of_linux() {
-        let table = table(&[
-            (1, "10.255.0.1"),
-            (2, "fe80::2"),
-            (2, "fd00::2"),
-            (2, "10.0.0.2"),
-            (3, "fe80::3"),
-            (3, "172.17.0.1"),
-            (4, "fe80::4"),
-        ]);
-        let order: Vec<_> = table.iter().map(|(_, it)| it.ip().to_string()).collect();
-        let expected =
-            ["fe80::2", "10.0.0.2", "172.17.0.1", "fd00::2", "fe80::3", "fe80::4", "10.255.0.1"];
-        assert_eq!(order, expected);
-        assert_eq!(table.own().map(|(index, _)| index), Some(0));
     }
 
     /// Rules: ST-09
