@@ -4,6 +4,7 @@ mod addresses;
 mod backlog;
 mod calls;
 mod early;
+mod elsewhere;
 mod endings;
 mod groups;
 mod messages;
@@ -26,6 +27,7 @@ use crate::shared::{Config, Shared, Transmit};
 use backlog::Backlog;
 pub use early::Answered;
 use early::Early;
+pub use elsewhere::Unbound;
 
 /// The connection manager of one process.
 #[derive(Debug)]

@@ -63,7 +63,7 @@ pub mod timing;
 pub use attributes::{Attributes, QpState};
 pub use cause::Cause;
 pub use connection::{ConnectionState, Record};
-pub use engine::{Accept, Answered, Connect, Engine, Handled};
+pub use engine::{Accept, Answered, Connect, Engine, Handled, Unbound};
 pub use event::{Event, Happened, Nobody};
 pub use host::{Claim, Host, Ports, Route, is_any};
 pub use options::{Kind, Options, Service};

@@ -13,7 +13,9 @@
 //! | `calls` | commands about ids |
 //! | `queries` | commands that query |
 //! | `events` | fetching events |
-//! | `files` | a program's files, and their parts at each device |
+//! | `files` | a program's files |
+//! | `parts` | a file at one device |
+//! | `places` | where ids are that have moved to another device |
 //! | `checked` | what librdmacm tells `transom check` and sanitizers |
 //! | `why` | the reason why the last command was refused, and refused calls of librdmacm, for `transom explain` |
 
@@ -23,6 +25,8 @@ mod checked;
 mod command;
 mod events;
 mod files;
+mod parts;
+mod places;
 mod queries;
 mod refusal;
 mod why;
@@ -134,12 +138,7 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
         let mut look = || {
             let own = File::of(file)?;
             let command = Command::read(&own, address, n)?;
-            for part in own.parts() {
-                fetched = events::fetch(&command.at(&part))?;
-                if fetched {
-                    break;
-                }
-            }
+            fetched = events::fetch(&command.at(&own.part_of_oldest_event()?))?;
             Ok(())
         };
         let errno =

@@ -22,17 +22,6 @@ impl Engine {
 
     // Options (rule CM-38).
 
-    /// The options of an id.
-    pub fn options(&self, id: CommId) -> Option<Options> {
-        Some(self.ids.get(&id)?.options)
-    }
-
-    /// Sets all options of a new id, as another of its service has them.
-    pub fn set_options(&mut self, id: CommId, options: Options) -> Result<(), Refused> {
-        self.entry(id)?.options = options;
-        Ok(())
-    }
-
     /// Sets the type of service.
     pub fn set_tos(&mut self, id: CommId, tos: u8) -> Result<(), Refused> {
         self.entry(id)?.options.tos = Some(tos);

@@ -2,6 +2,9 @@
  * Ids of rdma_cm under `transom run` with two devices, one on eth0 (10.9.0.1) and one on eth1 (10.10.0.1): each id gets
  * the device that has its address.
  */
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include "cm.h"
 #include "in_time.h"
 
@@ -139,10 +142,145 @@ static void they_connect(void)
 	shown("an id of the second moves to another channel");
 }
 
+/* Rules: DEVS-14 */
+static void an_id_without_an_address_has_no_device(void)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET}, far = any, second = address_of(1);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id, *other;
+	int is_bound;
+
+	/* There is no way to it here. */
+	CHECK(inet_pton(AF_INET, "203.0.113.9", &far.sin_addr) == 1);
+	second.sin_port = htons(9);
+	for (is_bound = 0; is_bound < 2; is_bound++) {
+		any.sin_port = 0;
+		CHECK(!rdma_create_id(channel, &id, &id, RDMA_PS_TCP));
+		if (is_bound) {
+			CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any));
+			any.sin_port = rdma_get_src_port(id);
+		}
+		CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&far, 2000));
+		expect(channel, RDMA_CM_EVENT_ADDR_ERROR);
+		CHECK(!id->verbs);
+		CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&second, 2000));
+		event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+		CHECK(event->id == id && id->context == &id && !rdma_ack_cm_event(event));
+		is_at(id, 1);
+		CHECK(!is_bound || rdma_get_src_port(id) == any.sin_port);
+		/* It has its port there, as long as it is there. */
+		any.sin_port = rdma_get_src_port(id);
+		CHECK(any.sin_port && !rdma_create_id(channel, &other, NULL, RDMA_PS_TCP));
+		CHECK(rdma_bind_addr(other, (struct sockaddr *)&any) && errno == EADDRNOTAVAIL);
+		CHECK(!rdma_destroy_id(id) && !rdma_bind_addr(other, (struct sockaddr *)&any));
+		CHECK(!rdma_destroy_id(other));
+	}
+	shown("an id that found no way goes to another device, with its port");
+}
+
+/* Rules: DEVS-14 */
+static void events_come_as_they_happened(void)
+{
+	struct sockaddr_in to[] = {address_of(0), address_of(1)};
+	static const int order[] = {1, 0, 1, 0, 0, 1};
+	enum { COUNT = sizeof(order) / sizeof(*order) };
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *ids[COUNT];
+	int i;
+
+	for (i = 0; i < COUNT; i++)
+		ids[i] = id_at(order[i], 0, 0);
+	to[0].sin_port = to[1].sin_port = htons(9);
+	for (i = 0; i < COUNT; i++)
+		CHECK(!rdma_resolve_addr(ids[i], NULL, (struct sockaddr *)&to[order[i]], 2000));
+	for (i = 0; i < COUNT; i++) {
+		event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+		CHECK(event->id == ids[i] && !rdma_ack_cm_event(event));
+	}
+	for (i = 0; i < COUNT; i++)
+		CHECK(!rdma_destroy_id(ids[i]));
+	shown("events of both come in the order in which they happened");
+}
+
+static int open_descriptors(void)
+{
+	int number, count = 0;
+
+	for (number = 0; number < 1024; number++)
+		count += fcntl(number, F_GETFD) >= 0;
+	return count;
+}
+
+/* Closes the descriptor of a channel, as only a program does that should not, so that the next one gets its number. */
+static int close_descriptor_of(struct rdma_event_channel *of)
+{
+	int number = of->fd, filler;
+
+	do
+		CHECK((filler = dup(1)) >= 0);
+	while (filler < number);
+	CHECK(!close(number));
+	return number;
+}
+
+/* Rules: DEVS-14 */
+static void descriptors_are_not_lost(void)
+{
+	struct sockaddr_in second = address_of(1);
+	struct rdma_event_channel *closed, *later;
+	struct rdma_cm_id *id, *at_first;
+	struct rlimit limit, less;
+	int before = open_descriptors(), number;
+
+	/* One is left, and a channel of two devices needs two. */
+	CHECK((number = dup(1)) >= 0 && !close(number) && !getrlimit(RLIMIT_NOFILE, &limit));
+	less = (struct rlimit){number + 1, limit.rlim_max};
+	CHECK(!setrlimit(RLIMIT_NOFILE, &less));
+	CHECK(!rdma_create_event_channel() && errno == EMFILE);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	CHECK(open_descriptors() == before);
+
+	CHECK((closed = rdma_create_event_channel()));
+	CHECK(!rdma_create_id(closed, &id, NULL, RDMA_PS_TCP));
+	close_descriptor_of(closed);
+	before = open_descriptors();
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&second));
+	CHECK(open_descriptors() <= before);
+	shown("what fails keeps no descriptor");
+
+	CHECK((closed = rdma_create_event_channel()));
+	number = close_descriptor_of(closed);
+	CHECK((later = rdma_create_event_channel()));
+	CHECK(fcntl(number, F_GETFD) >= 0);
+	rdma_destroy_event_channel(closed);
+	CHECK(fcntl(number, F_GETFD) >= 0);
+	CHECK(!rdma_create_id(later, &at_first, NULL, RDMA_PS_TCP));
+	second = address_of(0);
+	second.sin_port = htons(9);
+	CHECK(!rdma_resolve_addr(at_first, NULL, (struct sockaddr *)&second, 2000));
+	expect(later, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_destroy_id(at_first));
+	rdma_destroy_event_channel(later);
+	shown("a descriptor that another channel has is not closed");
+}
+
+/* The first device cannot be opened: its interface is not there. */
+/* Rules: DEVS-13, DEVS-14 */
+static void the_first_is_missing(void)
+{
+	struct rdma_cm_id *second[2];
+
+	connect_at(1, second);
+	send_a_message(second);
+	end(second);
+	shown("the second serves alone");
+}
+
 /* The first device goes. Rules: CM-46, DEVS-11, DEVS-14 */
 static void the_first_goes(void)
 {
-	struct rdma_cm_id *first[2], *second[2];
+	struct rdma_cm_id *first[2], *second[2], *moves = id_at(1, 0, 0);
+	struct rdma_event_channel *other;
 	struct rdma_cm_event *event;
 	int i;
 
@@ -161,18 +299,32 @@ static void the_first_goes(void)
 	end(second);
 	end(first);
 	shown("ids of the second hear nothing of it");
+
+	CHECK((other = rdma_create_event_channel()) && !rdma_migrate_id(moves, other));
+	is_at(moves, 1);
+	CHECK(!rdma_listen(moves, 1) && !rdma_migrate_id(moves, channel));
+	CHECK(!rdma_destroy_id(moves));
+	rdma_destroy_event_channel(other);
+	shown("they move between channels all the same");
 }
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
+	const char *part = argc > 1 ? argv[1] : "";
+
+	if (!strcmp(part, "goes"))
 		be_in_time();
 	CHECK((channel = rdma_create_event_channel()));
-	if (argc > 1 && !strcmp(argv[1], "goes")) {
+	if (!strcmp(part, "goes")) {
 		the_first_goes();
+	} else if (!strcmp(part, "missing")) {
+		the_first_is_missing();
 	} else {
 		ids_have_the_device_of_their_address();
 		they_connect();
+		an_id_without_an_address_has_no_device();
+		events_come_as_they_happened();
+		descriptors_are_not_lost();
 	}
 	rdma_destroy_event_channel(channel);
 	return 0;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use transom_cm::Happened;
@@ -83,9 +84,10 @@ struct Id {
 pub(super) struct Files {
     files: HashMap<RawFd, File>,
     ids: HashMap<CommId, Id>,
-    /// Events that there were.
-    raised: u64,
 }
+
+/// Events that there were, at all devices: a program's file may have parts at several.
+static RAISED: AtomicU64 = AtomicU64::new(0);
 
 impl Files {
     /// Opens a new file. Returns its descriptor, and the ids of an earlier file that had the same number.
@@ -211,8 +213,7 @@ impl Files {
     /// Appends an event behind all others of a file.
     fn append(&mut self, file: RawFd, counted: CommId, delivered: Delivered) {
         let Some(file) = self.files.get_mut(&file) else { return };
-        self.raised += 1;
-        let number = self.raised;
+        let number = RAISED.fetch_add(1, Relaxed) + 1;
         for about in [counted, CommId(delivered.id)] {
             if let Some(it) = self.ids.get_mut(&about) {
                 it.last = number;
@@ -220,6 +221,11 @@ impl Files {
         }
         file.events.push_back(Waiting { number, counted, delivered });
         file.signal();
+    }
+
+    /// The number of the oldest event of a file.
+    pub(super) fn oldest(&self, file: RawFd) -> Option<u64> {
+        Some(self.files.get(&file)?.events.front()?.number)
     }
 
     /// Takes the oldest event of a file.

@@ -2,6 +2,7 @@
 
 mod calls;
 mod connecting;
+mod elsewhere;
 mod groups;
 mod records;
 
@@ -25,6 +26,7 @@ use transom_system::registry::connections::Connections;
 use transom_system::tools;
 use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 
+pub use self::elsewhere::Unbound;
 use self::groups::Memberships;
 use self::records::Records;
 use super::complaints::Complaints;

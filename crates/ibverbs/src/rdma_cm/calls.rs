@@ -11,7 +11,8 @@ use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 
 use super::addresses;
 use super::command::Command;
-use super::files::{File, Part};
+use super::files::File;
+use super::places::Place;
 use super::refusal::Refusal;
 
 /// A reserved field is set.
@@ -326,21 +327,32 @@ fn migrate(command: &Command<'_>, from: c_int, named: u32) -> Result<u32, Refusa
     let Ok(source) = File::of(from) else {
         return command.call(|it| it.migrate(from, CommId(named), command.file()));
     };
-    let migrate = |part: &Part, id| {
-        let to = command.at(&command.own.part_at(part.adapter.clone())?);
-        let reported = to.call(|manager| manager.migrate(part.file, id, to.file()))?;
-        Ok::<_, Refusal>((to, reported))
+    let to = |from: &Place| {
+        let part = command.own.part_at(from.part.adapter.clone())?;
+        Ok::<_, Refusal>(command.at(&part))
     };
-    let (part, id) = source.part_of(named)?;
-    let (to, mut reported) = migrate(&part, id)?;
-    if let Some(before) = source.forget(named) {
-        // Its number at its first device goes with it.
-        let (first, kept) = source.part_of(named)?;
-        let (_, at_first) = migrate(&first, kept)?;
-        command.own.has_moved(named, to.part.clone(), id, before);
-        reported = reported.wrapping_add(before).wrapping_add(at_first);
+    let now = source.place_of(named)?;
+    let (there, file) = (to(&now)?, now.part.file);
+    // The numbers that it has kept at other devices, if these are left.
+    let kept = source.places_of(named).into_iter().skip(1);
+    let kept: Vec<_> = kept.filter_map(|from: Place| Some((to(&from).ok()?, from))).collect();
+    let is_other = !std::ptr::eq(command.own, &*source);
+    if is_other && !source.places_of(named).is_empty() {
+        // Its events may be fetched as soon as it is there.
+        let place = |to: &Command<'_>, from: &Place| Place { part: to.part.clone(), id: from.id };
+        let now = std::iter::once(place(&there, &now));
+        let places = now.chain(kept.iter().map(|(to, from)| place(to, from)));
+        command.own.has_moved(named, places.collect());
     }
-    Ok(reported)
+    let moved = there.call(|manager| manager.migrate(file, now.id, there.file()));
+    if is_other {
+        let of = if moved.is_ok() { &*source } else { command.own };
+        of.forget(named);
+    }
+    let numbers = kept.iter().map(|(to, from)| {
+        to.call(|it| it.migrate_number(from.part.file, from.id, to.file())).unwrap_or(0)
+    });
+    Ok(numbers.fold(moved?, u32::wrapping_add))
 }
 
 /// Adds an event of the program's own to the events of an id.

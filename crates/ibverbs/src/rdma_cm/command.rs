@@ -12,7 +12,9 @@ use transom_host::connections::manager::Manager;
 use transom_system::memory::{Destination, Readable, Source, Writable};
 use transom_wire::cm::CommId;
 
-use super::files::{File, Part};
+use super::files::{File, other_device};
+use super::parts::Part;
+use super::places::Place;
 use super::refusal::Refusal;
 
 /// An address is not mapped in the program.
@@ -128,9 +130,9 @@ impl<'a> Command<'a> {
         let place = place_of_id(number).filter(|at| at + size_of::<u32>() <= there);
         let Some(at) = place else { return Ok(()) };
         let named = self.get(self.body.checked_add(at as u64).ok_or(FAULT)?)?;
-        let (part, id) = match number {
-            RDMA_USER_CM_CMD_LEAVE_MCAST => self.own.part_of_group(named),
-            _ => self.own.part_of(named),
+        let Place { part, id } = match number {
+            RDMA_USER_CM_CMD_LEAVE_MCAST => self.own.place_of_group(named),
+            _ => self.own.place_of(named),
         }?;
         (self.part, self.id) = (part, Some(Named { at, named, id }));
         Ok(())
@@ -141,8 +143,8 @@ impl<'a> Command<'a> {
         Self { part: part.clone(), ..self.clone() }
     }
 
-    /// The same command at the device that its id is to be bound to, by one of these addresses. An id that is bound to
-    /// another stays there. Its number at its first device is kept, so that no other id gets it.
+    /// The same command at the device that its id is to be bound to, by one of these addresses. An id that belongs to
+    /// another stays there.
     pub(super) fn at_its_device(
         &self,
         source: Option<SocketAddr>,
@@ -151,15 +153,24 @@ impl<'a> Command<'a> {
         let Some(Named { at, named, id }) = self.id else { return Ok(self.clone()) };
         let unbound = self.call(|manager| manager.unbound(self.file(), id))?;
         let Some(unbound) = unbound else { return Ok(self.clone()) };
-        let other = self.own.other_device(&self.part, source, destination);
+        // An id that has the wildcard address begins where the kernel begins.
+        let source = source.filter(|_| !unbound.has_port());
+        let other = other_device(&self.part, source, destination);
         let Some(adapter) = other else { return Ok(self.clone()) };
         let there = self.at(&self.own.part_at(adapter)?);
         let new = there.call(|manager| manager.create_like(there.file(), unbound))?;
-        let reported = self.call(|manager| match id.0 == named {
-            true => manager.keep_number(self.file(), id).map(|()| 0),
-            false => manager.destroy(self.file(), id),
-        })?;
-        self.own.has_moved(named, there.part.clone(), new, reported);
+        let before = self.own.places_of(named);
+        let here = before.is_empty().then(|| Place { part: self.part.clone(), id });
+        let now = Place { part: there.part.clone(), id: new };
+        let places = std::iter::once(now).chain(here).chain(before.iter().cloned()).collect();
+        self.own.has_moved(named, places);
+        let other = (new, there.adapter().device().process().announcer());
+        let left = self.call(|manager| manager.move_away(self.file(), id, unbound, other));
+        if !matches!(left, Ok(true)) {
+            self.own.has_moved(named, before);
+            there.call(|manager| manager.destroy(there.file(), new))?;
+            return left.map(|_| self.clone());
+        }
         Ok(Self { id: Some(Named { at, named, id: new }), ..there })
     }
 
@@ -168,14 +179,17 @@ impl<'a> Command<'a> {
         self.id.map_or(CommId(number), |it| it.id)
     }
 
-    /// The id of the command has ended. How many of its events were taken before it moved to this device.
+    /// The id of the command has ended. Ends its numbers where it was before it moved, and says how many of its events
+    /// were taken there.
     pub(super) fn forget_id(&self) -> u32 {
-        let moved = self.id.and_then(|it| Some((it.named, self.own.forget(it.named)?)));
-        let Some((named, reported)) = moved else { return 0 };
-        let Ok((first, id)) = self.own.part_of(named) else { return reported };
-        let first = self.at(&first);
-        let ended = first.call(|manager| manager.destroy(first.file(), id));
-        reported.wrapping_add(ended.unwrap_or(0))
+        let Some(Named { named, .. }) = self.id else { return 0 };
+        let left = self.own.places_of(named).into_iter().skip(1);
+        self.own.forget(named);
+        let end = |Place { part, id }| {
+            let there = self.at(&part);
+            there.call(|manager| manager.destroy(there.file(), id)).unwrap_or(0)
+        };
+        left.map(end).fold(0, u32::wrapping_add)
     }
 
     /// Its device.

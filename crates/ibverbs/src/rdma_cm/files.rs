@@ -1,19 +1,17 @@
 //! A program's open files, each with a part at every device that ids of it belong to.
 //!
-//! Nobody knows the device of an id when it is made, so it is made at the first. If it is then bound to an address of
-//! another device, or its destination is reached from one, it moves there ([`Command::at_its_device`]). The program goes
-//! on naming it by its first number.
+//! Nobody knows the device of an id when it is made, so it is made at the first. If it then gets an address of another
+//! device, or its destination is reached from one, it moves there ([`Command::at_its_device`]). The program goes on
+//! naming it by its first number.
 //!
 //! [`Command::at_its_device`]: super::command::Command::at_its_device
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::event::epoll;
 use transom_cm::Refused;
 use transom_host::Adapter;
 use transom_host::connections::source_towards;
@@ -21,6 +19,8 @@ use transom_system::addresses::{Addresses, gid};
 use transom_system::say;
 use transom_wire::cm::CommId;
 
+use super::parts::{self, Part};
+use super::places::{Place, Places};
 use super::refusal::Refusal;
 use crate::adapters;
 use crate::description::Description;
@@ -31,33 +31,14 @@ static FILES: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
 /// A file.
 pub(super) struct File {
     /// The descriptor that the program has.
-    pub(super) descriptor: c_int,
+    descriptor: c_int,
     /// The program may have several devices. Then the descriptor is readable while that of any part is.
     may_have_several: bool,
+    /// That descriptor, until the file is closed.
+    all: Mutex<Option<OwnedFd>>,
     parts: Mutex<Vec<Arc<Part>>>,
-    /// Ids that have moved, by the numbers that the program has for them.
-    moved: Mutex<HashMap<u32, Moved>>,
+    places: Mutex<Places>,
 }
-
-/// What of a file is at one device.
-pub(super) struct Part {
-    /// Its place among the parts of the file.
-    index: u8,
-    pub(super) adapter: Arc<Adapter>,
-    /// The descriptor by which the connection manager of this device knows it.
-    pub(super) file: c_int,
-}
-
-/// Where an id has moved to.
-struct Moved {
-    part: Arc<Part>,
-    id: CommId,
-    /// How many of its events had been taken before.
-    reported: u32,
-}
-
-/// The bits of a group's number that tell the part of the file.
-const PART_OF_GROUP: u32 = 24;
 
 impl File {
     /// Opens a file at the first device that is there.
@@ -68,22 +49,25 @@ impl File {
             Refusal::new(error.errno().unwrap_or(libc::ENODEV), said)
         })?;
         let may_have_several = Description::chosen().is_ok_and(|all| all.len() > 1);
-        let first = Part::open(0, adapter)?;
-        let descriptor = match may_have_several {
-            true => all_of(&first)?.into_raw_fd(),
-            false => first.file,
+        let first = Arc::new(Part::open(0, adapter)?);
+        let all = may_have_several.then(|| parts::all_of(&first)).transpose();
+        let all = match all {
+            Ok(all) => all,
+            Err(refusal) => {
+                let _ = Part::end(first);
+                return Err(refusal);
+            }
         };
-        let parts = Mutex::new(vec![Arc::new(first)]);
-        let file = Self { descriptor, may_have_several, parts, moved: Mutex::default() };
+        let numbers = [Some(first.file), all.as_ref().map(OwnedFd::as_raw_fd)];
+        let descriptor = numbers[1].unwrap_or(first.file);
+        let (all, parts) = (Mutex::new(all), Mutex::new(vec![first]));
+        let file = Self { descriptor, may_have_several, all, parts, places: Mutex::default() };
         let mut files = FILES.lock();
-        // The program may have closed another file's descriptor itself, and this file may have its number now.
-        let stale = files.extract_if(.., |other| other.descriptor == descriptor);
-        let stale: Vec<_> = stale.filter(|stale| stale.may_have_several).collect();
+        let stale: Vec<_> =
+            numbers.iter().flatten().flat_map(|it| stale(&mut files, *it)).collect();
         files.push(Arc::new(file));
         drop(files);
-        for stale in stale {
-            let _ = stale.end_parts();
-        }
+        stale.iter().for_each(|it| it.end_abandoned());
         Ok(descriptor)
     }
 
@@ -100,34 +84,28 @@ impl File {
         let place = files.iter().position(|file| file.descriptor == descriptor)?;
         let file = files.swap_remove(place);
         drop(files);
-        if file.may_have_several {
-            // SAFETY: it is this file's own, and nobody finds the file any more.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        }
+        drop(file.all.lock().take());
         Some(file.end_parts())
     }
 
-    /// Ends all ids. The last error is that of all.
+    /// Ends all ids, although some refuse.
     fn end_parts(&self) -> Result<(), Refused> {
-        self.moved.lock().clear();
+        *self.places.lock() = Places::default();
         let parts = std::mem::take(&mut *self.parts.lock());
-        let mut ended = Ok(());
-        for part in parts {
-            let (adapter, file) = (part.adapter.clone(), part.file);
-            drop(part);
-            ended = ended.and(adapter.connections().call(|manager| manager.close_file(file)));
-            adapter.close();
-        }
-        ended
+        let ended: Vec<_> = parts.into_iter().map(Part::end).collect();
+        ended.into_iter().collect()
     }
 
-    /// Whether ids of it may be at several devices.
-    pub(super) fn may_have_several(&self) -> bool {
-        self.may_have_several
+    /// Ends all ids of a file whose descriptor the program has closed itself.
+    fn end_abandoned(&self) {
+        // The only descriptor of other files is that of their part, and the connection manager has ended that.
+        if self.may_have_several {
+            let _ = self.end_parts();
+        }
     }
 
     /// Its parts now.
-    pub(super) fn parts(&self) -> Vec<Arc<Part>> {
+    fn parts(&self) -> Vec<Arc<Part>> {
         self.parts.lock().clone()
     }
 
@@ -144,10 +122,21 @@ impl File {
         }
         let index = u8::try_from(parts.len()).map_err(|_| Refused::NoDescriptor)?;
         let part = Arc::new(Part::open(index, adapter)?);
-        // SAFETY: this file's, which is open as long as somebody finds it.
-        let all = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
-        watch(all, &part)?;
-        parts.push(part.clone());
+        let stale = stale(&mut FILES.lock(), part.file);
+        // Who closes the file takes its descriptor first, and its parts then.
+        let all = self.all.lock();
+        let watched = all.as_ref().ok_or(Refused::NoFile.into());
+        let watched = watched.and_then(|all| parts::watch(all, &part));
+        drop(all);
+        if watched.is_ok() {
+            parts.push(part.clone());
+        }
+        drop(parts);
+        stale.iter().for_each(|it| it.end_abandoned());
+        if let Err(refusal) = watched {
+            let _ = Part::end(part);
+            return Err(refusal);
+        }
         Ok(part)
     }
 
@@ -160,99 +149,96 @@ impl File {
         adapters::open_first().map_or(Ok(first), |adapter| self.part_at(adapter))
     }
 
-    /// The part of an id, and its number there.
-    pub(super) fn part_of(&self, id: u32) -> Result<(Arc<Part>, CommId), Refusal> {
-        if let Some(moved) = self.moved.lock().get(&id) {
-            return Ok((moved.part.clone(), moved.id));
+    /// Whether ids of it may be at several devices.
+    pub(super) fn may_have_several(&self) -> bool {
+        self.may_have_several
+    }
+
+    /// The part that has the oldest event. Any part if none has one.
+    pub(super) fn part_of_oldest_event(&self) -> Result<Arc<Part>, Refusal> {
+        if !self.may_have_several {
+            return self.first();
+        }
+        let mut oldest = None;
+        for part in self.parts() {
+            let number = part.adapter.connections().call(|it| it.oldest_event(part.file))?;
+            let number = number.unwrap_or(u64::MAX);
+            if oldest.as_ref().is_none_or(|(least, _)| number < *least) {
+                oldest = Some((number, part));
+            }
+        }
+        oldest.map(|(_, part)| part).ok_or(Refused::NoFile.into())
+    }
+
+    /// Where an id is.
+    pub(super) fn place_of(&self, named: u32) -> Result<Place, Refusal> {
+        if let Some(place) = self.places.lock().now(named) {
+            return Ok(place);
         }
         // The connection manager of a device has its slot in its numbers.
         let slot = |part: &Part| part.adapter.device().process().announcer().slot;
-        let mut parts = self.parts.lock().clone().into_iter();
-        let part = parts.find(|part| u32::from(slot(part)) == id >> 24);
-        Ok((part.map_or_else(|| self.first(), Ok)?, CommId(id)))
+        let part = self.parts().into_iter().find(|part| u32::from(slot(part)) == named >> 24);
+        Ok(Place { part: part.map_or_else(|| self.first(), Ok)?, id: CommId(named) })
     }
 
     /// The part of a group's number, and its number there.
-    pub(super) fn part_of_group(&self, number: u32) -> Result<(Arc<Part>, CommId), Refusal> {
-        let index = (number >> PART_OF_GROUP) as usize;
+    pub(super) fn place_of_group(&self, number: u32) -> Result<Place, Refusal> {
+        let (index, id) = parts::part_of_group(number);
         let part = self.parts.lock().get(index).cloned();
         Ok(match part {
-            Some(part) => (part, CommId(number & ((1 << PART_OF_GROUP) - 1))),
-            None => (self.first()?, CommId(number)),
+            Some(part) => Place { part, id },
+            None => Place { part: self.first()?, id: CommId(number) },
         })
     }
 
-    /// An id has moved, and so many of its events were taken where it was.
-    pub(super) fn has_moved(&self, named: u32, part: Arc<Part>, id: CommId, reported: u32) {
-        let mut moved = self.moved.lock();
-        let before = moved.remove(&named).map_or(0, |before| before.reported);
-        let reported = before.wrapping_add(reported);
-        moved.insert(named, Moved { part, id, reported });
+    /// Where an id is and has been, if it has moved.
+    pub(super) fn places_of(&self, named: u32) -> Vec<Place> {
+        self.places.lock().all(named)
     }
 
-    /// An id ends, or moves to another file. If it had moved, how many of its events were taken before.
-    pub(super) fn forget(&self, named: u32) -> Option<u32> {
-        self.moved.lock().remove(&named).map(|moved| moved.reported)
+    /// An id is at the first of these places now, and has been at the others.
+    pub(super) fn has_moved(&self, named: u32, places: Vec<Place>) {
+        self.places.lock().set(named, places);
+    }
+
+    /// An id has ended, or is another file's.
+    pub(super) fn forget(&self, named: u32) {
+        self.places.lock().forget(named);
     }
 
     /// The program's number for an id.
     pub(super) fn name_of(&self, id: CommId) -> u32 {
-        let moved = self.moved.lock();
-        let named = moved.iter().find(|(_, moved)| moved.id == id);
-        named.map_or(id.0, |(named, _)| *named)
-    }
-
-    /// Another device than this part's, which an id has to move to: it has the address that the id is to be bound to, or
-    /// from which its destination is reached.
-    pub(super) fn other_device(
-        &self,
-        part: &Part,
-        source: Option<SocketAddr>,
-        destination: Option<SocketAddr>,
-    ) -> Option<Arc<Adapter>> {
-        if !self.may_have_several {
-            return None;
-        }
-        let named = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
-        let source = source.map(|it| it.ip()).filter(named);
-        let reached = || source_towards(destination.filter(|it| named(&it.ip()))?);
-        let address = source.or_else(reached).filter(named)?;
-        let described = Description::chosen().ok()?;
-        let has = |device: &Description| {
-            let addresses = Addresses::of(device.interface());
-            addresses.is_ok_and(|addresses| addresses.index_of(&gid(address)).is_some())
-        };
-        let own = usize::from(part.adapter.device().options().number);
-        if described.get(own).is_some_and(has) {
-            return None;
-        }
-        let mut others = (0..).zip(described).filter(|(_, device)| has(device));
-        others.find_map(|(number, _)| adapters::open(number).ok())
+        self.places.lock().name_of(id)
     }
 }
 
-impl Part {
-    fn open(index: u8, adapter: Arc<Adapter>) -> Result<Self, Refusal> {
-        let file = adapter.connections().call(|manager| manager.open_file())?;
-        Ok(Self { index, adapter, file })
+/// Takes out the files whose descriptor has this number: the program has closed it itself, and it is another's now.
+fn stale(files: &mut Vec<Arc<File>>, number: c_int) -> Vec<Arc<File>> {
+    let stale: Vec<_> = files.extract_if(.., |file| file.descriptor == number).collect();
+    for file in &stale {
+        let _ = file.all.lock().take().map(IntoRawFd::into_raw_fd);
     }
-
-    /// The program's number for a group of this part.
-    pub(super) fn name_of_group(&self, number: u32) -> u32 {
-        number | u32::from(self.index) << PART_OF_GROUP
-    }
+    stale
 }
 
-/// A descriptor that is readable while that of any part is.
-fn all_of(first: &Part) -> Result<OwnedFd, Refusal> {
-    let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|_| Refused::NoDescriptor)?;
-    watch(all.as_fd(), first)?;
-    Ok(all)
-}
-
-fn watch(all: BorrowedFd<'_>, part: &Part) -> Result<(), Refusal> {
-    // SAFETY: the connection manager keeps it open as long as the part is there.
-    let one = unsafe { BorrowedFd::borrow_raw(part.file) };
-    let data = epoll::EventData::new_u64(0);
-    Ok(epoll::add(all, one, data, epoll::EventFlags::IN).map_err(|_| Refused::NoDescriptor)?)
+/// Another device than this part's, which an id has to move to: it has the address that the id is to be bound to, or
+/// from which its destination is reached.
+pub(super) fn other_device(
+    part: &Part,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
+) -> Option<Arc<Adapter>> {
+    let named = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
+    let source = source.map(|it| it.ip()).filter(named);
+    let reached = || source_towards(destination.filter(|it| named(&it.ip()))?);
+    let address = gid(source.or_else(reached).filter(named)?);
+    if part.adapter.device().port().has(&address) {
+        return None;
+    }
+    let has = |device: &Description| {
+        let addresses = Addresses::of(device.interface());
+        addresses.is_ok_and(|addresses| addresses.index_of(&address).is_some())
+    };
+    let mut others = (0..).zip(Description::chosen().ok()?).filter(|(_, device)| has(device));
+    others.find_map(|(number, _)| adapters::open(number).ok())
 }

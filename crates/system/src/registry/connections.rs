@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use transom_cm::{Claim, Record};
 use transom_device::protection::Announcer;
-use transom_wire::cm::PortSpace;
+use transom_wire::cm::{CommId, PortSpace};
 
 use super::directory::private_file;
 use super::file::Registry;
@@ -289,6 +289,18 @@ impl Locked<'_> {
         self.walk(bucket(claim.space, claim.address.port()), |it, entry| {
             if it.owner == me && it.claim.id == claim.id {
                 entry.words[1].fetch_or(LISTENS, SeqCst);
+            }
+            false
+        });
+    }
+
+    /// Hands an id's claim of this process over to another id: one that the process has at another device.
+    pub fn hand_over(&mut self, claim: &Claim, id: CommId, to: Announcer) {
+        let me = self.of.me;
+        self.walk(bucket(claim.space, claim.address.port()), |it, entry| {
+            if it.owner == me && it.claim.id == claim.id {
+                entry.write(Kind::Port, port_words(&Claim { id, ..it.claim }, it.listens));
+                entry.own(to);
             }
             false
         });

@@ -252,13 +252,15 @@ fn ids_of_two_devices() {
     let binary = binary.to_str().expect("a plain path");
     for link in ["", "wire"] {
         let mut command = installed.run(&ON_INTERFACES, &[binary]);
-        run(command.env("TRANSOM_LINK", link), 3);
+        run(command.env("TRANSOM_LINK", link), 7);
     }
     let printed = in_time(LIMIT, &|at| {
         let fault = format!("--fault=device-removal,{at},device=0");
         installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "goes"])
     });
-    assert!(printed.output.starts_with("ok - "), "{printed:?}");
+    assert_eq!(printed.output.matches("ok - ").count(), 2, "{printed:?}");
+    let line = format!("ip link delete eth0; {binary} missing");
+    assert_eq!(installed.says(&ON_INTERFACES, &line), "ok - the second serves alone\n");
 }
 
 /// What it shows, the program says itself.
@@ -295,6 +297,17 @@ fn each_on_its_interface() {
         installed.says(&options, &line),
         "transom0/1 state ACTIVE\ntransom1/1 state DOWN\nok - one is down\n"
     );
+    let transom = installed.0.path().join("transom");
+    let transom = transom.display();
+    let line = format!(
+        "ip link delete eth1; rdma link | cut -d' ' -f 2-4
+        {transom} metrics | grep '^node_infiniband_state_id' | cut -c 26-
+        {transom} devices 2>&1 | grep -o 'transom0:\\|opening transom1'"
+    );
+    let expected = "transom0/1 state ACTIVE\ntransom1/1 state DOWN\n\
+                    device=\"transom0\",port=\"1\"} 4\ndevice=\"transom1\",port=\"1\"} 1\n\
+                    transom0:\nopening transom1\n";
+    assert_eq!(installed.says(&options, &line), expected, "one that is missing concerns no other");
     let refused = installed.run(&["--device=a,netdev=eth7"], &["true"]).output().expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("interface eth7"), "{said}");

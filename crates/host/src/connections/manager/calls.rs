@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use transom_cm::options::Options;
 use transom_cm::refused::Errno;
 use transom_cm::{Engine, Happened, Refused, Service};
 use transom_system::addresses::gid;
@@ -13,14 +12,6 @@ use transom_wire::cm::{CommId, ServiceId};
 use super::Manager;
 use crate::connections::files::Delivered;
 use crate::connections::routes;
-
-/// An id that is bound to no address.
-#[derive(Clone, Copy, Debug)]
-pub struct Unbound {
-    uid: u64,
-    service: Service,
-    options: Options,
-}
 
 impl Manager {
     /// Opens a new file. Its descriptor is readable while an event waits.
@@ -48,6 +39,15 @@ impl Manager {
             let _ = self.destroy(file, id);
         }
         if self.files.close(file) { Ok(()) } else { Err(Refused::NoFile) }
+    }
+
+    /// The number of the oldest event of a file, if one waits. Events of all devices are numbered as they come.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if there is no such file.
+    pub fn oldest_event(&self, file: RawFd) -> Result<Option<u64>, Refused> {
+        if self.files.has(file) { Ok(self.files.oldest(file)) } else { Err(Refused::NoFile) }
     }
 
     /// Takes the oldest event of a file.
@@ -91,40 +91,6 @@ impl Manager {
         self.files.add(id, file, uid);
         self.rehearsed.give(id);
         Ok(id)
-    }
-
-    /// What an id is that is bound to no address, to make it anew at another device. `None` if it is bound.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::with_id`].
-    pub fn unbound(&self, file: RawFd, id: CommId) -> Result<Option<Unbound>, Refused> {
-        self.check(file, id)?;
-        let what = self.engine.service(id).zip(self.engine.options(id));
-        let uid = self.files.file_of(id).map_or(0, |(_, uid)| uid);
-        let is_bound = self.engine.source(id).is_some();
-        Ok(what.filter(|_| !is_bound).map(|(service, options)| Unbound { uid, service, options }))
-    }
-
-    /// Makes an id that is like one of another device.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::create`].
-    pub fn create_like(&mut self, file: RawFd, other: Unbound) -> Result<CommId, Refused> {
-        let id = self.create(file, other.uid, other.service)?;
-        self.engine.set_options(id, other.options).map(|()| id)
-    }
-
-    /// An id lives on at another device. Here it is told nothing any more, and only keeps its number.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::with_id`].
-    pub fn keep_number(&mut self, file: RawFd, id: CommId) -> Result<(), Refused> {
-        self.check(file, id)?;
-        self.files.set_uid(id, 0);
-        Ok(())
     }
 
     /// Ends an id, and says how many of its events have been taken.

@@ -1,0 +1,48 @@
+//! An id that goes on at another device.
+//!
+//! An id belongs to no device until it has an address of one. Until then its service, its options and its port are all
+//! that it is.
+
+use transom_wire::cm::CommId;
+
+use super::{Engine, Entry, State};
+use crate::host::Claim;
+use crate::options::{Options, Service};
+use crate::refused::Refused;
+
+/// What an id is that belongs to no device yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unbound {
+    service: Service,
+    options: Options,
+    /// The port that it has at the wildcard address, if it has one.
+    pub claim: Option<Claim>,
+}
+
+impl Engine {
+    /// What an id is, if it belongs to no device yet: it is new, or has the wildcard address and looks for a
+    /// destination. `None` for any other.
+    pub fn unbound(&self, id: CommId) -> Option<Unbound> {
+        let Entry { service, options, claim, groups, state, .. } = self.ids.get(&id)?;
+        let is_wild = claim.is_none_or(|claim| claim.address.ip().is_unspecified());
+        let is_free = matches!(state, State::Idle) && is_wild && groups.is_empty();
+        is_free.then_some(Unbound { service: *service, options: *options, claim: *claim })
+    }
+
+    /// A new id that is like one of another device. Its port is the other's until that one has moved away.
+    pub fn create_like(&mut self, other: Unbound) -> Result<CommId, Refused> {
+        let id = self.create(other.service)?;
+        let entry = self.entry(id)?;
+        entry.options = other.options;
+        entry.claim = other.claim.map(|claim| Claim { id, ..claim });
+        entry.source = entry.claim.map(|claim| claim.address);
+        Ok(id)
+    }
+
+    /// An id goes on at another device, and its port with it. Here it is a number only.
+    pub fn move_away(&mut self, id: CommId) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        (entry.claim, entry.source, entry.destination) = (None, None, None);
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! A program's file at one device.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll;
+use transom_cm::Refused;
+use transom_host::Adapter;
+use transom_wire::cm::CommId;
+
+use super::refusal::Refusal;
+
+/// What of a file is at one device.
+pub(super) struct Part {
+    /// Its place among the parts of the file.
+    pub(super) index: u8,
+    pub(super) adapter: Arc<Adapter>,
+    /// The descriptor by which the connection manager of this device knows it.
+    pub(super) file: c_int,
+}
+
+/// The bits of a group's number that tell the part of the file.
+const PART_OF_GROUP: u32 = 24;
+
+impl Part {
+    pub(super) fn open(index: u8, adapter: Arc<Adapter>) -> Result<Self, Refusal> {
+        match adapter.connections().call(|manager| manager.open_file()) {
+            Ok(file) => Ok(Self { index, adapter, file }),
+            Err(refused) => {
+                adapter.close();
+                Err(Refused::into(refused))
+            }
+        }
+    }
+
+    /// Ends it, with its ids and its descriptor.
+    pub(super) fn end(part: Arc<Self>) -> Result<(), Refused> {
+        let (adapter, file) = (part.adapter.clone(), part.file);
+        drop(part);
+        let ended = adapter.connections().call(|manager| manager.close_file(file));
+        adapter.close();
+        ended
+    }
+
+    /// The program's number for a group of this part.
+    pub(super) fn name_of_group(&self, number: u32) -> u32 {
+        number | u32::from(self.index) << PART_OF_GROUP
+    }
+}
+
+/// The index of the part that a program's number for a group names, and the number there.
+pub(super) fn part_of_group(number: u32) -> (usize, CommId) {
+    ((number >> PART_OF_GROUP) as usize, CommId(number & ((1 << PART_OF_GROUP) - 1)))
+}
+
+/// A descriptor that is readable while that of any part is. This is the first of them.
+pub(super) fn all_of(first: &Part) -> Result<OwnedFd, Refusal> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|_| Refused::NoDescriptor)?;
+    watch(&all, first)?;
+    Ok(all)
+}
+
+/// Makes it readable while that of this part is.
+pub(super) fn watch(all: &OwnedFd, part: &Part) -> Result<(), Refusal> {
+    // SAFETY: the connection manager keeps it open as long as the part is there.
+    let one = unsafe { BorrowedFd::borrow_raw(part.file) };
+    let data = epoll::EventData::new_u64(0);
+    let added = epoll::add(all.as_fd(), one, data, epoll::EventFlags::IN);
+    Ok(added.map_err(|_| Refused::NoDescriptor)?)
+}
