@@ -15,11 +15,13 @@ pub const LASTS: u64 = 2_000_000_000;
 /// The tools that others may ask for.
 const TOOLS: [Tool; 2] = [Tool::Events, Tool::Latencies];
 
-/// How often each tool was asked for. In the header of a segment, where other processes write.
+/// How often each tool was asked for, and which are on. In the header of a segment, where other processes write.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Wanted {
     asked: [AtomicU32; TOOLS.len()],
+    /// One for each that is on.
+    on: [AtomicU32; TOOLS.len()],
 }
 
 impl Wanted {
@@ -32,6 +34,11 @@ impl Wanted {
                     word.fetch_update(Relaxed, Relaxed, |asked| Some(asked.wrapping_add(1).max(1)));
             }
         }
+    }
+
+    /// Whether the process has turned a tool on, because somebody asked. What happens from now on is seen by the tool.
+    pub fn is_on(&self, tool: Tool) -> bool {
+        self.on.iter().zip(TOOLS).any(|(word, it)| it == tool && word.load(Acquire) != 0)
     }
 
     /// Whether anybody has ever asked for a tool.
@@ -57,8 +64,9 @@ impl Leases {
         now: impl Fn() -> u64,
         mut prepare: impl FnMut(Tool) -> bool,
     ) {
-        for ((word, tool), (seen, until)) in
-            wanted.asked.iter().zip(TOOLS).zip(self.seen.iter_mut().zip(&mut self.until))
+        let words = wanted.asked.iter().zip(&wanted.on).zip(TOOLS);
+        for (((word, on), tool), (seen, until)) in
+            words.zip(self.seen.iter_mut().zip(&mut self.until))
         {
             let asked = word.load(Relaxed);
             if asked == *seen && until.is_none() {
@@ -69,11 +77,13 @@ impl Leases {
                 *seen = asked;
                 if until.is_none() && prepare(tool) {
                     tools::turn_on(tool);
+                    on.store(1, Release);
                     *until = Some(now);
                 }
                 *until = until.map(|_| now.saturating_add(LASTS));
             } else if until.is_some_and(|until| until <= now) {
                 *until = None;
+                on.store(0, Release);
                 tools::turn_off(tool);
             }
         }
@@ -105,6 +115,7 @@ mod tests {
         let (wanted, mut leases) = (Wanted::default(), Leases::default());
         let mut look = |now| {
             leases.look(&wanted, || now, |_| true);
+            assert_eq!(wanted.is_on(Tool::Events), tools::is_on(Tool::Events));
             (tools::is_on(Tool::Events), leases.deadline())
         };
         assert_eq!(look(0), (false, None));

@@ -87,9 +87,9 @@ impl Watched {
         self.tail.missed()
     }
 
-    /// Whether the process records its events now. It may have no memory for them.
+    /// Whether the process records its events now. It needs a moment to begin, and may have no memory for them.
     pub fn is_recorded(&self) -> bool {
-        self.segment.header().records_events()
+        self.segment.header().wanted.is_on(Tool::Events)
     }
 
     /// The process.

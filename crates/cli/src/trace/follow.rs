@@ -26,6 +26,22 @@ const HELD: u64 = 20_000_000;
 struct Traced {
     watched: Watched,
     number: Number,
+    /// It was told what was open to peers when the process began to record.
+    has_begun: bool,
+}
+
+impl Traced {
+    /// What is open to peers, as soon as the process records how that changes. What it has opened or closed before is
+    /// not among its events.
+    fn begin(&mut self) -> Vec<Event> {
+        if self.has_begun || !self.watched.is_recorded() {
+            return Vec::new();
+        }
+        self.has_begun = true;
+        // The time is read first: an end that is seen in the events only is later.
+        let now = clock::steady();
+        open_now(&self.watched, now).collect()
+    }
 }
 
 /// The processes, and what was read of them and is not told yet.
@@ -78,13 +94,14 @@ impl<'a> Follower<'a> {
     fn round(&mut self, is_last: bool) -> Result {
         let now = clock::steady();
         for watched in self.finder.next(now) {
-            self.take(watched, now);
+            self.take(watched);
         }
         let mut ended = Vec::new();
         for (index, traced) in self.traced.iter_mut().enumerate() {
             // Looked at before its events are read: then the last ones are among them.
             let is_alive = traced.watched.is_alive();
             let (number, slot) = (traced.number, traced.watched.announcer().slot);
+            self.held.extend(traced.begin().into_iter().map(|event| (number, slot, event)));
             let hold = |event| self.held.push((number, slot, event));
             match is_alive && !is_last {
                 true => traced.watched.events(hold),
@@ -113,11 +130,10 @@ impl<'a> Follower<'a> {
     }
 
     /// Takes in a process that has come.
-    fn take(&mut self, watched: Watched, now: u64) {
+    fn take(&mut self, watched: Watched) {
         let (slot, process) = (watched.announcer().slot, watched.process());
         let number = self.timeline.process(process.pid, &process.name, slot);
-        self.held.extend(open_now(&watched, now).map(|event| (number, slot, event)));
-        self.traced.push(Traced { watched, number });
+        self.traced.push(Traced { watched, number, has_begun: false });
     }
 
     /// Tells all events until a time, in order.

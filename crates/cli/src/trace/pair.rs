@@ -159,6 +159,13 @@ impl Pair {
         self.open.iter_mut().find(|open| open.position == position)
     }
 
+    /// The wait of a request is over.
+    pub(super) fn end_wait(&mut self, packets: &mut Packets, time: u64, position: u64) {
+        if let Some(open) = self.find(position) {
+            open.end_wait(packets, time);
+        }
+    }
+
     /// A segment was handed to its link.
     pub(super) fn sent(&mut self, packets: &mut Packets, event: &Event) {
         let Some(open) = self.find(event.number) else { return };

@@ -76,6 +76,46 @@ fn requests_that_overlap_are_beside_each_other() {
     assert_eq!(slices, [(10, 30), (20, 50), (40, 1_000)]);
 }
 
+/// What is told of something that is open already is no second one: it was open when somebody began to look.
+///
+/// Rules: SEE-50
+#[test]
+fn a_window_that_is_told_of_twice_is_one() {
+    let opened = |key, time| Event { number: 4, key, ..event(What::Opened, time) };
+    let closed = Event { number: 4, ..event(What::Closed, 40) };
+    let bars = |events: &[Event]| {
+        let lines = lines(events);
+        let memory = lines.iter().filter(|it| it["track"][0] == "memory open to peers");
+        memory.map(|it| (it["time_ns"].as_u64(), it["took_ns"].as_u64())).collect::<Vec<_>>()
+    };
+    assert_eq!(bars(&[opened(7, 10), opened(7, 20), closed]), [(Some(10), Some(30))]);
+    let two = [(Some(10), Some(10)), (Some(20), Some(20))];
+    assert_eq!(bars(&[opened(7, 10), opened(9, 20), closed]), two);
+}
+
+/// A wait ends when it does, though what ends it is left out.
+///
+/// Rules: SEE-45
+#[test]
+fn a_wait_whose_end_is_beyond_the_limit_ends_in_time() {
+    let mut timeline = Timeline::new(10_000);
+    let process = timeline.process(7, "program", 3);
+    let request = Event { detail: 0, ..event(What::Posted, 1) };
+    let waits = Event { number: 0, code: 3, ..event(What::Waits, 2) };
+    let others = (3..200).map(|time| Event { number: time, ..event(What::Managed, time) });
+    let sent = Event { number: 0, ..event(What::Sent, 500) };
+    let ended = Event { detail: 0, ..event(What::Ended, 900) };
+    let all = [request, waits].into_iter().chain(others).chain([sent, ended]);
+    all.for_each(|it| timeline.event(process, &it, |_| None));
+    assert!(timeline.left_out() > 0);
+    timeline.finish(1_000);
+    let mut reader = Reader::default();
+    let packets = timeline.packets.take();
+    let shown: Vec<_> = packets.iter().filter_map(|it| reader.take(it)?.1).collect();
+    let wait = shown.iter().find(|it| it.name.starts_with("waits")).expect("it is there");
+    assert_eq!((wait.time, wait.took), (2, Some(498)));
+}
+
 /// Events may be missed. A request whose end is one of them ends with the next that does.
 #[test]
 fn a_request_whose_end_was_missed_ends_with_a_later_one() {

@@ -45,7 +45,7 @@ struct Process {
     refused: Option<Track>,
     memory: Lanes,
     /// What is open, by slot.
-    objects: HashMap<u64, (Lane, Track)>,
+    objects: HashMap<u64, Open>,
     pairs: HashMap<u32, Pair>,
     shared: SharedQueues,
     ids: Ids,
@@ -54,6 +54,14 @@ struct Process {
     depth: u64,
     bytes: Option<(u64, u64)>,
     missed: u64,
+}
+
+/// A region or window that is open.
+struct Open {
+    lane: Lane,
+    track: Track,
+    /// Its key, place and rights.
+    what: (u32, u64, u64, u64),
 }
 
 impl Timeline {
@@ -135,8 +143,9 @@ impl Timeline {
             | What::Managed => self.limit.leaves_out_rare(event.time, written),
             _ => self.limit.leaves_out(event.time, written),
         };
-        if !leaves {
-            self.tell(of, event, sentence);
+        match leaves {
+            true => self.processes[of.0].goes_on(&mut self.packets, event),
+            false => self.tell(of, event, sentence),
         }
     }
 
@@ -258,7 +267,7 @@ impl Timeline {
         let (packets, process) = (&mut self.packets, &mut self.processes[of.0]);
         if std::mem::take(&mut process.runs) {
             process.pairs.values_mut().for_each(|pair| pair.close(packets, time));
-            for (lane, track) in std::mem::take(&mut process.objects).into_values() {
+            for Open { lane, track, .. } in std::mem::take(&mut process.objects).into_values() {
                 packets.end(track, time, &[]);
                 process.memory.give_back(lane);
             }
@@ -281,7 +290,24 @@ impl Process {
         self.pairs.entry(number).or_insert_with(|| Pair::new(packets, track, number))
     }
 
+    /// An event is not told. If it ends a wait that is, the wait ends all the same.
+    fn goes_on(&mut self, packets: &mut Packets, event: &Event) {
+        let position = match event.what {
+            What::Sent | What::Waits => event.number,
+            What::Reached => event.detail,
+            _ => return,
+        };
+        if let Some(pair) = self.pairs.get_mut(&event.qp) {
+            pair.end_wait(packets, event.time, position);
+        }
+    }
+
     fn opened(&mut self, packets: &mut Packets, event: &Event) {
+        let what = (event.key, event.address, event.length, event.detail & 0xffff_ffff);
+        // Who begins to look is told what is open, and it may have been opened just then.
+        if self.objects.get(&event.number).is_some_and(|open| open.what == what) {
+            return;
+        }
         self.closed(packets, event);
         let (lane, track) = self.memory.take(packets);
         let kind = named::kind(event.code);
@@ -296,11 +322,11 @@ impl Process {
             arguments.push(("queue pair", Argument::Hex(event.qp.into())));
         }
         packets.begin(track, event.time, &title, Flows::default(), &arguments);
-        self.objects.insert(event.number, (lane, track));
+        self.objects.insert(event.number, Open { lane, track, what });
     }
 
     fn closed(&mut self, packets: &mut Packets, event: &Event) {
-        if let Some((lane, track)) = self.objects.remove(&event.number) {
+        if let Some(Open { lane, track, .. }) = self.objects.remove(&event.number) {
             packets.end(track, event.time, &[]);
             self.memory.give_back(lane);
         }

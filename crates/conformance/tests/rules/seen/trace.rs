@@ -13,16 +13,23 @@ use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone};
 use transom_conformance::programs::{Printed, Running, command};
 use transom_conformance::timeline::{Shown, read};
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
+use transom_system::tools::Tool;
 
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn trace(arguments: &[&str]) -> Printed {
+fn start(arguments: &[&str]) -> Running {
     let [transom, ..] = command();
     let mut trace = Command::new(transom);
     trace.arg("trace").args(arguments);
     trace.env("TRANSOM_LIB", transom.parent().expect("a folder"));
-    let (status, printed) = Running::start(&mut trace).end(LIMIT).unwrap();
+    Running::start(&mut trace)
+}
+
+fn trace(arguments: &[&str]) -> Printed {
+    let (status, printed) = start(arguments).end(LIMIT).unwrap();
     assert!(status.success(), "{printed:?}");
     printed
 }
@@ -161,6 +168,39 @@ fn each_id_of_the_connection_manager_has_a_track() {
         let resolved = ["RDMA_CM_EVENT_ADDR_RESOLVED", "RDMA_CM_EVENT_ROUTE_RESOLVED"];
         assert_eq!(first, [&resolved[..], &["rdma_connect"]].concat(), "{track}");
     }
+}
+
+/// Somebody begins to look at a process just while it gives back regions that it has had before.
+fn attached() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let registry = Registry::open().expect("a registry");
+    let own = registry.processes().into_iter().find(|it| it.alive && it.pid == std::process::id());
+    let segment = Segment::of(&own.expect("it is there")).expect("its segment");
+    let regions: Vec<_> = (0..1000).map(|_| it.part(0, 64, ALL)).collect();
+    let scratch = Scratch::new("attached");
+    let file = scratch.path().join("attached.pftrace");
+    let file = file.to_str().expect("a path in UTF-8");
+    let pid = std::process::id().to_string();
+    let mut tracing = start(&["--output", file, "--pid", &pid, "--limit", "100M"]);
+    let wanted = &segment.header().wanted;
+    until("events to be asked for", || wanted.is_asked_for(Tool::Events).then_some(()));
+    regions.into_iter().for_each(|region| assert_eq!(dereg(region), 0));
+    until("events to be recorded", || wanted.is_on(Tool::Events).then_some(()));
+    tracing.signal(libc::SIGINT);
+    let printed = tracing.success(LIMIT).unwrap();
+    let all = read(&fs::read(file).expect("it is written"));
+    let regions = find(&all, "/regions and windows", "region");
+    // They end when the trace does.
+    let last = regions.iter().filter_map(|it| it.end).max().expect("there are some");
+    let open = regions.iter().filter(|it| it.end == Some(last)).count();
+    assert_eq!(open, 2, "{} regions, {}", regions.len(), printed.complaints);
+}
+
+/// Rules: SEE-50
+#[test]
+fn who_comes_later_is_shown_what_is_open_and_nothing_that_is_not() {
+    let path = path_of!("who_comes_later_is_shown_what_is_open_and_nothing_that_is_not");
+    alone(path, Way::Namespace, attached);
 }
 
 /// A program that writes without end, and a small limit.
