@@ -8,7 +8,7 @@ use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::{More, QueuePair};
 use transom_system::registry::CallFault;
 
-use crate::entry::{guarded_on, zero_or};
+use crate::entry::{guarded_always, zero_or};
 use crate::wrong::Wrong;
 use crate::{mr, mw, post, qp};
 
@@ -22,14 +22,12 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { qp::has_gone(qp) };
-    zero_or(guarded_on("ibv_bind_mw", has_gone, || {
+    zero_or(guarded_always("ibv_bind_mw", || {
         if qp.is_null() || mw.is_null() || bind.is_null() {
             return Err(libc::EINVAL);
         }
         // SAFETY: it is not null, so it is valid by the contract of this verb.
-        let pair = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
+        let pair = &unsafe { qp::usable(qp) }?.pair;
         // SAFETY: as above.
         let posted = unsafe { post_bind(pair, mw, &*bind) };
         posted.map_err(|wrong| wrong.told(Some(pair.device()), "ibv_bind_mw", pair.number().bits()))

@@ -14,7 +14,7 @@ use transom_rehearse::Feature;
 use crate::check;
 use crate::comp_channel::ChannelUse;
 use crate::context::Context;
-use crate::entry::{errno_always, errno_of, guarded_on, pointer_of, zero_or};
+use crate::entry::{check_device, errno_always, errno_of, guarded_always, pointer_of, zero_or};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::poller::Poller;
@@ -298,14 +298,16 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
     unsafe { trusted::<ibv_cq_ex, Queue>(cq.cast()) }
 }
 
-/// Whether its device has failed.
+/// The same. `EIO` if its device has failed.
 ///
 /// # Safety
 /// As [`of`].
-#[cold]
-pub(crate) unsafe fn has_gone(cq: *mut ibv_cq) -> bool {
+#[inline]
+pub(crate) unsafe fn usable<'a>(cq: *mut ibv_cq) -> Result<&'a Queue, c_int> {
     // SAFETY: by the contract of this function.
-    unsafe { of(cq) }.is_some_and(|queue| queue.adapter.device().check().is_err())
+    let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
+    check_device(|| queue.adapter.device())?;
+    Ok(queue)
 }
 
 /// Takes up to `limit` completions. Returns their number, or -1 if the queue has overrun (rule CQ-01).
@@ -313,11 +315,9 @@ pub(crate) unsafe fn has_gone(cq: *mut ibv_cq) -> bool {
 /// # Safety
 /// `cq` is null or live; `wc` is null or writable for `limit` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { has_gone(cq) };
-    let polled = guarded_on("ibv_poll_cq", has_gone, || {
+    let polled = guarded_always("ibv_poll_cq", || {
         // SAFETY: by the contract of this verb.
-        let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
+        let queue = unsafe { usable(cq) }?;
         let limit = usize::try_from(limit).map_err(|_| libc::EINVAL)?;
         if wc.is_null() && limit > 0 {
             return Err(libc::EINVAL);
@@ -385,11 +385,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 /// As [`req_notify_cq`].
 #[inline]
 pub(crate) unsafe fn arm_by(cq: *mut ibv_cq, arm: impl FnOnce(&Queue)) -> c_int {
-    // SAFETY: by the contract of this function.
-    let has_gone = || unsafe { has_gone(cq) };
-    zero_or(guarded_on("ibv_req_notify_cq", has_gone, || {
+    zero_or(guarded_always("ibv_req_notify_cq", || {
         // SAFETY: by the contract of this function.
-        arm(unsafe { of(cq) }.ok_or(libc::EINVAL)?);
+        arm(unsafe { usable(cq) }?);
         Ok(())
     }))
 }

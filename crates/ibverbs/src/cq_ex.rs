@@ -10,7 +10,7 @@ use transom_system::clock;
 use crate::check;
 use crate::context::Context;
 use crate::cq::{self, DomainUse, Queue, Request};
-use crate::entry::{guarded_on, pointer_of};
+use crate::entry::{guarded_always, pointer_of};
 use crate::poller::{Current, Poller};
 use crate::wrong::Wrong;
 use crate::{pd, profile, watched};
@@ -138,12 +138,10 @@ pub(crate) unsafe extern "C" fn start_poll(
     cq: *mut ibv_cq_ex,
     attr: *mut ibv_poll_cq_attr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { cq::has_gone(cq.cast()) };
-    let answer = guarded_on("ibv_start_poll", has_gone, || {
+    let answer = guarded_always("ibv_start_poll", || {
         // SAFETY: by the contract of this verb.
-        let (queue, attr) = unsafe { (cq::of(cq.cast()), attr.as_ref()) };
-        let (Some(queue), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (queue, attr) else {
+        let (queue, attr) = unsafe { (cq::usable(cq.cast())?, attr.as_ref()) };
+        let Some(ibv_poll_cq_attr { comp_mask: 0 }) = attr else {
             return Err(libc::EINVAL);
         };
         loop {
@@ -169,11 +167,9 @@ pub(crate) unsafe extern "C" fn start_poll(
 /// # Safety
 /// `cq` is null or live; this thread is in a batch of it.
 pub(crate) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { cq::has_gone(cq.cast()) };
-    zero_if_found(guarded_on("ibv_next_poll", has_gone, || {
+    zero_if_found(guarded_always("ibv_next_poll", || {
         // SAFETY: by the contract of this verb.
-        let queue = unsafe { cq::of(cq.cast()) }.ok_or(libc::EINVAL)?;
+        let queue = unsafe { cq::usable(cq.cast()) }?;
         // SAFETY: as above.
         unsafe { advance(cq, queue) }
     }))

@@ -2,9 +2,9 @@
 //!
 //! A verb is a closure that returns a value or an errno, and has a name. Here, a panic becomes a failure of the device
 //! and `EIO` (`transom_system::failure`). Once all devices have failed, verbs do not begin. Once one was removed, verbs do
-//! not find its objects, and posts ask whether theirs was ([`guarded_on`]). An errno is noted for
-//! `transom explain`, unless the verb has noted more itself ([`told`]). It is also written to `errno`, whatever the
-//! verb returns by its convention.
+//! not find its objects. Posts and polls trust their pointers, so each asks about its device itself ([`check_device`]).
+//! An errno is noted for `transom explain`, unless the verb has noted more itself ([`told`]). It is also written to
+//! `errno`, whatever the verb returns by its convention.
 //!
 //! | convention | function | also after the device has failed |
 //! |---|---|---|
@@ -20,6 +20,7 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+use transom_host::device::Device;
 use transom_system::failure::{Failed, any_has_failed, caught, has_failed};
 use transom_system::sanitizers;
 use transom_thread::{set_errno, uncancelled};
@@ -32,20 +33,21 @@ pub(crate) fn guarded<T>(
     name: &'static str,
     verb: impl FnOnce() -> Result<T, c_int>,
 ) -> Result<T, c_int> {
-    guarded_on(name, || false, verb)
-}
-
-/// Runs a verb, unless its device has failed. `has_gone` tells, and is asked only once any device has.
-#[inline]
-pub(crate) fn guarded_on<T>(
-    name: &'static str,
-    has_gone: impl FnOnce() -> bool,
-    verb: impl FnOnce() -> Result<T, c_int>,
-) -> Result<T, c_int> {
-    if any_has_failed() && (has_failed() || has_gone()) {
+    if any_has_failed() && has_failed() {
         return refused(name, libc::EIO);
     }
     guarded_always(name, verb)
+}
+
+/// `EIO` if this device has failed. It is asked for only once any has.
+#[inline]
+pub(crate) fn check_device<'a>(device: impl FnOnce() -> &'a Device) -> Result<(), c_int> {
+    /// Far from those for whom every nanosecond counts.
+    #[cold]
+    fn check(device: &Device) -> Result<(), c_int> {
+        if has_failed() || device.check().is_err() { Err(libc::EIO) } else { Ok(()) }
+    }
+    if any_has_failed() { check(device()) } else { Ok(()) }
 }
 
 /// Runs a control verb, unless its device has failed, which it finds out when it looks for its objects.

@@ -12,7 +12,7 @@ use transom_host::Limits;
 use transom_host::objects::{More, QpReceives, QueuePair};
 use transom_system::registry::{CallFault, SEND_QUEUE};
 
-use crate::entry::{guarded_on, zero_or};
+use crate::entry::{guarded_always, zero_or};
 use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
 use crate::{ah, mr, mw, rehearse};
@@ -86,11 +86,9 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { qp::has_gone(qp) };
-    let posted = guarded_on("ibv_post_send", has_gone, || {
+    let posted = guarded_always("ibv_post_send", || {
         // SAFETY: by the contract of this verb.
-        let ours = unsafe { qp::ours(qp) }.ok_or(libc::EINVAL)?;
+        let ours = unsafe { qp::usable(qp) }?;
         // SAFETY: by the contract of this verb.
         while let Some(wr) = unsafe { next.as_ref() } {
             // SAFETY: as above.
@@ -327,11 +325,9 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { qp::has_gone(qp) };
-    let posted = guarded_on("ibv_post_recv", has_gone, || {
+    let posted = guarded_always("ibv_post_recv", || {
         // SAFETY: by the contract of this verb.
-        let ours = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
+        let ours = &unsafe { qp::usable(qp) }?.pair;
         let post_one = |request: &ReceiveRequest<'_>| {
             ours.post_receive(request).map_err(|error| {
                 let limit = match ours.config().receives {

@@ -6,7 +6,7 @@ use transom_abi::*;
 use transom_device::queue::{TagChange, TagRequest};
 use transom_host::objects::SharedReceiveQueue;
 
-use crate::entry::guarded_on;
+use crate::entry::guarded_always;
 use crate::{errno, post, srq};
 
 /// Carries out a list of operations, up to the first bad one.
@@ -19,15 +19,13 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     bad: *mut *mut ibv_ops_wr,
 ) -> c_int {
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { srq::of(srq) }.is_some_and(|queue| queue.device().check().is_err());
-    let done = guarded_on("ibv_post_srq_ops", has_gone, || {
+    let done = guarded_always("ibv_post_srq_ops", || {
         // SAFETY: by the contract of this verb.
-        let queue = unsafe { srq::of(srq) };
+        let queue = unsafe { srq::usable(srq) }?;
         // SAFETY: as above.
         while let Some(wr) = unsafe { next.as_mut() } {
             // SAFETY: as above.
-            unsafe { post_one(queue.ok_or(libc::EINVAL)?, wr) }?;
+            unsafe { post_one(queue, wr) }?;
             next = wr.next;
         }
         Ok(())

@@ -16,7 +16,7 @@ pub use self::attributes::{ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_ord
 use crate::batch::Batch;
 use crate::check;
 use crate::context::Context;
-use crate::entry::errno_always;
+use crate::entry::{check_device, errno_always};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Handled, InContext, Table, trusted};
 use crate::wrong::Wrong;
@@ -89,10 +89,22 @@ pub(crate) fn enter(handle: u32, abi: ibv_qp_ex_flush, qp: Qp) -> *mut ibv_qp {
     QPS.insert_reserved(handle, abi, qp).cast()
 }
 
-/// Our part, directly from a live pointer. Posts trust the pointer, as C allows.
+/// Our part, directly from a live pointer. Posts trust the pointer, as C allows. `EIO` if its device has failed.
 ///
 /// # Safety
 /// `qp` is null or live.
+#[inline]
+pub(crate) unsafe fn usable<'a>(qp: *mut ibv_qp) -> Result<&'a Qp, c_int> {
+    // SAFETY: by the contract of this function.
+    let ours = unsafe { ours(qp) }.ok_or(libc::EINVAL)?;
+    check_device(|| ours.pair.device())?;
+    Ok(ours)
+}
+
+/// The same, whether or not its device has failed.
+///
+/// # Safety
+/// As [`usable`].
 #[inline]
 pub(crate) unsafe fn ours<'a>(qp: *mut ibv_qp) -> Option<&'a Qp> {
     // SAFETY: by the contract of this function.
@@ -102,21 +114,11 @@ pub(crate) unsafe fn ours<'a>(qp: *mut ibv_qp) -> Option<&'a Qp> {
 /// The device's queue pair, in the same way.
 ///
 /// # Safety
-/// As [`ours`].
+/// As [`usable`].
 #[inline]
 pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
     // SAFETY: by the contract of this function.
     Some(&unsafe { ours(qp) }?.pair)
-}
-
-/// Whether its device has failed.
-///
-/// # Safety
-/// As [`ours`].
-#[cold]
-pub(crate) unsafe fn has_gone(qp: *mut ibv_qp) -> bool {
-    // SAFETY: by the contract of this function.
-    unsafe { of(qp) }.is_some_and(|pair| pair.device().check().is_err())
 }
 
 /// Checks that a pointer names a queue pair that is not destroyed. `ENOENT` otherwise.

@@ -11,7 +11,7 @@ use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, Xr
 use transom_rehearse::Feature;
 
 use crate::context::Context;
-use crate::entry::{errno_always, errno_of, guarded_on, pointer_of};
+use crate::entry::{check_device, errno_always, errno_of, guarded_always, pointer_of};
 use crate::event_count::{EventCount, Wait};
 use crate::object::{Table, trusted};
 use crate::rehearse;
@@ -331,6 +331,18 @@ pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Option<&'a SharedReceiveQueue>
     unsafe { trusted::<ibv_srq, Srq>(srq) }.map(|ours| &*ours.queue)
 }
 
+/// The same. `EIO` if its device has failed.
+///
+/// # Safety
+/// As [`of`].
+#[inline]
+pub(crate) unsafe fn usable<'a>(srq: *mut ibv_srq) -> Result<&'a SharedReceiveQueue, c_int> {
+    // SAFETY: by the contract of this function.
+    let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
+    check_device(|| queue.device())?;
+    Ok(queue)
+}
+
 /// Posts a list of receives, up to the first bad one (rule PS-01).
 ///
 /// # Safety
@@ -341,11 +353,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
-    let has_gone = || unsafe { of(srq) }.is_some_and(|queue| queue.device().check().is_err());
-    let posted = guarded_on("ibv_post_srq_recv", has_gone, || {
+    let posted = guarded_always("ibv_post_srq_recv", || {
         // SAFETY: by the contract of this verb.
-        let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
+        let queue = unsafe { usable(srq) }?;
         // SAFETY: as above.
         unsafe { post::receives(&mut next, |request| post_one(queue, request)) }
             .map_err(|wrong| wrong.told(Some(queue.device()), "ibv_post_srq_recv", 0))

@@ -13,7 +13,7 @@ use transom_device::protection::Key;
 use transom_device::qp::Service;
 use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
-use transom_system::failure::{any_has_failed, has_failed};
+use transom_system::failure::has_failed;
 use transom_system::sanitizers::{self, Half};
 
 use crate::batch::Batch;
@@ -104,11 +104,7 @@ pub(crate) unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     zero_or(guarded_always("ibv_wr_complete", || {
         let post = |batch: &Batch| {
             // SAFETY: by the contract of this verb.
-            if any_has_failed() && (has_failed() || unsafe { qp::has_gone(qp.cast()) }) {
-                return Err(libc::EIO);
-            }
-            // SAFETY: by the contract of this function.
-            let pair = unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?;
+            let pair = &unsafe { qp::usable(qp.cast()) }?.pair;
             if sanitizers::are_told() {
                 batch.note();
             }
