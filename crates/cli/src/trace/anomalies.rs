@@ -15,13 +15,15 @@ mod folder;
 mod kept;
 mod member;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
 use serde_json::json;
+use transom_device::protection::Announcer;
 use transom_system::clock;
-use transom_system::registry::Registry;
+use transom_system::registry::{Process, Registry};
 
 use super::find::{Finder, Whom};
 use super::say;
@@ -60,6 +62,8 @@ pub(super) struct Recorder {
     registry: &'static Registry,
     finder: Finder,
     members: Vec<Member>,
+    /// How many records of errors processes had before this command.
+    before: HashMap<Announcer, u64>,
     seen: Seen<'static>,
     /// Something was noted in the last round. It may not have been written to its end then.
     had_news: bool,
@@ -88,15 +92,21 @@ pub(super) struct Told {
     causes: usize,
     files: usize,
     left_out: usize,
+    /// Records of errors that were written over before they were read.
+    lost: u64,
 }
 
 impl Recorder {
     pub(super) fn new(registry: &'static Registry, whom: Whom, folder: Folder) -> Self {
+        let seen = Seen::new(registry, Asked::from_now());
+        let errors =
+            |process: Process| (process.announcer, registry.errors(process.announcer.slot));
         Self {
             registry,
             finder: Finder::new(registry, whom),
             members: Vec::new(),
-            seen: Seen::new(registry, Asked::from_now()),
+            before: registry.processes().into_iter().map(errors).collect(),
+            seen,
             had_news: false,
             early: Vec::new(),
             folder,
@@ -114,6 +124,7 @@ impl Recorder {
             let last = is_over.load(Acquire);
             self.round(last)?;
             if last {
+                self.told.lost += self.members.iter().map(Member::lost).sum::<u64>();
                 return Ok(self.told);
             }
             std::thread::sleep(OFTEN);
@@ -123,7 +134,8 @@ impl Recorder {
     fn round(&mut self, last: bool) -> Result {
         let now = clock::steady();
         for watched in self.finder.next(now) {
-            self.members.push(Member::new(watched));
+            let errors = self.before.get(&watched.announcer()).copied().unwrap_or(0);
+            self.members.push(Member::new(watched, errors));
             self.told.processes += 1;
         }
         self.members.iter_mut().for_each(Member::refresh);
@@ -162,6 +174,11 @@ impl Recorder {
         let moment_ago = clock::wall().saturating_sub(SOON);
         self.early =
             others.into_iter().filter(|refused| refused.record.time() > moment_ago).collect();
+        for refused in ours.iter().filter(|refused| !refused.record.is_ordinary()) {
+            let mut all = self.members.iter_mut();
+            let member = all.find(|it| it.watched.announcer() == refused.process.announcer);
+            member.into_iter().for_each(Member::note_read);
+        }
         ours.into_iter().filter_map(Cause::of_record).collect()
     }
 
@@ -231,6 +248,7 @@ impl Recorder {
         self.members.retain(|member| {
             let goes = surplus > 0 && !member.is_alive;
             surplus -= usize::from(goes);
+            self.told.lost += if goes { member.lost() } else { 0 };
             !goes
         });
     }
@@ -252,6 +270,13 @@ impl Told {
                 folder.display()
             ),
         }];
+        if self.lost > 0 {
+            let lost =
+                counted(usize::try_from(self.lost).unwrap_or(usize::MAX), "record", "records");
+            words.push(format!(
+                "{lost} of errors were written over before this command could read them, for a process keeps its last 64. What they told of is not counted above, and may be in no timeline."
+            ));
+        }
         if self.left_out > 0 {
             words.push(format!(
                 "{} left out: less than a second after the last timeline, beyond the {CAUSES} that a timeline names, or when there were as many timelines as --files allows.",

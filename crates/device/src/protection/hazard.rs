@@ -22,7 +22,7 @@ pub const CELLS: usize = 16;
 pub const CELLS: usize = 4;
 
 /// A process that announces: its slot in the registry and the generation of its stay there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Announcer {
     /// Slot in the registry.
     pub slot: u8,

@@ -250,8 +250,7 @@ impl Registry {
         if self.is_used(index) { self.slot(index).noted.lost() } else { 0 }
     }
 
-    /// How many records there have been in a slot of what correct programs do not meet. It never falls, so one word
-    /// says whether there is anything new.
+    /// How many records of that process there have been of what correct programs do not meet, kept or not.
     pub fn errors(&self, index: u8) -> u64 {
         if self.is_used(index) { self.slot(index).noted.errors() } else { 0 }
     }

@@ -107,9 +107,9 @@ impl Noted {
         self.wrong.lost() + self.ordinary.lost()
     }
 
-    /// How many there have been of what correct programs do not meet, of all processes of the slot.
+    /// How many there have been of what correct programs do not meet, kept or not.
     pub(super) fn errors(&self) -> u64 {
-        self.wrong.count.load(Acquire)
+        self.wrong.noted()
     }
 
     /// Forgets the records of the slot's previous process.
@@ -152,9 +152,13 @@ impl<const N: usize> Last<N> {
         }));
     }
 
+    /// How many there have been of the slot's current process.
+    fn noted(&self) -> u64 {
+        self.count.load(Acquire).saturating_sub(self.before.load(Acquire))
+    }
+
     fn lost(&self) -> u64 {
-        let of_it = self.count.load(Acquire).saturating_sub(self.before.load(Acquire));
-        of_it.saturating_sub(N as u64)
+        self.noted().saturating_sub(N as u64)
     }
 
     fn clear(&self) {

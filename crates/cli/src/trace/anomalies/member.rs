@@ -19,8 +19,11 @@ const LONG: u64 = SECOND / 2;
 pub(super) struct Member {
     pub(super) watched: Watched,
     pub(super) is_alive: bool,
-    /// How many records of errors it had when it was last looked at.
+    /// How many records of errors it had when it was last looked at, and how many before this command.
     errors: u64,
+    errors_before: u64,
+    /// How many of them were read.
+    read: u64,
     /// For how long it was asked to wait until the beginning of this second, and when that was.
     waited: (u64, u64),
     /// It has waited for long, and that was told.
@@ -28,9 +31,17 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(watched: Watched) -> Self {
-        // Zero: what it has noted already may be new too.
-        let mut member = Self { watched, is_alive: true, errors: 0, waited: (0, 0), waits: false };
+    pub(super) fn new(watched: Watched, errors_before: u64) -> Self {
+        let mut member = Self {
+            watched,
+            is_alive: true,
+            // What it has noted already may be new too.
+            errors: errors_before,
+            errors_before,
+            read: 0,
+            waited: (0, 0),
+            waits: false,
+        };
         member.waited = (member.asked_to_wait(), clock::steady());
         member
     }
@@ -44,8 +55,21 @@ impl Member {
 
     /// Whether it has new records of errors. One that has ended may have noted something last.
     pub(super) fn has_new_errors(&mut self, registry: &Registry) -> bool {
-        let errors = registry.errors(self.watched.announcer().slot);
-        std::mem::replace(&mut self.errors, errors) != errors
+        let announcer = self.watched.announcer();
+        let errors = registry.errors(announcer.slot);
+        // Another process may have the slot now, and the records.
+        let is_its = registry.process(announcer.slot).is_some_and(|it| it.announcer == announcer);
+        is_its && std::mem::replace(&mut self.errors, errors) != errors
+    }
+
+    /// A record of an error of it was read.
+    pub(super) fn note_read(&mut self) {
+        self.read += 1;
+    }
+
+    /// How many records of errors were written over before they were read.
+    pub(super) fn lost(&self) -> u64 {
+        self.errors.saturating_sub(self.errors_before).saturating_sub(self.read)
     }
 
     /// What else is wrong with it.

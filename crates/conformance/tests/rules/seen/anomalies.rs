@@ -156,6 +156,34 @@ fn no_more_files_are_written_than_allowed_and_what_is_left_out_is_said() {
     alone(path, Way::Namespace, limited);
 }
 
+/// More goes wrong than a process keeps records of, while the command is stopped.
+fn lost() {
+    const REFUSED: u64 = 80;
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let directory = Scratch::new("lost");
+    refuse(&it);
+    let mut running = begin(directory.path(), &[std::process::id()], &["--files", "1"]);
+    running.signal(libc::SIGSTOP);
+    let stat = format!("/proc/{}/stat", running.id());
+    until("it to stop", || fs::read_to_string(&stat).unwrap().contains(") T ").then_some(()));
+    (0..REFUSED).for_each(|_| refuse(&it));
+    running.signal(libc::SIGCONT);
+    let said = end(running);
+    let number = |before: &str| {
+        let (text, _) = said.split_once(before).unwrap_or_else(|| panic!("{before}: {said}"));
+        text.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{said}"))
+    };
+    let (known, lost) = (number(" anomalies in 1 process"), number(" records of errors"));
+    assert_eq!((known + lost, lost), (REFUSED, REFUSED - 64), "{said}");
+}
+
+/// Rules: SEE-64
+#[test]
+fn records_that_were_written_over_unread_are_counted() {
+    let path = path_of!("records_that_were_written_over_unread_are_counted");
+    alone(path, Way::Namespace, lost);
+}
+
 /// What the other processes do; on its own it does nothing.
 #[test]
 fn role() {
