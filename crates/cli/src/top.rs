@@ -66,6 +66,9 @@ the look before.
     invalidations        keys invalidated, by itself or by a peer
     not_ready            how often peers without a receive asked it to wait
     retransmissions      requests sent again
+    latencies            for each operation whose requests ended well since the look before: operation,
+                         requests (how many), p50_ns and p99_ns (half of them, and 99 of 100, took so
+                         long at most, as a power of two; null for more than 17 s)
     queue_pairs          qp, type, state, peer_qp, peer_pid (if it is one of these processes),
                          most_sends and most_receives (the most work that waited), failed
                          (requests that ended in error), and sent, received, not_ready,

@@ -8,7 +8,7 @@ use strum::{EnumCount, VariantArray};
 use transom_device::operation::Operation;
 
 /// The kinds of requests that are told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumCount, VariantArray)]
 pub enum Timed {
     /// SENDs, datagrams among them.
     Send,
@@ -129,6 +129,24 @@ pub struct Times {
 }
 
 impl Times {
+    /// None yet.
+    pub const NONE: Self = Self { buckets: [0; BUCKETS], sum: 0 };
+
+    /// These and others.
+    pub fn and(&self, other: &Self) -> Self {
+        self.with(other, u64::wrapping_add)
+    }
+
+    /// Those that have come since.
+    pub fn since(&self, before: &Self) -> Self {
+        self.with(before, u64::wrapping_sub)
+    }
+
+    fn with(&self, other: &Self, each: fn(u64, u64) -> u64) -> Self {
+        let buckets = array::from_fn(|at| each(self.buckets[at], other.buckets[at]));
+        Self { buckets, sum: each(self.sum, other.sum) }
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.wrapping_add(*count))
@@ -190,5 +208,9 @@ mod tests {
         assert_eq!(times.quantile(0.99), Some(1024));
         assert_eq!(empty.get(Timed::Read, CLASSES - 1).count(), 1);
         assert_eq!(empty.get(Timed::Write, 1).quantile(0.5), None);
+        let large = empty.get(Timed::Read, CLASSES - 1);
+        let all = times.and(&large);
+        assert_eq!((all.count(), all.sum), (101, 50_507));
+        assert_eq!((all.since(&times), all.since(&all)), (large, Times::NONE));
     }
 }

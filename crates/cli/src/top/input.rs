@@ -60,7 +60,7 @@ fn pressed(key: KeyEvent, state: &mut State) -> Then {
             let place = state.place_mut(focus);
             place.is_reversed = !place.is_reversed;
         }
-        KeyCode::Char(digit @ '1'..='5') => state.focus = Panel::ALL[digit as usize - '1' as usize],
+        KeyCode::Char(digit @ '1'..='6') => state.focus = Panel::ALL[digit as usize - '1' as usize],
         KeyCode::Tab | KeyCode::Right => go(state, 1),
         KeyCode::BackTab | KeyCode::Left => go(state, Panel::ALL.len() - 1),
         KeyCode::Up | KeyCode::Char('k') => state.step(focus, -1),

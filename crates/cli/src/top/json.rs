@@ -1,7 +1,7 @@
 //! One look as a JSON object on a line. `transom top --help` describes the fields.
 
 use super::screen::service;
-use super::view::{Flow, Links, Process, QueuePair, Span, Stage, View};
+use super::view::{Flow, Latency, Links, Process, QueuePair, Span, Stage, View};
 use crate::failure::Result;
 use crate::lines;
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ fn value(view: &View) -> Value {
 
 fn process(it: &Process, view: &View) -> Value {
     let queue_pairs = view.queue_pairs.iter().filter(|qp| qp.owner == it.stay).map(queue_pair);
+    let latencies = view.latencies.iter().filter(|latency| latency.owner == it.stay).map(latency);
     let regions = view.regions.iter().filter(|region| region.owner == it.stay);
     let regions = regions.map(|region| span(region, None));
     let windows = view.windows.iter().filter(|window| window.span.owner == it.stay);
@@ -58,6 +59,7 @@ fn process(it: &Process, view: &View) -> Value {
         "invalidations": it.invalidations,
         "not_ready": it.not_ready,
         "retransmissions": it.retransmissions,
+        "latencies": latencies.collect::<Vec<_>>(),
         "queue_pairs": queue_pairs.collect::<Vec<_>>(),
         "regions": regions.collect::<Vec<_>>(),
         "windows": windows.collect::<Vec<_>>(),
@@ -78,6 +80,15 @@ fn links(links: Links) -> Value {
         })
     };
     json!({ "host": flow(links.host), "wire": flow(links.wire) })
+}
+
+fn latency(it: &Latency) -> Value {
+    json!({
+        "operation": it.operation,
+        "requests": it.requests,
+        "p50_ns": it.p50,
+        "p99_ns": it.p99,
+    })
 }
 
 fn queue_pair(it: &QueuePair) -> Value {

@@ -12,6 +12,14 @@ pub(super) fn memory(bytes: f64) -> String {
     scaled(bytes, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
 }
 
+/// A time in nanoseconds: `512 ns`, `1.0 µs`, `33.6 ms`.
+pub(super) fn time(nanoseconds: f64) -> String {
+    if nanoseconds.is_infinite() {
+        return "> 17 s".to_owned();
+    }
+    scaled(nanoseconds, 1000.0, &[" ns", " µs", " ms", " s"])
+}
+
 fn scaled(number: f64, step: f64, prefixes: &[&str]) -> String {
     let mut left = number.max(0.0);
     let mut prefix = 0;
@@ -56,6 +64,15 @@ mod tests {
             (-3.0, "0"),
         ] {
             assert_eq!(count(number), said);
+        }
+        for (nanoseconds, said) in [
+            (512.0, "512 ns"),
+            (1024.0, "1.0 µs"),
+            (33_554_432.0, "33.6 ms"),
+            (17_179_869_184.0, "17.2 s"),
+            (f64::INFINITY, "> 17 s"),
+        ] {
+            assert_eq!(time(nanoseconds), said);
         }
         for (bytes, said) in [
             (0, "0"),

@@ -6,6 +6,7 @@
 //! | `table` | tables: columns that fit, sorting, the selected row |
 //! | `processes`, `queue_pairs`, `connections` | the tables |
 //! | `memory` | the picture of each process's memory |
+//! | `latencies` | how long requests take, by process and operation |
 //! | `refusals` | refusals, with their sentences |
 //! | `head` | the lines above the panels |
 //! | `help` | the page about the keys |
@@ -14,6 +15,7 @@ mod canvas;
 mod connections;
 mod head;
 mod help;
+mod latencies;
 mod memory;
 mod processes;
 mod queue_pairs;
@@ -134,7 +136,9 @@ fn panels(canvas: &mut Canvas<'_>, area: Rect, view: &View, state: &mut State) {
         panel(canvas, queue_pairs, Panel::QueuePairs, &[Panel::QueuePairs], view, state);
         panel(canvas, connections, Panel::Connections, &[Panel::Connections], view, state);
         panel(canvas, memory, Panel::Memory, &[Panel::Memory], view, state);
+        let [refusals, latencies, _] = rows(refusals, [refusals.height * 3 / 5, 0, 0]);
         panel(canvas, refusals, Panel::Refusals, &[Panel::Refusals], view, state);
+        panel(canvas, latencies, Panel::Latencies, &[Panel::Latencies], view, state);
         return;
     }
     // The processes, and one of the others. Who looks at the processes sees more of them.
@@ -182,10 +186,15 @@ fn titles(
     state: &State,
 ) {
     let line = Rect { height: 1, ..area };
+    let title = |tab: &Panel| format!(" {} {} ", *tab as usize + 1, tab.title());
+    let counted = |tab: &Panel| format!("{} ", count(*tab, view, state));
+    // Where there is no room for all, only what is shown is counted, and what is wrong.
+    let widths = tabs.iter().map(|tab| title(tab).len() + counted(tab).len() + 1);
+    let has_room = widths.sum::<usize>() + 2 < usize::from(area.width);
     let mut x = area.x + 2;
     for tab in tabs {
         let count = count(*tab, view, state);
-        let title = format!(" {} {} ", *tab as usize + 1, tab.title());
+        let is_counted = has_room || tab == &shown || *tab == Panel::Refusals;
         let from = x;
         let tone = match (*tab == shown, state.focus == shown) {
             (true, true) => Tone::Title,
@@ -194,12 +203,14 @@ fn titles(
         };
         let (open, close) = if *tab == shown && tabs.len() > 1 { ("┤", "├") } else { ("", "") };
         x = canvas.write(line, x, area.y, open, tone);
-        x = canvas.write(line, x, area.y, &title, tone);
+        x = canvas.write(line, x, area.y, &title(tab), tone);
         let tone = match tab {
             Panel::Refusals if count > 0 => Tone::Bad,
             _ => tone,
         };
-        x = canvas.write(line, x, area.y, &format!("{count} "), tone);
+        if is_counted {
+            x = canvas.write(line, x, area.y, &counted(tab), tone);
+        }
         x = canvas.write(line, x, area.y, close, tone);
         let width = x - from;
         canvas.drawn.targets.push((Rect { x: from, width, ..line }, Target::Panel(*tab)));
@@ -215,6 +226,7 @@ fn count(panel: Panel, view: &View, state: &State) -> usize {
         Panel::Memory => memory::regions(view, state),
         Panel::Connections => connections::shown(view, state).len(),
         Panel::Refusals => refusals::shown(view, state).map(|refusal| refusal.count).sum(),
+        Panel::Latencies => latencies::shown(view, state).len(),
     }
 }
 
@@ -225,6 +237,7 @@ fn contents(canvas: &mut Canvas<'_>, area: Rect, panel: Panel, view: &View, stat
         Panel::Memory => memory::draw(canvas, area, view, state),
         Panel::Connections => connections::draw(canvas, area, view, state),
         Panel::Refusals => refusals::draw(canvas, area, view, state),
+        Panel::Latencies => latencies::draw(canvas, area, view, state),
     }
 }
 

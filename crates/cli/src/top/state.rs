@@ -11,11 +11,18 @@ pub(super) enum Panel {
     Memory,
     Connections,
     Refusals,
+    Latencies,
 }
 
 impl Panel {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Processes, Self::QueuePairs, Self::Memory, Self::Connections, Self::Refusals];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Processes,
+        Self::QueuePairs,
+        Self::Memory,
+        Self::Connections,
+        Self::Refusals,
+        Self::Latencies,
+    ];
 
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -24,6 +31,7 @@ impl Panel {
             Self::Memory => "Memory",
             Self::Connections => "Connections",
             Self::Refusals => "Refusals",
+            Self::Latencies => "Latency",
         }
     }
 }

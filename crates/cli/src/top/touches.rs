@@ -29,13 +29,13 @@ pub(super) struct Touches {
 type Range = (Stay, u32, u64, u64);
 
 impl Touches {
-    /// Watches these processes, and no others.
+    /// Watches these processes, and no others. They take the times of their requests too.
     pub(super) fn watch(&mut self, registry: &'static Registry, processes: &[Process]) {
         let stay = |process: &Process| (process.announcer.slot, process.announcer.generation);
         self.watched.retain(|known, _| processes.iter().any(|process| stay(process) == *known));
         for process in processes {
             if !self.watched.contains_key(&stay(process)) {
-                let watched = Watched::new(registry, process, &[Tool::Events]);
+                let watched = Watched::new(registry, process, &[Tool::Events, Tool::Latencies]);
                 self.watched.extend(watched.map(|watched| (stay(process), watched)));
             }
         }

@@ -24,6 +24,8 @@ pub(super) struct View {
     /// What peers have touched in the last moments.
     pub(super) touches: Vec<Touch>,
     pub(super) connections: Vec<Connection>,
+    /// By process and operation.
+    pub(super) latencies: Vec<Latency>,
     /// Newest first.
     pub(super) refusals: Vec<Refusal>,
     /// Messages per second of all processes together at the looks before, the newest last.
@@ -217,6 +219,18 @@ pub(super) struct Connection {
     pub(super) peer: Option<String>,
     /// More about a request that waits.
     pub(super) waits: Option<String>,
+}
+
+/// How long the requests of one operation took that have ended well since the look before.
+pub(super) struct Latency {
+    pub(super) owner: Stay,
+    pub(super) pid: u32,
+    pub(super) process: String,
+    pub(super) operation: &'static str,
+    pub(super) requests: u64,
+    /// Half of them, and 99 of 100, took so many nanoseconds at most. `None` for longer than can be told.
+    pub(super) p50: Option<u64>,
+    pub(super) p99: Option<u64>,
 }
 
 /// A refusal, or equal ones.

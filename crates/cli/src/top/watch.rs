@@ -2,7 +2,8 @@
 
 use super::touches::Touches;
 use super::view::{
-    Connection, Flow, Links, Load, Process, QueuePair, Refusal, Span, Stage, Stay, View, Window,
+    Connection, Flow, Latency, Links, Load, Process, QueuePair, Refusal, Span, Stage, Stay, View,
+    Window,
 };
 use crate::clock;
 use crate::devices::{self, Ports};
@@ -15,6 +16,7 @@ use transom_device::execution::Tally;
 use transom_device::protection::{Announcer, Key, Snapshot, State};
 use transom_device::qp::{Presence, QpNumber};
 use transom_system::clock::steady;
+use transom_system::latency::{Timed, Times};
 use transom_system::registry::{self, Registry};
 use transom_system::segment::Segment;
 use transom_system::traffic::{Amount, Carried, Totals, Way};
@@ -31,6 +33,8 @@ pub(super) struct Watch {
     held: Held,
     /// What was counted at the last look.
     before: HashMap<Counted, Counts>,
+    /// How long requests had taken at the last look.
+    times_before: HashMap<(Stay, Timed), Times>,
     /// When that was, on the steady clock.
     last: Option<u64>,
     history: Vec<u64>,
@@ -80,6 +84,7 @@ impl Watch {
             registry,
             held: Held::default(),
             before: HashMap::new(),
+            times_before: HashMap::new(),
             last: None,
             history: Vec::new(),
             touches: Touches::default(),
@@ -105,13 +110,15 @@ impl Watch {
                 ..View::default()
             },
             counted: HashMap::new(),
+            times: HashMap::new(),
         };
         let processes = devices::running(look.watch.registry);
         processes.iter().for_each(|process| look.process(process));
         look.connections(&processes);
         look.refusals();
-        let Look { mut view, counted, .. } = look;
+        let Look { mut view, counted, times, .. } = look;
         self.before = counted;
+        self.times_before = times;
         self.touches.watch(self.registry, &processes);
         self.touches.tick();
         self.touches.show(&mut view);
@@ -132,6 +139,7 @@ struct Look<'a> {
     watch: &'a mut Watch,
     view: View,
     counted: HashMap<Counted, Counts>,
+    times: HashMap<(Stay, Timed), Times>,
 }
 
 fn stay(of: Announcer) -> Stay {
@@ -157,6 +165,7 @@ impl Look<'_> {
         };
         if let Some((seen, queue_pairs, keys)) = seen {
             self.fill(&mut shown, &seen);
+            self.latencies(&shown, &seen);
             for (qp, totals) in queue_pairs {
                 let load = self.load((shown.stay, Some(qp.number)), &totals);
                 self.view.queue_pairs.push(QueuePair { load, ..qp });
@@ -190,6 +199,30 @@ impl Look<'_> {
         let before = self.watch.before.get(&what).copied().unwrap_or_default();
         self.counted.insert(what, now);
         load(&now, &before, self.view.interval)
+    }
+
+    /// How long requests took since the last look.
+    fn latencies(&mut self, shown: &Process, seen: &SeenProcess) {
+        for operation in Timed::ALL {
+            let of_it = seen.times.iter().filter(|(it, ..)| *it == operation);
+            let now = of_it.fold(Times::NONE, |sum, (.., times)| sum.and(times));
+            let before = self.watch.times_before.get(&(shown.stay, operation));
+            let new = now.since(before.unwrap_or(&Times::NONE));
+            self.times.insert((shown.stay, operation), now);
+            let requests = new.count();
+            if requests == 0 || self.view.interval.is_zero() {
+                continue;
+            }
+            self.view.latencies.push(Latency {
+                owner: shown.stay,
+                pid: shown.pid,
+                process: shown.name.clone(),
+                operation: operation.name(),
+                requests,
+                p50: new.quantile(0.5),
+                p99: new.quantile(0.99),
+            });
+        }
     }
 
     fn connections(&mut self, processes: &[registry::Process]) {

@@ -5,8 +5,8 @@ use super::canvas::Canvas;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
-const KEYS: [(&str, &str); 12] = [
-    ("Tab, 1 to 5", "go to another panel"),
+const KEYS: [(&str, &str); 13] = [
+    ("Tab, 1 to 6", "go to another panel"),
     ("↑ ↓, PgUp PgDn", "select a row; Home and End: the first, the last"),
     ("Enter", "only the selected process in all panels; again: all"),
     ("/", "filter by name or PID"),
@@ -18,6 +18,7 @@ const KEYS: [(&str, &str); 12] = [
     ("/s, B/s", "a second: messages and bytes, OUT sent, IN for peers"),
     ("OPEN", "bytes that peers may use now, by regions and windows"),
     ("MOST SQ, RQ", "the most work that has waited in a queue"),
+    ("P50, P99", "half of the requests, 99 of 100, took so long at most"),
 ];
 
 pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect) {

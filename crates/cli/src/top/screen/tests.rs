@@ -146,6 +146,11 @@ pub(in super::super) fn view() -> View {
             connection(SERVER, 4711, "storage_server", Stage::Connected, "10.0.0.1:7471", Some("10.0.0.1:50123")),
             connection(CLIENT, 4712, "client", Stage::Connected, "10.0.0.1:50123", Some("10.0.0.1:7471")),
         ],
+        latencies: vec![
+            latency(CLIENT, 4712, "client", "write", (1024, 4096)),
+            latency(CLIENT, 4712, "client", "read", (2048, 1 << 25)),
+            latency(far.stay, 812, "ib_read_bw", "read", (512, 512)),
+        ],
         refusals: vec![Refusal {
             owner: SERVER,
             pid: 4711,
@@ -165,6 +170,17 @@ pub(in super::super) fn view() -> View {
     };
     view.find_peers();
     view
+}
+
+fn latency(
+    owner: Stay,
+    pid: u32,
+    process: &str,
+    operation: &'static str,
+    (p50, p99): (u64, u64),
+) -> Latency {
+    let (process, p50, p99) = (process.to_owned(), Some(p50), Some(p99));
+    Latency { owner, pid, process, operation, requests: 12_345, p50, p99 }
 }
 
 fn connection(
@@ -238,6 +254,7 @@ fn screens_are_as_they_were() {
         (Panel::Memory, "memory"),
         (Panel::Connections, "connections"),
         (Panel::Refusals, "refusals"),
+        (Panel::Latencies, "latencies"),
     ] {
         let mut state = State { focus: panel, ..State::default() };
         compare(name, &lines(&drawn(&view, &mut state, COLOURS, SMALL)));

@@ -144,16 +144,31 @@ fn known_traffic() {
     let bytes = rate(guest, "sent", "bytes_per_second");
     let messages = rate(guest, "sent", "messages_per_second");
     assert!((bytes - 4096.0 * messages).abs() < 1.0, "{bytes} and {messages}");
+    // How long the WRITEs took, as long as there are some.
+    let json = until("latencies", || {
+        let json = once_json();
+        let latencies = &of(&json, roles.guest.pid())["latencies"];
+        (!latencies.as_array().expect("a list").is_empty()).then_some(json)
+    });
+    let latencies = of(&json, roles.guest.pid())["latencies"].as_array().expect("a list");
+    let [write] = &latencies[..] else { panic!("{latencies:?}") };
+    assert_eq!(write["operation"], "write");
+    assert!(write["requests"].as_u64() > Some(0), "{write}");
+    let [p50, p99] = ["p50_ns", "p99_ns"].map(|name| write[name].as_u64().expect("it is short"));
+    assert!(p50 >= 128 && p99 >= p50, "{write}");
+    assert_eq!(of(&json, roles.owner.pid())["latencies"], serde_json::json!([]));
     roles.guest.go_on();
     roles.guest.says("refused");
     let json = once_json();
     assert_eq!(of(&json, roles.owner.pid())["refused"], 1);
+    // It carries out nothing any more.
+    assert_eq!(of(&json, roles.guest.pid())["latencies"], serde_json::json!([]));
     let refusal = &json["refusals"][0];
     assert_eq!((&refusal["reason"], &refusal["count"]), (&"past_end".into(), &1.into()));
     assert_eq!(refusal["pid"], roles.owner.pid());
 }
 
-/// Rules: SEE-30, SEE-31
+/// Rules: SEE-30, SEE-31, SEE-36
 #[test]
 fn top_tells_of_each_process_what_it_carried_and_opened() {
     let path = path_of!("top_tells_of_each_process_what_it_carried_and_opened");
@@ -307,6 +322,8 @@ fn on_a_terminal() {
     for title in ["1 Processes", "2 Queue pairs", "3 Memory", "4 Connections", "5 Refusals"] {
         line(&screen, &[title]);
     }
+    let screen = terminal.until("latencies", |screen| screen.contains("6 Latency 1 "));
+    line(&screen, &[&guest, "write", "s "]);
 
     // What the guest touches lights up: the window, and nothing else.
     let screen = terminal.until("a touch", |screen| {
