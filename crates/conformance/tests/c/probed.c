@@ -20,6 +20,34 @@ static void says_registered(struct ibv_mr *mr, int rights)
 	printf("register %#x %#" PRIx64 " %zu %#x\n", mr->rkey, (uint64_t)(uintptr_t)mr->addr, mr->length, rights);
 }
 
+static void says_state(uint32_t qp, enum ibv_qp_state state, uint32_t peer)
+{
+	printf("connection %#x %d %#x\n", qp, state, peer);
+}
+
+static void says_connected(uint32_t qp, uint32_t peer)
+{
+	says_state(qp, IBV_QPS_RTR, peer);
+	says_state(qp, IBV_QPS_RTS, peer);
+}
+
+/* Sends a message into a receive, and waits for the ends of both. */
+static void send_into_receive(uint64_t id, uint64_t receive)
+{
+	const uint32_t qp = pair.ends[0]->qp_num, peer = pair.ends[1]->qp_num;
+	struct ibv_sge room = {at(128), 32, pair.mr->lkey}, data = {at(0), 8, pair.mr->lkey};
+	struct ibv_recv_wr recv = {.wr_id = receive, .sg_list = &room, .num_sge = 1}, *bad_recv;
+	struct ibv_send_wr send = {.wr_id = id, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+				   .sg_list = &data, .num_sge = 1}, *bad;
+
+	CHECK(!ibv_post_recv(pair.ends[1], &recv, &bad_recv));
+	CHECK(!ibv_post_send(pair.ends[0], &send, &bad));
+	polled(pair.cq, 2);
+	printf("post %#x %" PRIu64 " %d 8 %#x 0 0\n", qp, id, IBV_WC_SEND, peer);
+	printf("receive %#x %" PRIu64 " %d %d 8 %#x\n", peer, receive, IBV_WC_RECV, IBV_WC_SUCCESS, qp);
+	printf("completion %#x %" PRIu64 " %d %d 8 %#x\n", qp, id, IBV_WC_SEND, IBV_WC_SUCCESS, peer);
+}
+
 /* Posts a request and waits for its end. In between, the device does what is said here. */
 static void request(int end, struct ibv_send_wr *wr, enum ibv_wc_opcode opcode, uint32_t length, uint32_t key,
 		    uint64_t address, const char *between, enum ibv_wc_status status)
@@ -56,14 +84,24 @@ int main(void)
 	struct ibv_qp gone = {0};
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
-	uint32_t key, peer;
+	uint32_t key, qp, peer;
 	char text[200];
 
 	pair = pair_of(IBV_QPT_RC);
 	says_registered(pair.mr, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	qp = pair.ends[0]->qp_num;
+	peer = pair.ends[1]->qp_num;
+	says_state(qp, IBV_QPS_RESET, 0);
+	says_state(peer, IBV_QPS_RESET, 0);
+	says_state(qp, IBV_QPS_INIT, 0);
+	says_connected(qp, peer);
+	says_state(peer, IBV_QPS_INIT, 0);
+	says_connected(peer, qp);
 	CHECK(mr = ibv_reg_mr(pair.pd, memory + 64, 1000, rights));
 	says_registered(mr, rights);
 	write_by(11, pair.remote_key, "", IBV_WC_SUCCESS);
+
+	send_into_receive(17, 18);
 
 	CHECK(mw = ibv_alloc_mw(pair.pd, IBV_MW_TYPE_2));
 	key = ibv_inc_rkey(mw->rkey);
@@ -77,9 +115,10 @@ int main(void)
 	revoke.invalidate_rkey = key;
 	snprintf(text, sizeof(text), "revoke %#x\n", key);
 	request(1, &revoke, IBV_WC_LOCAL_INV, 0, key, 0, text, IBV_WC_SUCCESS);
-	snprintf(text, sizeof(text), "refusal %#x RA-26 %#x %#" PRIx64 " 8 %#x\n", pair.ends[1]->qp_num, key, at(64),
-		 pair.ends[0]->qp_num);
+	snprintf(text, sizeof(text), "refusal %#x RA-26 %#x %#" PRIx64 " 8 %#x\nconnection %#x %d %#x\n", peer, key, at(64),
+		 qp, peer, IBV_QPS_ERR, qp);
 	write_by(15, key, text, IBV_WC_REM_ACCESS_ERR);
+	says_state(qp, IBV_QPS_ERR, peer);
 
 	/* The window has been closed already. */
 	CHECK(!ibv_dealloc_mw(mw));
@@ -87,15 +126,20 @@ int main(void)
 	CHECK(!ibv_dereg_mr(mr));
 
 	/* Nobody answers. */
-	peer = pair.ends[1]->qp_num;
 	CHECK(!ibv_destroy_qp(pair.ends[1]));
 	CHECK(!ibv_modify_qp(pair.ends[0], &reset, IBV_QP_STATE));
 	connect_to(pair.ends[0], pair.context, peer);
+	says_state(peer, IBV_QPS_RESET, qp);
+	says_state(qp, IBV_QPS_RESET, peer);
+	says_state(qp, IBV_QPS_INIT, peer);
+	says_connected(qp, peer);
 	pair.ends[1] = &gone;
 	gone.qp_num = peer;
-	snprintf(text, sizeof(text), "retransmission %#x timeout 1 %#x\n", pair.ends[0]->qp_num, peer);
+	snprintf(text, sizeof(text), "retransmission %#x timeout 1 %#x\n", qp, peer);
 	write_by(16, pair.remote_key, text, IBV_WC_RETRY_EXC_ERR);
 	pair.ends[1] = NULL;
+	says_state(qp, IBV_QPS_ERR, peer);
+	says_state(qp, IBV_QPS_RESET, peer);
 	printf("revoke %#x\n", pair.mr->rkey);
 	end_pair(&pair);
 	return 0;

@@ -8,20 +8,23 @@ use std::time::Duration;
 use transom_conformance::c_programs::compile;
 use transom_conformance::documents::root;
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{Printed, Running, library, program};
+use transom_conformance::programs::{Printed, Running, command, library, program};
+use transom_conformance::timeline::read;
 
 /// How long a program may take: gdb reads all of the library's debug information.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The probes that `tests/c/probed.c` says something of, and how it prints their arguments.
-const PRINTED: [(&str, &str); 7] = [
+const PRINTED: [(&str, &str); 9] = [
     ("post", "%#x %lu %ld %lu %#x %#x %#lx"),
     ("completion", "%#x %lu %ld %ld %lu %#x"),
+    ("receive", "%#x %lu %ld %ld %lu %#x"),
     ("refusal", "%#x %s %#x %#lx %lu %#x"),
     ("register", "%#x %#lx %lu %#x"),
     ("bind", "%#x %#lx %lu %#x %#x"),
     ("revoke", "%#x"),
     ("retransmission", "%#x %s %lu %#x"),
+    ("connection", "%#x %ld %#x"),
 ];
 
 fn readelf(option: &str) -> String {
@@ -106,25 +109,48 @@ fn commands(libraries: &Path) -> Vec<String> {
     commands
 }
 
-/// Rules: SEE-60, SEE-61
-#[test]
-fn a_debugger_that_is_attached_sees_what_the_program_does() {
-    let scratch = Scratch::new("probed");
-    let binary = compile(&scratch, "probed.c", "probed", &["-libverbs"]);
+/// Runs the program under gdb, which `run` may have begin another way. What the probes tell is what the program does.
+fn debugged(scratch: &Scratch, run: impl FnOnce(&mut Command) -> Printed) {
+    let binary = compile(scratch, "probed.c", "probed", &["-libverbs"]);
     let script = scratch.path().join("commands");
     let commands = commands(Path::new(library(env!("CARGO_TARGET_TMPDIR"))));
     std::fs::write(&script, commands.join("\n")).unwrap();
     let mut gdb = Command::new(program("gdb", "gdb"));
     gdb.args(["-nx", "-nh", "-batch", "-x"]).arg(script).arg(binary);
-    let Printed { output, complaints } = Running::start(&mut gdb).success(LIMIT).unwrap();
+    let Printed { output, complaints } = run(&mut gdb);
     let seen = output.lines().filter_map(|line| line.strip_prefix("probe: "));
-    let mut seen: Vec<_> = seen.collect();
-    // It is sent again several times.
-    seen.dedup();
     let is_of_a_probe =
         |line: &&str| PRINTED.iter().any(|(it, _)| line.split(' ').next() == Some(it));
-    let done: Vec<_> = output.lines().filter(is_of_a_probe).collect();
+    let done = output.lines().filter(is_of_a_probe);
+    let [seen, done] = [seen.collect(), done.collect()].map(|mut lines: Vec<_>| {
+        // It is sent again several times, and is in RESET before it ends.
+        lines.dedup();
+        lines
+    });
     assert_eq!(seen, done, "{output}\n{complaints}");
     let all: BTreeSet<_> = seen.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(all.len(), PRINTED.len(), "{output}");
+}
+
+/// Rules: SEE-60, SEE-61
+#[test]
+fn a_debugger_that_is_attached_sees_what_the_program_does() {
+    debugged(&Scratch::new("probed"), |gdb| Running::start(gdb).success(LIMIT).unwrap());
+}
+
+/// Rules: SEE-61
+#[test]
+fn a_debugger_sees_the_same_while_events_are_recorded() {
+    let scratch = Scratch::new("recorded");
+    let file = scratch.path().join("probed.pftrace");
+    debugged(&scratch, |gdb| {
+        let [transom, ..] = command();
+        let mut trace = Command::new(transom);
+        trace.env("TRANSOM_LIB", transom.parent().expect("a folder"));
+        trace.args(["trace", "--output"]).arg(&file).arg("--");
+        Running::start(trace.arg(gdb.get_program()).args(gdb.get_args())).success(LIMIT).unwrap()
+    });
+    let all = read(&std::fs::read(file).expect("it is written"));
+    let receives = all.iter().filter(|it| it.name == "receive completed");
+    assert_eq!(receives.count(), 1, "{all:#?}");
 }
