@@ -14,6 +14,7 @@
 //! | `queries` | commands that query |
 //! | `events` | fetching events |
 //! | `files` | a program's files |
+//! | `listening` | listeners at all devices |
 //! | `parts` | a file at one device |
 //! | `places` | where ids are that have moved to another device |
 //! | `checked` | what librdmacm tells `transom check` and sanitizers |
@@ -25,6 +26,7 @@ mod checked;
 mod command;
 mod events;
 mod files;
+mod listening;
 mod parts;
 mod places;
 mod queries;

@@ -33,7 +33,7 @@ impl Engine {
         now: u64,
         host: &mut impl Host,
     ) -> Result<(), Refused> {
-        let max = self.shared.config.max_backlog;
+        let backlog = self.waiting_at_most(backlog);
         let entry = self.entry(id)?;
         if !matches!(entry.state, State::Idle) {
             return Err(entry.state.not_now("an id listens once, and instead of connecting"));
@@ -52,13 +52,18 @@ impl Engine {
             }
             return Err(refused);
         }
-        let asked = u32::try_from(backlog).ok().filter(|asked| (1..=max).contains(asked));
-        let backlog = asked.unwrap_or(max) as usize;
         entry.state = State::Listening(Backlog::new(backlog));
         let service = ServiceId::of(claim.space, claim.address.port());
         self.listeners.entry(service).or_default().push(id);
         self.admit_early(now, service, host);
         Ok(())
+    }
+
+    /// The number of requests that may wait at a listener whose program asks for this backlog.
+    pub(super) fn waiting_at_most(&self, asked: i32) -> usize {
+        let max = self.shared.config.max_backlog;
+        let asked = u32::try_from(asked).ok().filter(|asked| (1..=max).contains(asked));
+        asked.unwrap_or(max) as usize
     }
 
     /// The program has fetched the CONNECT_REQUEST of this id, so another request may wait.

@@ -19,9 +19,9 @@ const AT_MOST: usize = 64;
 #[derive(Debug)]
 pub(super) struct Early {
     until: u64,
-    service: ServiceId,
-    arrival: Arrival,
-    request: Box<Mad>,
+    pub(super) service: ServiceId,
+    pub(super) arrival: Arrival,
+    pub(super) request: Box<Mad>,
 }
 
 /// The outcome of a request that had to wait.
@@ -92,12 +92,9 @@ impl Engine {
 
     /// A service has a listener now. Handles the requests that waited for it.
     pub(super) fn admit_early(&mut self, now: u64, service: ServiceId, host: &mut impl Host) {
-        let (admitted, others) =
-            std::mem::take(&mut self.early).into_iter().partition(|it| it.service == service);
-        self.early = others;
-        for Early { arrival, request, .. } in admitted {
-            let handled = self.on_message(now, arrival, (*request).clone(), host);
-            self.answered.push_back(Answered { arrival, request: *request, handled });
+        for (arrival, request) in self.take_early(service) {
+            let handled = self.on_message(now, arrival, request.clone(), host);
+            self.answered.push_back(Answered { arrival, request, handled });
         }
     }
 

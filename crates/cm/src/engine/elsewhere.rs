@@ -3,12 +3,16 @@
 //! An id belongs to no device until it has an address of one. Until then its service, its options and its port are all
 //! that it is.
 
-use transom_wire::cm::CommId;
+use std::collections::VecDeque;
 
+use transom_wire::cm::{CommId, Mad, ServiceId};
+
+use super::backlog::Backlog;
 use super::{Engine, Entry, State};
 use crate::host::Claim;
 use crate::options::{Options, Service};
 use crate::refused::Refused;
+use crate::shared::Arrival;
 
 /// What an id is that belongs to no device yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,13 @@ pub struct Unbound {
     options: Options,
     /// The port that it has at the wildcard address, if it has one.
     pub claim: Option<Claim>,
+}
+
+impl Unbound {
+    /// The service at its port, if it has one.
+    pub fn service(&self) -> Option<ServiceId> {
+        self.claim.map(|claim| ServiceId::of(claim.space, claim.address.port()))
+    }
 }
 
 impl Engine {
@@ -44,5 +55,25 @@ impl Engine {
         let entry = self.entry(id)?;
         (entry.claim, entry.source, entry.destination) = (None, None, None);
         Ok(())
+    }
+
+    /// A listener that stands in for one of another device, which has the port: it takes the requests for addresses of
+    /// this device.
+    pub fn stand_in(&mut self, other: Unbound, backlog: i32) -> Result<CommId, Refused> {
+        let id = self.create_like(other)?;
+        let backlog = Backlog::new(self.waiting_at_most(backlog));
+        self.entry(id)?.state = State::Listening(backlog);
+        if let Some(service) = other.service() {
+            self.listeners.entry(service).or_default().push(id);
+        }
+        Ok(id)
+    }
+
+    /// Takes out the requests that wait for a listener of a service.
+    pub fn take_early(&mut self, service: ServiceId) -> Vec<(Arrival, Mad)> {
+        let (taken, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.early).into_iter().partition(|it| it.service == service);
+        self.early = others;
+        taken.into_iter().map(|it| (it.arrival, *it.request)).collect()
     }
 }

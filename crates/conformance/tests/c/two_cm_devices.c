@@ -60,30 +60,47 @@ static void ids_have_the_device_of_their_address(void)
 	shown("an id gets the device that has its address");
 }
 
-/* Both ends of a connection at this device. */
-static void connect_at(int device, struct rdma_cm_id **ends)
+/* An id that has resolved a port of this device, and has a queue pair. */
+static void resolve(struct rdma_cm_id **id, int device, uint16_t port)
 {
 	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
-	struct rdma_cm_id *listens = id_at(device, 0, 0);
+	struct sockaddr_in to = address_of(device);
 	struct rdma_cm_event *event;
 
-	CHECK(!rdma_listen(listens, 4));
-	CHECK(!rdma_create_id(channel, &ends[0], &ends[0], RDMA_PS_TCP));
-	CHECK(!rdma_resolve_addr(ends[0], NULL, rdma_get_local_addr(listens), 2000));
+	to.sin_port = port;
+	CHECK(!rdma_create_id(channel, id, id, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(*id, NULL, (struct sockaddr *)&to, 2000));
 	event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-	CHECK(event->id == ends[0] && event->id->context == &ends[0] && !rdma_ack_cm_event(event));
-	is_at(ends[0], device);
-	CHECK(!rdma_resolve_route(ends[0], 2000));
+	CHECK(event->id == *id && event->id->context == id && !rdma_ack_cm_event(event));
+	is_at(*id, device);
+	CHECK(!rdma_resolve_route(*id, 2000));
 	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	CHECK(!rdma_create_qp(ends[0], NULL, &attr) && !rdma_connect(ends[0], NULL));
+	CHECK(!rdma_create_qp(*id, NULL, &attr));
+}
+
+/* Both ends of a connection at this device, by a listener. */
+static void connect_by(struct rdma_cm_id *listens, int device, struct rdma_cm_id **ends)
+{
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct rdma_cm_event *event;
+
+	resolve(&ends[0], device, rdma_get_src_port(listens));
+	CHECK(!rdma_connect(ends[0], NULL));
 	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	ends[1] = event->id;
 	CHECK(event->listen_id == listens && !rdma_ack_cm_event(event));
 	is_at(ends[1], device);
-	attr = small(IBV_QPT_RC);
 	CHECK(!rdma_create_qp(ends[1], NULL, &attr) && !rdma_accept(ends[1], NULL));
 	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
 	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void connect_at(int device, struct rdma_cm_id **ends)
+{
+	struct rdma_cm_id *listens = id_at(device, 0, 0);
+
+	CHECK(!rdma_listen(listens, 4));
+	connect_by(listens, device, ends);
 	CHECK(!rdma_destroy_id(listens));
 }
 
@@ -128,6 +145,7 @@ static void they_connect(void)
 	send_a_message(second);
 	CHECK(!rdma_disconnect(second[0]));
 	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!rdma_disconnect(second[1]));
 	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
 	end(second);
 	send_a_message(first);
@@ -176,6 +194,41 @@ static void an_id_without_an_address_has_no_device(void)
 		CHECK(!rdma_destroy_id(other));
 	}
 	shown("an id that found no way goes to another device, with its port");
+}
+
+/* Rules: DEVS-14 */
+static void a_listener_serves_all(void)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	struct rdma_cm_id *listens, *ends[2];
+	int is_bound, device;
+	uint16_t port;
+
+	for (is_bound = 0; is_bound < 2; is_bound++) {
+		CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP));
+		CHECK(!is_bound || !rdma_bind_addr(listens, (struct sockaddr *)&any));
+		CHECK(!rdma_listen(listens, 4) && !listens->verbs);
+		for (device = 0; device < 4; device++) {
+			if (device == 2)
+				CHECK(!rdma_migrate_id(listens, other) &&
+				      !rdma_migrate_id(listens, channel));
+			connect_by(listens, device % 2, ends);
+			send_a_message(ends);
+			end(ends);
+		}
+		port = rdma_get_src_port(listens);
+		CHECK(!rdma_destroy_id(listens));
+		for (device = 0; device < 2; device++) {
+			resolve(ends, device, port);
+			CHECK(!rdma_connect(ends[0], NULL));
+			expect(channel, RDMA_CM_EVENT_REJECTED);
+			rdma_destroy_qp(ends[0]);
+			CHECK(!rdma_destroy_id(ends[0]));
+		}
+	}
+	rdma_destroy_event_channel(other);
+	shown("a listener at the wildcard address serves both");
 }
 
 /* Rules: DEVS-14 */
@@ -308,21 +361,48 @@ static void the_first_goes(void)
 	shown("they move between channels all the same");
 }
 
+/* Rules: CM-46, DEVS-11, DEVS-14 */
+static void the_second_goes(void)
+{
+	struct rdma_cm_id *listens, *ends[2];
+	struct ibv_async_event event;
+	struct ibv_context **all;
+
+	CHECK((all = rdma_get_devices(NULL)));
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
+	connect_by(listens, 1, ends);
+	end(ends);
+	there = 1;
+	do {
+		CHECK(!ibv_get_async_event(all[1], &event));
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+	connect_by(listens, 0, ends);
+	send_a_message(ends);
+	end(ends);
+	CHECK(!rdma_destroy_id(listens));
+	rdma_free_devices(all);
+	shown("a listener at the wildcard address hears nothing of the second, and serves the first");
+}
+
 int main(int argc, char **argv)
 {
 	const char *part = argc > 1 ? argv[1] : "";
 
-	if (!strcmp(part, "goes"))
+	if (strstr(part, "goes"))
 		be_in_time();
 	CHECK((channel = rdma_create_event_channel()));
 	if (!strcmp(part, "goes")) {
 		the_first_goes();
+	} else if (!strcmp(part, "second-goes")) {
+		the_second_goes();
 	} else if (!strcmp(part, "missing")) {
 		the_first_is_missing();
 	} else {
 		ids_have_the_device_of_their_address();
 		they_connect();
 		an_id_without_an_address_has_no_device();
+		a_listener_serves_all();
 		events_come_as_they_happened();
 		descriptors_are_not_lost();
 	}

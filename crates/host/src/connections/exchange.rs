@@ -211,6 +211,11 @@ impl Exchange {
         }
     }
 
+    /// Hands a request to another device of this process. False if that is not there.
+    pub(super) fn give(&mut self, slot: u8, datagram: &ManagementDatagram) -> bool {
+        self.pipe.send(slot, Note::Datagram(*datagram), clock::steady())
+    }
+
     /// Takes the requests for ports that nobody had, if their port is this process's now or nobody has come for it in
     /// time.
     pub(super) fn take_started(&mut self, ports: &Connections) -> Vec<ManagementDatagram> {

@@ -75,7 +75,8 @@ struct Id {
     reported: u32,
     /// The number of the last event about it.
     last: u64,
-    /// It has been told that its device is gone, and gets no events after that.
+    /// It has been told that its device is gone, and gets no events after that; or it stands in for another, and is not
+    /// told.
     removed: bool,
 }
 
@@ -122,6 +123,17 @@ impl Files {
 
     pub(super) fn add(&mut self, id: CommId, file: RawFd, uid: u64) {
         self.ids.insert(id, Id { file, uid, reported: 0, last: 0, removed: false });
+    }
+
+    /// Adds a listener that stands in for one of another device. The program, which does not know it, is not told when
+    /// its device goes.
+    pub(super) fn add_stand_in(&mut self, id: CommId, file: RawFd, uid: u64) {
+        self.ids.insert(id, Id { file, uid, reported: 0, last: 0, removed: true });
+    }
+
+    /// Whether an id is not told that its device goes: it has been told, or stands in for another.
+    pub(super) fn is_told_nothing(&self, id: CommId) -> bool {
+        self.ids.get(&id).is_some_and(|it| it.removed)
     }
 
     /// Whether an id is one of a file's.

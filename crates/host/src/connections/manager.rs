@@ -5,6 +5,7 @@ mod connecting;
 mod elsewhere;
 mod groups;
 mod records;
+mod stand_ins;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -29,6 +30,7 @@ use transom_wire::cm::{CommId, MAD_BYTES, RejectReason, SidrStatus};
 pub use self::elsewhere::Unbound;
 use self::groups::Memberships;
 use self::records::Records;
+use self::stand_ins::StandIns;
 use super::complaints::Complaints;
 use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
@@ -52,6 +54,7 @@ pub struct Manager {
     /// The announcements of listeners whose port another user has.
     announcements: HashMap<CommId, Announcement>,
     records: Records,
+    stand_ins: StandIns,
     complaints: Complaints,
     rehearsed: Rehearsed,
     phase: Phase,
@@ -93,6 +96,7 @@ impl Manager {
             memberships: Memberships::default(),
             announcements: HashMap::new(),
             records: Records::default(),
+            stand_ins: StandIns::default(),
             complaints: Complaints::new(device.clone()),
             rehearsed: Rehearsed::default(),
             phase: Phase::Serving,
@@ -203,6 +207,9 @@ impl Manager {
     }
 
     fn handle(&mut self, datagram: &ManagementDatagram) {
+        if self.hand_to_stand_in(datagram) {
+            return;
+        }
         let now = clock::steady();
         match self.exchange.faults.meet(datagram, now) {
             Fate::Handled => {
@@ -331,6 +338,8 @@ impl Manager {
             Happened::MulticastJoin(group) | Happened::MulticastError(group, _) => {
                 self.memberships.tell(id, *group)
             }
+            // The program knows the listener only for which it stands in.
+            Happened::DeviceRemoval if self.files.is_told_nothing(id) => None,
             // The program does not know the id of a request that it has not accepted yet.
             _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),
         };

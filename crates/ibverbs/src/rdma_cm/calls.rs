@@ -12,6 +12,7 @@ use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
 use super::addresses;
 use super::command::Command;
 use super::files::File;
+use super::listening;
 use super::places::Place;
 use super::refusal::Refusal;
 
@@ -122,7 +123,7 @@ pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), Refusal> {
 /// Makes an id listen.
 pub(super) fn listen(command: &Command<'_>) -> Result<(), Refusal> {
     let body: rdma_ucm_listen = command.body()?;
-    command.call(|manager| manager.listen(command.file(), CommId(body.id), body.backlog as i32))
+    listening::listen(command, CommId(body.id), body.backlog as i32)
 }
 
 /// The private data of a command.

@@ -179,6 +179,11 @@ impl<'a> Command<'a> {
         self.id.map_or(CommId(number), |it| it.id)
     }
 
+    /// What the program calls the id of the command, if it may be at several devices.
+    pub(super) fn named(&self) -> Option<u32> {
+        self.id.map(|it| it.named)
+    }
+
     /// The id of the command has ended. Ends its numbers where it was before it moved, and says how many of its events
     /// were taken there.
     pub(super) fn forget_id(&self) -> u32 {

@@ -1,15 +1,17 @@
 //! Programs that have several devices, as `transom run --devices` and `--device` give them.
 
+mod rails;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::c_programs::{RDMACM, compile, compile_by, in_time, run};
+use transom_conformance::c_programs::{RDMACM, compile, in_time, run};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, ip, is_root};
-use transom_conformance::programs::{Running, command, program};
+use transom_conformance::programs::{command, program};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -252,13 +254,18 @@ fn ids_of_two_devices() {
     let binary = binary.to_str().expect("a plain path");
     for link in ["", "wire"] {
         let mut command = installed.run(&ON_INTERFACES, &[binary]);
-        run(command.env("TRANSOM_LINK", link), 7);
+        run(command.env("TRANSOM_LINK", link), 8);
     }
     let printed = in_time(LIMIT, &|at| {
         let fault = format!("--fault=device-removal,{at},device=0");
         installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "goes"])
     });
     assert_eq!(printed.output.matches("ok - ").count(), 2, "{printed:?}");
+    let printed = in_time(LIMIT, &|at| {
+        let fault = format!("--fault=device-removal,{at},device=1");
+        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "second-goes"])
+    });
+    assert_eq!(printed.output.matches("ok - ").count(), 1, "{printed:?}");
     let line = format!("ip link delete eth0; {binary} missing");
     assert_eq!(installed.says(&ON_INTERFACES, &line), "ok - the second serves alone\n");
 }
@@ -391,65 +398,4 @@ fn what_is_told_of_a_process_names_the_device() {
 #[test]
 fn each_device_counts_for_itself() {
     alone(path_of!("each_device_counts_for_itself"), Way::Namespace, counts_of_two_devices);
-}
-
-/// Of so many bytes, each device has sent a good part.
-fn both_have_sent(told: &str, bytes: u64) {
-    let all = statistics(told);
-    assert_eq!(all.len(), 2, "{told}");
-    for (name, it) in all {
-        let sent = it["sent_pkts"].as_u64().expect("a number");
-        assert!(sent > bytes / 4000, "{name} sent {sent} packets of {bytes} bytes");
-    }
-}
-
-/// A message of UCX that is long enough for both.
-fn rails_of_ucx() {
-    interfaces_up();
-    program("ucx_perftest", "ucx-utils");
-    let installed = Installed::new("rails");
-    let line = "export UCX_NET_DEVICES=transom0:1,transom1:1 UCX_TLS=rc_verbs,ud_verbs,self
-        export UCX_MAX_RNDV_RAILS=2 UCX_MAX_EAGER_LANES=2
-        ucx_perftest -t tag_bw -s 1000000 -n 20 -w 2 -p 14791 >/dev/null 2>&1 &
-        until grep -q :39C7 /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
-        ucx_perftest -t tag_bw -s 1000000 -n 20 -w 2 -p 14791 127.0.0.1 >&2 && wait && rdma -j statistic";
-    let mut command = installed.run(&["--devices", "2"], &["sh", "-c", line]);
-    let output = Running::start(&mut command).success(LIMIT);
-    let output = output.unwrap_or_else(|problem| panic!("{problem}"));
-    assert!(output.complaints.contains("Final:"), "{output:?}");
-    both_have_sent(&output.output, 20_000_000);
-}
-
-/// OpenMPI chooses devices by UCX.
-fn rails_of_open_mpi() {
-    interfaces_up();
-    let installed = Installed::new("mpi-rails");
-    let (compiler, mpirun) = (program("mpicc", "libopenmpi-dev"), program("mpirun", "openmpi-bin"));
-    let binary = compile_by(&compiler, &installed.0, "two_ranks.c", "two_ranks", &[]);
-    let line = format!(
-        "export UCX_NET_DEVICES=transom0:1,transom1:1 UCX_TLS=rc_verbs,ud_verbs,self
-        export UCX_MAX_RNDV_RAILS=2 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-        {} --oversubscribe --bind-to none -np 2 --mca pml ucx --mca osc ucx \
-            --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any {} >&2 &&
-        rdma -j statistic",
-        mpirun.display(),
-        binary.display()
-    );
-    let mut command = installed.run(&["--devices", "2"], &["sh", "-c", &line]);
-    let output = Running::start(&mut command).success(LIMIT);
-    let output = output.unwrap_or_else(|problem| panic!("{problem}"));
-    assert!(output.complaints.contains("ok - 10 messages"), "{output:?}");
-    both_have_sent(&output.output, 80 << 20);
-}
-
-/// Rules: DEVS-09
-#[test]
-fn open_mpi_sends_over_two_rails() {
-    alone(path_of!("open_mpi_sends_over_two_rails"), Way::Namespace, rails_of_open_mpi);
-}
-
-/// Rules: DEVS-09
-#[test]
-fn ucx_sends_over_two_rails() {
-    alone(path_of!("ucx_sends_over_two_rails"), Way::Namespace, rails_of_ucx);
 }

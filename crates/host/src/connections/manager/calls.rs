@@ -105,6 +105,7 @@ impl Manager {
             self.memberships.remove_those_of(id);
         }
         self.announcements.remove(&id);
+        self.stand_ins.forget(id);
         self.rehearsed.forget(id);
         let (reported, requests) = self.files.remove(id);
         self.records.touch_all(requests);

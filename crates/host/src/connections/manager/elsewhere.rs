@@ -11,8 +11,8 @@ use super::Manager;
 /// What an id is that belongs to no device yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unbound {
-    uid: u64,
-    what: transom_cm::Unbound,
+    pub(super) uid: u64,
+    pub(super) what: transom_cm::Unbound,
 }
 
 impl Unbound {
