@@ -238,6 +238,8 @@ fn exits(channel: &mut Channel) {
     let qp = end.qp(IBV_QPT_RC);
     meet(channel, qp);
     channel.tell(&[]);
+    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
+    channel.tell(&[]);
     let [] = channel.hear();
     // SAFETY: as a program's own call of `exit`.
     unsafe { libc::exit(0) }
@@ -251,6 +253,7 @@ fn exited() {
     let [] = peer.hear();
     let directory = Scratch::new("exited");
     let running = begin(directory.path(), &[std::process::id(), peer.pid()], &[]);
+    let [] = peer.hear();
     peer.tell(&[]);
     let stat = format!("/proc/{}/stat", peer.pid());
     until("an exit", || fs::read_to_string(&stat).unwrap().contains(") Z ").then_some(()));

@@ -145,18 +145,15 @@ fn known_traffic() {
     let messages = rate(guest, "sent", "messages_per_second");
     assert!((bytes - 4096.0 * messages).abs() < 1.0, "{bytes} and {messages}");
     // How long the WRITEs took, as long as there are some.
-    let json = until("latencies", || {
+    let write = until("latencies", || {
         let json = once_json();
-        let latencies = &of(&json, roles.guest.pid())["latencies"];
-        (!latencies.as_array().expect("a list").is_empty()).then_some(json)
+        assert_eq!(of(&json, roles.owner.pid())["latencies"], serde_json::json!([]));
+        of(&json, roles.guest.pid())["latencies"].as_array().expect("a list").first().cloned()
     });
-    let latencies = of(&json, roles.guest.pid())["latencies"].as_array().expect("a list");
-    let [write] = &latencies[..] else { panic!("{latencies:?}") };
     assert_eq!(write["operation"], "write");
     assert!(write["requests"].as_u64() > Some(0), "{write}");
     let [p50, p99] = ["p50_ns", "p99_ns"].map(|name| write[name].as_u64().expect("it is short"));
     assert!(p50 >= 128 && p99 >= p50, "{write}");
-    assert_eq!(of(&json, roles.owner.pid())["latencies"], serde_json::json!([]));
     roles.guest.go_on();
     roles.guest.says("refused");
     let json = once_json();
@@ -224,6 +221,11 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
+    /// Waits until so many lines have all of this in them: a screen may be read while it is drawn.
+    fn lists(&self, count: usize, parts: &[&str]) -> String {
+        self.until(&format!("{parts:?}"), |screen| with(screen, parts).count() == count)
+    }
+
     /// Waits until all of this stands on the screen.
     fn shows(&self, all: &[&str]) -> String {
         self.until(&format!("{all:?}"), |screen| all.iter().all(|part| screen.contains(part)))
@@ -261,8 +263,11 @@ impl Terminal {
 
 /// The line of a screen with all of this in it.
 fn line<'s>(screen: &'s str, parts: &[&str]) -> &'s str {
-    let found = screen.lines().find(|line| parts.iter().all(|part| line.contains(part)));
-    found.unwrap_or_else(|| panic!("no line with {parts:?} in\n{screen}"))
+    with(screen, parts).next().unwrap_or_else(|| panic!("no line with {parts:?} in\n{screen}"))
+}
+
+fn with<'s>(screen: &'s str, parts: &[&str]) -> impl Iterator<Item = &'s str> {
+    screen.lines().filter(|line| parts.iter().all(|part| line.contains(part)))
 }
 
 fn on_a_terminal() {
@@ -275,10 +280,9 @@ fn on_a_terminal() {
     terminal.keys(&["Enter"]);
 
     // Both processes, and their queue pairs below.
-    let screen = terminal.shows(&["transom top", "2 processes", "1 Processes", &owner, &guest]);
+    terminal.shows(&["transom top", "2 processes", "1 Processes", &owner, &guest]);
+    let screen = terminal.lists(2, &["RC", "RTS", &owner, &guest]);
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
-    line(&screen, &[&owner, "RC", "RTS", &guest]);
-    line(&screen, &[&guest, "RC", "RTS", &owner]);
 
     // The memory of the owner: a window in the middle of its region.
     terminal.keys(&["3"]);
@@ -290,8 +294,8 @@ fn on_a_terminal() {
 
     // Who is connected.
     terminal.keys(&["Tab"]);
-    let screen = terminal.shows(&["127.0.0.1:7471", "listens"]);
-    line(&screen, &[&guest, "connected"]);
+    terminal.lists(1, &["127.0.0.1:7471", "listens"]);
+    terminal.lists(1, &[&guest, "connected"]);
 
     // Only the guest: by a filter, and then all again.
     terminal.keys(&["/"]);
@@ -322,8 +326,7 @@ fn on_a_terminal() {
     for title in ["1 Processes", "2 Queue pairs", "3 Memory", "4 Connections", "5 Refusals"] {
         line(&screen, &[title]);
     }
-    let screen = terminal.until("latencies", |screen| screen.contains("6 Latency 1 "));
-    line(&screen, &[&guest, "write", "s "]);
+    terminal.lists(1, &[&guest, "write", "s"]);
 
     // What the guest touches lights up: the window, and nothing else.
     let screen = terminal.until("a touch", |screen| {
