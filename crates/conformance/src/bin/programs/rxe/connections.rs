@@ -131,11 +131,11 @@ impl Ends<'_> {
         let (serves, asks) = (self.server(), self.client);
         let serve = self.line(serves, server, package, server_options)?;
         let ask = self.line(asks, client, package, client_options)?;
+        // It may have to be built, which takes longer than a server waits.
+        let who_listens = self.who_listens(serves)?;
         let serving = Server::start(self.guest, serves, &serve);
         match program.listens {
-            Listens::At(port) => {
-                serving.wait_until_listening(&self.who_listens(serves)?, port)?;
-            }
+            Listens::At(port) => serving.wait_until_listening(&who_listens, port)?,
             Listens::AtTcp(port) => self.guest.wait_until_listening(serves, port)?,
             Listens::Nowhere => {}
         }
