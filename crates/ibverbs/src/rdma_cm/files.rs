@@ -84,7 +84,13 @@ impl File {
         let place = files.iter().position(|file| file.descriptor == descriptor)?;
         let file = files.swap_remove(place);
         drop(files);
-        drop(file.all.lock().take());
+        if let Some(all) = file.all.lock().take() {
+            // If the program has closed it itself, something else may have its number.
+            match file.first().is_ok_and(|first| parts::unwatch(&all, &first)) {
+                true => drop(all),
+                false => drop(all.into_raw_fd()),
+            }
+        }
         Some(file.end_parts())
     }
 

@@ -61,6 +61,13 @@ pub(super) fn all_of(first: &Part) -> Result<OwnedFd, Refusal> {
     Ok(all)
 }
 
+/// The reverse of [`watch`]. False if the descriptor is no longer the one that watches this part.
+pub(super) fn unwatch(all: &OwnedFd, part: &Part) -> bool {
+    // SAFETY: as in `watch`.
+    let one = unsafe { BorrowedFd::borrow_raw(part.file) };
+    epoll::delete(all.as_fd(), one).is_ok()
+}
+
 /// Makes it readable while that of this part is.
 pub(super) fn watch(all: &OwnedFd, part: &Part) -> Result<(), Refusal> {
     // SAFETY: the connection manager keeps it open as long as the part is there.
