@@ -5,9 +5,12 @@ use std::path::Path;
 use std::{env, fs};
 
 use object::{Object, ObjectSection};
-use transom_conformance::harness::Link;
+use transom_conformance::harness::{Link, until};
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_system::Watched;
+use transom_system::registry::Registry;
+use transom_system::tools::{self, Tool};
 
 use crate::record::{Table, are_about_equal};
 use crate::trace::{Tracee, mark};
@@ -20,6 +23,18 @@ const WAYS: [(&str, Link, &str); 4] = [
     ("local, private", Link::Local, "private"),
     ("local, shared", Link::Local, "shared"),
 ];
+
+/// What somebody wants to know of the process, and on which of [`WAYS`] that is counted too: without system calls, which
+/// would hide what it costs.
+const WATCHED: [(&str, Tool, usize); 4] = [
+    ("events, loopback", Tool::Events, 1),
+    ("events, local", Tool::Events, 3),
+    ("times, loopback", Tool::Latencies, 1),
+    ("times, local", Tool::Latencies, 3),
+];
+
+/// Nothing of [`WATCHED`].
+const NOBODY: u64 = u64::MAX;
 
 /// How often an operation is carried out while other threads are held, before it is counted: what they
 /// were about to do is done then.
@@ -40,8 +55,11 @@ fn role() {
 
 /// Carries out each operation, with a mark before and after each step once it is warm.
 fn carries_out(channel: &mut Channel) {
-    let [way] = channel.hear();
+    let [way, watched] = channel.hear();
     let stage = Stage::new(WAYS[way as usize].1);
+    if watched != NOBODY {
+        watch(WATCHED[watched as usize].1);
+    }
     begin(channel, stage.is_shared());
     for workload in WORKLOADS {
         for round in 0..WARM_UP + SETTLING + ROUNDS + 1 {
@@ -63,9 +81,27 @@ fn carries_out(channel: &mut Channel) {
     let [] = channel.hear();
 }
 
+/// Turns a tool on for good. Whoever asks for it has to ask again and again, and here the thread that listens is held.
+fn watch(tool: Tool) {
+    let registry = Registry::open().expect("a registry");
+    let all = registry.processes().into_iter();
+    for process in all.filter(|it| it.alive && it.pid == std::process::id()) {
+        let tools: &'static [Tool] = &[Tool::Events, Tool::Latencies];
+        let watched = Watched::new(registry, &process, tools).expect("it is here");
+        until("memory for what is recorded", || {
+            (watched.is_recorded() && watched.segment().latencies().is_some()).then_some(())
+        });
+    }
+    tools::turn_on(tool);
+    until("nobody else to want anything", || {
+        let others = [Tool::Events, Tool::Latencies].into_iter().filter(|other| *other != tool);
+        (!others.into_iter().any(tools::is_on)).then_some(())
+    });
+}
+
 /// Three system calls, and later 300 instructions or a few more.
 fn knows(channel: &mut Channel) {
-    let [_] = channel.hear();
+    let [_, _] = channel.hear();
     begin(channel, false);
     mark();
     for _ in 0..3 {
@@ -90,10 +126,10 @@ fn begin(channel: &mut Channel, is_shared: bool) {
 
 /// A process in this role that this thread traces, and which begins; none, and why, if the system does not let
 /// it.
-fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
+fn traced(role: &str, way: usize, watched: u64) -> Option<(Child, Tracee)> {
     let memory = WAYS[way].2;
     let mut child = Child::start_under(role, &["env", &format!("TRANSOM_MEMORY={memory}")]);
-    child.tell(&[way as u64]);
+    child.tell(&[way as u64, watched]);
     let [is_shared] = child.hear();
     match Tracee::begin(child.pid()) {
         Ok(tracee) => {
@@ -111,7 +147,7 @@ fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
 
 #[test]
 fn what_is_counted_is_what_is_done() {
-    let Some((mut child, mut tracee)) = traced(path_of!("knows"), 0) else { return };
+    let Some((mut child, mut tracee)) = traced(path_of!("knows"), 0, NOBODY) else { return };
     let thread = tracee.run_to_mark();
     tracee.hold_all_but(thread);
     assert_eq!(tracee.system_calls(thread), [libc::SYS_getppid; 3]);
@@ -128,46 +164,71 @@ fn what_is_counted_is_what_is_done() {
 fn operations_cost_what_is_recorded() {
     let mut ways = Vec::new();
     for (way, (name, ..)) in WAYS.into_iter().enumerate() {
-        match costs(way) {
+        match costs(way, NOBODY) {
             Some(costs) => ways.push((name, costs)),
             None => println!("not counted: {name}"),
         }
     }
-    let columns: Vec<String> = ways.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let table = |title: String, cell: fn(&(Vec<c_long>, u64)) -> String| {
-        let steps =
-            WORKLOADS.iter().flat_map(|it| it.steps.iter().map(|step| (it.name, step.name)));
-        let rows = steps.enumerate().map(|(row, (operation, step))| {
-            let cells = ways.iter().map(|(_, costs)| cell(&costs[row]));
-            [operation.to_owned(), step.to_owned()].into_iter().chain(cells).collect()
-        });
-        Table { title, columns: columns.clone(), rows: rows.collect() }
-    };
-    let calls = table("System calls".into(), |(calls, _)| names(calls));
-    let instructions =
-        table(format!("Instructions, {}", build()), |(_, instructions)| instructions.to_string());
-    compare(&calls, &instructions);
+    let mut watched = Vec::new();
+    for (index, (name, _, way)) in WATCHED.into_iter().enumerate() {
+        match costs(way, index as u64) {
+            Some(costs) => watched.push((name, costs)),
+            None => println!("not counted: {name}"),
+        }
+    }
+    let number = |(_, instructions): &(Vec<c_long>, u64)| instructions.to_string();
+    let build = build();
+    let tables = [
+        table("System calls".into(), &ways, |(calls, _)| names(calls)),
+        table(format!("Instructions, {build}"), &ways, number),
+        table(format!("Instructions while somebody watches, {build}"), &watched, number),
+    ];
+    compare(&tables);
+}
+
+/// A table of what was counted, with a column for each name.
+fn table(
+    title: String,
+    counted: &[(&str, Costs)],
+    cell: impl Fn(&(Vec<c_long>, u64)) -> String,
+) -> Table {
+    let columns = counted.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let steps = WORKLOADS.iter().flat_map(|it| it.steps.iter().map(|step| (it.name, step.name)));
+    let rows = steps.enumerate().map(|(row, (operation, step))| {
+        let cells = counted.iter().map(|(_, costs)| cell(&costs[row]));
+        [operation.to_owned(), step.to_owned()].into_iter().chain(cells).collect()
+    });
+    Table { title, columns, rows: rows.collect() }
 }
 
 /// Compares with what is written down, or writes it.
-fn compare(calls: &Table, instructions: &Table) {
+fn compare(tables: &[Table; 3]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/costs.md");
     let written = || fs::read_to_string(&path).unwrap_or_default();
+    let [calls, instructions @ ..] = tables;
     if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        let other = Table::find(&written(), &other_build(&instructions.title));
-        let other = if other.rows.is_empty() { String::new() } else { format!("\n{other}") };
-        let text = format!("{HEAD}\n{calls}\n{instructions}{other}");
+        let mut text = format!("{HEAD}\n{calls}");
+        for (table, about) in instructions.iter().zip(["", ABOUT_WATCHED]) {
+            let other = Table::find(&written(), &other_build(&table.title));
+            text += about;
+            text += &format!("\n{table}");
+            if !other.rows.is_empty() {
+                text += &format!("\n{other}");
+            }
+        }
         fs::write(&path, text).expect("a file of this project");
     }
     let written = written();
     let recorded = Table::find(&written, &calls.title);
     let mut differences = recorded.differences(calls, |was, is| was == is);
-    let recorded = Table::find(&written, &instructions.title);
-    if recorded.rows.is_empty() {
-        // They are of another compiler, or optimized otherwise.
-        println!("{instructions}not compared: the record has no such build");
-    } else {
-        differences.extend(recorded.differences(instructions, are_about_equal));
+    for table in instructions {
+        let recorded = Table::find(&written, &table.title);
+        if recorded.rows.is_empty() {
+            // They are of another compiler, or optimized otherwise.
+            println!("{table}not compared: the record has no such build");
+        } else {
+            differences.extend(recorded.differences(table, are_about_equal));
+        }
     }
     assert!(
         differences.is_empty(),
@@ -194,6 +255,13 @@ TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 `./test` compares the debug build. `./test --long` compares the release build, which programs get.
 ";
 
+/// Above the tables of a process that is watched.
+const ABOUT_WATCHED: &str = "
+The following is what a process pays while `transom trace` has it record its events, or `transom metrics` the times of its
+requests, with shared memory. While nobody does, it pays what is above. Requests then take the way of messages where a
+tool has to see them, which is why a SEND costs more than its record.
+";
+
 /// The title of the same compiler's other build.
 fn other_build(title: &str) -> String {
     let (debug, release) = ("debug build", "release build");
@@ -202,8 +270,8 @@ fn other_build(title: &str) -> String {
 }
 
 /// What each step of each operation costs on one of [`WAYS`]; none if it cannot be told here.
-fn costs(way: usize) -> Option<Costs> {
-    let (mut child, mut tracee) = traced(path_of!("carries_out"), way)?;
+fn costs(way: usize, watched: u64) -> Option<Costs> {
+    let (mut child, mut tracee) = traced(path_of!("carries_out"), way, watched)?;
     let mut costs = Vec::new();
     for (index, workload) in WORKLOADS.iter().enumerate() {
         if index > 0 {
