@@ -1,8 +1,9 @@
 //! The entry of every call from C, and its answer.
 //!
 //! A verb is a closure that returns a value or an errno, and has a name. Here, a panic becomes a failure of the device
-//! and `EIO` (`transom_system::failure`). Once all devices have failed, verbs do not begin. Once one was removed, verbs do
-//! not find its objects. Posts and polls trust their pointers, so each asks about its device itself ([`check_device`]).
+//! and `EIO` (`transom_system::failure`). Once all devices have failed, control verbs do not begin. Once one was removed, they
+//! do not find its objects. Posts and polls trust their pointers, so each asks about its device itself
+//! ([`check_device`]).
 //! An errno is noted for `transom explain`, unless the verb has noted more itself ([`told`]). It is also written to
 //! `errno`, whatever the verb returns by its convention.
 //!

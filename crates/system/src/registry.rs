@@ -49,6 +49,7 @@ mod watcher;
 mod work;
 
 use std::io;
+use std::sync::OnceLock;
 
 pub use call::{CallFault, CallRecord, CallRefusal, Name, SEND_QUEUE};
 pub use claim::Claim;
@@ -67,6 +68,11 @@ pub use watcher::Watcher;
 pub use work::{Fate, Found, Work, WorkRecord, status_name};
 
 /// The number of this process's network namespace, by which its registry and its devices are told from others.
+/// It is that of the first call: a thread may move to another namespace.
 pub(crate) fn network_namespace() -> io::Result<u64> {
-    namespaces::network()
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    match NUMBER.get() {
+        Some(number) => Ok(*number),
+        None => namespaces::network().map(|number| *NUMBER.get_or_init(|| number)),
+    }
 }

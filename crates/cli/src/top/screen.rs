@@ -190,7 +190,7 @@ fn titles(
     let counted = |tab: &Panel| format!("{} ", count(*tab, view, state));
     // Where there is no room for all, only what is shown is counted, and what is wrong.
     let widths = tabs.iter().map(|tab| title(tab).len() + counted(tab).len() + 1);
-    let has_room = widths.sum::<usize>() + 2 < usize::from(area.width);
+    let has_room = widths.sum::<usize>() + 4 < usize::from(area.width);
     let mut x = area.x + 2;
     for tab in tabs {
         let count = count(*tab, view, state);

@@ -274,7 +274,7 @@ impl Told {
             let lost =
                 counted(usize::try_from(self.lost).unwrap_or(usize::MAX), "record", "records");
             words.push(format!(
-                "{lost} of errors were written over before this command could read them, for a process keeps its last 64. What they told of is not counted above, and may be in no timeline."
+                "Not read: {lost} of errors. A process keeps its last 64. What they tell of is not counted above, and may be in no timeline."
             ));
         }
         if self.left_out > 0 {

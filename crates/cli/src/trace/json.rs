@@ -9,8 +9,9 @@ use crate::failure::Result;
 use crate::lines::{Lines, print};
 
 pub(super) const FIELDS: &str = "\
-With --json, each line is an object, for what --text prints a line for. Numbers are integers of up to 64 bits; a
-field without a value is null. What takes time is there when it has ended:
+With --json, each line is an object. It tells what a line of --text tells. Numbers are integers of up to 64 bits; a
+field without a value is null. What takes time is there when it has ended. --limit is about the bytes of the timeline,
+and not of these lines. With a program, give --json a FILE, for standard output is the program's:
   time_ns          when it began, in nanoseconds since 1970
   took_ns          how long it took; null for what happens at a moment
   pid              the process, null for what is about none
@@ -23,7 +24,7 @@ field without a value is null. What takes time is there when it has ended:
     wr_id              its number, which the program has given it
     key, address       the memory that it names
     to_queue_pair      the queue pair at the other end
-    status             how it ended, as IBV_WC_SUCCESS
+    status             how it ended, as IBV_WC_SUCCESS; or that this was not seen
                    of a receive: bytes, wr_id, status, and
     shared_queue       the shared receive queue that it was posted to; on the track of that, queue_pair
                    of a segment as it leaves: bytes, and

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use transom_system::trace::{Event, Handed, What};
+use transom_system::trace::{self, Event, Handed, What};
 
 use super::lanes::{Lane, Lanes};
 use super::named;
@@ -49,11 +49,7 @@ struct Serves {
 fn flow(from: u32, to: u32, message: u64, offset: u64) -> u64 {
     // Within the host the number of the attempt is known at both ends; in packets it is not.
     let message = message & 0xff_ffff;
-    [from.into(), to.into(), message, offset]
-        .into_iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, word: u64| {
-            (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
-        })
+    trace::flow([from.into(), to.into(), message, offset])
 }
 
 /// The name of a flow from a request to its access on the direct way.

@@ -256,8 +256,8 @@ TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 /// Above the tables of a process that is watched.
 const ABOUT_WATCHED: &str = "
 The following is what a process pays while `transom trace` has it record its events, or `transom metrics` the times of its
-requests, with shared memory. While nobody does, it pays what is above. Requests then take the way of messages where a
-tool has to see them, which is why a SEND costs more than its record.
+requests, with shared memory. `transom top` has it do both. While nobody does, it pays what is above. While a tool is on, a
+SEND takes the longer way of messages.
 ";
 
 /// The title of the same compiler's other build.

@@ -1,11 +1,10 @@
 //! What is recorded of the ids of the connection manager, for those who want the events of this process.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use transom_cm::{Engine, Happened};
 use transom_system::ThisProcess;
-use transom_system::trace::{Event, What};
+use transom_system::trace::{self, Event, What};
 use transom_wire::cm::CommId;
 
 /// A program has asked for a connection.
@@ -47,11 +46,15 @@ fn about(engine: &Engine, what: What, id: CommId) -> Event {
     }
 }
 
-/// What both ends know of a request: its two addresses and ports.
+/// What both ends know of a request, by its two addresses and ports. 0 if it has none. Both ends must make the same of
+/// it, whatever compiler each was built by.
 fn common(asks: Option<SocketAddr>, asked: Option<SocketAddr>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    [asks, asked].map(|end| end.map(|end| (in_ipv6(end.ip()), end.port()))).hash(&mut hasher);
-    hasher.finish()
+    let (Some(asks), Some(asked)) = (asks, asked) else { return 0 };
+    let words = |end: SocketAddr| {
+        let address = in_ipv6(end.ip()).to_bits();
+        [(address >> 64) as u64, address as u64, end.port().into()]
+    };
+    trace::flow(words(asks).into_iter().chain(words(asked)))
 }
 
 fn in_ipv6(address: IpAddr) -> Ipv6Addr {

@@ -68,7 +68,7 @@ impl Namespaces {
 /// The number of this process's network namespace: its cookie, which no other namespace has until the machine restarts.
 /// Linux before 5.14 has no cookies. There it is the number in `/proc`, which a later namespace may have again.
 pub(super) fn network() -> io::Result<u64> {
-    let socket = presence::socket()?;
+    let Ok(socket) = presence::socket() else { return number("net") };
     let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
     // SAFETY: the kernel writes at most `length` bytes to the cookie, and both outlive the call.
     let found = unsafe {
@@ -80,7 +80,7 @@ pub(super) fn network() -> io::Result<u64> {
             &raw mut length,
         )
     };
-    if found == 0 { Ok(cookie) } else { number("net") }
+    if found == 0 && length as usize == size_of::<u64>() { Ok(cookie) } else { number("net") }
 }
 
 /// `socket(7)`, since Linux 5.14.
