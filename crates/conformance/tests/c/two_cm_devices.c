@@ -3,7 +3,10 @@
  * the device that has its address.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cm.h"
 #include "in_time.h"
@@ -283,6 +286,7 @@ static void descriptors_are_not_lost(void)
 	struct rdma_event_channel *closed, *later;
 	struct rdma_cm_id *id, *at_first;
 	struct rlimit limit, less;
+	struct pollfd readable;
 	int before = open_descriptors(), number;
 
 	/* One is left, and a channel of two devices needs two. */
@@ -308,10 +312,18 @@ static void descriptors_are_not_lost(void)
 	CHECK(fcntl(number, F_GETFD) >= 0);
 	rdma_destroy_event_channel(closed);
 	CHECK(fcntl(number, F_GETFD) >= 0);
+	/* A child that closes its channel leaves that of its parent as it is. */
+	if (!fork()) {
+		rdma_destroy_event_channel(later);
+		_exit(0);
+	}
+	CHECK(wait(&number) > 0 && WIFEXITED(number) && !WEXITSTATUS(number));
 	CHECK(!rdma_create_id(later, &at_first, NULL, RDMA_PS_TCP));
 	second = address_of(0);
 	second.sin_port = htons(9);
 	CHECK(!rdma_resolve_addr(at_first, NULL, (struct sockaddr *)&second, 2000));
+	readable = (struct pollfd){.fd = later->fd, .events = POLLIN};
+	CHECK(poll(&readable, 1, 10000) == 1);
 	expect(later, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(!rdma_destroy_id(at_first));
 	rdma_destroy_event_channel(later);

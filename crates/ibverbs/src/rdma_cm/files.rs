@@ -84,9 +84,12 @@ impl File {
         let place = files.iter().position(|file| file.descriptor == descriptor)?;
         let file = files.swap_remove(place);
         drop(files);
-        if let Some(all) = file.all.lock().take() {
+        // `part_at` locks the parts before the descriptor.
+        let first = file.first();
+        let all = file.all.lock().take();
+        if let Some(all) = all {
             // If the program has closed it itself, something else may have its number.
-            match file.first().is_ok_and(|first| parts::unwatch(&all, &first)) {
+            match first.is_ok_and(|first| parts::watches(&all, &first)) {
                 true => drop(all),
                 false => drop(all.into_raw_fd()),
             }

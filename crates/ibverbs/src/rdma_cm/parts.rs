@@ -61,11 +61,12 @@ pub(super) fn all_of(first: &Part) -> Result<OwnedFd, Refusal> {
     Ok(all)
 }
 
-/// The reverse of [`watch`]. False if the descriptor is no longer the one that watches this part.
-pub(super) fn unwatch(all: &OwnedFd, part: &Part) -> bool {
+/// Whether the descriptor is still the one that watches this part. That changes nothing: a forked child has the same set
+/// of descriptors as its parent.
+pub(super) fn watches(all: &OwnedFd, part: &Part) -> bool {
     // SAFETY: as in `watch`.
     let one = unsafe { BorrowedFd::borrow_raw(part.file) };
-    epoll::delete(all.as_fd(), one).is_ok()
+    epoll::modify(all.as_fd(), one, epoll::EventData::new_u64(0), epoll::EventFlags::IN).is_ok()
 }
 
 /// Makes it readable while that of this part is.
