@@ -37,10 +37,8 @@ pub(super) fn listen(command: &Command<'_>, id: CommId, backlog: i32) -> Result<
     let devices: Vec<_> = devices.collect();
     // Its numbers there end with it, and a request that comes to one of them is a request to it.
     command.own.has_moved(named, places.clone());
-    let listened = command.call(|manager| {
-        manager.share(id, what, &devices);
-        manager.listen(command.file(), id, backlog).inspect_err(|_| manager.share_no_more(id))
-    });
+    let listened =
+        command.call(|manager| manager.listen_with((command.file(), id, backlog), what, &devices));
     if listened.is_err() {
         command.own.has_moved(named, before);
         for Place { part, id } in places.drain(known..) {

@@ -71,23 +71,34 @@ impl Manager {
         Ok(id)
     }
 
-    /// Others stand in for an id that is about to listen, at these devices. Those of them that a request waits for
-    /// already get it.
-    pub fn share(&mut self, id: CommId, what: Unbound, devices: &[Arc<Device>]) {
-        let Some(service) = what.what.service().filter(|_| !devices.is_empty()) else { return };
-        let devices = devices.iter().map(Arc::downgrade).collect();
-        self.stand_ins.0.insert(service, (id, devices));
-        for (Arrival { source, destination }, request) in self.engine.take_early(service) {
+    /// Has an id listen for which others stand in, at these devices. Those of them that a request waits for already get
+    /// it. If the id may not listen, nothing has changed for a listener that has its port.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::listen`].
+    pub fn listen_with(
+        &mut self,
+        (file, id, backlog): (RawFd, CommId, i32),
+        what: Unbound,
+        devices: &[Arc<Device>],
+    ) -> Result<(), Refused> {
+        let Some(service) = what.what.service().filter(|_| !devices.is_empty()) else {
+            return self.listen(file, id, backlog);
+        };
+        let early = self.engine.take_early(service);
+        let listened = self.listen(file, id, backlog);
+        if listened.is_ok() {
+            let devices = devices.iter().map(Arc::downgrade).collect();
+            self.stand_ins.0.insert(service, (id, devices));
+        }
+        for (Arrival { source, destination }, request) in early {
             let datagram = ManagementDatagram { source, destination, mad: request.write() };
             if !self.hand_to_stand_in(&datagram) {
                 self.handle_in_time(&datagram, clock::steady());
             }
         }
-    }
-
-    /// Nobody stands in for an id any more.
-    pub fn share_no_more(&mut self, id: CommId) {
-        self.stand_ins.forget(id);
+        listened
     }
 
     /// Hands a request for an address of another device to the stand-in there. False if there is none.
