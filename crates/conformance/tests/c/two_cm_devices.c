@@ -199,18 +199,38 @@ static void an_id_without_an_address_has_no_device(void)
 	shown("an id that found no way goes to another device, with its port");
 }
 
+/* Binds an id, and another one to the same port. */
+static struct rdma_cm_id *bound_like(struct rdma_cm_id *id, struct sockaddr_in any)
+{
+	struct rdma_cm_id *other;
+	int reuse = 1;
+
+	CHECK(!rdma_create_id(channel, &other, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof(reuse)));
+	CHECK(!rdma_set_option(other, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof(reuse)));
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any));
+	any.sin_port = rdma_get_src_port(id);
+	CHECK(!rdma_bind_addr(other, (struct sockaddr *)&any));
+	return other;
+}
+
 /* Rules: DEVS-14 */
 static void a_listener_serves_all(void)
 {
 	struct rdma_event_channel *other = rdma_create_event_channel();
 	struct sockaddr_in any = {.sin_family = AF_INET};
-	struct rdma_cm_id *listens, *ends[2];
+	struct rdma_cm_id *listens, *other_id, *ends[2];
 	int is_bound, device;
 	uint16_t port;
 
 	for (is_bound = 0; is_bound < 2; is_bound++) {
 		CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP));
-		CHECK(!is_bound || !rdma_bind_addr(listens, (struct sockaddr *)&any));
+		if (is_bound) {
+			/* As with Linux, none may listen while another one has the port. */
+			other_id = bound_like(listens, any);
+			CHECK(rdma_listen(listens, 4) && errno == EADDRNOTAVAIL);
+			CHECK(!rdma_destroy_id(other_id));
+		}
 		CHECK(!rdma_listen(listens, 4) && !listens->verbs);
 		for (device = 0; device < 4; device++) {
 			if (device == 2)
