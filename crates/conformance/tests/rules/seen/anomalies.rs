@@ -190,14 +190,20 @@ fn role() {
     play(&[("lives", lives), ("exits", exits)]);
 }
 
-/// Connects, and lives until it is killed.
-fn lives(channel: &mut Channel) {
+/// Connects, and says when somebody watches it.
+fn connected(channel: &mut Channel) -> End {
     let end = open();
     let qp = end.qp(IBV_QPT_RC);
     meet(channel, qp);
     channel.tell(&[]);
     until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
     channel.tell(&[]);
+    end
+}
+
+/// Lives until it is killed.
+fn lives(channel: &mut Channel) {
+    let _end = connected(channel);
     let [] = channel.hear();
 }
 
@@ -232,14 +238,9 @@ fn a_process_that_is_killed_leaves_a_file_with_its_peer() {
     alone(path, Way::Namespace, killed);
 }
 
-/// Connects, and exits with its device open, when it is told to.
+/// Exits with its device open, when it is told to.
 fn exits(channel: &mut Channel) {
-    let end = open();
-    let qp = end.qp(IBV_QPT_RC);
-    meet(channel, qp);
-    channel.tell(&[]);
-    until("events to be wanted", || tools::is_on(Tool::Events).then_some(()));
-    channel.tell(&[]);
+    let _end = connected(channel);
     let [] = channel.hear();
     // SAFETY: as a program's own call of `exit`.
     unsafe { libc::exit(0) }
