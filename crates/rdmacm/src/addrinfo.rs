@@ -9,6 +9,7 @@ use transom_abi::*;
 
 use crate::address::{self, AF_IB};
 use crate::entry::{answered, attempt};
+use crate::sanitized;
 use crate::wrong::{Wrong, last_errno};
 
 /// The code for a type of queue pair that does not fit the port space.
@@ -29,6 +30,7 @@ unsafe fn copied<T>(from: *const T, length: usize) -> Result<*mut T, Wrong> {
     }
     // SAFETY: by the contract of this function, and the copy has room.
     unsafe { to.copy_from_nonoverlapping(from.cast::<c_void>(), length) };
+    sanitized::bytes_written(to.cast(), length);
     Ok(to.cast())
 }
 
@@ -54,6 +56,7 @@ impl Answer {
     /// Gives it to the program.
     pub(crate) fn given(self) -> *mut rdma_addrinfo {
         let answer = self.0;
+        sanitized::written(answer);
         std::mem::forget(self);
         answer
     }
@@ -250,7 +253,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     match answered(c"rdma_getaddrinfo", found) {
         Some(answer) => {
             // SAFETY: by the contract of this function.
-            unsafe { *res = answer };
+            unsafe { sanitized::give(res, answer) };
             0
         }
         None => code,

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::event_name::name_of;
 use crate::file::File;
 use crate::id::{Group, Id, New};
+use crate::sanitized;
 use crate::verbs::done;
 use crate::wrong::Wrong;
 use crate::{qp, query};
@@ -232,7 +233,7 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
             // SAFETY: the event was just fetched, and is given to the program now.
             unsafe { Event::is_got(next) };
             // SAFETY: by the contract of this function.
-            unsafe { *event = next };
+            unsafe { sanitized::give(event, next) };
             0
         }
         None => -1,

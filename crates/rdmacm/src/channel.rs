@@ -10,6 +10,7 @@ use crate::check;
 use crate::entry::{effect_of, pointer_of};
 use crate::file::File;
 use crate::provider::{Provider, Source, provider};
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// An event channel: an open file.
@@ -27,7 +28,9 @@ impl Channel {
         check::begin(&provider.calls);
         let fd = provider.calls.open()?;
         let channel = Self { public: rdma_event_channel { fd }, provider };
-        Ok(Box::into_raw(Box::new(channel)).cast())
+        let channel = Box::into_raw(Box::new(channel)).cast();
+        sanitized::written::<rdma_event_channel>(channel);
+        Ok(channel)
     }
 
     /// The channel that a program's pointer points to.

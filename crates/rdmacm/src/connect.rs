@@ -8,6 +8,7 @@ use transom_abi::*;
 use crate::check;
 use crate::entry::{attempt, zero, zero_of};
 use crate::id::Id;
+use crate::sanitized;
 use crate::wrong::Wrong;
 use crate::{arrival, qp};
 
@@ -79,6 +80,7 @@ unsafe fn private_data(
             length.into(),
             "private_data is of an event that was acknowledged",
         )?;
+        sanitized::bytes_sent(from.cast(), length.into());
         // SAFETY: by the contract of this function.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length.into()) };
         copy[..from.len()].copy_from_slice(from);
@@ -375,6 +377,7 @@ pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_
             return Err(OWN_ECE);
         }
         *ece = id.own(|own| own.remote_ece);
+        sanitized::written(ece);
         Ok(())
     })
 }

@@ -10,6 +10,7 @@ use crate::entry::{attempt, effect_of, pointer_of, zero};
 use crate::event::Event;
 use crate::id::Id;
 use crate::provider::{Source, provider};
+use crate::sanitized;
 use crate::wrong::Wrong;
 use crate::{address, migrate, qp, resolve, srq};
 
@@ -49,7 +50,7 @@ pub unsafe extern "C-unwind" fn rdma_create_ep<S: Source>(
         set_up.inspect_err(|_| undo(made)).map(|()| made)
     });
     // SAFETY: by the contract of this function.
-    zero(c"rdma_create_ep", made.map(|made| unsafe { *id = made }))
+    zero(c"rdma_create_ep", made.map(|made| unsafe { sanitized::give(id, made) }))
 }
 
 /// # Safety
@@ -80,6 +81,7 @@ unsafe fn passive(
     }
     if let Some(attr) = attr {
         attr.qp_type = res.ai_qp_type as u32;
+        sanitized::written(&raw const attr.qp_type);
         id.own(|own| own.endpoint = Some((pd, *attr)));
     }
     Ok(())
@@ -117,6 +119,7 @@ unsafe fn active(
         let (id, attr) = unsafe { (Id::of(made)?, attr.as_mut()) };
         if let Some(attr) = attr {
             attr.qp_type = res.ai_qp_type as u32;
+            sanitized::written(&raw const attr.qp_type);
             qp::create_plain(id, pd, attr)?;
         }
         if res.ai_connect_len > 0 && !res.ai_connect.is_null() {
@@ -187,7 +190,7 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
             };
             match request {
                 // SAFETY: by the contract of this function.
-                Ok(()) => unsafe { *id = made },
+                Ok(()) => unsafe { sanitized::give(id, made) },
                 Err(wrong) => {
                     // SAFETY: the event is acknowledged once.
                     if let Some(event) = unsafe { Event::back(event) } {
@@ -243,11 +246,13 @@ pub unsafe extern "C" fn rdma_get_devices<S: Source>(
         }
         for (at, device) in devices.iter().enumerate() {
             // SAFETY: the list has room for all of them.
-            unsafe { *list.add(at) = device.context };
+            unsafe { sanitized::give(list.add(at), device.context) };
         }
         if !num_devices.is_null() {
             // SAFETY: by the contract of this function.
-            unsafe { *num_devices = c_int::try_from(devices.len()).unwrap_or(c_int::MAX) };
+            unsafe {
+                sanitized::give(num_devices, c_int::try_from(devices.len()).unwrap_or(c_int::MAX))
+            };
         }
         Ok(list)
     })

@@ -12,10 +12,11 @@ use std::ptr::null_mut;
 use transom_thread::{set_errno, uncancelled};
 
 use crate::wrong::Wrong;
-use crate::{check, provider};
+use crate::{check, provider, sanitized};
 
 /// Runs a part of a function.
 pub(crate) fn attempt<T>(part: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
+    let _inside = sanitized::inside();
     let answer = catch_unwind(AssertUnwindSafe(|| uncancelled(part)));
     answer.unwrap_or_else(|panic| {
         // The payload of a panic may panic when it is dropped.
@@ -69,9 +70,12 @@ pub(crate) fn effect_of(function: &'static CStr, body: impl FnOnce() -> Result<(
 }
 
 /// Whether a call goes on after a signal has interrupted it (`SA_RESTART`). Nothing tells which signal it was. So the
-/// call goes on if it would after every signal that the program handles.
+/// call goes on if it would after every signal that the program handles. A fault of the thread itself interrupts no
+/// call, and sanitizers handle faults without `SA_RESTART`.
 pub(crate) fn restarts() -> bool {
-    let mut signals = 1..=libc::SIGRTMAX();
+    const FAULTS: [c_int; 5] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+    let mut signals = (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal));
     signals.all(|signal| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: there is room for the action, and it is read only if it was filled.

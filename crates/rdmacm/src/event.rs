@@ -9,6 +9,7 @@ use transom_abi::*;
 
 use crate::check::{self, Owner};
 use crate::entry::{note, zero_of};
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// A function that waits longer than this for acknowledgements says so.
@@ -145,6 +146,7 @@ impl Event {
 
     /// Gives it to the program.
     pub(crate) fn given(self: Box<Self>) -> *mut rdma_cm_event {
+        sanitized::written(&raw const *self);
         Box::into_raw(self).cast()
     }
 

@@ -15,6 +15,7 @@ use crate::entry::zero_of;
 use crate::event::{Acknowledged, Event, Waits};
 use crate::file::File;
 use crate::provider::{Provider, Source, provider};
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// An id.
@@ -172,6 +173,7 @@ impl Id {
 
     /// Gives it to the program.
     pub(crate) fn given(self: Box<Self>) -> *mut rdma_cm_id {
+        sanitized::written(self.public.get());
         let id = Box::into_raw(self).cast();
         check::id_made(id);
         id
@@ -221,7 +223,9 @@ impl Id {
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut rdma_cm_id) -> T) -> T {
         let _locked = self.own.lock();
         // SAFETY: it is under its lock, and nothing else refers to it.
-        change(unsafe { &mut *self.public.get() })
+        let changed = change(unsafe { &mut *self.public.get() });
+        sanitized::written(self.public.get());
+        changed
     }
 
     /// Reads or changes the part that the program does not see.
@@ -267,6 +271,7 @@ impl Id {
     pub(crate) fn show_paths(&self, paths: Vec<ibv_sa_path_rec>) {
         let (count, first) = self.own(|own| {
             own.paths = paths;
+            sanitized::bytes_written(own.paths.as_ptr().cast(), size_of_val(&*own.paths));
             (own.paths.len(), own.paths.as_mut_ptr())
         });
         self.change(|seen| {
@@ -343,7 +348,7 @@ pub unsafe extern "C" fn rdma_create_id<S: Source>(
             unsafe { Id::create(Channel::of(channel)?.provider, new) }?
         };
         // SAFETY: by the contract of this function.
-        unsafe { *id = made };
+        unsafe { sanitized::give(id, made) };
         Ok(())
     })
 }

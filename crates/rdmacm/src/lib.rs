@@ -34,6 +34,7 @@ mod query;
 mod queues;
 mod resolve;
 mod rsocket;
+mod sanitized;
 mod srq;
 mod verbs;
 mod wrong;

@@ -11,6 +11,7 @@ use crate::addrinfo::{No, find, not_found};
 use crate::entry::{note, zero_of};
 use crate::file::File;
 use crate::id::{Id, Lookup};
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// A look-up by a thread, and its id.
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn rdma_query_addrinfo(
             "there is no answer, or it was taken: wait for RDMA_CM_EVENT_ADDRINFO_RESOLVED",
         ))?;
         // SAFETY: by the contract of this function.
-        unsafe { *info = answer.given() };
+        unsafe { sanitized::give(info, answer.given()) };
         Ok(())
     })
 }

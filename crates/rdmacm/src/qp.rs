@@ -9,6 +9,7 @@ use crate::entry::{effect_of, zero_of};
 use crate::event::address_vector;
 use crate::id::Id;
 use crate::queues;
+use crate::sanitized;
 use crate::verbs::done;
 use crate::wrong::Wrong;
 
@@ -150,6 +151,15 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Wron
         seen.qp = qp;
         seen.pd = attr.pd;
     });
+    // What has been filled in. The verb has said so of the sizes.
+    sanitized::written(&raw const attr.comp_mask);
+    sanitized::written(&raw const attr.pd);
+    sanitized::written(&raw const attr.srq);
+    sanitized::written(&raw const attr.send_cq);
+    sanitized::written(&raw const attr.recv_cq);
+    if attr.comp_mask & IBV_QP_INIT_ATTR_XRCD != 0 {
+        sanitized::written(&raw const attr.xrcd);
+    }
     Ok(())
 }
 
@@ -179,6 +189,10 @@ pub(crate) fn create_plain(
     attr.recv_cq = extended.recv_cq;
     attr.srq = extended.srq;
     attr.cap = extended.cap;
+    sanitized::written(&raw const attr.send_cq);
+    sanitized::written(&raw const attr.recv_cq);
+    sanitized::written(&raw const attr.srq);
+    sanitized::written(&raw const attr.cap);
     Ok(())
 }
 
@@ -257,6 +271,8 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
             return Err(Wrong::invalid("qp_attr or qp_attr_mask is null"));
         };
         *mask = attributes(id, attr)?;
+        sanitized::written(attr);
+        sanitized::written(mask);
         Ok(())
     })
 }

@@ -8,6 +8,7 @@ use transom_abi::*;
 use crate::entry::{effect_of, zero_of};
 use crate::id::Id;
 use crate::queues;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 const NO_ATTRIBUTES: Wrong = Wrong::invalid("attr is null");
@@ -46,6 +47,14 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Wrong> {
     id.change(|seen| {
         seen.srq = srq;
     });
+    // What has been filled in. The verb has said so of the sizes.
+    sanitized::written(&raw const attr.comp_mask);
+    sanitized::written(&raw const attr.srq_type);
+    sanitized::written(&raw const attr.pd);
+    if attr.srq_type == IBV_SRQT_XRC {
+        sanitized::written(&raw const attr.xrcd);
+        sanitized::written(&raw const attr.cq);
+    }
     Ok(())
 }
 
@@ -72,6 +81,7 @@ pub unsafe extern "C" fn rdma_create_srq(
         };
         create(id, &mut extended)?;
         attr.attr = extended.attr;
+        sanitized::written(&raw const attr.attr);
         Ok(())
     })
 }

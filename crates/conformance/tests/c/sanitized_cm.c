@@ -1,5 +1,5 @@
-/* What AddressSanitizer sees of events of rdma_cm: each case but right_all has one mistake with what an event had in it.
-   Compiled with it. */
+/* What AddressSanitizer and MemorySanitizer see of events of rdma_cm: each case but right_all has one mistake with what
+   an event had in it, or with what it will have. Compiled with one of them. */
 #include "cm.h"
 
 static struct rdma_event_channel *channel;
@@ -8,9 +8,9 @@ static struct rdma_cm_event *request;
 static const char *data;
 
 /* A request for a connection, with private data, is there. */
-static void ask(void)
+static void ask(const char *with)
 {
-    struct rdma_conn_param param = {.private_data = "hello", .private_data_len = 6, .qp_num = 1};
+    struct rdma_conn_param param = {.private_data = with, .private_data_len = 6, .qp_num = 1};
     struct sockaddr_storage address;
 
     channel = rdma_create_event_channel();
@@ -42,6 +42,14 @@ static __attribute__((noinline)) void end(void)
     CHECK(!rdma_destroy_id(passive));
 }
 
+static __attribute__((noinline)) void asks_with_what_it_never_wrote(void)
+{
+    char *half = malloc(6);
+
+    memset(half, 'h', 3);
+    ask(half);
+}
+
 static void right_all(void)
 {
     look();
@@ -60,7 +68,11 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
 
-    ask();
+    if (!strcmp(name, "asks_with_what_it_never_wrote")) {
+        asks_with_what_it_never_wrote();
+        return 0;
+    }
+    ask("hello");
     if (!strcmp(name, "right_all")) {
         right_all();
         return 0;

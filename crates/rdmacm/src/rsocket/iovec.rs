@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use crate::sanitized;
 use crate::wrong::Wrong;
 use libc::iovec;
 
@@ -73,7 +74,10 @@ impl<'a> Source<'a> {
 
     /// Visits the next `length` bytes.
     pub(crate) fn each(&mut self, length: usize, mut with: impl FnMut(usize, *const u8, usize)) {
-        self.0.each(length, |offset, from, length| with(offset, from, length));
+        self.0.each(length, |offset, from, length| {
+            sanitized::bytes_sent(from, length);
+            with(offset, from, length);
+        });
     }
 
     /// Takes the next `length` bytes if they lie in one buffer.
@@ -100,8 +104,11 @@ impl<'a> Sink<'a> {
     }
 
     /// Visits the next `length` bytes.
-    pub(crate) fn each(&mut self, length: usize, with: impl FnMut(usize, *mut u8, usize)) {
-        self.0.each(length, with);
+    pub(crate) fn each(&mut self, length: usize, mut with: impl FnMut(usize, *mut u8, usize)) {
+        self.0.each(length, |offset, to, length| {
+            with(offset, to, length);
+            sanitized::bytes_written(to, length);
+        });
     }
 }
 

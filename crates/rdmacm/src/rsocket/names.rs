@@ -7,6 +7,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use transom_abi::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::address;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// The bytes before the IPv4 address in an IPv4-mapped IPv6 address.
@@ -141,6 +142,8 @@ pub(crate) unsafe fn give(
         let room = (length.read_unaligned() as usize).min(whole);
         to.cast::<u8>().copy_from((&raw const address).cast(), room);
         length.write_unaligned(whole as u32);
+        sanitized::bytes_written(to.cast(), room);
+        sanitized::written(length);
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::stream_socket::StreamSocket;
 use super::wait::of_call;
 use crate::query;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// Options that are only stored, for programs that set them as on sockets. They change nothing: data is never held back
@@ -68,6 +69,8 @@ unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), Wr
         let room = (length.read_unaligned() as usize).min(size_of::<T>());
         to.cast::<u8>().copy_from(std::ptr::from_ref(value).cast(), room);
         length.write_unaligned(room as u32);
+        sanitized::bytes_written(to.cast(), room);
+        sanitized::written(length);
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::settings::Settings;
 use super::socket::{SOCKETS, Socket, State};
 use super::wait::{Deadline, Waiter, of_call};
 use crate::entry::answered;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// A timeout is negative.
@@ -190,7 +191,9 @@ fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Resul
         }
     }
     let waiters = room(sockets.len())?;
-    Polled { fds, sockets, asked, waiters }.wait(deadline)
+    let polled = Polled { fds: &mut *fds, sockets, asked, waiters }.wait(deadline);
+    fds.iter().for_each(|entry| sanitized::written(&raw const entry.revents));
+    polled
 }
 
 /// `poll(2)` for rsockets and other descriptors.

@@ -7,6 +7,7 @@ use transom_abi::*;
 
 use crate::id::Id;
 use crate::qp;
+use crate::sanitized;
 use crate::verbs::{Verbs, done, made};
 use crate::wrong::Wrong;
 
@@ -169,6 +170,12 @@ impl QueuePair {
     /// # Safety
     /// The memory that it names stays while it is posted; inline data stays until this returns.
     pub(crate) unsafe fn post(&self, request: &mut ibv_send_wr) -> Result<(), Wrong> {
+        for at in 0..usize::try_from(request.num_sge).unwrap_or(0) {
+            // SAFETY: the request has `num_sge` of them.
+            let ibv_sge { addr, length, .. } = unsafe { *request.sg_list.add(at) };
+            // Bytes of the program were looked at when they were taken. All others are this library's.
+            sanitized::bytes_written(std::ptr::without_provenance(addr as usize), length as usize);
+        }
         let mut bad = null_mut();
         // SAFETY: by the contract of this function. The queue pair is live.
         unsafe {

@@ -13,6 +13,7 @@ use super::names;
 use super::socket::{CLOSED, SOCKETS, Socket, State};
 use super::wait::Deadline;
 use crate::entry::answered;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 const NO_MESSAGE: Wrong = Wrong::new(libc::EFAULT, "msg is null");
@@ -245,6 +246,8 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
         if received.datagram.is_some_and(|read| read.whole > read.length) {
             message.msg_flags |= libc::MSG_TRUNC;
         }
+        sanitized::written(&raw const message.msg_flags);
+        sanitized::written(&raw const message.msg_controllen);
         if !message.msg_name.is_null() {
             let name = message.msg_name.cast();
             // SAFETY: by the contract of this function.

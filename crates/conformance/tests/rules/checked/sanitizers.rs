@@ -1,4 +1,5 @@
-//! What sanitizers see of the device: `sanitized.c`, compiled with each of them.
+//! What sanitizers see of the device: `sanitized.c`, compiled with each of them. And of librdmacm: `sanitized_cm.c`,
+//! `sanitized_sockets.c`, and programs without a mistake.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use transom_conformance::c_programs::{RDMACM, compile, compile_by};
+use transom_conformance::c_programs::{RDMACM, compile, compile_by, run};
 use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, is_long};
 use transom_conformance::programs::{Printed, Running, installed, library, program};
@@ -53,12 +54,12 @@ impl Sanitized {
     }
 
     /// With a sanitizer that only clang has. `None` if there is no clang.
-    fn by_clang(kind: &str, options: &[&str]) -> Option<Self> {
+    fn by_clang(name: &str, options: &[&str]) -> Option<Self> {
         let clang = installed("clang", "clang");
         let clang = clang.inspect_err(|missing| eprintln!("skipped: {missing}")).ok()?;
-        let scratch = Scratch::new(&format!("sanitized-{kind}"));
-        let arguments = [options, &LIBRARIES].concat();
-        let binary = compile_by(&clang, &scratch, "sanitized.c", "sanitized", &arguments);
+        let scratch = Scratch::new(&format!("{name}{}", options.concat().replace('=', "-")));
+        let arguments = [options, RDMACM].concat();
+        let binary = compile_by(&clang, &scratch, &format!("{name}.c"), name, &arguments);
         let under = Vec::new();
         Some(Self { _scratch: scratch, binary, under, link: "", address_options: SHORT })
     }
@@ -126,14 +127,15 @@ impl Sanitized {
 
 static ADDRESS: LazyLock<Sanitized> = LazyLock::new(|| Sanitized::by_gcc("address"));
 static THREAD: LazyLock<Sanitized> = LazyLock::new(|| Sanitized::by_gcc("thread"));
+const OF_MEMORY: [&str; 1] = ["-fsanitize=memory"];
 static MEMORY: LazyLock<Option<Sanitized>> =
-    LazyLock::new(|| Sanitized::by_clang("memory", &["-fsanitize=memory"]));
+    LazyLock::new(|| Sanitized::by_clang("sanitized", &OF_MEMORY));
 /// On x86-64 without tags in addresses, it tells pages apart by aliases of them.
 static TAGS: LazyLock<Option<Sanitized>> = LazyLock::new(|| {
     let aliases = "-fsanitize-hwaddress-experimental-aliasing";
     let options = ["-fsanitize=hwaddress", aliases];
     let options = if cfg!(target_arch = "x86_64") { &options[..] } else { &options[..1] };
-    Sanitized::by_clang("hwaddress", options)
+    Sanitized::by_clang("sanitized", options)
 });
 
 /// What memcheck says of a thread that ends within the device.
@@ -257,6 +259,65 @@ fn the_memory_sanitizer_is_silent_where_all_is_right() {
     if let Some(memory) = &*MEMORY {
         memory.is_silent();
     }
+}
+
+const NEVER_WRITTEN: &str = "use-of-uninitialized-value";
+
+/// Rules: CHK-88
+#[test]
+fn the_memory_sanitizer_sees_private_data_that_was_never_written() {
+    let Some(memory) = Sanitized::by_clang("sanitized_cm", &OF_MEMORY) else { return };
+    memory.reports(&[(
+        "asks_with_what_it_never_wrote",
+        &[NEVER_WRITTEN, "rdma_connect", " in asks_with_what_it_never_wrote "],
+    )]);
+    memory.is_silent_in(&["right_all"]);
+}
+
+/// Each of these has no mistake, and decides by all that it is told.
+/// Rules: CHK-88, CHK-89
+#[test]
+fn the_memory_sanitizer_is_silent_about_what_librdmacm_tells() {
+    take_turn(Link::Wire);
+    for (name, behaviours) in [("connects", 17), ("connection_events", 8), ("sockets", 31)] {
+        let options = [OF_MEMORY[0], "-w"];
+        let Some(memory) = Sanitized::by_clang(name, &options) else { return };
+        let mut command = Command::new(&memory.binary);
+        command.env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")));
+        // One part asks for more than there is.
+        command.env("MSAN_OPTIONS", "allocator_may_return_null=1");
+        run(&mut command, behaviours);
+    }
+}
+
+/// Rules: CHK-89
+#[test]
+fn the_memory_sanitizer_sees_what_a_socket_sends() {
+    let Some(memory) = Sanitized::by_clang("sanitized_sockets", &OF_MEMORY) else { return };
+    let report: &[&str] = &[NEVER_WRITTEN, "rsend", " in sends_what_it_never_wrote "];
+    memory.reports(&[
+        ("sends_what_it_never_wrote", report),
+        ("sends_what_it_never_wrote_inline", report),
+    ]);
+    memory.is_silent_in(&["right_all"]);
+}
+
+/// Rules: CHK-89
+#[test]
+fn the_address_sanitizer_sees_the_buffers_of_sockets() {
+    let address = Sanitized::of_source("sanitized_sockets", "address", RDMACM);
+    // Between the program and the copy are more calls than it otherwise shows.
+    let address =
+        Sanitized { address_options: "malloc_context_size=6:fast_unwind_on_fatal=0", ..address };
+    let of = |size: &'static str| ["heap-use-after-free", size, "give_back"];
+    let cases = [
+        ("sends_what_it_gave_back", of("READ of size 4096")),
+        ("sends_what_it_gave_back_inline", of("READ of size 16")),
+        ("receives_into_what_it_gave_back", of("WRITE of size 4096")),
+        ("receives_into_what_it_gave_back_inline", of("WRITE of size 16")),
+    ];
+    address.reports(&cases.each_ref().map(|(case, words)| (*case, &words[..])));
+    address.is_silent_in(&["right_all"]);
 }
 
 /// Rules: CHK-81, CHK-84, CHK-86, CHK-87
