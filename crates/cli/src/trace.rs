@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `find` | finds the processes |
 //! | `follow` | reads their events |
+//! | `looks` | when to look at what is open to peers |
 //! | `anomalies` | for each thing that goes wrong, the last events as a file |
 //! | `timeline`, `pair`, `shared`, `ids`, `lanes` | what the events become: slices, marks and bars on tracks |
 //! | `limit` | how much is written in a second |
@@ -22,6 +23,7 @@ mod ids;
 mod json;
 mod lanes;
 mod limit;
+mod looks;
 mod named;
 mod output;
 mod packets;

@@ -26,7 +26,9 @@ impl Events {
             .map(|it| Watched::new(registry, it, &[Tool::Events]).expect("it is here"))
             .collect();
         assert!(!all.is_empty(), "no device of process {pid}");
-        until("the devices to record", || all.iter().all(|it| it.is_recorded()).then_some(()));
+        until("the devices to record", || {
+            all.iter().all(|it| it.recording().is_some()).then_some(())
+        });
         Self(all)
     }
 

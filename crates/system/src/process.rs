@@ -405,17 +405,8 @@ impl Drop for ThisProcess {
 
 impl Others for ThisProcess {
     fn is_stopped(&self, process: Announcer, thread: u32) -> bool {
-        let Some(found) = self.registry().process(process.slot).filter(|found| found.is_near)
-        else {
-            return false;
-        };
-        let state = std::fs::read(format!("/proc/{}/task/{thread}/stat", found.pid));
-        // Search behind the name of the program, which may contain anything.
-        let state = state.ok().and_then(|text| {
-            let end = text.iter().rposition(|byte| *byte == b')')?;
-            text.get(end + 2).copied()
-        });
-        matches!(state, Some(b'T' | b't'))
+        let found = self.registry().process(process.slot);
+        found.is_some_and(|found| found.is_near && found.is_stopped(thread))
     }
 }
 

@@ -5,7 +5,7 @@
 //! [`LASTS`]. A reader that wants more asks again before that. So nothing goes on for a reader that has ended, however
 //! it ended, or that is stopped. The process measures the time by itself, because a reader may have another clock.
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use crate::tools::{self, Tool};
 
@@ -20,8 +20,10 @@ const TOOLS: [Tool; 2] = [Tool::Events, Tool::Latencies];
 #[repr(C)]
 pub struct Wanted {
     asked: [AtomicU32; TOOLS.len()],
-    /// One for each that is on.
-    on: [AtomicU32; TOOLS.len()],
+    /// How often each was turned on and off. An odd number is on.
+    turns: [AtomicU32; TOOLS.len()],
+    /// When each was turned off last, on the steady clock.
+    ended: [AtomicU64; TOOLS.len()],
 }
 
 impl Wanted {
@@ -36,15 +38,39 @@ impl Wanted {
         }
     }
 
-    /// Whether the process has turned a tool on, because somebody asked. What happens from now on is seen by the tool.
-    pub fn is_on(&self, tool: Tool) -> bool {
-        self.on.iter().zip(TOOLS).any(|(word, it)| it == tool && word.load(Acquire) != 0)
+    /// Whether the process has turned a tool on, because somebody asked. What happens from now on is seen by the tool,
+    /// except where a thread has looked before. Each time that it is turned on has a number of its own.
+    pub fn turn(&self, tool: Tool) -> Option<u32> {
+        let mut words = self.turns.iter().zip(TOOLS);
+        let word = words.find_map(|(word, it)| (it == tool).then(|| word.load(Acquire)));
+        word.filter(|turn| is_on(*turn))
+    }
+
+    /// When the tool was turned off last. Zero for never.
+    pub fn ended(&self, tool: Tool) -> u64 {
+        let mut times = self.ended.iter().zip(TOOLS);
+        times.find_map(|(time, it)| (it == tool).then(|| time.load(Acquire))).unwrap_or(0)
+    }
+
+    /// Notes that a tool is turned on or off.
+    fn note(&self, index: usize, is_on: bool, now: u64) {
+        if !is_on {
+            self.ended[index].store(now, Release);
+        }
+        let turn = self.turns[index].load(Relaxed);
+        // Another process may have written anything.
+        let turn = turn.wrapping_add(if self::is_on(turn) == is_on { 2 } else { 1 });
+        self.turns[index].store(turn, Release);
     }
 
     /// Whether anybody has ever asked for a tool.
     pub fn is_asked_for(&self, tool: Tool) -> bool {
         self.asked.iter().zip(TOOLS).any(|(word, it)| it == tool && word.load(Relaxed) != 0)
     }
+}
+
+const fn is_on(turn: u32) -> bool {
+    turn % 2 == 1
 }
 
 /// The tools that are on in this process because others want them. Dropping it turns them off.
@@ -64,11 +90,9 @@ impl Leases {
         now: impl Fn() -> u64,
         mut prepare: impl FnMut(Tool) -> bool,
     ) {
-        let words = wanted.asked.iter().zip(&wanted.on).zip(TOOLS);
-        for (((word, on), tool), (seen, until)) in
-            words.zip(self.seen.iter_mut().zip(&mut self.until))
-        {
-            let asked = word.load(Relaxed);
+        for (index, tool) in TOOLS.into_iter().enumerate() {
+            let (seen, until) = (&mut self.seen[index], &mut self.until[index]);
+            let asked = wanted.asked[index].load(Relaxed);
             if asked == *seen && until.is_none() {
                 continue;
             }
@@ -77,13 +101,23 @@ impl Leases {
                 *seen = asked;
                 if until.is_none() && prepare(tool) {
                     tools::turn_on(tool);
-                    on.store(1, Release);
+                    wanted.note(index, true, now);
                     *until = Some(now);
                 }
                 *until = until.map(|_| now.saturating_add(LASTS));
             } else if until.is_some_and(|until| until <= now) {
                 *until = None;
-                on.store(0, Release);
+                wanted.note(index, false, now);
+                tools::turn_off(tool);
+            }
+        }
+    }
+
+    /// Turns off all that is on: nothing happens here any more.
+    pub fn end(&mut self, wanted: &Wanted, now: u64) {
+        for (index, tool) in TOOLS.into_iter().enumerate() {
+            if self.until[index].take().is_some() {
+                wanted.note(index, false, now);
                 tools::turn_off(tool);
             }
         }
@@ -115,7 +149,7 @@ mod tests {
         let (wanted, mut leases) = (Wanted::default(), Leases::default());
         let mut look = |now| {
             leases.look(&wanted, || now, |_| true);
-            assert_eq!(wanted.is_on(Tool::Events), tools::is_on(Tool::Events));
+            assert_eq!(wanted.turn(Tool::Events).is_some(), tools::is_on(Tool::Events));
             (tools::is_on(Tool::Events), leases.deadline())
         };
         assert_eq!(look(0), (false, None));
@@ -138,5 +172,28 @@ mod tests {
         let mut refused = Leases::default();
         refused.look(&wanted, || 0, |_| false);
         assert_eq!((tools::is_on(Tool::Events), refused.deadline()), (false, None));
+        who_was_away_sees_that_a_tool_was_off_meanwhile();
+    }
+
+    /// Part of the test above, because a tool is on or off for the whole process.
+    fn who_was_away_sees_that_a_tool_was_off_meanwhile() {
+        let (wanted, mut leases) = (Wanted::default(), Leases::default());
+        let mut look = |now| {
+            leases.look(&wanted, || now, |_| true);
+            (wanted.turn(Tool::Events), wanted.ended(Tool::Events))
+        };
+        assert_eq!(look(5), (None, 0));
+        wanted.ask(Tool::Events);
+        let (first, _) = look(6);
+        wanted.ask(Tool::Events);
+        assert_eq!(look(7), (first, 0), "it goes on");
+        assert_eq!(look(7 + LASTS), (None, 7 + LASTS));
+        wanted.ask(Tool::Events);
+        let (second, ended) = look(20 + LASTS);
+        assert!(first.is_some() && second.is_some() && first != second, "{first:?} {second:?}");
+        assert_eq!(ended, 7 + LASTS);
+        leases.end(&wanted, 30 + LASTS);
+        assert_eq!((wanted.turn(Tool::Events), wanted.ended(Tool::Events)), (None, 30 + LASTS));
+        assert!(!tools::is_on(Tool::Events));
     }
 }

@@ -87,9 +87,20 @@ impl Watched {
         self.tail.missed()
     }
 
-    /// Whether the process records its events now. It needs a moment to begin, and may have no memory for them.
-    pub fn is_recorded(&self) -> bool {
-        self.segment.header().wanted.is_on(Tool::Events)
+    /// Whether the process records its events now, with a number that is another each time that it begins. It needs a
+    /// moment for that, and may have no memory for them.
+    pub fn recording(&self) -> Option<u32> {
+        self.segment.header().wanted.turn(Tool::Events)
+    }
+
+    /// When it stopped recording them last, if it has begun before.
+    pub fn recorded_until(&self) -> u64 {
+        self.segment.header().wanted.ended(Tool::Events)
+    }
+
+    /// Whether it is stopped, by a signal or a debugger.
+    pub fn is_stopped(&self) -> bool {
+        self.process.is_stopped(self.process.pid)
     }
 
     /// The process.

@@ -11,6 +11,7 @@ use transom_system::trace::{Event, What};
 use transom_system::traffic::{Carried, Way};
 
 use super::find::{Finder, Whom};
+use super::looks::{HELD, Looks, Next};
 use super::output::Output;
 use super::timeline::{Number, Timeline};
 use crate::failure::Result;
@@ -18,29 +19,38 @@ use crate::failure::Result;
 /// How often events are read. A ring holds those of a few milliseconds, if the program is busy.
 const OFTEN: Duration = Duration::from_millis(3);
 
-/// How long an event is held back, in nanoseconds: one of another process, or of another thread, may be older and come
-/// later.
-const HELD: u64 = 20_000_000;
-
 /// A process that is traced.
 struct Traced {
     watched: Watched,
     number: Number,
-    /// It was told what was open to peers when the process began to record.
-    has_begun: bool,
+    looks: Looks,
+}
+
+/// What was read of a process.
+enum Seen {
+    Event(Event),
+    /// What is open to peers at a moment.
+    Open(Vec<Event>),
+    /// It records no more.
+    Pause,
 }
 
 impl Traced {
-    /// What is open to peers, as soon as the process records how that changes. What it has opened or closed before is
-    /// not among its events.
-    fn begin(&mut self) -> Vec<Event> {
-        if self.has_begun || !self.watched.is_recorded() {
-            return Vec::new();
-        }
-        self.has_begun = true;
+    /// What is to be told beside its events.
+    fn look(&mut self, is_last: bool) -> Vec<(u64, Seen)> {
+        let watched = &self.watched;
         // The time is read first: an end that is seen in the events only is later.
         let now = clock::steady();
-        open_now(&self.watched, now).collect()
+        let recording = watched.recording();
+        let next = self.looks.next(now, recording, is_last, || watched.is_stopped());
+        let mut seen = Vec::new();
+        if let Next { paused: true, .. } = next {
+            seen.push((watched.recorded_until(), Seen::Pause));
+        }
+        if let Next { look: true, .. } = next {
+            seen.push((now, Seen::Open(open_now(watched, now).collect())));
+        }
+        seen
     }
 }
 
@@ -51,7 +61,8 @@ pub(super) struct Follower<'a> {
     timeline: Timeline,
     output: &'a mut Output,
     traced: Vec<Traced>,
-    held: Vec<(Number, u8, Event)>,
+    /// By the time of each.
+    held: Vec<(u64, Number, u8, Seen)>,
 }
 
 impl<'a> Follower<'a> {
@@ -101,13 +112,16 @@ impl<'a> Follower<'a> {
             // Looked at before its events are read: then the last ones are among them.
             let is_alive = traced.watched.is_alive();
             let (number, slot) = (traced.number, traced.watched.announcer().slot);
-            self.held.extend(traced.begin().into_iter().map(|event| (number, slot, event)));
-            let hold = |event| self.held.push((number, slot, event));
+            let looked = traced.look(is_last || !is_alive).into_iter();
+            self.held.extend(looked.map(|(time, seen)| (time, number, slot, seen)));
+            let hold =
+                |event: Event| self.held.push((event.time, number, slot, Seen::Event(event)));
             match is_alive && !is_last {
                 true => traced.watched.events(hold),
                 false => traced.watched.last_events(hold),
             }
             traced.watched.refresh();
+            traced.looks.note_missed(now, traced.watched.missed());
             self.timeline.note_missed(number, now, traced.watched.missed());
             if !is_alive {
                 ended.push(index);
@@ -133,16 +147,22 @@ impl<'a> Follower<'a> {
     fn take(&mut self, watched: Watched) {
         let (slot, process) = (watched.announcer().slot, watched.process());
         let number = self.timeline.process(process.pid, &process.name, slot);
-        self.traced.push(Traced { watched, number, has_begun: false });
+        self.traced.push(Traced { watched, number, looks: Looks::new(clock::steady()) });
     }
 
     /// Tells all events until a time, in order.
     fn tell(&mut self, until: u64) {
-        self.held.sort_by_key(|(_, _, event)| event.time);
-        let count = self.held.partition_point(|(_, _, event)| event.time <= until);
+        self.held.sort_by_key(|(time, ..)| *time);
+        let count = self.held.partition_point(|(time, ..)| *time <= until);
         let registry = self.registry;
-        for (number, slot, event) in self.held.drain(..count) {
-            self.timeline.event(number, &event, |event| sentence(registry, slot, event));
+        for (time, number, slot, seen) in self.held.drain(..count) {
+            match seen {
+                Seen::Event(event) => {
+                    self.timeline.event(number, &event, |event| sentence(registry, slot, event));
+                }
+                Seen::Open(open) => self.timeline.looked(number, time, &open),
+                Seen::Pause => self.timeline.pause(number, time),
+            }
         }
     }
 }

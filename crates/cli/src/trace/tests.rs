@@ -1,3 +1,5 @@
+mod stragglers;
+
 use std::collections::HashMap;
 
 use transom_system::trace::{Event, What};

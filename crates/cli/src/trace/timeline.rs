@@ -1,12 +1,13 @@
 //! The timeline: what events become on the tracks of their processes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use transom_system::trace::{Event, What};
 
 use super::ids::Ids;
 use super::lanes::{Lane, Lanes};
 use super::limit::{LeftOut, Limit};
+use super::looks::HELD;
 use super::named;
 use super::packets::{Argument, Flows, Packets, Title, Track};
 use super::pair::Pair;
@@ -60,8 +61,16 @@ struct Process {
 struct Open {
     lane: Lane,
     track: Track,
-    /// Its key, place and rights.
-    what: (u32, u64, u64, u64),
+    what: Range,
+    /// Since when it is shown.
+    since: u64,
+}
+
+/// What is open: its key, place and rights.
+type Range = (u32, u64, u64, u64);
+
+fn what_is_open(event: &Event) -> Range {
+    (event.key, event.address, event.length, event.detail & 0xffff_ffff)
 }
 
 impl Timeline {
@@ -266,12 +275,24 @@ impl Timeline {
     pub(super) fn end(&mut self, of: Number, time: u64) {
         let (packets, process) = (&mut self.packets, &mut self.processes[of.0]);
         if std::mem::take(&mut process.runs) {
-            process.pairs.values_mut().for_each(|pair| pair.close(packets, time));
-            for Open { lane, track, .. } in std::mem::take(&mut process.objects).into_values() {
-                packets.end(track, time, &[]);
-                process.memory.give_back(lane);
-            }
+            process.close(packets, time);
         }
+    }
+
+    /// Somebody has looked what is open of a process at this moment. All its events until then are told.
+    pub(super) fn looked(&mut self, of: Number, time: u64, open: &[Event]) {
+        let process = &mut self.processes[of.0];
+        process.close_all_but(&mut self.packets, time, open);
+        let new: Vec<_> = open.iter().filter(|event| !process.has(event)).collect();
+        new.into_iter().for_each(|event| self.event(of, event, |_| None));
+    }
+
+    /// A process has stopped recording. Nobody knows how what it has begun goes on.
+    pub(super) fn pause(&mut self, of: Number, time: u64) {
+        let time = time.max(self.told.last);
+        self.processes[of.0].close(&mut self.packets, time);
+        let words = "nothing is recorded from here on, because nobody asked for it in time";
+        self.note(of, time, words.into());
     }
 
     /// Nothing more comes.
@@ -303,9 +324,8 @@ impl Process {
     }
 
     fn opened(&mut self, packets: &mut Packets, event: &Event) {
-        let what = (event.key, event.address, event.length, event.detail & 0xffff_ffff);
-        // Who begins to look is told what is open, and it may have been opened just then.
-        if self.objects.get(&event.number).is_some_and(|open| open.what == what) {
+        // Who looks is told what is open, and it may have been opened just then.
+        if self.has(event) {
             return;
         }
         self.closed(packets, event);
@@ -322,7 +342,34 @@ impl Process {
             arguments.push(("queue pair", Argument::Hex(event.qp.into())));
         }
         packets.begin(track, event.time, &title, Flows::default(), &arguments);
-        self.objects.insert(event.number, Open { lane, track, what });
+        let (what, since) = (what_is_open(event), event.time);
+        self.objects.insert(event.number, Open { lane, track, what, since });
+    }
+
+    /// Whether it is shown already that this is open.
+    fn has(&self, event: &Event) -> bool {
+        self.objects.get(&event.number).is_some_and(|open| open.what == what_is_open(event))
+    }
+
+    /// Ends what is not open any more. Something is told of before it is open, so the newest may be open soon.
+    fn close_all_but(&mut self, packets: &mut Packets, time: u64, open: &[Event]) {
+        let slots: HashSet<u64> = open.iter().map(|event| event.number).collect();
+        let is_over = |slot: &u64, open: &mut Open| {
+            !slots.contains(slot) && open.since.saturating_add(HELD) <= time
+        };
+        for (_, Open { lane, track, .. }) in self.objects.extract_if(is_over) {
+            packets.end(track, time, &[]);
+            self.memory.give_back(lane);
+        }
+    }
+
+    /// Ends all that has begun.
+    fn close(&mut self, packets: &mut Packets, time: u64) {
+        self.pairs.values_mut().for_each(|pair| pair.close(packets, time));
+        for (_, Open { lane, track, .. }) in self.objects.drain() {
+            packets.end(track, time, &[]);
+            self.memory.give_back(lane);
+        }
     }
 
     fn closed(&mut self, packets: &mut Packets, event: &Event) {

@@ -1,7 +1,8 @@
 /*
  * Two programs of known traffic, for those who watch: `seen owner` opens a region and a window in it to `seen guest`,
  * which writes 100 times 64 bytes and reads 50 times 32 bytes. Each says so, and goes on with each line it reads:
- * the guest is refused once, then writes 4096 bytes again and again until the next line.
+ * the guest is refused once, then writes 4096 bytes again and again until the next line. `seen visitor` only connects,
+ * and ends with its input.
  */
 #include <poll.h>
 
@@ -123,11 +124,23 @@ static void guest(void)
 	wait_for_a_line();
 }
 
+static void visitor(void)
+{
+	struct rdma_conn_param parameters = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
+
+	id = endpoint(0);
+	CHECK(!rdma_connect(id, &parameters));
+	while (getchar() != EOF)
+		;
+}
+
 int main(int count, char **words)
 {
 	CHECK(count == 2);
 	if (!strcmp(words[1], "owner"))
 		owner();
+	else if (!strcmp(words[1], "visitor"))
+		visitor();
 	else
 		guest();
 	return 0;

@@ -194,6 +194,7 @@ mod seen {
     mod probes;
     mod processes;
     mod resources;
+    mod roles;
     mod top;
     mod trace;
 }

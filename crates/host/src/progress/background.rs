@@ -123,6 +123,8 @@ impl Background {
             let Some(adapter) = adapter.upgrade() else { return };
             let dispatch = Dispatch { adapter: &adapter };
             if device.failed.load(Relaxed) {
+                let wanted = &device.process().segment().header().wanted;
+                self.leases.end(wanted, clock::steady());
                 return;
             }
             self.look_around(dispatch);

@@ -40,6 +40,19 @@ pub struct Process {
     pub device: u8,
 }
 
+impl Process {
+    /// Whether a thread of it is stopped, by a signal or a debugger.
+    pub fn is_stopped(&self, thread: u32) -> bool {
+        let state = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid));
+        // Search behind the name of the program, which may contain anything.
+        let state = state.ok().and_then(|text| {
+            let end = text.iter().rposition(|byte| *byte == b')')?;
+            text.get(end + 2).copied()
+        });
+        matches!(state, Some(b'T' | b't'))
+    }
+}
+
 impl Registry {
     /// Whether only packets reach the process in a slot, because it lives in other namespaces. For a free slot it does
     /// not matter who had it.

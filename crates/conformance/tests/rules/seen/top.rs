@@ -1,84 +1,16 @@
 //! `transom top`: what it shows of programs of known traffic, in a real terminal and for programs.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::harness::until;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
-use transom_conformance::programs::{Running, command, library, program};
+use transom_conformance::programs::{Running, command, program};
 
-/// What the guest carries: messages and bytes.
-const WRITTEN: (u64, u64) = (100, 6400);
-const READ: (u64, u64) = (50, 1600);
-
-/// One of the two programs. It ends when its input does.
-struct Role {
-    process: Child,
-    input: ChildStdin,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Role {
-    fn start(binary: &Path, role: &str) -> Self {
-        let mut process = Command::new(binary)
-            .arg(role)
-            .env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR")))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it was compiled");
-        let input = process.stdin.take().expect("a pipe");
-        let lines = BufReader::new(process.stdout.take().expect("a pipe"));
-        Self { process, input, lines }
-    }
-
-    fn says(&mut self, expected: &str) {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("text");
-        assert_eq!(line.trim_end(), expected);
-    }
-
-    fn go_on(&mut self) {
-        self.input.write_all(b"on\n").expect("it reads");
-    }
-
-    fn pid(&self) -> u32 {
-        self.process.id()
-    }
-}
-
-impl Drop for Role {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The two, connected, after their traffic.
-struct Roles {
-    owner: Role,
-    guest: Role,
-    scratch: Scratch,
-}
-
-impl Roles {
-    fn new(name: &str) -> Self {
-        let scratch = Scratch::new(name);
-        let binary = compile(&scratch, "seen.c", "seen", RDMACM);
-        let mut owner = Role::start(&binary, "owner");
-        owner.says("listens");
-        let mut guest = Role::start(&binary, "guest");
-        owner.says("bound");
-        guest.go_on();
-        guest.says("done");
-        Self { owner, guest, scratch }
-    }
-}
+use super::roles::{READ, Roles, WRITTEN};
 
 fn top(arguments: &[&str]) -> String {
     let mut top = Command::new(&command()[0]);

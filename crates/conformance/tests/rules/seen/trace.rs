@@ -10,12 +10,14 @@ use transom_abi::*;
 use transom_conformance::c_programs::{RDMACM, compile};
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
-use transom_conformance::processes::{Scratch, Way, alone};
+use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
 use transom_conformance::programs::{Printed, Running, command};
 use transom_conformance::timeline::{Shown, read};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::tools::Tool;
+
+use super::roles::Roles;
 
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -170,6 +172,45 @@ fn each_id_of_the_connection_manager_has_a_track() {
     }
 }
 
+/// One process connects to another.
+fn connected() {
+    interfaces_up();
+    let scratch = Scratch::new("connected");
+    let binary = compile(&scratch, "seen.c", "seen", RDMACM);
+    let lines = scratch.path().join("connected.json");
+    // The visitor comes when the owner listens, and goes when that has bound a window.
+    let script = format!(
+        "cd {}; mkfifo owner said visitor; \
+         \"$0\" owner <owner >said & pid=$!; exec 3>owner 4<said; read listens <&4; \
+         \"$0\" visitor <visitor & exec 5>visitor; read bound <&4; \
+         echo on >&3; wait $pid; exec 5>&-; wait",
+        scratch.path().display()
+    );
+    let timeline = scratch.path().join("connected.pftrace");
+    let options = [format!("--json={}", lines.display()), "--output".into()];
+    let of_program = ["--", "sh", "-c", &script, binary.to_str().unwrap()];
+    let options = options.iter().map(String::as_str);
+    let all: Vec<_> = options.chain(timeline.to_str()).chain(of_program).collect();
+    trace(&all);
+    let text = fs::read_to_string(lines).expect("it is written");
+    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let all: Vec<_> = all.collect();
+    let named = |name: &str| all.iter().filter(|it| it["name"] == name).collect::<Vec<_>>();
+    let (connects, requests) = (named("rdma_connect"), named("RDMA_CM_EVENT_CONNECT_REQUEST"));
+    let ([connect], [request]) = (&connects[..], &requests[..]) else { panic!("{text}") };
+    let [_] = &connect["flows_out"].as_array().unwrap()[..] else { panic!("{connect}") };
+    assert_eq!(connect["flows_out"], request["flows_in"], "{connect} {request}");
+    assert_ne!(connect["pid"], request["pid"]);
+    assert!(connect["time_ns"].as_u64() <= request["time_ns"].as_u64(), "{connect} {request}");
+}
+
+/// Rules: SEE-48
+#[test]
+fn an_arrow_goes_from_rdma_connect_to_the_request_in_another_process() {
+    let path = path_of!("an_arrow_goes_from_rdma_connect_to_the_request_in_another_process");
+    alone(path, Way::Namespace, connected);
+}
+
 /// Somebody begins to look at a process just while it gives back regions that it has had before.
 fn attached() {
     let it = MemoryPair::new(Link::Loopback, 64);
@@ -185,7 +226,7 @@ fn attached() {
     let wanted = &segment.header().wanted;
     until("events to be asked for", || wanted.is_asked_for(Tool::Events).then_some(()));
     regions.into_iter().for_each(|region| assert_eq!(dereg(region), 0));
-    until("events to be recorded", || wanted.is_on(Tool::Events).then_some(()));
+    until("events to be recorded", || wanted.turn(Tool::Events));
     tracing.signal(libc::SIGINT);
     let printed = tracing.success(LIMIT).unwrap();
     let all = read(&fs::read(file).expect("it is written"));
@@ -201,6 +242,75 @@ fn attached() {
 fn who_comes_later_is_shown_what_is_open_and_nothing_that_is_not() {
     let path = path_of!("who_comes_later_is_shown_what_is_open_and_nothing_that_is_not");
     alone(path, Way::Namespace, attached);
+}
+
+/// Somebody looks at a process that is stopped, and that does not begin to record.
+fn stopped() {
+    interfaces_up();
+    let roles = Roles::new("stopped");
+    roles.owner.stop();
+    let file = roles.scratch.path().join("stopped.pftrace");
+    let file = file.to_str().expect("a path in UTF-8");
+    let pid = roles.owner.pid().to_string();
+    trace(&["--output", file, "--pid", &pid, "--time", "1s"]);
+    let all = read(&fs::read(file).expect("it is written"));
+    for kind in ["region", "type 2 window"] {
+        assert_eq!(find(&all, "/regions and windows", kind).len(), 1, "{kind} in {all:#?}");
+    }
+}
+
+/// Rules: SEE-50
+#[test]
+fn what_a_stopped_process_has_open_is_shown() {
+    alone(path_of!("what_a_stopped_process_has_open_is_shown"), Way::Namespace, stopped);
+}
+
+/// The reader is stopped, until nothing is recorded any more. Meanwhile regions come and go.
+fn away() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let registry = Registry::open().expect("a registry");
+    let own = registry.processes().into_iter().find(|it| it.alive && it.pid == std::process::id());
+    let segment = Segment::of(&own.expect("it is there")).expect("its segment");
+    let wanted = &segment.header().wanted;
+    let scratch = Scratch::new("away");
+    let [file, lines] = ["away.pftrace", "away.json"].map(|name| scratch.path().join(name));
+    let file = file.to_str().expect("a path in UTF-8");
+    let option = format!("--json={}", lines.display());
+    let pid = std::process::id().to_string();
+    let gone = it.part(0, 64, ALL);
+    let mut tracing = start(&["--output", file, &option, "--pid", &pid]);
+    let first = until("events to be recorded", || wanted.turn(Tool::Events));
+    // It has begun to read when it tells of something.
+    let done = it.op(IBV_WR_RDMA_WRITE, it.far.addr(), it.key(), 8);
+    assert_eq!(done.status, IBV_WC_SUCCESS);
+    until("a line", || fs::metadata(&lines).ok().filter(|it| it.len() > 0));
+    tracing.signal(libc::SIGSTOP);
+    until("nothing to be recorded", || wanted.turn(Tool::Events).is_none().then_some(()));
+    let paused = wanted.ended(Tool::Events);
+    assert_eq!(dereg(gone), 0);
+    let new = it.part(0, 64, ALL);
+    tracing.signal(libc::SIGCONT);
+    let second = until("events to be recorded", || wanted.turn(Tool::Events));
+    assert_ne!(first, second);
+    tracing.signal(libc::SIGINT);
+    tracing.success(LIMIT).unwrap();
+    assert_eq!(dereg(new), 0);
+
+    let all = read(&fs::read(file).expect("it is written"));
+    let regions = find(&all, "/regions and windows", "region");
+    let last = regions.iter().filter_map(|it| it.end).max().expect("there are some");
+    // Three were open before, three are now, and none is shown while nobody knows.
+    let ends = |end| regions.iter().filter(|it| it.end == Some(end)).count();
+    assert_eq!((regions.len(), ends(paused), ends(last)), (6, 3, 3), "{paused} {regions:#?}");
+    assert!(regions.iter().all(|it| it.begin < paused || it.end == Some(last)), "{regions:#?}");
+    assert!(all.iter().any(|it| it.name.starts_with("nothing is recorded")), "{all:#?}");
+}
+
+/// Rules: SEE-50
+#[test]
+fn who_was_stopped_for_long_shows_nothing_of_what_it_has_missed() {
+    let path = path_of!("who_was_stopped_for_long_shows_nothing_of_what_it_has_missed");
+    alone(path, Way::Namespace, away);
 }
 
 /// A program that writes without end, and a small limit.

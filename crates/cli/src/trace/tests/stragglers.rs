@@ -1,0 +1,181 @@
+//! A process whose threads lose their processor between any two steps, and what is shown of it.
+
+use std::collections::{HashMap, VecDeque};
+
+use transom_system::trace::{Event, What, flow};
+
+use super::super::looks::{HELD, Looks};
+use super::super::shown::Reader;
+use super::super::timeline::Timeline;
+
+const MS: u64 = 1_000_000;
+/// How many threads there are, each with a region of its own that it registers and gives back.
+const THREADS: u32 = 4;
+
+/// A step of a thread.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It sees whether anything is recorded.
+    Look,
+    /// It records this, if it has seen so.
+    Record(What),
+    Open,
+    Close,
+}
+
+#[derive(Default)]
+struct Thread {
+    steps: VecDeque<Step>,
+    /// When it takes the next one.
+    at: u64,
+    has_seen: bool,
+    key: u32,
+    is_open: bool,
+}
+
+/// The threads, and what they have recorded.
+struct Process {
+    random: u64,
+    threads: Vec<Thread>,
+    ring: Vec<Event>,
+    /// When each key was told of or opened, whatever came first.
+    begun: HashMap<u32, u64>,
+}
+
+impl Process {
+    fn new(seed: u64) -> Self {
+        let threads = (0..THREADS).map(|_| Thread::default()).collect();
+        Self { random: seed, threads, ring: Vec::new(), begun: HashMap::new() }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = flow([self.random, limit]);
+        (self.random >> 32) % limit
+    }
+
+    /// A millisecond passes.
+    fn go_on(&mut self, ms: u64, is_recorded: bool, begins: bool) {
+        for slot in 0..THREADS {
+            let pause = if self.below(25) == 0 { self.below(150) } else { self.below(3) };
+            let thread = &mut self.threads[slot as usize];
+            if thread.at > ms {
+                continue;
+            }
+            if thread.steps.is_empty() && begins {
+                let steps = if thread.is_open {
+                    // The processor may let a look pass before a write.
+                    match pause % 2 {
+                        0 => [Step::Close, Step::Look, Step::Record(What::Closed)],
+                        _ => [Step::Look, Step::Close, Step::Record(What::Closed)],
+                    }
+                } else {
+                    thread.key += THREADS;
+                    [Step::Look, Step::Record(What::Opened), Step::Open]
+                };
+                thread.steps = steps.into();
+            }
+            let time = ms * MS + 1;
+            match thread.steps.pop_front() {
+                Some(Step::Look) => thread.has_seen = is_recorded,
+                Some(Step::Record(what)) if thread.has_seen => {
+                    self.begun.entry(thread.key + slot).or_insert(time);
+                    self.ring.push(event(what, time, slot, thread.key));
+                }
+                Some(Step::Open) => {
+                    self.begun.entry(thread.key + slot).or_insert(time);
+                    thread.is_open = true;
+                }
+                Some(Step::Close) => thread.is_open = false,
+                _ => {}
+            }
+            thread.at = ms + 1 + pause;
+        }
+    }
+
+    fn open(&self, time: u64) -> Vec<Event> {
+        let threads = (0..).zip(&self.threads).filter(|(_, it)| it.is_open);
+        threads.map(|(slot, it)| event(What::Opened, time, slot, it.key)).collect()
+    }
+}
+
+fn event(what: What, time: u64, slot: u32, key: u32) -> Event {
+    Event { time, key: key + slot, number: slot.into(), length: 1, ..Event::of(what) }
+}
+
+/// Rules: SEE-50
+#[test]
+fn what_is_shown_at_the_end_is_open_whenever_threads_lose_their_processor() {
+    for seed in 0..200 {
+        shown_is_open(seed);
+    }
+}
+
+/// The process is watched from 200 ms on, and acts until 2 s. Its reader is away from 700 to 1,100 ms, and nothing is
+/// recorded from 800 ms on until it is back.
+fn shown_is_open(seed: u64) {
+    const PAUSED: u64 = 800;
+    const BACK: u64 = 1100;
+    const END: u64 = 3000;
+    let mut process = Process::new(seed);
+    let mut timeline = Timeline::new(u64::MAX);
+    let number = timeline.process(7, "program", 3);
+    let (mut looks, mut held, mut read) = (Looks::new(0), Vec::new(), 0);
+    for ms in 0..=END {
+        let recording = match ms {
+            0..200 | PAUSED..BACK => None,
+            200..PAUSED => Some(1),
+            _ => Some(3),
+        };
+        process.go_on(ms, recording.is_some(), ms < 2000);
+        if (700..=BACK).contains(&ms) {
+            continue;
+        }
+        let now = ms * MS + 2;
+        let next = looks.next(now, recording, ms == END, || false);
+        if next.paused {
+            held.push((PAUSED * MS, Held::Pause));
+        }
+        if next.look {
+            held.push((now, Held::Open(process.open(now))));
+        }
+        held.extend(process.ring[read..].iter().map(|it| (it.time, Held::Event(*it))));
+        read = process.ring.len();
+        let until = if ms == END { u64::MAX } else { now.saturating_sub(HELD) };
+        held.sort_by_key(|(time, _)| *time);
+        let count = held.partition_point(|(time, _)| *time <= until);
+        for (time, it) in held.drain(..count) {
+            match it {
+                Held::Event(event) => timeline.event(number, &event, |_| None),
+                Held::Open(open) => timeline.looked(number, time, &open),
+                Held::Pause => timeline.pause(number, time),
+            }
+        }
+    }
+    let end = (END + 1) * MS;
+    timeline.finish(end);
+    let mut reader = Reader::default();
+    let mut open_at_the_end = Vec::new();
+    for packet in &timeline.packets.take() {
+        let Some((_, Some(bar))) = reader.take(packet) else { continue };
+        let Some((_, key)) = bar.name.split_once(" 0x") else { continue };
+        let key = u32::from_str_radix(key.split(',').next().unwrap(), 16).unwrap();
+        let over = bar.time + bar.took.expect("it has ended");
+        assert!(bar.time >= process.begun[&key], "seed {seed}: {key:#x} before it was opened");
+        if over == end {
+            open_at_the_end.push(key);
+        }
+        let is_between = bar.time < PAUSED * MS && over > BACK * MS;
+        assert!(!is_between, "seed {seed}: {key:#x} is shown while nobody knows");
+    }
+    let mut open: Vec<_> = process.open(0).iter().map(|it| it.key).collect();
+    open.sort_unstable();
+    open_at_the_end.sort_unstable();
+    assert_eq!(open_at_the_end, open, "seed {seed}");
+}
+
+/// What was read, as `follow` holds it back.
+enum Held {
+    Event(Event),
+    Open(Vec<Event>),
+    Pause,
+}
