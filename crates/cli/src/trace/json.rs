@@ -39,8 +39,7 @@ and not of these lines. With a program, give --json a FILE, for standard output 
     queue_pair         by which queue pair
                    of a region or window: bytes, key, address, queue_pair (of a type 2 window), and
     rights             what peers may do
-                   of a state of a queue pair:
-    peer               the queue pair at the other end
+                   of a state of a queue pair: to_queue_pair
                    of an id of rdma_cm, what happens to it and rdma_connect:
     peer               the address and port at the other end
     own_port           its port here
@@ -50,8 +49,8 @@ and not of these lines. With a program, give --json a FILE, for standard output 
     errno, reason      why it came to nothing: the errno, or the peer's reason
                    of what --limit has left out:
     events             how many
-  flows_out        numbers of arrows that begin here
-  flows_in         numbers of arrows that end here: an access and its request have one in common
+  flows_out        names of arrows that begin here
+  flows_in         names of arrows that end here: an access and its request have one in common
 
 ";
 
@@ -86,6 +85,8 @@ pub(super) fn line(shown: &Shown, time: u64) -> Value {
         };
         (name.replace(' ', "_"), value)
     });
+    // Numbers of 64 bits would be rounded by many a reader.
+    let names = |flows: &[u64]| flows.iter().map(|it| format!("{it:016x}")).collect::<Vec<_>>();
     let (out, into) = &shown.flows;
     json!({
         "time_ns": time,
@@ -96,7 +97,7 @@ pub(super) fn line(shown: &Shown, time: u64) -> Value {
         "queue_pair": shown.track.iter().find_map(|name| pair::number_in(name)),
         "name": shown.name,
         "arguments": arguments.collect::<Map<_, _>>(),
-        "flows_out": out,
-        "flows_in": into,
+        "flows_out": names(out),
+        "flows_in": names(into),
     })
 }

@@ -19,6 +19,7 @@ pub(super) struct Pair {
     requests: Lanes,
     peer: Track,
     receives: Track,
+    /// In the order of their positions.
     open: VecDeque<Open>,
     serves: Option<Serves>,
     state: Option<u8>,
@@ -107,6 +108,10 @@ impl Pair {
 
     /// A request was posted.
     pub(super) fn posted(&mut self, packets: &mut Packets, event: &Event) {
+        // After a reset the queue begins with position zero again.
+        if self.open.back().is_some_and(|last| last.position >= event.detail) {
+            self.end_all(packets, event.time, "was not seen");
+        }
         let (lane, track) = self.requests.take(packets);
         let (title, arguments) = request(event);
         packets.begin(track, event.time, &title, Flows::default(), &arguments);
@@ -152,7 +157,8 @@ impl Pair {
     }
 
     fn find(&mut self, position: u64) -> Option<&mut Open> {
-        self.open.iter_mut().find(|open| open.position == position)
+        let index = self.open.binary_search_by_key(&position, |open| open.position).ok()?;
+        self.open.get_mut(index)
     }
 
     /// The wait of a request is over.
@@ -290,7 +296,7 @@ impl Pair {
         match event.what {
             What::Changed if self.state.replace(event.code) != Some(event.code) => {
                 let title = Title::Often(named::state(event.code).into());
-                let peer = [("peer", pair_name(event.peer))];
+                let peer = [("to queue pair", pair_name(event.peer))];
                 packets.mark(self.marks, event.time, &title, Flows::default(), &peer);
             }
             What::Counted => {
@@ -306,8 +312,12 @@ impl Pair {
     /// Ends everything that is open, because the trace ends.
     pub(super) fn close(&mut self, packets: &mut Packets, time: u64) {
         self.end_service(packets);
+        self.end_all(packets, time, "had not ended");
+    }
+
+    fn end_all(&mut self, packets: &mut Packets, time: u64, status: &'static str) {
         while !self.open.is_empty() {
-            self.end_oldest(packets, time, &[("status", Argument::Word("had not ended"))]);
+            self.end_oldest(packets, time, &[("status", Argument::Word(status))]);
         }
     }
 }
