@@ -54,6 +54,13 @@ pub(crate) fn open(number: u8) -> Result<Arc<Adapter>, OpenError> {
     Ok(opened)
 }
 
+/// The device of this number of this process, if it is open.
+pub(crate) fn if_open(number: u8) -> Option<Arc<Adapter>> {
+    let devices = OPENED.lock();
+    let open = devices.get(usize::from(number))?.as_ref().and_then(Weak::upgrade);
+    open.filter(|adapter| !adapter.device().process().is_inherited())
+}
+
 /// The first device of this process that can be used, for the connection manager. It is opened if it is not open.
 pub(crate) fn open_first() -> Result<Arc<Adapter>, OpenError> {
     let count = Description::chosen().map_or(1, <[_]>::len) as u8;

@@ -140,8 +140,14 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
         let mut look = || {
             let own = File::of(file)?;
             let command = Command::read(&own, address, n)?;
-            fetched = events::fetch(&command.at(&own.part_of_oldest_event()?))?;
-            Ok(())
+            loop {
+                let (part, has_event) = own.part_of_oldest_event()?;
+                fetched = events::fetch(&command.at(&part))?;
+                // Another thread may have taken that one meanwhile, and then the next oldest may be elsewhere.
+                if fetched || !has_event {
+                    return Ok(());
+                }
+            }
         };
         let errno =
             errno_always(NOT_A_VERB, || look().map_err(|refusal: Refusal| why::keep(&refusal)));

@@ -2,8 +2,11 @@
  * Ids of rdma_cm under `transom run` with two devices, one on eth0 (10.9.0.1) and one on eth1 (10.10.0.1): each id gets
  * the device that has its address.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -359,6 +362,91 @@ static void descriptors_are_not_lost(void)
 	shown("a descriptor that something else has is not closed");
 }
 
+/* Rules: DEVS-14 */
+static void a_listener_moves_whole_or_not_at_all(void)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct rdma_cm_id *listens, *ends[2];
+	struct rlimit limit, none;
+	int device;
+
+	CHECK(!rdma_create_id(channel, &listens, NULL, RDMA_PS_TCP) && !rdma_listen(listens, 4));
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	none = (struct rlimit){0, limit.rlim_max};
+	CHECK(!setrlimit(RLIMIT_NOFILE, &none));
+	/* The other channel needs a descriptor at the second device. */
+	CHECK(rdma_migrate_id(listens, other) && errno == EMFILE);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	for (device = 0; device < 2; device++) {
+		connect_by(listens, device, ends);
+		end(ends);
+	}
+	CHECK(!rdma_destroy_id(listens));
+	rdma_destroy_event_channel(other);
+	shown("a listener for which there is no descriptor stays where it is");
+}
+
+enum { ROUNDS = 2000 };
+
+static pthread_barrier_t round_begins, round_ends;
+static struct rdma_event_channel *both;
+static int came_in_vain;
+
+static void *take_events(void *unused)
+{
+	struct rdma_cm_event *event;
+
+	(void)unused;
+	for (int i = 0; i < ROUNDS; i++) {
+		pthread_barrier_wait(&round_begins);
+		if (rdma_get_cm_event(both, &event))
+			__atomic_fetch_add(&came_in_vain, 1, __ATOMIC_RELAXED);
+		else
+			CHECK(!rdma_ack_cm_event(event));
+		pthread_barrier_wait(&round_ends);
+	}
+	return NULL;
+}
+
+/* rdma_write_cm_event, which Debian's librdmacm does not have yet. */
+typedef int write_event(struct rdma_cm_id *id, int event, int status, uint64_t argument);
+
+/* Rules: DEVS-14 */
+static void two_threads_take_two_events(void)
+{
+	enum { USER_EVENT = 18 };
+	write_event *writes = (write_event *)dlsym(RTLD_DEFAULT, "rdma_write_cm_event");
+	struct sockaddr_in to[] = {address_of(0), address_of(1)};
+	struct rdma_cm_id *ids[2];
+	struct rdma_cm_event *event;
+	pthread_t threads[2];
+	int i, device;
+
+	CHECK(writes && (both = rdma_create_event_channel()));
+	CHECK(!fcntl(both->fd, F_SETFL, fcntl(both->fd, F_GETFL) | O_NONBLOCK));
+	for (device = 0; device < 2; device++) {
+		CHECK(!rdma_create_id(both, &ids[device], NULL, RDMA_PS_TCP));
+		CHECK(!rdma_bind_addr(ids[device], (struct sockaddr *)&to[device]));
+	}
+	CHECK(!pthread_barrier_init(&round_begins, NULL, 3) && !pthread_barrier_init(&round_ends, NULL, 3));
+	for (i = 0; i < 2; i++)
+		CHECK(!pthread_create(&threads[i], NULL, take_events, NULL));
+	for (i = 0; i < ROUNDS; i++) {
+		for (device = 0; device < 2; device++)
+			CHECK(!writes(ids[device], USER_EVENT, 0, 0));
+		pthread_barrier_wait(&round_begins);
+		pthread_barrier_wait(&round_ends);
+		while (!rdma_get_cm_event(both, &event))
+			CHECK(!rdma_ack_cm_event(event));
+		CHECK(errno == EAGAIN);
+	}
+	for (i = 0; i < 2; i++)
+		CHECK(!pthread_join(threads[i], NULL) && !rdma_destroy_id(ids[i]));
+	rdma_destroy_event_channel(both);
+	CHECK(!came_in_vain);
+	shown("of two threads and two events, each gets one");
+}
+
 /* The first device cannot be opened: its interface is not there. */
 /* Rules: DEVS-13, DEVS-14 */
 static void the_first_is_missing(void)
@@ -401,6 +489,15 @@ static void the_first_goes(void)
 	CHECK(!rdma_destroy_id(moves));
 	rdma_destroy_event_channel(other);
 	shown("they move between channels all the same");
+
+	/* A forked child may only close the channel of its parent, also where the channel goes on at another device. */
+	if (!fork()) {
+		CHECK(rdma_create_id(channel, &moves, NULL, RDMA_PS_TCP) && errno == EIO);
+		_exit(0);
+	}
+	CHECK(wait(&i) > 0 && WIFEXITED(i) && !WEXITSTATUS(i));
+	CHECK(!rdma_create_id(channel, &moves, NULL, RDMA_PS_TCP) && !rdma_destroy_id(moves));
+	shown("a child does nothing on the channel of its parent");
 }
 
 /* Rules: CM-46, DEVS-11, DEVS-14 */
@@ -447,6 +544,8 @@ int main(int argc, char **argv)
 		a_listener_serves_all();
 		events_come_as_they_happened();
 		descriptors_are_not_lost();
+		a_listener_moves_whole_or_not_at_all();
+		two_threads_take_two_events();
 	}
 	rdma_destroy_event_channel(channel);
 	return 0;

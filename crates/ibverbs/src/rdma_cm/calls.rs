@@ -334,9 +334,17 @@ fn migrate(command: &Command<'_>, from: c_int, named: u32) -> Result<u32, Refusa
     };
     let now = source.place_of(named)?;
     let (there, file) = (to(&now)?, now.part.file);
-    // The numbers that it has kept at other devices, if these are left.
-    let kept = source.places_of(named).into_iter().skip(1);
-    let kept: Vec<_> = kept.filter_map(|from: Place| Some((to(&from).ok()?, from))).collect();
+    // The numbers that it has kept at other devices, and those that stand in for it there. If one cannot follow, for
+    // want of a descriptor, none moves: requests to it would come to a file where nobody knows it.
+    let mut kept = Vec::new();
+    for from in source.places_of(named).into_iter().skip(1) {
+        match to(&from) {
+            Ok(there) => kept.push((there, from)),
+            Err(refusal) if from.part.adapter.device().check().is_ok() => return Err(refusal),
+            // Nothing comes from a device that is removed.
+            Err(_) => {}
+        }
+    }
     let is_other = !std::ptr::eq(command.own, &*source);
     if is_other && !source.places_of(named).is_empty() {
         // Its events may be fetched as soon as it is there.

@@ -129,6 +129,10 @@ impl File {
         if let Some(part) = parts.iter().find(|part| Arc::ptr_eq(&part.adapter, &adapter)) {
             return Ok(part.clone());
         }
+        // A forked child has this file of its parent, and may only close it.
+        if parts.iter().any(|part| part.adapter.device().process().is_inherited()) {
+            return Err(Refused::Inherited.into());
+        }
         let index = u8::try_from(parts.len()).map_err(|_| Refused::NoDescriptor)?;
         let part = Arc::new(Part::open(index, adapter)?);
         let stale = stale(&mut FILES.lock(), part.file);
@@ -163,10 +167,10 @@ impl File {
         self.may_have_several
     }
 
-    /// The part that has the oldest event. Any part if none has one.
-    pub(super) fn part_of_oldest_event(&self) -> Result<Arc<Part>, Refusal> {
+    /// The part that has the oldest event, and that it has one. Any part if none has one, or if there is one part only.
+    pub(super) fn part_of_oldest_event(&self) -> Result<(Arc<Part>, bool), Refusal> {
         if !self.may_have_several {
-            return self.first();
+            return Ok((self.first()?, false));
         }
         let mut oldest = None;
         for part in self.parts() {
@@ -176,7 +180,8 @@ impl File {
                 oldest = Some((number, part));
             }
         }
-        oldest.map(|(_, part)| part).ok_or(Refused::NoFile.into())
+        let found = oldest.map(|(number, part)| (part, number != u64::MAX));
+        found.ok_or(Refused::NoFile.into())
     }
 
     /// Where an id is.
@@ -244,10 +249,18 @@ pub(super) fn other_device(
     if part.adapter.device().port().has(&address) {
         return None;
     }
+    let described = Description::chosen().ok()?;
+    let others = || (0..).zip(described);
+    // Those that are open know their addresses.
+    let open = others().filter_map(|(number, _)| adapters::if_open(number));
+    let knows = |adapter: &Arc<Adapter>| adapter.device().port().has(&address);
+    if let Some(adapter) = open.into_iter().find(knows) {
+        return adapter.device().check().is_ok().then_some(adapter);
+    }
     let has = |device: &Description| {
         let addresses = Addresses::of(device.interface());
         addresses.is_ok_and(|addresses| addresses.index_of(&address).is_some())
     };
-    let mut others = (0..).zip(Description::chosen().ok()?).filter(|(_, device)| has(device));
+    let mut others = others().filter(|(_, device)| has(device));
     others.find_map(|(number, _)| adapters::open(number).ok())
 }

@@ -1,5 +1,6 @@
 //! Programs that have several devices, as `transom run --devices` and `--device` give them.
 
+mod ids;
 mod rails;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::c_programs::{RDMACM, compile, in_time, run};
+use transom_conformance::c_programs::{compile, in_time, run};
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, as_nobody, interfaces_up, ip, is_root};
 use transom_conformance::programs::{command, program};
@@ -243,40 +244,6 @@ fn second_interface_up() {
 
 /// Two devices, each on an interface of its own.
 const ON_INTERFACES: [&str; 2] = ["--device=transom0,netdev=eth0", "--device=transom1,netdev=eth1"];
-
-fn ids_of_two_devices() {
-    interfaces_up();
-    second_interface_up();
-    let installed = Installed::new("cm-devices");
-    let folder = format!("-L{}", installed.0.path().display());
-    let libraries = [&[folder.as_str()], RDMACM].concat();
-    let binary = compile(&installed.0, "two_cm_devices.c", "two_cm_devices", &libraries);
-    let binary = binary.to_str().expect("a plain path");
-    for link in ["", "wire"] {
-        let mut command = installed.run(&ON_INTERFACES, &[binary]);
-        run(command.env("TRANSOM_LINK", link), 8);
-    }
-    let printed = in_time(LIMIT, &|at| {
-        let fault = format!("--fault=device-removal,{at},device=0");
-        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "goes"])
-    });
-    assert_eq!(printed.output.matches("ok - ").count(), 2, "{printed:?}");
-    let printed = in_time(LIMIT, &|at| {
-        let fault = format!("--fault=device-removal,{at},device=1");
-        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "second-goes"])
-    });
-    assert_eq!(printed.output.matches("ok - ").count(), 1, "{printed:?}");
-    let line = format!("ip link delete eth0; {binary} missing");
-    assert_eq!(installed.says(&ON_INTERFACES, &line), "ok - the second serves alone\n");
-}
-
-/// What it shows, the program says itself.
-/// Rules: CM-46, DEVS-11, DEVS-14
-#[test]
-fn an_id_gets_the_device_of_its_address() {
-    let test = path_of!("an_id_gets_the_device_of_its_address");
-    alone(test, Way::Namespace, ids_of_two_devices);
-}
 
 fn each_on_its_interface() {
     interfaces_up();

@@ -1,0 +1,41 @@
+//! Ids of rdma_cm where a program has several devices.
+
+use transom_conformance::c_programs::{RDMACM, compile, in_time, run};
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone, interfaces_up};
+
+use super::{Installed, LIMIT, ON_INTERFACES, second_interface_up};
+
+fn ids_of_two_devices() {
+    interfaces_up();
+    second_interface_up();
+    let installed = Installed::new("cm-devices");
+    let folder = format!("-L{}", installed.0.path().display());
+    let libraries = [&[folder.as_str()], RDMACM].concat();
+    let binary = compile(&installed.0, "two_cm_devices.c", "two_cm_devices", &libraries);
+    let binary = binary.to_str().expect("a plain path");
+    for link in ["", "wire"] {
+        let mut command = installed.run(&ON_INTERFACES, &[binary]);
+        run(command.env("TRANSOM_LINK", link), 10);
+    }
+    let printed = in_time(LIMIT, &|at| {
+        let fault = format!("--fault=device-removal,{at},device=0");
+        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "goes"])
+    });
+    assert_eq!(printed.output.matches("ok - ").count(), 3, "{printed:?}");
+    let printed = in_time(LIMIT, &|at| {
+        let fault = format!("--fault=device-removal,{at},device=1");
+        installed.run(&[&ON_INTERFACES[..], &[fault.as_str()]].concat(), &[binary, "second-goes"])
+    });
+    assert_eq!(printed.output.matches("ok - ").count(), 1, "{printed:?}");
+    let line = format!("ip link delete eth0; {binary} missing");
+    assert_eq!(installed.says(&ON_INTERFACES, &line), "ok - the second serves alone\n");
+}
+
+/// What it shows, the program says itself.
+/// Rules: CM-46, DEVS-11, DEVS-14
+#[test]
+fn an_id_gets_the_device_of_its_address() {
+    let test = path_of!("an_id_gets_the_device_of_its_address");
+    alone(test, Way::Namespace, ids_of_two_devices);
+}
