@@ -1,5 +1,7 @@
 //! The connection manager, through the commands of `<rdma/rdma_user_cm.h>` that `librdmacm.so.1` uses.
 
+mod steps;
+
 use std::ffi::c_int;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -8,8 +10,6 @@ use std::time::Duration;
 
 use transom_abi::*;
 use transom_ibverbs::{transom_rdma_cm_close, transom_rdma_cm_open, transom_rdma_cm_write};
-
-use crate::harness::until;
 
 /// How long a peer may take for an answer.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -321,34 +321,6 @@ impl File {
         let mut ready = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
         // SAFETY: one descriptor of this call's own.
         unsafe { libc::poll(&mut ready, 1, within.as_millis() as c_int) == 1 }
-    }
-
-    /// Waits for the next event.
-    pub fn event(&self) -> rdma_ucm_event_resp {
-        until("an event", || {
-            assert!(self.is_readable(LIMIT), "no event comes");
-            self.try_event().ok()
-        })
-    }
-
-    /// Waits for the next event, which must be this event of this id.
-    pub fn expect(&self, what: u32, id: Id) -> rdma_ucm_event_resp {
-        let event = self.event();
-        let status = event.status as i32;
-        assert_eq!((event.event, Id(event.id)), (what, id), "status {status}");
-        event
-    }
-
-    /// Waits for a request for a connection.
-    pub fn expect_request(&self) -> rdma_ucm_event_resp {
-        let event = self.event();
-        assert_eq!(event.event, event::CONNECT_REQUEST);
-        event
-    }
-
-    /// The same. Returns the request's new id.
-    pub fn request(&self) -> Id {
-        Id(self.expect_request().id)
     }
 
     /// The attributes for the queue pair's move to a state.

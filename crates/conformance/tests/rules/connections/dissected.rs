@@ -23,24 +23,12 @@ fn talker(_channel: &mut Channel) {
     let file = File::open();
     let listener = file.listener("127.0.0.1:0");
     let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
-    let asks = || {
-        let active = file.id();
-        file.resolve(active, &address.to_string());
-        file.connect(active, qpns()[0], b"asks").expect("asked");
-        (active, file.request())
-    };
-    let (active, passive) = asks();
-    file.accept(passive, 2, qpns()[0], b"accepts").expect("accepted");
-    file.expect(event::CONNECT_RESPONSE, active);
-    file.establish(active).expect("established");
-    file.expect(event::ESTABLISHED, passive);
-    file.disconnect(active).expect("asked");
-    file.expect(event::DISCONNECTED, passive);
-    file.disconnect(passive).expect("confirmed");
-    file.expect(event::DISCONNECTED, active);
+    let at = address.to_string();
+    let [active, passive] = file.connected(&at, qpns());
+    file.part([active, passive]);
     file.destroy(active).expect("ended");
     file.destroy(passive).expect("ended");
-    let (active, passive) = asks();
+    let [active, passive] = file.ask(&at, qpns()[0]);
     file.reject(passive, b"no").expect("refused");
     file.expect(event::REJECTED, active);
 
@@ -55,7 +43,7 @@ fn talker(_channel: &mut Channel) {
     file.expect(event::ESTABLISHED, active);
 
     // Who is not answered in time asks again, and is asked to wait, until it does so no longer.
-    let (active, _) = asks();
+    let [active, _] = file.ask(&address.to_string(), qpns()[0]);
     file.expect(event::UNREACHABLE, active);
 }
 

@@ -13,19 +13,6 @@ use transom_system::addresses::Addresses;
 use transom_system::registry::connections::{ClaimedPort, Connections};
 use transom_system::registry::{ConnectionFault, Registry};
 
-/// Both ends of a connection that stands: the active one, the passive one.
-fn connected(file: &File, address: &str, qpns: [u32; 2]) -> [Id; 2] {
-    let active = file.id();
-    file.resolve(active, address);
-    file.connect(active, qpns[0], b"asks").expect("asked");
-    let passive = file.request();
-    file.accept(passive, 2, qpns[1], b"accepts").expect("accepted");
-    file.expect(event::CONNECT_RESPONSE, active);
-    file.establish(active).expect("established");
-    file.expect(event::ESTABLISHED, passive);
-    [active, passive]
-}
-
 /// Rules: CM-03, CM-32, CM-33, CM-35
 #[test]
 fn a_process_connects_to_itself() {
@@ -51,10 +38,7 @@ fn a_process_connects_to_itself() {
     assert_eq!(private_data(&response).len(), 196);
     file.establish(active).expect("established");
     assert_eq!(file.expect(event::ESTABLISHED, passive).uid, 2);
-    file.disconnect(active).expect("asked");
-    file.expect(event::DISCONNECTED, passive);
-    file.disconnect(passive).expect("confirmed");
-    file.expect(event::DISCONNECTED, active);
+    file.part([active, passive]);
     let exits = [file.event(), file.event()].map(|event| event.event);
     assert_eq!(exits, [event::TIMEWAIT_EXIT; 2]);
     assert_eq!(file.destroy(active), Ok(5));
@@ -159,7 +143,7 @@ fn how_queue_pairs_get_ready_is_told() {
     let listener = file.listener("127.0.0.1:0");
     let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
     let qpns = qpns();
-    let [active, passive] = connected(&file, &address.to_string(), qpns);
+    let [active, passive] = file.connected(&address.to_string(), qpns);
     let [there, here] = [active, passive].map(|id| file.qp_attributes(id, IBV_QPS_RTR).unwrap());
     assert_eq!([here.dest_qp_num, there.dest_qp_num], qpns);
     let sends = [active, passive].map(|id| file.qp_attributes(id, IBV_QPS_RTS).unwrap());
@@ -179,7 +163,7 @@ fn queue_pairs_are_told_what_their_service_has() {
     let listener = file.listener("127.0.0.1:0");
     let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
     // Both ends offer to answer four requests at once and to ask for two: at the active one the REP counts.
-    let [active, passive] = connected(&file, &address.to_string(), qpns());
+    let [active, passive] = file.connected(&address.to_string(), qpns());
     for (id, answers, asks) in [(active, 2, 4), (passive, 4, 2)] {
         let told = |state| file.qp_attributes(id, state).expect("it is connected");
         for (state, also) in [
@@ -349,7 +333,7 @@ fn many_connections_leave_nothing_behind() {
         let listener = file.listener("127.0.0.1:0");
         let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
         let connect_and_part = || {
-            let [active, passive] = connected(&file, &address.to_string(), qpns());
+            let [active, passive] = file.connected(&address.to_string(), qpns());
             file.disconnect(active).expect("asked");
             file.expect(event::DISCONNECTED, passive);
             assert_eq!((file.destroy(passive), file.destroy(active)), (Ok(2), Ok(3)));

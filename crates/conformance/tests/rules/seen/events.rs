@@ -205,37 +205,29 @@ fn connection() {
     let listener = file.listener("127.0.0.1:0");
     let mut events = Events::here();
     let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
-    let (active, [here, there]) = (file.id(), qpns());
-    let mut passive = Id(0);
+    let [here, there] = qpns();
+    let mut ends = [Id(0); 2];
     let found = recorded(&mut events, || {
-        file.resolve(active, &address.to_string());
-        file.connect(active, here, b"asks").expect("asked");
-        passive = file.request();
-        file.accept(passive, 2, there, b"accepts").expect("accepted");
-        file.expect(event::CONNECT_RESPONSE, active);
-        file.establish(active).expect("established");
-        file.expect(event::ESTABLISHED, passive);
-        file.disconnect(active).expect("asked");
-        file.expect(event::DISCONNECTED, passive);
-        file.disconnect(passive).expect("confirmed");
-        file.expect(event::DISCONNECTED, active);
+        ends = file.connected(&address.to_string(), [here, there]);
+        file.part(ends);
         let exits = [file.event(), file.event()].map(|event| event.event);
         assert_eq!(exits, [event::TIMEWAIT_EXIT; 2]);
     });
+    let [active, passive] = ends;
     let of = |id: Id| -> Vec<_> { found.iter().filter(|event| event.key == id.0).collect() };
     let codes = |id| -> Vec<_> {
         of(id).iter().map(|it| (it.what == What::Managed).then_some(u32::from(it.code))).collect()
     };
     let managed = |codes: &[u32]| codes.iter().map(|code| Some(*code)).collect::<Vec<_>>();
-    let ends = [event::DISCONNECTED, event::TIMEWAIT_EXIT];
+    let ended = [event::DISCONNECTED, event::TIMEWAIT_EXIT];
     let resolved = [event::ADDR_RESOLVED, event::ROUTE_RESOLVED];
     let mut expected = managed(&resolved);
     expected.push(None);
     expected.extend(managed(&[event::CONNECT_RESPONSE]));
-    expected.extend(managed(&ends));
+    expected.extend(managed(&ended));
     assert_eq!(codes(active), expected, "{found:?}");
     let asked = [event::CONNECT_REQUEST, event::ESTABLISHED];
-    assert_eq!(codes(passive), [managed(&asked), managed(&ends)].concat(), "{found:?}");
+    assert_eq!(codes(passive), [managed(&asked), managed(&ended)].concat(), "{found:?}");
 
     let (connects, request) = (of(active)[2], of(passive)[0]);
     assert_eq!((connects.what, connects.qp), (What::Connects, here));
