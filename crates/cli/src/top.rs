@@ -69,7 +69,9 @@ the look before.
     latencies            for each operation whose requests ended well since the look before: operation,
                          requests (how many), p50_ns and p99_ns (half of them, and 99 of 100, took so
                          long at most, as a power of two; null for more than 17 s)
-    queue_pairs          qp, type, state, peer_qp, peer_pid (if it is one of these processes),
+    queue_pairs          qp, type, state, peer_qp, peer_pid (if it is one of these processes), sends,
+                         receives (also in its shared queue) and completions (what waits in its
+                         queues, half a second old at most; null until the process has told it),
                          most_sends and most_receives (the most work that waited), failed
                          (requests that ended in error), and sent, received, not_ready,
                          retransmissions as above

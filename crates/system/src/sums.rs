@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::registry::{Counters, Dropped, Registry};
 use crate::segment::{QP_SLOTS, Segment};
-use crate::traffic::{ProcessTotals, Totals};
+use crate::traffic::{ProcessTotals, Totals, Traffic};
 
 /// The packets of processes over the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,10 +120,15 @@ impl Segment {
 
     /// The queue pairs that are there, by index, and what each has carried.
     pub fn carried_by_each(&self) -> impl Iterator<Item = (u16, Totals)> {
+        self.traffic_of_each().map(|(index, traffic)| (index, traffic.get()))
+    }
+
+    /// Where each of its queue pairs counts, by its index.
+    pub fn traffic_of_each(&self) -> impl Iterator<Item = (u16, &Traffic)> {
         // Another process has written how many there are, so it may be anything.
         let places = self.process_traffic().places().min(QP_SLOTS as u32);
         let traffic = (0..places).map(|place| self.traffic(place));
-        traffic.filter_map(|traffic| Some((traffic.user()?, traffic.get())))
+        traffic.filter_map(|traffic| Some((traffic.user()?, traffic)))
     }
 
     /// What the process has carried.

@@ -153,10 +153,14 @@ pub struct Traffic {
     most_sends: AtomicU64,
     /// Its own requests that ended well. Its send half writes this.
     pub sent: Flows,
+    /// How much waits in its queues, when somebody last asked. Its process's background thread writes these.
+    sends: AtomicU32,
+    completions: AtomicU32,
     _receive_half: NewLine,
     /// Requests of its peer that it carried out itself. Its receive half writes this.
     pub received: Flows,
     most_receives: AtomicU64,
+    receives: AtomicU32,
     _peer: NewLine,
     /// Requests of its peer that the peer carried out itself, on the direct way. The peer's send half writes this.
     pub served: [Flow; Carried::ALL.len()],
@@ -200,6 +204,24 @@ impl Traffic {
         raise(&self.most_receives, count as u64);
     }
 
+    /// So much waits in its queues now.
+    pub fn show_depths(&self, depths: Depths) {
+        let Depths { sends, receives, completions } = depths;
+        self.sends.store(sends, Relaxed);
+        self.receives.store(receives, Relaxed);
+        self.completions.store(completions, Relaxed);
+    }
+
+    /// How much waited in its queues when somebody last asked.
+    pub fn depths(&self) -> Depths {
+        let of = |count: &AtomicU32| count.load(Relaxed);
+        Depths {
+            sends: of(&self.sends),
+            receives: of(&self.receives),
+            completions: of(&self.completions),
+        }
+    }
+
     /// The values now.
     pub fn get(&self) -> Totals {
         let mut received = self.received.get();
@@ -235,6 +257,7 @@ impl Traffic {
 
     pub(crate) fn clear(&self) {
         self.user.store(0, Relaxed);
+        self.show_depths(Depths::default());
         for flow in self.sent.all().chain(self.received.all()).chain(&self.served) {
             let Flow { messages, bytes, packets } = flow;
             [messages, bytes, packets].into_iter().for_each(|counter| counter.store(0, Relaxed));
@@ -242,6 +265,17 @@ impl Traffic {
         let marks = [&self.most_sends, &self.most_receives];
         self.tallies.iter().chain(marks).for_each(|counter| counter.store(0, Relaxed));
     }
+}
+
+/// How much waits in the queues of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depths {
+    /// Requests that have not ended.
+    pub sends: u32,
+    /// Receives that no message has taken, also in a shared queue.
+    pub receives: u32,
+    /// Completions that nobody has polled, in its completion queues.
+    pub completions: u32,
 }
 
 /// Messages of one kind, in bytes and packets too.

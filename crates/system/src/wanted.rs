@@ -83,12 +83,14 @@ pub struct Leases {
 
 impl Leases {
     /// Looks at the words. Turns on what is wanted anew, if `prepare` can, and turns off what nobody has asked for
-    /// again. `now` is read from the steady clock if it is needed.
+    /// again. Calls `answer` for each that is on and was asked for since the last time. `now` is read from the steady
+    /// clock if it is needed.
     pub fn look(
         &mut self,
         wanted: &Wanted,
         now: impl Fn() -> u64,
         mut prepare: impl FnMut(Tool) -> bool,
+        mut answer: impl FnMut(Tool),
     ) {
         for (index, tool) in TOOLS.into_iter().enumerate() {
             let (seen, until) = (&mut self.seen[index], &mut self.until[index]);
@@ -105,6 +107,9 @@ impl Leases {
                     *until = Some(now);
                 }
                 *until = until.map(|_| now.saturating_add(LASTS));
+                if until.is_some() {
+                    answer(tool);
+                }
             } else if until.is_some_and(|until| until <= now) {
                 *until = None;
                 wanted.note(index, false, now);
@@ -148,7 +153,7 @@ mod tests {
     fn a_tool_is_on_as_long_as_somebody_asks_for_it() {
         let (wanted, mut leases) = (Wanted::default(), Leases::default());
         let mut look = |now| {
-            leases.look(&wanted, || now, |_| true);
+            leases.look(&wanted, || now, |_| true, |_| ());
             assert_eq!(wanted.turn(Tool::Events).is_some(), tools::is_on(Tool::Events));
             (tools::is_on(Tool::Events), leases.deadline())
         };
@@ -163,14 +168,14 @@ mod tests {
         // It is on for two devices of this process, until both end.
         wanted.ask(Tool::Events);
         let mut other = Leases::default();
-        other.look(&wanted, || 0, |_| true);
-        leases.look(&wanted, || 0, |_| true);
+        other.look(&wanted, || 0, |_| true, |_| ());
+        leases.look(&wanted, || 0, |_| true, |_| ());
         drop(other);
         assert!(tools::is_on(Tool::Events));
         drop(leases);
         assert!(!tools::is_on(Tool::Events));
         let mut refused = Leases::default();
-        refused.look(&wanted, || 0, |_| false);
+        refused.look(&wanted, || 0, |_| false, |_| ());
         assert_eq!((tools::is_on(Tool::Events), refused.deadline()), (false, None));
         who_was_away_sees_that_a_tool_was_off_meanwhile();
     }
@@ -179,7 +184,7 @@ mod tests {
     fn who_was_away_sees_that_a_tool_was_off_meanwhile() {
         let (wanted, mut leases) = (Wanted::default(), Leases::default());
         let mut look = |now| {
-            leases.look(&wanted, || now, |_| true);
+            leases.look(&wanted, || now, |_| true, |_| ());
             (wanted.turn(Tool::Events), wanted.ended(Tool::Events))
         };
         assert_eq!(look(5), (None, 0));

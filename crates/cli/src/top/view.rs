@@ -5,6 +5,7 @@ use std::time::Duration;
 use transom_device::Access;
 use transom_device::protection::Kind;
 use transom_device::qp::{QpState, Service};
+use transom_system::traffic::Depths;
 
 /// A stay of a process in the registry: slot and generation.
 pub(super) type Stay = (u8, u32);
@@ -134,6 +135,8 @@ pub(super) struct QueuePair {
     /// The process that has that one, if it is one of these.
     pub(super) peer_process: Option<(u32, String)>,
     pub(super) load: Load,
+    /// How much waits in its queues. It is not known before the process has answered.
+    pub(super) depths: Option<Depths>,
     /// The most work that has waited in a queue.
     pub(super) most_sends: u64,
     pub(super) most_receives: u64,

@@ -19,7 +19,8 @@ use transom_system::clock::steady;
 use transom_system::latency::{Timed, Times};
 use transom_system::registry::{self, Registry};
 use transom_system::segment::Segment;
-use transom_system::traffic::{Amount, Carried, Totals, Way};
+use transom_system::tools::Tool;
+use transom_system::traffic::{Amount, Carried, Totals, Traffic, Way};
 
 /// How many regions and windows of a process are shown.
 const MOST_KEYS: usize = 4096;
@@ -305,7 +306,10 @@ fn retransmissions(totals: &Totals) -> u64 {
 
 /// The queue pairs of a process, and what each has carried.
 fn queue_pairs(process: &registry::Process, segment: &Segment) -> Vec<(QueuePair, Totals)> {
-    let of = |(index, totals): (u16, Totals)| {
+    // Numbers from before somebody asked are old.
+    let are_told = segment.header().wanted.turn(Tool::Latencies).is_some();
+    let of = |(index, traffic): (u16, &Traffic)| {
+        let totals = traffic.get();
         let summary = segment.qps().summary(index)?;
         if summary.presence() != Presence::Here {
             return None;
@@ -322,6 +326,7 @@ fn queue_pairs(process: &registry::Process, segment: &Segment) -> Vec<(QueuePair
             peer: (peer != 0).then_some(peer),
             peer_process: None,
             load: Load::default(),
+            depths: are_told.then(|| traffic.depths()),
             most_sends: totals.most_sends,
             most_receives: totals.most_receives,
             failed: totals.tally(Tally::SendFailed) + totals.tally(Tally::ReceiveFailed),
@@ -330,7 +335,7 @@ fn queue_pairs(process: &registry::Process, segment: &Segment) -> Vec<(QueuePair
         };
         Some((qp, totals))
     };
-    segment.carried_by_each().filter_map(of).collect()
+    segment.traffic_of_each().filter_map(of).collect()
 }
 
 /// The regions and bound windows of a process.

@@ -229,6 +229,11 @@ impl CompletionQueue {
         self.notify != Notify::No
     }
 
+    /// How many completions wait.
+    pub fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The completions that wait, the oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &Completion> {
         self.waiting.iter()

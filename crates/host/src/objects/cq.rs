@@ -294,6 +294,11 @@ impl Cq {
         self.queue.lock().take_as_told();
     }
 
+    /// How many completions wait to be polled.
+    pub(super) fn count(&self) -> usize {
+        self.queue.lock().count()
+    }
+
     /// What a program that waits for an event can expect.
     pub fn outlook(&self) -> Outlook {
         let queue = self.queue.lock();
@@ -301,7 +306,7 @@ impl Cq {
         Outlook {
             is_armed: queue.is_armed(),
             is_moderated: queue.is_moderated(),
-            completions: queue.waiting().count(),
+            completions: queue.count(),
             has_receive: queue.waiting().any(is_receive),
         }
     }

@@ -311,6 +311,11 @@ impl SharedReceiveQueue {
         Ok(done.handle)
     }
 
+    /// How many receives wait in it. `None` if another thread is at it.
+    pub(super) fn waiting(&self) -> Option<usize> {
+        self.queue.try_lock().map(|queue| queue.len())
+    }
+
     /// Polls give back the places of its receives here.
     pub(super) fn returned(&self) -> &Arc<Returned> {
         &self.returned

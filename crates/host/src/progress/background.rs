@@ -57,7 +57,7 @@ impl Threads {
             leases: Leases::default(),
         };
         // Before the program does anything with the device.
-        background.turn_tools(adapter.device());
+        background.turn_tools(adapter);
         let weak = Arc::downgrade(adapter);
         let begun = Arc::new(Barrier::new(2));
         let begins = Arc::clone(&begun);
@@ -128,7 +128,7 @@ impl Background {
                 return;
             }
             self.look_around(dispatch);
-            self.turn_tools(&device);
+            self.turn_tools(&adapter);
             let working = device.work.working.lock();
             if self.woken.addresses {
                 let changed = device.refresh_addresses();
@@ -161,13 +161,20 @@ impl Background {
     }
 
     /// Turns on the tools that others want, and off those that nobody wants any more.
-    fn turn_tools(&mut self, device: &Device) {
-        let segment = device.process().segment();
-        self.leases.look(&segment.header().wanted, clock::steady, |tool| match tool {
+    fn turn_tools(&mut self, adapter: &Adapter) {
+        let segment = adapter.device().process().segment();
+        let prepare = |tool| match tool {
             Tool::Events => segment.open_events().is_ok(),
             Tool::Latencies => segment.open_latencies().is_ok(),
             Tool::Rehearsal | Tool::Listener => false,
-        });
+        };
+        // Who wants to know how long requests take is told how many wait, too.
+        let answer = |tool| {
+            if tool == Tool::Latencies {
+                adapter.queue_pairs.all().iter().for_each(|qp| qp.show_depths());
+            }
+        };
+        self.leases.look(&segment.header().wanted, clock::steady, prepare, answer);
     }
 
     /// Does all work there is. Returns the peers whose ends have to be watched.

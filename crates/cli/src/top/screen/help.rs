@@ -5,7 +5,7 @@ use super::canvas::Canvas;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("Tab, 1 to 6", "go to another panel"),
     ("↑ ↓, PgUp PgDn", "select a row; Home and End: the first, the last"),
     ("Enter", "only the selected process in all panels; again: all"),
@@ -17,6 +17,7 @@ const KEYS: [(&str, &str); 13] = [
     ("", ""),
     ("/s, B/s", "a second: messages and bytes, OUT sent, IN for peers"),
     ("OPEN", "bytes that peers may use now, by regions and windows"),
+    ("SQ, RQ, CQ", "requests, receives, completions that wait in its queues"),
     ("MOST SQ, RQ", "the most work that has waited in a queue"),
     ("P50, P99", "half of the requests, 99 of 100, took so long at most"),
 ];

@@ -8,8 +8,9 @@ use super::canvas::Canvas;
 use super::table::{self, Column, Kind, Value, number, pid, words};
 use ratatui::layout::Rect;
 use transom_device::qp::{QpState, Service};
+use transom_system::traffic::Depths;
 
-const COLUMNS: [Column<QueuePair>; 16] = [
+const COLUMNS: [Column<QueuePair>; 19] = [
     pid!(),
     words!("PROGRAM", 14, Kind::Text, 4, |_| Tone::Plain, |it: &QueuePair| it.process.clone()),
     words!("QP", 8, Kind::Text, 0, |_| Tone::Strong, |it: &QueuePair| format!("{:#x}", it.number)),
@@ -20,13 +21,20 @@ const COLUMNS: [Column<QueuePair>; 16] = [
     number!("IN/s", 6, 0, Tone::Busy, count, |it: &QueuePair| received(it).message_rate),
     number!("OUT B/s", 8, 0, Tone::Busy, count, |it: &QueuePair| sent(it).byte_rate),
     number!("IN B/s", 7, 0, Tone::Busy, count, |it: &QueuePair| received(it).byte_rate),
-    number!("SENT", 7, 6, Tone::Plain, count, |it: &QueuePair| sent(it).messages),
-    number!("RECEIVED", 9, 6, Tone::Plain, count, |it: &QueuePair| received(it).messages),
-    number!("MOST SQ", 8, 3, Tone::Plain, count, |it: &QueuePair| it.most_sends),
-    number!("MOST RQ", 8, 3, Tone::Plain, count, |it: &QueuePair| it.most_receives),
-    number!("RNR", 5, 5, Tone::Warning, count, |it: &QueuePair| it.not_ready),
+    number!("SQ", 5, 3, Tone::Plain, count, |it: &QueuePair| depths(it).sends),
+    number!("RQ", 5, 3, Tone::Plain, count, |it: &QueuePair| depths(it).receives),
+    number!("CQ", 5, 3, Tone::Plain, count, |it: &QueuePair| depths(it).completions),
+    number!("SENT", 7, 7, Tone::Plain, count, |it: &QueuePair| sent(it).messages),
+    number!("RECEIVED", 9, 7, Tone::Plain, count, |it: &QueuePair| received(it).messages),
+    number!("MOST SQ", 8, 5, Tone::Plain, count, |it: &QueuePair| it.most_sends),
+    number!("MOST RQ", 8, 5, Tone::Plain, count, |it: &QueuePair| it.most_receives),
+    number!("RNR", 5, 6, Tone::Warning, count, |it: &QueuePair| it.not_ready),
     number!("FAILED", 7, 4, Tone::Bad, count, |it: &QueuePair| it.failed),
 ];
+
+fn depths(it: &QueuePair) -> Depths {
+    it.depths.unwrap_or_default()
+}
 
 fn sent(it: &QueuePair) -> Flow {
     it.load.sent.both()

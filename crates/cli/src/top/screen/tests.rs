@@ -17,6 +17,7 @@ use std::time::Duration;
 use transom_device::Access;
 use transom_device::protection::Kind;
 use transom_device::qp::{QpState, Service};
+use transom_system::traffic::Depths;
 
 const COLOURS: Palette = Palette { has_colours: true };
 const TIME: u64 = 1_800_000_000_000_000_000;
@@ -44,6 +45,7 @@ fn qp(owner: Stay, pid: u32, process: &str, number: u32, load: Load) -> QueuePai
         peer: None,
         peer_process: None,
         load,
+        depths: Some(Depths { sends: 3, receives: 500, completions: 0 }),
         most_sends: 128,
         most_receives: 0,
         failed: 0,

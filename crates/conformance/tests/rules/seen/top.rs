@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use transom_conformance::harness::until;
+use transom_abi::*;
+use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Scratch, Way, alone, interfaces_up};
 use transom_conformance::programs::{Running, command, program};
@@ -104,6 +105,49 @@ fn known_traffic() {
 fn top_tells_of_each_process_what_it_carried_and_opened() {
     let path = path_of!("top_tells_of_each_process_what_it_carried_and_opened");
     alone(path, Way::Namespace, known_traffic);
+}
+
+/// Work waits in each kind of queue, and is taken.
+fn filling() {
+    let it = MemoryPair::new(Link::Loopback, 64);
+    let Pair { qa, qb, .. } = it.pair;
+    (0..5).for_each(|number| it.recv(qb, number, 64));
+    for _ in 0..2 {
+        assert_eq!(it.op(IBV_WR_SEND, 0, 0, 8).status, IBV_WC_SUCCESS);
+    }
+    // Here nobody has a receive, and the peer waits for one.
+    let (waits, never) = it.pair.another_with(|attr| attr.rnr_retry = 7, |_| ());
+    (0..4).for_each(|_| it.post_op(waits, IBV_WR_SEND, 0, 0, 8));
+    // SAFETY: queue pairs of this test.
+    let numbers = [qa, qb, waits, never].map(|qp| unsafe { (*qp).qp_num });
+    let depths = || {
+        let json = once_json();
+        let all = json["processes"].as_array().expect("processes").iter();
+        let all = all.flat_map(|it| it["queue_pairs"].as_array().expect("a list"));
+        let all: Vec<_> = all.collect();
+        numbers.map(|number| {
+            let qp = all.iter().find(|it| it["qp"] == number).expect("it is there");
+            ["sends", "receives", "completions"].map(|name| qp[name].as_u64().expect("a number"))
+        })
+    };
+    // The queue pairs of an end share its completion queue.
+    let full = [[0, 0, 0], [0, 3, 2], [4, 0, 0], [0, 0, 2]];
+    until("full queues", || (depths() == full).then_some(()));
+    (0..4).for_each(|number| it.recv(never, number, 64));
+    for _ in 0..4 {
+        it.pair.a.expect(IBV_WC_SUCCESS);
+    }
+    for _ in 0..6 {
+        it.pair.b.expect(IBV_WC_SUCCESS);
+    }
+    let empty = [[0, 0, 0], [0, 3, 0], [0, 0, 0], [0, 0, 0]];
+    until("empty queues", || (depths() == empty).then_some(()));
+}
+
+/// Rules: SEE-30
+#[test]
+fn top_tells_how_much_waits_in_each_queue() {
+    alone(path_of!("top_tells_how_much_waits_in_each_queue"), Way::Namespace, filling);
 }
 
 /// A terminal of tmux, in which a shell runs.

@@ -2,11 +2,11 @@
 
 use transom_device::execution::Tally;
 use transom_device::operation::Operation;
-use transom_system::traffic::{Carried, Traffic, Way};
+use transom_system::traffic::{Carried, Depths, Traffic, Way};
 
-use super::QueuePair;
 use super::services::At;
-use crate::objects::Link;
+use super::{QpReceives, QueuePair};
+use crate::objects::{Cq, Link};
 
 impl Link {
     /// How messages go over it.
@@ -28,6 +28,24 @@ impl QueuePair {
         if !self.device.process().is_inherited() {
             self.traffic.tally(tally, count);
         }
+    }
+
+    /// Shows how much waits in its queues now. A half that is busy is shown as it was, for nobody is to wait for this.
+    pub(crate) fn show_depths(&self) {
+        let before = self.traffic.depths();
+        let sends = self.send.try_lock().map(|half| half.requester.occupancy().1);
+        let receives = match &self.config.receives {
+            QpReceives::Srq(srq) => srq.waiting(),
+            _ => self.receive.half.try_lock().map(|half| half.responder.occupancy().1),
+        };
+        let mut queues: Vec<_> = self.own_completion_queues().map(|cq| &**cq).collect();
+        queues.dedup_by(|one, other| std::ptr::eq(*one, *other));
+        let completions = queues.into_iter().map(Cq::count).sum::<usize>();
+        self.traffic.show_depths(Depths {
+            sends: sends.map_or(before.sends, |count| count as u32),
+            receives: receives.map_or(before.receives, |count| count as u32),
+            completions: completions as u32,
+        });
     }
 }
 
