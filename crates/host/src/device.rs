@@ -28,6 +28,7 @@ use transom_net::{DevicePort, OutOfReach, Peer, Peers};
 use transom_system::ThisProcess;
 use transom_system::failure::{self, Failed};
 use transom_system::registry::Run;
+use transom_system::sanitizers;
 
 pub(crate) use self::deadlines::{Due, PortChange};
 pub use self::limits::Limits;
@@ -186,7 +187,8 @@ impl Device {
             peers: Peers::new(process.clone()),
             resources: Resources::new(process.clone(), options.number),
             work: Work::new(process.clone()),
-            by_message: process.segment().header().by_message.load(Relaxed) == 1,
+            by_message: process.segment().header().by_message.load(Relaxed) == 1
+                || sanitizers::are_told(),
             process,
             port_events: PortEvents::default(),
             observer,

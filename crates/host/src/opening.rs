@@ -62,7 +62,10 @@ impl Adapter {
         segment.header().capture.store(identity, Relaxed);
         sanitizers::begin();
         let injects = options.faults.is_some_and(|faults| !faults.rules.is_empty());
-        let by_message = injects || capture.is_some() || sanitizers::are_told() || hears_all();
+        let shadow = sanitizers::notes_for_others();
+        let hidden = sanitizers::are_told() && shadow == 0;
+        let by_message = injects || capture.is_some() || hidden || hears_all();
+        segment.header().shadow.store(shadow, Relaxed);
         segment.header().by_message.store(u32::from(by_message), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),

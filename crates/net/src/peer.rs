@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::protection::Announcer;
 use transom_system::ThisProcess;
-use transom_system::memory::{Copier, PeerMemory, attach_shared, may_copy_with};
+use transom_system::memory::{Copier, PeerMemory, Shadow, attach_shared, may_copy_with};
 use transom_system::registry::{Life, Process};
 use transom_system::segment::{RingKind, Segment, Wakeup};
 
@@ -92,8 +92,11 @@ impl Peer {
         };
         segment.hazards().attach(me);
         let probe = segment.header().probe.load(Relaxed);
-        let copies = matches!(copier, Copier::Kernel);
         let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
+        let copies = match copier {
+            Copier::Watched(_) => copier.reaches_others() && !by_message,
+            copier => copier.reaches_others(),
+        };
         let descriptor = segment.header().shared_memory.load(Relaxed).checked_sub(1);
         let shared = descriptor.filter(|_| !by_message).map(|it| attach_shared(process.pid, it));
         // Keys name places in it that the kernel does not know. Without it there is no direct access.
@@ -114,9 +117,10 @@ impl Peer {
             positions.consumer.store(generation, SeqCst);
         }
         let shared = shared.and_then(Result::ok);
+        let shadow = Shadow::at(segment.header().shadow.load(Relaxed));
         Ok(Self {
             announcer: process.announcer,
-            memory: PeerMemory { pid: process.pid, shared, wake },
+            memory: PeerMemory { pid: process.pid, shared, wake, shadow },
             reach,
             segment,
             me,

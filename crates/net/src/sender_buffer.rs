@@ -162,7 +162,7 @@ mod tests {
             |state| Gate { state, service, access, read_resources: 0, pd, by_message: false };
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let wake = wake.expect("a descriptor");
-        let memory = PeerMemory { pid: std::process::id(), shared: None, wake };
+        let memory = PeerMemory { pid: std::process::id(), shared: None, wake, shadow: None };
         let buffer = SenderBuffer {
             sender: this.announcer(),
             segment,

@@ -13,6 +13,7 @@ mod copier;
 mod maps;
 mod own;
 mod room;
+mod shadow;
 mod shared;
 
 use std::io;
@@ -28,6 +29,7 @@ pub use maps::{Mapping, Maps};
 use own::Bytes;
 pub use own::{Readable, Writable};
 pub use room::{Sharing, begin_sharing, is_shared, sharing};
+pub use shadow::Shadow;
 pub use shared::{FILE_BYTES, SharedMemory};
 use transom_device::protection::{Place, SHARED};
 
@@ -81,6 +83,8 @@ pub struct PeerMemory {
     pub shared: Option<Arc<SharedMemory>>,
     /// The pipe that wakes its background thread.
     pub wake: OwnedFd,
+    /// The notes of its AddressSanitizer, if it has one.
+    pub shadow: Option<Shadow>,
 }
 
 /// Maps the shared memory of a process, by its PID and the descriptor it has there. This process's own is mapped once

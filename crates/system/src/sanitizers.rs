@@ -240,6 +240,12 @@ pub fn see_what_is_freed() -> bool {
     runtimes().is_some_and(Runtimes::see_what_is_freed)
 }
 
+/// The offset of AddressSanitizer's notes of memory, if it is the only sanitizer of this process. Then other processes
+/// may access this one's memory themselves, if they look at the notes before. Zero if not.
+pub fn notes_for_others() -> u64 {
+    runtimes().and_then(Runtimes::notes_for_others).unwrap_or(0)
+}
+
 /// Transom has written memory of the program.
 pub fn have_written(address: u64, length: u64) {
     if let Some(runtimes) = runtimes() {

@@ -65,6 +65,8 @@ pub struct Header {
     pub groups: AtomicU32,
     /// Set if every request must come as a message, because the process looks at each.
     pub by_message: AtomicU32,
+    /// The offset of AddressSanitizer's notes in the process. Zero if peers need not look at any.
+    pub shadow: AtomicU64,
     /// The process's descriptor of the file of its shared memory, plus one. Zero for none.
     pub shared_memory: AtomicU32,
     /// The number of the device among those of its program, as in the registry.

@@ -2,6 +2,7 @@
    Compiled with the sanitizer that is to see it, or plainly, for valgrind. */
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +14,8 @@
 #include "check.h"
 
 #define SIZE 64
+/* A message that the device does not put into a ring. */
+#define LONG (128 << 10)
 #define RIGHTS                                                                                     \
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                  \
      IBV_ACCESS_REMOTE_ATOMIC)
@@ -287,6 +290,8 @@ static void right_failure(void)
 
 /* Two processes, which meet by a socket. */
 static int peer;
+/* Room for a long message. */
+static char *room;
 
 static void tell(const void *what, size_t size) { CHECK(write(peer, what, size) == (ssize_t)size); }
 static void hear(void *what, size_t size)
@@ -294,7 +299,33 @@ static void hear(void *what, size_t size)
     CHECK(recv(peer, what, size, MSG_WAITALL) == (ssize_t)size);
 }
 
-/* The other process: writes what it has into this one's memory when it is told to, and tells that it has. */
+static void stop(pid_t process)
+{
+    char path[32], state = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    CHECK(!kill(process, SIGSTOP));
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+
+        CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && !fclose(file));
+    }
+}
+
+static __attribute__((noinline)) void send_a_long_message(int gives_it_back)
+{
+    char *message = malloc(LONG);
+    struct ibv_mr *mr = covers(message, LONG);
+
+    memset(message, 5, LONG);
+    if (gives_it_back)
+        give_back(message);
+    post_it(near, IBV_WR_SEND, mr, LONG, NULL);
+    complete(1);
+}
+
+/* The other process: does what the word says to this one's memory. Otherwise it writes what it has into it, and tells
+   that it has. */
 static void other(void)
 {
     struct end end, to;
@@ -310,8 +341,16 @@ static void other(void)
     hear(&to, sizeof to);
     join(near, &to);
     hear(&word, 1);
-    post_it(near, IBV_WR_RDMA_WRITE, mine, SIZE, &to);
+    if (word == 'l' || word == 'f') {
+        send_a_long_message(word == 'f');
+        exit(0);
+    }
+    if (word == 's')
+        stop(getppid());
+    post_it(near, word == 'r' ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, mine, SIZE, &to);
     complete(1);
+    if (word == 's')
+        CHECK(!kill(getppid(), SIGCONT));
     post_it(near, IBV_WR_SEND, mine, 1, NULL);
     complete(1);
     tell(&word, 1);
@@ -339,8 +378,8 @@ static void meet_another(void)
     there = malloc(SIZE);
     memset(there, 0, SIZE);
     theirs = covers(there, SIZE);
-    here = malloc(SIZE);
-    mine = covers(here, SIZE);
+    here = room ? room : malloc(SIZE);
+    mine = covers(here, room ? LONG : SIZE);
     hear(&end, sizeof end);
     join(far, &end);
     post_the_receive(far, mine, 3);
@@ -393,6 +432,42 @@ static void freed_before_a_write(void)
     complete(1);
     wait(NULL);
 }
+
+static void freed_before_a_read(void)
+{
+    meet_another();
+    give_back(there);
+    tell("r", 1);
+    complete(1);
+    wait(NULL);
+}
+
+/* A WRITE does not need this process. */
+static void right_while_it_is_stopped(void)
+{
+    meet_another();
+    tell("s", 1);
+    complete(1);
+    CHECK(there[3] == 5);
+    wait(NULL);
+}
+
+static void long_message(const char *word)
+{
+    char *message = malloc(LONG);
+    int status;
+
+    room = message;
+    meet_another();
+    tell(word, 1);
+    wait(&status);
+    CHECK(!status);
+    complete(1);
+    CHECK(message[0] == 5 && message[LONG - 1] == 5);
+}
+
+static void right_long_message(void) { long_message("l"); }
+static void freed_before_it_was_sent(void) { long_message("f"); }
 
 /* Threads that send to each other, each with a queue pair and completion queue of its own. */
 #define THREADS 4
@@ -471,6 +546,10 @@ static const struct {
     CASE(right_told_by_a_message, 0),
     CASE(told_by_nothing, 0),
     CASE(freed_before_a_write, 0),
+    CASE(freed_before_a_read, 0),
+    CASE(right_while_it_is_stopped, 0),
+    CASE(right_long_message, 0),
+    CASE(freed_before_it_was_sent, 0),
     CASE(right_threads, 0),
 };
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::pipe::PipeFlags;
 
 use super::own::{self, Readable};
-use super::{Destination, Fault, Source, find_here, page_size};
+use super::{Destination, Fault, PeerMemory, Shadow, Source, find_here, page_size};
 use crate::descriptor;
 use crate::one_step::{Write, Written};
 use crate::sanitizers::{self, Access};
@@ -23,7 +23,7 @@ pub enum Copier {
     Kernel,
     /// Through pipes, in this process only, if the kernel forbids the above.
     Pipes(Mutex<Vec<Pipe>>),
-    /// By the copier inside, in this process only: a sanitizer is told of each copy.
+    /// By the copier inside: a sanitizer is told of each copy.
     Watched(Box<Self>),
 }
 
@@ -60,6 +60,15 @@ impl Copier {
         if sanitizers::are_told() { Self::Watched(Box::new(self)) } else { self }
     }
 
+    /// Whether it copies from and to other processes too.
+    pub fn reaches_others(&self) -> bool {
+        match self {
+            Self::Kernel => true,
+            Self::Pipes(_) => false,
+            Self::Watched(copier) => copier.reaches_others(),
+        }
+    }
+
     /// Copies `length` bytes. If both sides are Transom's own or shared, this takes no system call.
     ///
     /// # Errors
@@ -89,10 +98,10 @@ impl Copier {
             (Destination::Peer(..), _) if !matches!(self, Self::Kernel) => Err(Fault::Destination),
             (_, Source::Peer(..)) if !matches!(self, Self::Kernel) => Err(Fault::Source),
             (Destination::Peer(peer, to), from) => {
-                self.copy_to_peer(peer.pid, to, from.address(length)?, length)
+                self.copy_to_peer(peer, to, from.address(length)?, length)
             }
             (to, Source::Peer(peer, from)) => {
-                self.copy_from_peer(peer.pid, to.address(length)?, from, length)
+                self.copy_from_peer(peer, to.address(length)?, from, length)
             }
             (to, from) => self.copy_here(to.address(length)?, from.address(length)?, length),
         }
@@ -105,11 +114,6 @@ impl Copier {
         from: Source<'_>,
         length: u64,
     ) -> Result<(), Fault> {
-        match (to, from) {
-            (Destination::Peer(..), _) => return Err(Fault::Destination),
-            (_, Source::Peer(..)) => return Err(Fault::Source),
-            _ => {}
-        }
         if let Source::Program(from) = from {
             sanitizers::begins(from, length, Access::Read);
         }
@@ -221,8 +225,17 @@ impl Copier {
 
     /// Copies from this process to memory of another; only [`Copier::Kernel`] can.
     #[inline]
-    fn copy_to_peer(&self, pid: u32, to: u64, from: u64, length: u64) -> Result<(), Fault> {
-        match transfer(Direction::Write, pid, from, to, length) {
+    fn copy_to_peer(
+        &self,
+        peer: &PeerMemory,
+        to: u64,
+        from: u64,
+        length: u64,
+    ) -> Result<(), Fault> {
+        if peer.shadow.is_some_and(|shadow| !allows(shadow, peer.pid, to, length)) {
+            return Err(Fault::Destination);
+        }
+        match transfer(Direction::Write, peer.pid, from, to, length) {
             Ok(done) if done == length => Ok(()),
             _ if is_readable(from, length) => Err(Fault::Destination),
             _ => Err(Fault::Source),
@@ -231,10 +244,19 @@ impl Copier {
 
     /// Copies from memory of another process to this one; only [`Copier::Kernel`] can.
     #[inline]
-    fn copy_from_peer(&self, pid: u32, to: u64, from: u64, length: u64) -> Result<(), Fault> {
-        match transfer(Direction::Read, pid, to, from, length) {
+    fn copy_from_peer(
+        &self,
+        peer: &PeerMemory,
+        to: u64,
+        from: u64,
+        length: u64,
+    ) -> Result<(), Fault> {
+        if peer.shadow.is_some_and(|shadow| !allows(shadow, peer.pid, from, length)) {
+            return Err(Fault::Source);
+        }
+        match transfer(Direction::Read, peer.pid, to, from, length) {
             Ok(done) if done == length => Ok(()),
-            _ if is_peer_readable(pid, from, length) => Err(Fault::Destination),
+            _ if is_peer_readable(peer.pid, from, length) => Err(Fault::Destination),
             _ => Err(Fault::Source),
         }
     }
@@ -361,6 +383,16 @@ fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Resul
     let done =
         unsafe { libc::process_vm_readv(this_process() as i32, near.as_ptr(), count, &far, 1, 0) };
     u64::try_from(done).map_err(|_| ())
+}
+
+/// Whether a process's AddressSanitizer lets the program use a range. If not, or if it cannot be asked from here, that
+/// process decides.
+#[cold]
+fn allows(shadow: Shadow, pid: u32, address: u64, length: u64) -> bool {
+    shadow.allows(address, length, |from, notes| {
+        let (to, count) = (notes.as_mut_ptr() as u64, notes.len() as u64);
+        transfer(Direction::Read, pid, to, from, count) == Ok(count)
+    })
 }
 
 /// Whether all pages of a range of this process can be read; asked after a copy has failed.

@@ -29,7 +29,7 @@ use crate::shared_mapping::map_shared;
 
 /// The directory's name carries the version of the layouts of the file and the segments. Change it with them: programs
 /// built from different versions must not meet.
-const VERSION: u32 = 29;
+const VERSION: u32 = 30;
 
 /// One process's slot.
 #[repr(C, align(4096))]

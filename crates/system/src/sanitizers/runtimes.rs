@@ -55,6 +55,7 @@ struct AddressSanitizer {
         c_int,
         usize,
     ),
+    shadow_mapping: Option<unsafe extern "C" fn(*mut usize, *mut usize)>,
 }
 
 struct HwAddressSanitizer {
@@ -133,6 +134,26 @@ impl Runtimes {
     /// Whether a sanitizer knows which memory was freed, and where.
     pub(super) const fn see_what_is_freed(&self) -> bool {
         self.address.is_some() || self.tags.is_some() || self.memcheck
+    }
+
+    /// The offset of AddressSanitizer's notes, if it is the only one and has them as others expect.
+    pub(super) fn notes_for_others(&self) -> Option<u64> {
+        const SCALE: usize = 3;
+        let Self {
+            address: Some(asan),
+            tags: None,
+            thread: None,
+            memory: None,
+            memcheck: false,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let (mut scale, mut offset) = (0, 0);
+        // SAFETY: it writes two numbers.
+        unsafe { asan.shadow_mapping?(&mut scale, &mut offset) };
+        (scale == SCALE).then_some(offset as u64)
     }
 
     /// Whether one of them looks at what Transom's own code does unless it is told not to.
@@ -280,6 +301,7 @@ impl AddressSanitizer {
             Some(Self {
                 region_is_poisoned: function(c"__asan_region_is_poisoned")?,
                 report_error: function(c"__asan_report_error")?,
+                shadow_mapping: function(c"__asan_get_shadow_mapping"),
             })
         }
     }

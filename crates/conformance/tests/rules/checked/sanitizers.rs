@@ -17,12 +17,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
 
 /// What is right.
-const RIGHT: [&str; 6] = [
+const RIGHT: [&str; 7] = [
     "right_all",
     "right_what_came",
     "right_failure",
     "right_told_by_a_socket",
     "right_told_by_a_message",
+    "right_long_message",
     "right_threads",
 ];
 
@@ -168,6 +169,14 @@ fn the_address_sanitizer_sees_memory_that_is_not_the_programs() {
             "freed_before_a_write",
             &["transom: the WRITE of queue pair", NOT_ITS_OWN, "heap-use-after-free", "give_back"],
         ),
+        (
+            "freed_before_a_read",
+            &["transom: the READ of queue pair", NOT_ITS_OWN, "heap-use-after-free", "give_back"],
+        ),
+        (
+            "freed_before_it_was_sent",
+            &["transom: the SEND of queue pair", NOT_ITS_OWN, "heap-use-after-free", "give_back"],
+        ),
     ]);
 }
 
@@ -175,6 +184,12 @@ fn the_address_sanitizer_sees_memory_that_is_not_the_programs() {
 #[test]
 fn the_address_sanitizer_is_silent_where_all_is_right() {
     ADDRESS.is_silent();
+}
+
+/// Rules: CHK-80
+#[test]
+fn a_write_does_not_need_a_process_that_only_the_address_sanitizer_watches() {
+    ADDRESS.is_silent_in(&["right_while_it_is_stopped"]);
 }
 
 /// Rules: CHK-81, CHK-87

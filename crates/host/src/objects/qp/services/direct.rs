@@ -313,7 +313,7 @@ impl At<'_> {
         let peer = match self.link {
             _ if !matches!(process.copier(), Copier::Kernel) => return Err(Unchanged::Gone),
             Link::Loopback => None,
-            Link::Local(peer) if peer.reach == Reach::Direct => {
+            Link::Local(peer) if peer.reach == Reach::Direct && peer.memory.shadow.is_none() => {
                 Some((&peer.segment, peer.memory.pid))
             }
             _ => return Err(Unchanged::Gone),
