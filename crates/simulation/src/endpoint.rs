@@ -301,7 +301,11 @@ impl Endpoint {
 
     /// Ends what is posted; the queue pair is in error.
     pub fn flush<I: Io>(&mut self, io: &I) {
-        self.flush_queues(io, [true; 2]);
+        let mut fallen = [true; 2];
+        while fallen != [false; 2] {
+            self.flush_queues(io, fallen);
+            fallen = std::mem::take(&mut self.flush);
+        }
     }
 
     fn flush_queues<I: Io>(&mut self, io: &I, [send, receive]: [bool; 2]) {
@@ -329,7 +333,7 @@ fn context<'a, I: Io>(number: QpNumber, io: &'a I, effects: &'a mut Effects) -> 
 fn settle(io: &impl Io, effects: &mut Effects, flush: &mut [bool; 2]) {
     for effect in effects.all() {
         match effect {
-            Effect::FlushOther(fallen) => flush[usize::from(*fallen == QueueSide::Send)] = true,
+            Effect::Flush(side) => flush[usize::from(*side == QueueSide::Receive)] = true,
             effect => io.happened(effect),
         }
     }

@@ -39,8 +39,9 @@ pub enum Effect {
     /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. If there is no
     /// room for it, it leaves later, before those that come after it.
     Respond(Packet<'static>),
-    /// The queue pair fell into error from this side, so the other side's queue has to be flushed.
-    FlushOther(QueueSide),
+    /// This queue of the queue pair has to be flushed: the queue pair fell into error from the other side, or more
+    /// receives are posted than one call flushes.
+    Flush(QueueSide),
     /// A rendezvous waits in [`Responder::next_rendezvous`](super::Responder::next_rendezvous), or there is room for
     /// another in [`Requester::rendezvous`](super::Requester::rendezvous). The caller has to bring them together when
     /// both are free.
@@ -63,15 +64,15 @@ const BESIDE: usize = 6;
 /// before the completion behind it. So the caller of the device carries all of them out before anybody else may call
 /// the same half. The exceptions are [`Effect::FlushOther`] and [`Effect::Rendezvous`], which need the other half.
 ///
-/// The buffer is kept from call to call. It has room for everything that one call may bring about, even the end of all
-/// posted receives, so no call takes memory.
+/// The buffer is kept from call to call. It has room for everything that one call may bring about, so no call takes
+/// memory.
 #[derive(Debug, Default)]
 pub struct Effects(Vec<Effect>);
 
 impl Effects {
-    /// A buffer for a half of which one call may end receives with `most` effects, and for the effects beside them.
-    pub(super) fn with_room_for(most: usize) -> Result<Self, SizeError> {
-        room_for(most.checked_add(BESIDE).ok_or(SizeError::NoMemory)?).map(Self)
+    /// A buffer for a half of which one call may end so many receives, and for the effects beside that.
+    pub(super) fn with_room_for(receives: usize) -> Result<Self, SizeError> {
+        room_for(receives + BESIDE).map(Self)
     }
 
     /// The effects, in order.

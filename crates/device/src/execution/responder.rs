@@ -61,6 +61,10 @@ pub struct RanDry {
     pub waits: u64,
 }
 
+/// How many receives one call flushes at most. Only a shared queue has rendezvous; then they can all be flushed, and the
+/// receive that is taken.
+const FLUSHED_AT_ONCE: usize = MAX_RENDEZVOUS + 1;
+
 /// The message that a responder is in the middle of.
 struct MessageUnderWay {
     /// Its receive, if `has_taken`.
@@ -115,10 +119,7 @@ impl Responder {
 
     /// A buffer for what any one call wants done.
     pub fn effects(&self) -> Result<Effects, SizeError> {
-        let own = self.receives.own().map_or(0, ReceiveQueue::size);
-        let rendezvous = self.receives.matching().map_or(0, |_| MAX_RENDEZVOUS);
-        // One may be taken already.
-        Effects::with_room_for(own + rendezvous + 1)
+        Effects::with_room_for(FLUSHED_AT_ONCE)
     }
 
     /// Begins to receive: the first message will carry `first`.
@@ -368,6 +369,6 @@ impl Responder {
             None => cx.summary.fall(QpState::Error),
         };
         self.flush(cx);
-        cx.effects.push(Effect::FlushOther(QueueSide::Receive));
+        cx.effects.push(Effect::Flush(QueueSide::Send));
     }
 }

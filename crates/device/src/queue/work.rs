@@ -1,6 +1,8 @@
 //! Posted work: requests as the consumer gives them, and the ring that keeps them without
 //! allocating.
 
+use core::slice;
+
 use bitflags::bitflags;
 
 use super::{SendOp, SizeError, room_for};
@@ -147,13 +149,22 @@ pub trait Work: Sized + 'static {
     fn blank() -> &'static Self;
 }
 
+/// What a ring has at a place. Most work has one scatter/gather entry, so that lies beside it.
+struct Element<T> {
+    work: T,
+    /// The first entry, if there is one.
+    sge: Sge,
+}
+
 /// A ring of work of fixed size. Positions count up for ever. An element lies at its position modulo the ring's length,
-/// which is a power of two no smaller than the size. Room for its entries and inline bytes lies beside it.
+/// which is a power of two no smaller than the size.
+///
+/// Each vector is as long as has been needed, and never longer than the room taken at first.
 pub struct WorkRing<T> {
-    /// As long as the most elements there have been, and never longer than the room taken at first.
-    elements: Vec<T>,
+    elements: Vec<Element<T>>,
     length: usize,
     size: usize,
+    /// All entries of the elements that have more than one.
     sges: Vec<Sge>,
     inline: Vec<u8>,
     max_sge: usize,
@@ -171,7 +182,7 @@ impl<T: Work> WorkRing<T> {
             elements: room_for(length)?,
             length,
             size,
-            sges: room_for(length * max_sge)?,
+            sges: room_for(if max_sge > 1 { length * max_sge } else { 0 })?,
             inline: room_for(length * inline_room)?,
             max_sge,
             inline_room,
@@ -222,45 +233,57 @@ impl<T: Work> WorkRing<T> {
 
     /// The element at a position between head and tail.
     pub fn at(&self, position: u64) -> &T {
-        self.elements.get(self.slot(position)).unwrap_or_else(|| T::blank())
+        self.elements.get(self.slot(position)).map_or_else(|| T::blank(), |element| &element.work)
     }
 
     /// The same, to change.
     pub fn at_mut(&mut self, position: u64) -> &mut T {
         let slot = self.slot(position);
-        &mut self.elements[slot]
+        &mut self.elements[slot].work
     }
 
     /// The first `count` scatter/gather entries of an element.
+    #[inline]
     pub fn sges_at(&self, position: u64, count: usize) -> &[Sge] {
-        let start = self.slot(position) * self.max_sge;
+        let slot = self.slot(position);
+        if count <= 1 {
+            let Some(element) = self.elements.get(slot) else { return &[] };
+            return &slice::from_ref(&element.sge)[..count];
+        }
+        let start = slot * self.max_sge;
         &self.sges[start..start + count.min(self.max_sge)]
     }
 
     /// The first `length` inline bytes of an element.
     pub fn inline_at(&self, position: u64, length: usize) -> &[u8] {
+        if length == 0 {
+            return &[];
+        }
         let start = self.slot(position) * self.inline_room;
         &self.inline[start..start + length.min(self.inline_room)]
     }
 
     /// Adds an element. The caller has checked that it fits.
-    pub fn push(&mut self, element: T, sges: &[Sge], inline: &[&[u8]]) {
+    pub fn push(&mut self, work: T, sges: &[Sge], inline: &[&[u8]]) {
         let slot = self.slot(self.tail);
+        let element = Element { work, sge: sges.first().copied().unwrap_or_default() };
         match self.elements.get_mut(slot) {
             Some(place) => *place = element,
             // The first time round. There is room.
-            None => {
-                self.elements.push(element);
-                self.sges.resize((slot + 1) * self.max_sge, Sge::default());
-                self.inline.resize((slot + 1) * self.inline_room, 0);
-            }
+            None => self.elements.push(element),
         }
-        let start = slot * self.max_sge;
-        self.sges[start..start + sges.len()].copy_from_slice(sges);
-        let mut start = slot * self.inline_room;
-        for bytes in inline {
-            self.inline[start..start + bytes.len()].copy_from_slice(bytes);
-            start += bytes.len();
+        if sges.len() > 1 {
+            let start = slot * self.max_sge;
+            lengthen(&mut self.sges, start + self.max_sge);
+            self.sges[start..start + sges.len()].copy_from_slice(sges);
+        }
+        if !inline.is_empty() {
+            let mut start = slot * self.inline_room;
+            lengthen(&mut self.inline, start + self.inline_room);
+            for bytes in inline {
+                self.inline[start..start + bytes.len()].copy_from_slice(bytes);
+                start += bytes.len();
+            }
         }
         self.tail += 1;
     }
@@ -275,5 +298,12 @@ impl<T: Work> WorkRing<T> {
     /// Removes all.
     pub fn clear(&mut self) {
         self.head = self.tail;
+    }
+}
+
+/// Makes it so long at least. There is room.
+fn lengthen<T: Copy + Default>(all: &mut Vec<T>, length: usize) {
+    if all.len() < length {
+        all.resize(length, T::default());
     }
 }

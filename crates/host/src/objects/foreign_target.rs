@@ -156,7 +156,7 @@ impl<'a> AtForeign<'a> {
                 Effect::GiveUpShared { .. }
                 | Effect::Complete { .. }
                 | Effect::Event(_)
-                | Effect::FlushOther(_)
+                | Effect::Flush(_)
                 | Effect::ForgetUnexpected
                 | Effect::Rendezvous
                 | Effect::Respond(_) => {}

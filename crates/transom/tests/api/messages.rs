@@ -190,7 +190,7 @@ fn a_receive_into_read_only_memory_fails_at_both_ends() {
 fn a_queue_pair_told_to_fail_flushes_its_receives() {
     let Pair { owner, peer: _peer } = Pair::new();
     let region = owner.local(8);
-    let received: Vec<_> = (0..3).map(|_| owner.qp.receive(&[region.all()]).unwrap()).collect();
+    let received: Vec<_> = (0..60).map(|_| owner.qp.receive(&[region.all()]).unwrap()).collect();
     owner.qp.fail().unwrap();
     for posted in received {
         assert_eq!(failure(Ok(posted)), Status::Flushed);
@@ -198,6 +198,19 @@ fn a_queue_pair_told_to_fail_flushes_its_receives() {
     assert!(owner.qp.has_failed().unwrap());
     if !departs(&owner.context, Departure::PostedInErrorStays) {
         assert_eq!(failure(owner.qp.receive(&[])), Status::Flushed);
+    }
+}
+
+/// Rules: ST-19, ST-22
+#[test]
+fn a_queue_pair_that_refuses_a_peer_flushes_its_receives() {
+    let Pair { owner, peer } = Pair::new();
+    let region = owner.local(8);
+    let received: Vec<_> = (0..60).map(|_| owner.qp.receive(&[region.all()]).unwrap()).collect();
+    let nowhere = RemoteSlice { addr: 0x1000, rkey: 0xdead_beef, length: 8 };
+    assert_eq!(failure(peer.qp.write(b"anything", nowhere)), Status::RemoteAccess);
+    for posted in received {
+        assert_eq!(failure(Ok(posted)), Status::Flushed);
     }
 }
 

@@ -276,7 +276,7 @@ impl Requester {
         self.end_head(cx, status, 0, reason);
         self.flush(cx);
         if reliable {
-            cx.effects.push(Effect::FlushOther(QueueSide::Send));
+            cx.effects.push(Effect::Flush(QueueSide::Receive));
         }
     }
 

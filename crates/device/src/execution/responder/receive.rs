@@ -9,9 +9,9 @@ use super::super::{
     Context, Effect, Effects, LocalBuffers, PlainSend, Process, QpEvent, QueueSide, Reply, Request,
     Source, TakeShared, Tally, Unheard,
 };
-use super::Responder;
 use super::placement::Misplaced;
 use super::tag_matching::Extent;
+use super::{FLUSHED_AT_ONCE, Responder};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
 use crate::queue::{
@@ -42,23 +42,27 @@ impl Responder {
     }
 
     /// Completes the receives that are the queue pair's as flushed; those of a shared queue stay
-    /// there (rules ST-19, ST-22).
+    /// there (rules ST-19, ST-22). If it does not complete all, [`Effect::Flush`] asks for another call.
     pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.flush_rendezvous(cx);
-        let posted = self.receives.own().map_or(0, ReceiveQueue::len) as u64;
-        let flushed = posted + u64::from(self.message.has_taken);
+        let posted = self.receives.own().map_or(0, ReceiveQueue::len);
+        let all = posted + usize::from(self.message.has_taken);
+        let flushed = all.min(FLUSHED_AT_ONCE);
         if flushed > 0 {
-            cx.process.note_flushed(QueueSide::Receive, flushed);
+            cx.process.note_flushed(QueueSide::Receive, flushed as u64);
         }
-        loop {
-            let queue = self.receives.own_mut().filter(|_| !self.message.has_taken);
-            let next = queue.map(|queue| queue.take(0, &mut self.message.taken));
-            if !self.message.has_taken && next != Some(Take::Taken) {
-                break;
+        for _ in 0..flushed {
+            if !self.message.has_taken
+                && let Some(queue) = self.receives.own_mut()
+            {
+                queue.take(0, &mut self.message.taken);
             }
             self.flush_taken(cx);
         }
         self.message.progress = 0;
+        if flushed < all {
+            return cx.effects.push(Effect::Flush(QueueSide::Receive));
+        }
         if self.receives.ends() {
             cx.effects.event(QpEvent::LastWqeReached);
         }

@@ -91,13 +91,9 @@ impl QueuePair {
             }
             Effect::Event(QpEvent::LastWqeReached) if self.delays_last_wqe() => {}
             Effect::Event(event) => self.raise_for(*event),
-            Effect::FlushOther(QueueSide::Send) => {
+            Effect::Flush(side) => {
                 self.tell_door(None);
-                deferred.flush(self.number.index(), QueueSide::Receive);
-            }
-            Effect::FlushOther(QueueSide::Receive) => {
-                self.tell_door(None);
-                deferred.flush(self.number.index(), QueueSide::Send);
+                deferred.flush(self.number.index(), *side);
             }
             Effect::Rendezvous => deferred.start_rendezvous(self.number.index()),
             Effect::Complete { .. } | Effect::Respond(_) => unreachable!("done elsewhere"),
