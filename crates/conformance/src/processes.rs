@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
@@ -289,6 +290,30 @@ pub fn fork_once(holds: impl FnOnce() -> bool) {
     // SAFETY: the status is this function's own.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "it does not hold in the child");
+}
+
+/// Forks so many processes, and waits for all of them. This process has one thread, and has opened no device.
+pub fn fork_each(count: usize, act: impl Fn(usize)) {
+    let fork = |nth| {
+        // SAFETY: no other thread can hold a lock that the child takes.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+        if child == 0 {
+            stay_with_parent();
+            let acted = catch_unwind(AssertUnwindSafe(|| act(nth)));
+            std::process::exit(i32::from(acted.is_err()));
+        }
+        child
+    };
+    let children: Vec<_> = (0..count).map(fork).collect();
+    let ended = |child: &libc::pid_t| {
+        let mut status = 0;
+        // SAFETY: our own child; the status is this function's own.
+        assert_eq!(unsafe { libc::waitpid(*child, &mut status, 0) }, *child);
+        status
+    };
+    let ends: Vec<_> = children.iter().map(ended).collect();
+    assert!(ends.iter().all(|status| *status == 0), "the processes ended so: {ends:?}");
 }
 
 /// A command that runs the test of this path again.

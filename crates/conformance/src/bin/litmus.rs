@@ -15,13 +15,12 @@ use transom_conformance::litmus::page::{self, Test};
 use transom_conformance::litmus::reached::{Play, Row, Tally, wrong};
 use transom_conformance::litmus::stage::obstacle;
 use transom_rehearse::Order;
-use transom_system::rehearsal;
 
 /// The table of everything reached.
 const TABLE: &str = "spec/ordering-reached.md";
 /// What comes before its rows.
-const HEAD: &str = "| test | outcome | spec | model | run | plain | by spec | by model | first seeds |\n\
-                    |---|---|---|---|---|---|---|---|---|\n";
+const HEAD: &str = "| test | outcome | spec | model | run | plain | by spec | by model | by processes | first seeds |\n\
+                    |---|---|---|---|---|---|---|---|---|---|\n";
 /// So many rehearsals have one plain play.
 const REHEARSALS: u64 = 4;
 /// How many processes play at a time. They mostly wait.
@@ -57,7 +56,6 @@ fn main() -> ExitCode {
     let Arguments { test: wanted, seeds, rounds, bless, play, seed } = Arguments::parse();
     let tests = page::parse(&Document::read("spec/ordering.md").text).expect("the page is right");
     if !play.is_empty() {
-        rehearsal::begin();
         let of_it = tests.iter().filter(|test| play.contains(&test.name));
         of_it.for_each(|test| Play { seed, rehearsed: None, rounds }.carry_out(test));
         return ExitCode::SUCCESS;
@@ -112,7 +110,7 @@ fn play_all<'a>(
             let rehearsals = [Some(Order::Spec), Some(Order::Model), None];
             let rehearsals =
                 rehearsals.into_iter().filter(move |it| it.is_some() || seed % REHEARSALS == 0);
-            // All memories and links.
+            // All memories and layouts.
             rehearsals.map(move |rehearsed| {
                 let seed = if rehearsed.is_some() { seed } else { seed / REHEARSALS };
                 Play { seed, rehearsed, rounds }
@@ -165,7 +163,8 @@ fn summary(tests: &[&Test], rows: &[Row]) -> String {
     format!(
         "{} tests have {} outcomes that the specification allows. Plain `run` reached {} of them, rehearsals by \
          the specification {}. {} of these plain `run` never reaches, and {} the model forbids.\n\n\
-         The model allows {} outcomes. Rehearsals by the model reached {} of them, and {} that it forbids.\n",
+         The model allows {} outcomes. Rehearsals by the model reached {} of them, and {} that it forbids.\n\n\
+         {} outcomes were reached at all, {} of them by nodes that were processes.\n",
         tests.len(),
         count(&by_spec),
         count(&|row| by_spec(row) && row.counts[0] > 0),
@@ -175,6 +174,8 @@ fn summary(tests: &[&Test], rows: &[Row]) -> String {
         count(&by_model),
         count(&|row| by_model(row) && row.counts[2] > 0),
         count(&|row| row.said[1] == "forbidden" && row.counts[2] > 0),
+        count(&|row| row.counts.iter().sum::<u64>() > 0),
+        count(&|row| row.apart > 0),
     )
 }
 

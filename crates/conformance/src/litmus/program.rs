@@ -17,6 +17,8 @@ pub struct Program {
     pub channels: usize,
     /// What each thread does.
     pub threads: Vec<Vec<Statement>>,
+    /// The node of each thread.
+    pub thread_nodes: Vec<String>,
     /// What an outcome shows, by name, in its order.
     pub shown: Vec<(String, Shown)>,
     /// The outcome that the test is about.
@@ -142,6 +144,17 @@ impl Program {
         Ok(parser.program)
     }
 
+    /// The nodes, each once, in the order in which the program names them.
+    pub fn nodes(&self) -> Vec<&str> {
+        let mut nodes = Vec::new();
+        for location in &self.locations {
+            if !nodes.contains(&&*location.node) {
+                nodes.push(&*location.node);
+            }
+        }
+        nodes
+    }
+
     /// Whether the published model has all that this program does.
     pub fn is_of_the_model(&self) -> bool {
         let of_it = |statement: &Statement| match statement {
@@ -207,6 +220,7 @@ impl Parser {
             let statements = statements.split(';').map(|it| self.statement(node, it.trim()));
             let statements = statements.collect::<Result<_, String>>()?;
             self.program.threads.push(statements);
+            self.program.thread_nodes.push(node.to_owned());
             return Ok(());
         }
         let words: Vec<_> = line.split_whitespace().collect();

@@ -11,8 +11,8 @@ use std::time::Duration;
 use transom_rehearse::{Order, Plan, Provocation};
 
 use super::page::{Said, Test};
-use super::stage::{Reached, Stage};
-use crate::processes::Scratch;
+use super::stage::{Board, Reached, Stage};
+use crate::processes::{Scratch, fork_each};
 use crate::programs::Running;
 
 /// How long a process may play.
@@ -44,7 +44,7 @@ const REFUSED_HALFWAY: [(&str, [u64; 2]); 2] =
 /// How tests are played.
 #[derive(Clone, Copy, Debug)]
 pub struct Play {
-    /// Decides what is provoked, how long threads hesitate, the memory, and the link.
+    /// Decides what is provoked, how long threads hesitate, the memory, and the [`Layout`].
     pub seed: u64,
     /// In a rehearsal that keeps these promises.
     pub rehearsed: Option<Order>,
@@ -93,17 +93,59 @@ impl Play {
         Ok(reached)
     }
 
-    /// Plays a test in this process, and prints what it reached for [`Play::outcomes`].
+    /// Plays a test, and prints what it reached for [`Play::outcomes`]. The process has opened no device yet, unless
+    /// all its plays have one layout that is not [`Layout::Processes`].
     pub fn carry_out(self, test: &Test) {
-        // Two seeds of a memory on each link.
-        let stage = Stage::new(&test.program, self.seed / 2 % 2 == 1);
+        let program = &test.program;
+        match Layout::of(self.seed) {
+            Layout::Processes => {
+                let nodes = program.nodes().len();
+                let board = Board::new(program, nodes);
+                fork_each(nodes, |nth| {
+                    let reached = self.rounds_on(&Stage::of_node(program, &board, nth));
+                    if nth == 0 {
+                        print(test, reached);
+                    }
+                });
+            }
+            layout => {
+                let board = Board::new(program, 1);
+                let stage = Stage::new(program, &board, layout == Layout::Device);
+                print(test, self.rounds_on(&stage));
+            }
+        }
+    }
+
+    fn rounds_on(self, stage: &Stage<'_>) -> Reached {
         let mut reached = Reached::new();
         for round in 0..self.rounds {
             *reached.entry(stage.play(self.seed << 16 | round)).or_default() += 1;
         }
-        for (outcome, times) in reached {
-            println!("{} {times} {}", test.name, shown(&outcome));
-        }
+        reached
+    }
+}
+
+fn print(test: &Test, reached: Reached) {
+    for (outcome, times) in reached {
+        println!("{} {times} {}", test.name, shown(&outcome));
+    }
+}
+
+/// What the nodes of a test are. Two seeds that follow each other, of which one has shared memory, have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each is a process with a device.
+    Processes,
+    /// All are one device.
+    Device,
+    /// Each is a device, and all are in one process.
+    Devices,
+}
+
+impl Layout {
+    /// That of a seed.
+    pub fn of(seed: u64) -> Self {
+        [Self::Processes, Self::Device, Self::Devices][(seed / 2 % 3) as usize]
     }
 }
 
@@ -143,6 +185,8 @@ pub struct Tally {
     plain: Reached,
     spec: Reached,
     model: Reached,
+    /// In all plays in which each node was a process.
+    apart: Reached,
     /// The first seeds of the rehearsals by the specification that reached an outcome.
     seeds: BTreeMap<Vec<u64>, Vec<u64>>,
 }
@@ -156,6 +200,8 @@ pub struct Row {
     pub said: [Said; 3],
     /// How often it was reached: plainly, and in rehearsals by the specification and by the model.
     pub counts: [u64; 3],
+    /// How often by nodes that were processes.
+    pub apart: u64,
     /// The first seeds.
     pub seeds: Vec<u64>,
 }
@@ -165,7 +211,8 @@ impl Row {
     pub fn line(&self) -> String {
         let counts = self.counts.map(|it| it.to_string()).join(" | ");
         let first: Vec<_> = self.seeds.iter().take(3).map(u64::to_string).collect();
-        format!("| {} | {} | {counts} | {} |\n", self.name, self.said.join(" | "), first.join(" "))
+        let (said, first) = (self.said.join(" | "), first.join(" "));
+        format!("| {} | {said} | {counts} | {} | {first} |\n", self.name, self.apart)
     }
 }
 
@@ -179,6 +226,9 @@ impl Tally {
         };
         for (outcome, times) in reached {
             *all.entry(outcome.clone()).or_default() += times;
+            if Layout::of(play.seed) == Layout::Processes {
+                *self.apart.entry(outcome.clone()).or_default() += times;
+            }
             if play.rehearsed == Some(Order::Spec) {
                 self.seeds.entry(outcome.clone()).or_default().push(play.seed);
             }
@@ -190,9 +240,10 @@ impl Tally {
         let row = |(outcome, said): (Vec<u64>, [Said; 3])| {
             let counts = [&self.plain, &self.spec, &self.model];
             let counts = counts.map(|it| it.get(&outcome).copied().unwrap_or_default());
+            let apart = self.apart.get(&outcome).copied().unwrap_or_default();
             let mut seeds = self.seeds.get(&outcome).cloned().unwrap_or_default();
             seeds.sort_unstable();
-            Row { name: format!("{} | {}", test.name, shown(&outcome)), said, counts, seeds }
+            Row { name: format!("{} | {}", test.name, shown(&outcome)), said, counts, apart, seeds }
         };
         test.judged().into_iter().map(row).collect()
     }

@@ -1,27 +1,30 @@
-//! Carries out a program on the device: a node is a device of this process, and a thread of the program a thread.
+//! Carries out a program on the device: a node is a device of this process or of another one, and a thread of the program
+//! a thread there.
+
+mod board;
+mod round;
 
 use std::collections::BTreeMap;
 use std::hint::spin_loop;
-use std::ptr;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
 use transom_abi::*;
 use transom_host::Options;
-use transom_ibverbs::{ibv_create_cq, ibv_dereg_mr, ibv_destroy_cq, ibv_destroy_qp};
+use transom_ibverbs::ibv_dereg_mr;
 use transom_system::rehearsal;
 
-use super::program::{Program, Request, Shown, Statement, Verb};
+use super::program::{Location, Program, Request, Shown, Statement, Verb};
 use crate::harness::*;
 use crate::random::Random;
 
+pub use self::board::Board;
+use self::board::Kind;
+use self::round::Round;
+
 /// How often each outcome was reached.
 pub type Reached = BTreeMap<Vec<u64>, u64>;
-
-/// How many receives wait at each end.
-const RECEIVES: u64 = 4;
 
 /// Why a program cannot be carried out here.
 pub fn obstacle(program: &Program) -> Option<&'static str> {
@@ -56,9 +59,10 @@ fn rights_of_peers(program: &Program) -> u32 {
     if posts.any(is_atomic) { REMOTE } else { REMOTE & !IBV_ACCESS_REMOTE_ATOMIC }
 }
 
-/// Nodes with memory, for many rounds of a program.
+/// The nodes of this process with their memory, for many rounds of a program.
 pub struct Stage<'a> {
     program: &'a Program,
+    board: &'a Board,
     /// By name.
     nodes: BTreeMap<&'a str, Node>,
 }
@@ -71,42 +75,41 @@ struct Node {
 
 impl<'a> Stage<'a> {
     /// Opens a device for each node, or one for all of them.
-    pub fn new(program: &'a Program, on_one_device: bool) -> Self {
+    pub fn new(program: &'a Program, board: &'a Board, on_one_device: bool) -> Self {
         let adapter = open_adapter(Options::default());
-        let remote = rights_of_peers(program);
-        let mut nodes = BTreeMap::new();
-        for location in &program.locations {
-            nodes.entry(&*location.node).or_insert_with(|| {
-                let is_relaxed =
-                    program.locations.iter().any(|it| it.relaxed && it.node == location.node);
-                let end = match on_one_device {
-                    true => End::of_device(adapter.clone()),
-                    false => End::new(Options::default()),
-                };
-                let memory = Buffer::new(4096);
-                let relaxed = if is_relaxed { IBV_ACCESS_RELAXED_ORDERING } else { 0 };
-                let rights = IBV_ACCESS_LOCAL_WRITE | remote | IBV_ACCESS_MW_BIND | relaxed;
-                let region = end.reg(&memory, rights as i32);
-                Node { end, memory, region }
-            });
-        }
-        Self { program, nodes }
+        let end = || match on_one_device {
+            true => End::of_device(adapter.clone()),
+            false => End::new(Options::default()),
+        };
+        let node = |name| (name, Node::new(program, name, end()));
+        Self { program, board, nodes: program.nodes().into_iter().map(node).collect() }
     }
 
-    /// Carries the program out once. `seed` decides how long its threads hesitate.
+    /// Opens a device for one node. Each other one has a process of its own. The devices are opened in the order of the
+    /// nodes, so that the processes of a rehearsal have the same numbers each time.
+    pub fn of_node(program: &'a Program, board: &'a Board, nth: usize) -> Self {
+        let name = program.nodes()[nth];
+        let node = board.in_turn(nth, || Node::new(program, name, End::new(Options::default())));
+        Self { program, board, nodes: [(name, node)].into() }
+    }
+
+    /// Carries the program out once, with the other processes. `seed` decides how long its threads hesitate.
     pub fn play(&self, seed: u64) -> Vec<u64> {
-        for (at, location) in self.program.locations.iter().enumerate() {
+        let Self { program, board, .. } = *self;
+        for (at, location) in self.locations() {
             self.word(at).store(location.initial, SeqCst);
         }
         let round = Round::new(self);
-        let start = Barrier::new(self.program.threads.len());
         thread::scope(|scope| {
-            for (number, statements) in self.program.threads.iter().enumerate() {
-                let (round, start) = (&round, &start);
+            for (number, thread) in program.threads.iter().enumerate() {
+                if !self.nodes.contains_key(&*program.thread_nodes[number]) {
+                    continue;
+                }
+                let round = &round;
                 let mut random = Random::new(seed << 8 | number as u64);
                 scope.spawn(move || {
-                    start.wait();
-                    for statement in statements {
+                    board.start();
+                    for statement in thread {
                         hesitate(&mut random);
                         round.carry_out(statement);
                     }
@@ -114,38 +117,66 @@ impl<'a> Stage<'a> {
             }
         });
         round.end();
-        let show = |(_, shown): &(String, Shown)| match *shown {
-            Shown::Register(register) => round.registers[register].load(SeqCst),
-            Shown::Memory(location) => self.word(location).load(SeqCst),
-        };
-        self.program.shown.iter().map(show).collect()
+        self.show()
     }
 
-    fn node(&self, name: &str) -> &Node {
-        &self.nodes[name]
+    /// The outcome, when nothing is under way any more.
+    fn show(&self) -> Vec<u64> {
+        let Self { program, board, .. } = *self;
+        let here: Vec<_> = self.locations().map(|(at, _)| at).collect();
+        for (nth, (_, shown)) in program.shown.iter().enumerate() {
+            if let Shown::Memory(location) = shown
+                && here.contains(location)
+            {
+                board.at(Kind::Shown, nth).store(self.word(*location).load(SeqCst), SeqCst);
+            }
+        }
+        board.meet();
+        let value = |(nth, (_, shown)): (usize, &(String, Shown))| match *shown {
+            Shown::Register(register) => board.at(Kind::Register, register).load(SeqCst),
+            Shown::Memory(_) => board.at(Kind::Shown, nth).load(SeqCst),
+        };
+        program.shown.iter().enumerate().map(value).collect()
+    }
+
+    /// The locations of this process.
+    fn locations(&self) -> impl Iterator<Item = (usize, &'a Location)> {
+        let all = self.program.locations.iter().enumerate();
+        all.filter(|(_, location)| self.nodes.contains_key(&*location.node))
+    }
+
+    fn node(&self, location: usize) -> &Node {
+        &self.nodes[&*self.program.locations[location].node]
+    }
+
+    fn word(&self, location: usize) -> &AtomicU64 {
+        let address = self.node(location).address(location);
+        // SAFETY: a word of a node's memory, which lives as long as this. Everybody uses it as one.
+        unsafe { AtomicU64::from_ptr(address as *mut u64) }
+    }
+}
+
+impl Node {
+    fn new(program: &Program, name: &str, end: End) -> Self {
+        let is_relaxed = program.locations.iter().any(|it| it.relaxed && it.node == name);
+        let memory = Buffer::new(4096);
+        let relaxed = if is_relaxed { IBV_ACCESS_RELAXED_ORDERING } else { 0 };
+        let remote = rights_of_peers(program);
+        let rights = IBV_ACCESS_LOCAL_WRITE | remote | IBV_ACCESS_MW_BIND | relaxed;
+        let region = end.reg(&memory, rights as i32);
+        Self { end, memory, region }
     }
 
     /// The address of a location. Those of a node lie one behind the other.
     fn address(&self, location: usize) -> u64 {
-        self.node(&self.program.locations[location].node).memory.addr() + 8 * location as u64
-    }
-
-    fn word(&self, location: usize) -> &AtomicU64 {
-        // SAFETY: a word of a node's memory, which lives as long as this. Everybody uses it as one.
-        unsafe { AtomicU64::from_ptr(self.address(location) as *mut u64) }
-    }
-
-    fn region(&self, location: usize) -> *mut ibv_mr {
-        self.node(&self.program.locations[location].node).region
+        self.memory.addr() + 8 * location as u64
     }
 }
 
-impl Drop for Stage<'_> {
+impl Drop for Node {
     fn drop(&mut self) {
-        for node in self.nodes.values() {
-            // SAFETY: a live region, of which no window is left.
-            assert_eq!(unsafe { ibv_dereg_mr(node.region) }, 0);
-        }
+        // SAFETY: a live region, of which no window is left.
+        assert_eq!(unsafe { ibv_dereg_mr(self.region) }, 0);
     }
 }
 
@@ -158,200 +189,5 @@ fn hesitate(random: &mut Random) {
         2 => (0..random.below(20_000)).for_each(|_| spin_loop()),
         _ if rehearsal::on().is_none() => {}
         _ => thread::sleep(Duration::from_micros(1 << random.below(15))),
-    }
-}
-
-/// The queue pairs and windows of one round.
-struct Round<'a> {
-    stage: &'a Stage<'a>,
-    ends: Vec<Queues>,
-    windows: Vec<(*mut ibv_mw, u32)>,
-    registers: Vec<AtomicU64>,
-    told: Vec<AtomicU32>,
-}
-
-/// One end of a queue pair.
-struct Queues {
-    qp: *mut ibv_qp,
-    sent: *mut ibv_cq,
-    received: *mut ibv_cq,
-    /// How many requests have no completion yet.
-    open: AtomicU32,
-}
-
-// SAFETY: pointers to verbs objects, which any thread may use at any time.
-unsafe impl Sync for Round<'_> {}
-
-impl<'a> Round<'a> {
-    fn new(stage: &'a Stage<'a>) -> Self {
-        let program = stage.program;
-        let ends: Vec<_> =
-            program.ends.iter().map(|it| Queues::new(stage.node(&it.node))).collect();
-        for (one, end) in program.ends.iter().enumerate().filter(|(one, end)| *one < end.peer) {
-            connect(ends[one].qp, ends[end.peer].qp);
-        }
-        for end in &ends {
-            (0..RECEIVES).for_each(|_| recv(end.qp, 2, &mut []));
-        }
-        let windows = program.windows.iter().map(|(location, _)| {
-            let window = stage.node(&program.locations[*location].node).end.mw(IBV_MW_TYPE_2);
-            (window, rkey(window) & !0xff | rkey(window).wrapping_add(1) & 0xff)
-        });
-        let windows = windows.collect();
-        let registers = (0..program.registers).map(|_| AtomicU64::new(0)).collect();
-        let told = (0..program.channels).map(|_| AtomicU32::new(0)).collect();
-        let round = Self { stage, ends, windows, registers, told };
-        for window in (0..program.windows.len()).filter(|it| program.windows[*it].1) {
-            let mut posts = program.threads.iter().flatten().filter_map(posted);
-            let user = posts.find(|(_, request)| request.window == Some(window));
-            let (user, _) = user.expect("somebody uses the window");
-            let end = program.ends[user].peer;
-            round.post(end, &Request { verb: Verb::Bind(window), fence: false, window: None });
-            assert_eq!(round.poll(end), IBV_WC_SUCCESS);
-        }
-        round
-    }
-
-    fn carry_out(&self, statement: &Statement) {
-        let word = |location: &usize| self.stage.word(*location);
-        match statement {
-            Statement::Store(to, value) => word(to).store(*value, Relaxed),
-            Statement::Load(register, from) => {
-                self.registers[*register].store(word(from).load(Relaxed), Relaxed);
-            }
-            Statement::Await(at, value) => {
-                until("a value", || (word(at).load(Relaxed) == *value).then_some(()));
-            }
-            Statement::Add(to, value) => {
-                word(to).fetch_add(*value, SeqCst);
-            }
-            Statement::Fence => fence(SeqCst),
-            Statement::Post(end, request) => self.post(*end, request),
-            Statement::Poll(end, register) => {
-                let failed = self.poll(*end) != IBV_WC_SUCCESS;
-                if let Some(register) = register {
-                    self.registers[*register].store(failed.into(), Relaxed);
-                }
-            }
-            Statement::Receive(end) => {
-                wait(self.ends[*end].received);
-            }
-            Statement::Tell(channel) => {
-                self.told[*channel].fetch_add(1, SeqCst);
-            }
-            Statement::Hear(channel) => {
-                let told = &self.told[*channel];
-                until("word of another thread", || (told.load(SeqCst) > 0).then_some(()));
-                told.fetch_sub(1, SeqCst);
-            }
-            Statement::Revoke(window) => assert_eq!(dealloc_mw(self.windows[*window].0), 0),
-        }
-    }
-
-    /// The status of the next completion of an end's requests.
-    fn poll(&self, end: usize) -> ibv_wc_status {
-        let end = &self.ends[end];
-        let status = wait(end.sent).status;
-        end.open.fetch_sub(1, SeqCst);
-        status
-    }
-
-    fn post(&self, end: usize, request: &Request) {
-        let key = |location: usize| match request.window {
-            Some(window) => self.windows[window].1,
-            // SAFETY: a live region.
-            None => unsafe { (*self.stage.region(location)).rkey },
-        };
-        let address = |location: usize| self.stage.address(location);
-        let near = |location: &usize| sge(address(*location), 8, self.stage.region(*location));
-        let mut sges: Vec<_> = match &request.verb {
-            Verb::Put(words) => words.iter().map(|(_, from)| near(from)).collect(),
-            Verb::PutImmediate(_, local)
-            | Verb::Get(local, _)
-            | Verb::FetchAdd(local, ..)
-            | Verb::CompareSwap(local, ..) => vec![near(local)],
-            Verb::Flush | Verb::Send(_) | Verb::Bind(_) | Verb::Invalidate(_) => Vec::new(),
-        };
-        let sges = &mut sges[..];
-        let mut wr = match request.verb {
-            Verb::Put(ref words) => {
-                let (to, _) = words[0];
-                rdma_wr(IBV_WR_RDMA_WRITE, sges, address(to), key(to))
-            }
-            Verb::PutImmediate(to, _) => {
-                rdma_wr(IBV_WR_RDMA_WRITE_WITH_IMM, sges, address(to), key(to))
-            }
-            Verb::Get(_, from) => rdma_wr(IBV_WR_RDMA_READ, sges, address(from), key(from)),
-            Verb::FetchAdd(_, at, value) => {
-                atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, sges, address(at), key(at), value, 0)
-            }
-            Verb::CompareSwap(_, at, old, new) => {
-                atomic_wr(IBV_WR_ATOMIC_CMP_AND_SWP, sges, address(at), key(at), old, new)
-            }
-            Verb::Flush => unreachable!("an obstacle"),
-            Verb::Send(None) => wr(IBV_WR_SEND),
-            Verb::Send(Some(window)) => {
-                let mut send = wr(IBV_WR_SEND_WITH_INV);
-                send.imm.invalidate_rkey = self.windows[window].1;
-                send
-            }
-            Verb::Bind(window) => {
-                let (mw, key) = self.windows[window];
-                let location = self.stage.program.windows[window].0;
-                let (mr, addr) = (self.stage.region(location), address(location));
-                bind2_wr(
-                    mw,
-                    key,
-                    Range { mr, addr, length: 8, access: rights_of_peers(self.stage.program) },
-                )
-            }
-            Verb::Invalidate(window) => local_inv_wr(self.windows[window].1),
-        };
-        if request.fence {
-            wr.send_flags |= IBV_SEND_FENCE;
-        }
-        let end = &self.ends[end];
-        end.open.fetch_add(1, SeqCst);
-        post(end.qp, &mut wr);
-    }
-
-    /// Waits until nothing is under way, and destroys everything.
-    fn end(&self) {
-        for end in 0..self.ends.len() {
-            while self.ends[end].open.load(SeqCst) > 0 {
-                self.poll(end);
-            }
-        }
-        for end in &self.ends {
-            // SAFETY: live objects, which nobody uses any more.
-            unsafe {
-                assert_eq!(ibv_destroy_qp(end.qp), 0);
-                assert_eq!((ibv_destroy_cq(end.sent), ibv_destroy_cq(end.received)), (0, 0));
-            }
-        }
-        let revoked = |window: usize| {
-            let mut all = self.stage.program.threads.iter().flatten();
-            all.any(|it| matches!(it, Statement::Revoke(of) if *of == window))
-        };
-        for (number, (window, _)) in self.windows.iter().enumerate() {
-            assert!(revoked(number) || dealloc_mw(*window) == 0);
-        }
-    }
-}
-
-impl Queues {
-    fn new(node: &Node) -> Self {
-        let queue = || {
-            // SAFETY: the context is open.
-            let cq =
-                unsafe { ibv_create_cq(node.end.context, 16, ptr::null_mut(), ptr::null_mut(), 0) };
-            assert!(!cq.is_null());
-            cq
-        };
-        let (sent, received) = (queue(), queue());
-        let init = node.end.init(IBV_QPT_RC);
-        let qp =
-            node.end.qp_with(&mut ibv_qp_init_attr { send_cq: sent, recv_cq: received, ..init });
-        Self { qp, sent, received, open: AtomicU32::new(0) }
     }
 }
