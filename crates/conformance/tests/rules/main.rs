@@ -254,6 +254,7 @@ mod rehearsed {
     mod placement;
     mod receives;
     mod rules;
+    mod slow;
     mod unseen;
 }
 

@@ -38,6 +38,20 @@ static struct rdma_cm_event *within(int milliseconds)
 	return NULL;
 }
 
+/* The listening side takes a request. Who sent it may have given up meanwhile: then no request is left. */
+static void accept_from(struct rdma_cm_id *id)
+{
+	struct rdma_conn_param param = {.retry_count = 7};
+
+	make_queue_pair(id);
+	if (!rdma_accept(id, &param)) {
+		passive = id;
+		return;
+	}
+	rdma_destroy_qp(id);
+	CHECK(!rdma_destroy_id(id));
+}
+
 /* Tries to connect to the listener. Returns the event that says what has come of it. */
 static enum rdma_cm_event_type connects(int patience, int *status)
 {
@@ -57,9 +71,7 @@ static enum rdma_cm_event_type connects(int patience, int *status)
 		*status = event->status;
 		CHECK(!rdma_ack_cm_event(event));
 		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST) {
-			passive = id;
-			make_queue_pair(passive);
-			CHECK(!rdma_accept(passive, &param));
+			accept_from(id);
 		} else if (kind == RDMA_CM_EVENT_ESTABLISHED && ++established == 2) {
 			return kind;
 		} else if (kind != RDMA_CM_EVENT_ESTABLISHED && id == active) {
