@@ -18,6 +18,7 @@ mod program;
 mod pyverbs;
 mod record;
 mod rehearsed;
+mod rehearsed_speed;
 mod rxe;
 mod skips;
 mod spaces;
@@ -91,6 +92,8 @@ enum Script {
     Checked,
     /// Many of these programs under `transom rehearse`, a minute each, or with --long an hour
     Rehearsed,
+    /// What perftest measures under `transom check` and `transom rehearse`, beside plain runs
+    RehearsedSpeed,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
     /// What of that is about connections
@@ -185,6 +188,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Rehearsed {
         reports.push(rehearsed::run(&installation, style, extent)?);
+    }
+    if arguments.script == Script::RehearsedSpeed {
+        reports.push(rehearsed_speed::run(&installation, style)?);
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);

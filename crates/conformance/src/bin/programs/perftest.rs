@@ -2,6 +2,7 @@
 //! requests to the device.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -228,9 +229,23 @@ pub(crate) fn measure_once(
     arguments: &[&str],
     limit: Duration,
 ) -> Result<Figure, String> {
+    measure_in(&[], installation, place, tool, measure, arguments, limit)
+}
+
+/// The same with an environment of its own for both ends.
+pub(crate) fn measure_in(
+    environment: &[(&str, &Path)],
+    installation: &Installation,
+    place: Place,
+    tool: &str,
+    measure: Measure,
+    arguments: &[&str],
+    limit: Duration,
+) -> Result<Figure, String> {
     let command = |side| -> Result<Command, String> {
         let mut command = place.command(installation, side, tool, "perftest")?;
         command.args(["-d", DEVICE, "-F"]).args(place.gid("-x", side)).args(arguments);
+        command.envs(environment.iter().copied());
         Ok(command)
     };
     let (server, client) = (command(Side::Far)?, command(Side::Near)?);

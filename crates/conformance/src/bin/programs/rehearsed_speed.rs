@@ -1,0 +1,135 @@
+//! `programs rehearsed-speed`: perftest under `transom check` and under `transom rehearse`, beside plain runs. A rehearsal
+//! has all moments and mercies here but those of placement, and no failures, after which perftest would end.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use transom_conformance::processes::Scratch;
+use transom_rehearse::{Plan, Provocation, Sort};
+use transom_system::environment::{CHECK, REHEARSE};
+use transom_system::rehearsal::PLAN;
+
+use crate::installation::Installation;
+use crate::perftest::{Measure, measure_in};
+use crate::place::Place;
+use crate::table::{Form, Report, Row, Style, Verdict};
+
+static FORM: Form = Form {
+    script: "rehearsed-speed",
+    title: "perftest over RC under `transom check` and `transom rehearse`, as a share of a plain run's speed",
+    subject: &[("tool", 34)],
+    figures: &[("run", 14), ("check", 14), ("rehearse", 14), ("share", 6), ("target", 26)],
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The tools. The targets are about the rate of messages, so about bandwidth.
+const TOOLS: [&str; 5] = [
+    "ib_write_bw -s 8 -n 1000000",
+    "ib_write_bw -s 65536 -n 100000",
+    "ib_send_bw -s 8 -n 1000000",
+    "ib_send_bw -s 65536 -n 100000",
+    "ib_send_lat -s 8 -n 100000",
+];
+
+/// How often each is measured. The result is the median. A rehearsal has another seed each time.
+const RUNS: u64 = 5;
+
+/// At least this share of a plain run's rate.
+const TARGET: f64 = 1.0 / 3.0;
+
+/// What changes where bytes are, and when: it costs what it costs.
+const PLACEMENT: [Provocation; 11] = [
+    Provocation::ScribbledTargets,
+    Provocation::ScribbledReceives,
+    Provocation::ScrambledBytes,
+    Provocation::RepeatedBytes,
+    Provocation::ScrambledMessages,
+    Provocation::UnseenWrites,
+    Provocation::RelaxedOrdering,
+    Provocation::PassedReads,
+    Provocation::TornSources,
+    Provocation::SplitAtomics,
+    Provocation::LostMessages,
+];
+
+/// How a tool runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Run,
+    Check,
+    Rehearse,
+}
+
+/// Measures. It reports a missed target, but that is not a failure, because other programs may be the cause.
+pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
+    let mut report = Report::begin(&FORM, style);
+    for tool in TOOLS {
+        let measured = medians(installation, tool);
+        report.add(Row {
+            subject: vec![tool.into()],
+            figures: measured.as_ref().map(|medians| figures(tool, *medians)).unwrap_or_default(),
+            verdict: Verdict::of(measured.err()),
+        });
+    }
+    Ok(report)
+}
+
+/// The medians of a tool: a plain run's, that of a check, and that of rehearsals. They take turns, so that all have the
+/// same machine.
+fn medians(installation: &Installation, tool: &str) -> Result<[f64; 3], String> {
+    let mut values = [const { Vec::new() }; 3];
+    for seed in 1..=RUNS {
+        for (way, values) in [Way::Run, Way::Check, Way::Rehearse].into_iter().zip(&mut values) {
+            values.push(once(installation, tool, way, seed)?);
+        }
+    }
+    Ok(values.map(|mut values| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    }))
+}
+
+fn once(installation: &Installation, tool: &str, way: Way, seed: u64) -> Result<f64, String> {
+    let measure = if tool.contains("_bw") { Measure::Bandwidth } else { Measure::Latency };
+    let (name, arguments) = tool.split_once(' ').expect("a tool and its arguments");
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let scratch = Scratch::new("rehearsed-speed");
+    let (findings, plans) = (scratch.path().join("findings"), scratch.path().join("plans"));
+    let freed = installation.freed_library();
+    let mut environment: Vec<(&str, &Path)> = Vec::new();
+    if way != Way::Run {
+        environment.extend([(CHECK.name, &*findings), ("LD_PRELOAD", &*freed)]);
+    }
+    if way == Way::Rehearse {
+        environment.push((REHEARSE.name, &plans));
+    }
+    let prepared = [&findings, &plans].into_iter().try_for_each(fs::create_dir);
+    let prepared = prepared.and_then(|()| fs::write(plans.join(PLAN), plan(seed).to_string()));
+    prepared.map_err(|error| format!("{}: {error}", scratch.path().display()))?;
+    let figure =
+        measure_in(&environment, installation, Place::Here, name, measure, &arguments, LIMIT)?;
+    Ok(figure.value)
+}
+
+fn plan(seed: u64) -> Plan {
+    let is_asked_for = |it: &Provocation| it.sort() != Sort::Failure && !PLACEMENT.contains(it);
+    let kinds = Provocation::ALL.iter().copied().filter(is_asked_for).collect();
+    Plan { seed, kinds, ..Plan::quiet() }
+}
+
+/// The cells of a row.
+fn figures(tool: &str, medians: [f64; 3]) -> Vec<String> {
+    let [run, _, rehearse] = medians;
+    let is_rate = tool.contains("_bw");
+    let share = if is_rate { rehearse / run } else { run / rehearse };
+    let unit = if is_rate { "MiB/s" } else { "us" };
+    let said = medians.map(|it| format!("{it:.2} {unit}"));
+    let target = match (is_rate, share >= TARGET) {
+        (false, _) => String::new(),
+        (true, true) => "met: a third".to_owned(),
+        (true, false) => "MISSED: a third".to_owned(),
+    };
+    said.into_iter().chain([format!("{share:.2}"), target]).collect()
+}
