@@ -60,6 +60,7 @@ macro_rules! provocations {
                     | Self::RemovedDevices
                     | Self::ScribbledTargets
                     | Self::PoisonedAttributes
+                    | Self::KeptCompletions
                     | Self::PoisonedHeaders
                     | Self::SlowFlush
                     | Self::FailedRequests
@@ -238,6 +239,10 @@ provocations! {
     PoisonedHeaders "poisoned-headers" "REH-25" Mercy "datagram"
         "the first 20 bytes of a datagram by IPv4, which mean nothing, hold rubbish"
         "ibv_post_recv(3)";
+    /// The completions of a queue pair outlive it.
+    KeptCompletions "kept-completions" "REH-85" Mercy "end"
+        "the completions of a queue pair that is destroyed stay, and polls find them"
+        "ibv_destroy_qp(3)";
     /// A new queue pair, region or window has the number or key that came free last.
     NumbersAgain "numbers-again" "REH-24" Mercy "number"
         "the next queue pair number or key is the one that came free last"

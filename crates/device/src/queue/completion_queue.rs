@@ -37,6 +37,9 @@ pub struct CompletionOptions {
     pub ignore_overrun: bool,
 }
 
+/// The work queue of completions that it has left behind.
+const NOBODY: Feeder = Feeder(u32::MAX);
+
 /// A completion queue.
 pub struct CompletionQueue {
     waiting: VecDeque<Completion>,
@@ -99,6 +102,23 @@ impl CompletionQueue {
         if place.and_then(Option::take).is_some() {
             self.unused.push(feeder);
         }
+    }
+
+    /// An attached work queue no longer completes here, and its completions stay. Their places come back at once.
+    pub fn leave(&mut self, feeder: Feeder) {
+        let returned = self.feeders.get(feeder.0 as usize).and_then(Option::as_ref);
+        for completion in self.waiting.iter_mut().filter(|it| it.feeder == feeder) {
+            if let Some(returned) = returned {
+                returned.add(completion.places);
+            }
+            (completion.feeder, completion.places) = (NOBODY, 0);
+        }
+        self.detach(feeder);
+    }
+
+    /// Whether completions of a work queue wait here.
+    pub fn has_any_of(&self, feeder: Feeder) -> bool {
+        self.waiting.iter().any(|completion| completion.feeder == feeder)
     }
 
     /// Whether work queues complete here.

@@ -112,6 +112,16 @@ impl Feed {
     pub(super) fn end(&self) {
         self.cq.queue.lock().detach(self.feeder);
     }
+
+    /// Ends the work queue's access, and leaves its completions there.
+    pub(super) fn leave(&self) {
+        self.cq.queue.lock().leave(self.feeder);
+    }
+
+    /// Whether somebody may still poll completions of it.
+    pub(super) fn is_unpolled(&self) -> bool {
+        self.cq.queue.lock().has_any_of(self.feeder)
+    }
 }
 
 impl std::fmt::Debug for Cq {

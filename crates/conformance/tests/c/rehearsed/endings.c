@@ -122,11 +122,43 @@ static void destroys_early(int wrong)
 	end_pair(&pair);
 }
 
+/* Destroys a queue pair whose receives were flushed. It expects to find them, and that a new queue pair cannot be taken
+   for the old one. It has no wrong form. */
+static void finds_the_rest(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_qp_init_attr init = {.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC,
+					.cap = {DEPTH, 1, 1, 1, 0}};
+	const uint32_t number = pair.ends[0]->qp_num;
+	struct ibv_wc wc;
+
+	(void)wrong;
+	for (int i = 0; i < COUNT; i++)
+		receive_on(pair.ends[0], i);
+	fail(pair.ends[0]);
+	CHECK(!ibv_destroy_qp(pair.ends[0]));
+	pair.ends[0] = ibv_create_qp(pair.pd, &init);
+	CHECK(pair.ends[0] && pair.ends[0]->qp_num != number);
+	for (uint64_t i = 0; i < COUNT; i++)
+		CHECK(ibv_poll_cq(pair.cq, 1, &wc) == 1 && wc.wr_id == i && wc.qp_num == number &&
+		      wc.status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(!ibv_poll_cq(pair.cq, 1, &wc));
+	/* None of them has taken room from the new one. */
+	connect_to(pair.ends[0], pair.context, pair.ends[0]->qp_num);
+	for (int i = 0; i < 2; i++) {
+		receive_on(pair.ends[0], i);
+		marker_on(pair.ends[0], i);
+		polled(pair.cq, 2);
+	}
+	end_pair(&pair);
+}
+
 static const struct mistake mistakes[] = {
 	{"drains-once", drains_once},
 	{"reuses-numbers", reuses_numbers},
 	{"expects-last", expects_last},
 	{"destroys-early", destroys_early},
+	{"finds-the-rest", finds_the_rest},
 };
 
 int main(int argc, char **argv)

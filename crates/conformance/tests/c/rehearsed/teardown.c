@@ -59,9 +59,32 @@ static void evicts_busy(int wrong)
 	end_pair(&pair);
 }
 
+/* Begins a new connection on the completion queue of one that has ended. Wrong: takes the next completion for one of the
+   new connection. Right: has polled all of the old one before. */
+static void leaves_some(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct ibv_qp *qp = to_itself(&pair, pair.cq, pair.cq, NULL);
+		struct ibv_qp_attr failed = {.qp_state = IBV_QPS_ERR};
+
+		write_to(&pair, qp, 0, 1024);
+		await(pair.cq, 1);
+		for (unsigned request = 0; request < REQUESTS; request++)
+			receive_on(qp, request);
+		CHECK(!ibv_modify_qp(qp, &failed, IBV_QP_STATE));
+		if (!wrong)
+			polled(pair.cq, REQUESTS);
+		CHECK(!ibv_destroy_qp(qp));
+	}
+	end_pair(&pair);
+}
+
 static const struct mistake mistakes[] = {
 	{"drains-once", drains_once},
 	{"evicts-busy", evicts_busy},
+	{"leaves-some", leaves_some},
 };
 
 int main(int argc, char **argv)

@@ -145,7 +145,7 @@ fn bugs_of_queues_fail_within_two_hundred_runs() {
     holds("queues");
 }
 
-/// Rules: REH-10, REH-11, REH-42
+/// Rules: REH-10, REH-11, REH-42, REH-85
 #[test]
 fn bugs_of_what_is_torn_down_fail_within_two_hundred_runs() {
     holds("teardown");

@@ -40,3 +40,18 @@ fn nothing_is_flushed_after_the_end_of_a_queue_pair() {
     let (status, printed) = rehearse(&only, &[&PROGRAM.1, "destroys-early", "right"]);
     assert_eq!(status, Some(0), "{printed:?}");
 }
+
+/// Rules: REH-85, REH-24
+#[test]
+fn completions_outlive_their_queue_pair_whose_number_rests() {
+    let places = ["--at", "kept-completions:0.0.0", "--at", "numbers-again:0.0.0"];
+    let options = [&["--seed", "1"][..], &places].concat();
+    let (status, printed) = rehearse(&options, &[&PROGRAM.1, "finds-the-rest", "right"]);
+    assert_eq!(status, Some(0), "{printed:?}");
+    // Without it they are dropped (rule ORD-29).
+    let (status, printed) = rehearse(
+        &["--seed", "1", "--at", "numbers-again:0.0.0"],
+        &[&PROGRAM.1, "finds-the-rest", "right"],
+    );
+    assert_eq!(status, Some(66), "{printed:?}");
+}

@@ -229,6 +229,11 @@ const NOT_UNDER: &[(Provocation, &str, &[&str])] = &[
             "windows::model::device_agrees_with_the_model",
         ],
     ),
+    (
+        Provocation::KeptCompletions,
+        "they see that the completions of a queue pair end with it",
+        &["ordering::requests::destroying_leaves_the_completions_of_others"],
+    ),
     (Provocation::UnseenWrites, COMES_BY_MESSAGE, PLACES),
     (Provocation::RelaxedOrdering, COMES_BY_MESSAGE, PLACES),
     (Provocation::SplitAtomics, COMES_BY_MESSAGE, PLACES),

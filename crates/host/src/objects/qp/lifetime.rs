@@ -160,7 +160,7 @@ impl QueuePair {
     }
 
     /// Ends the queue pair unless something keeps it. When it returns, nothing arrives through it any
-    /// more and its completions are gone.
+    /// more and its completions are gone, unless a rehearsal leaves them (rule REH-85).
     pub fn destroy(&self) -> Result<(), Busy> {
         self.check_unused()?;
         match self.holds.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
@@ -176,9 +176,10 @@ impl QueuePair {
             self.device.process().segment().retire(self.traffic.number());
             sanitizers::forget(self.number.bits());
         }
+        let leaves_completions = self.leaves_completions();
         self.adapter.queue_pairs.leave(self.number.index(), self.traffic.number());
         let QpConfig { pd, receives, .. } = &self.config;
-        self.feeds.all().for_each(Feed::end);
+        self.feeds.all().for_each(if leaves_completions { Feed::leave } else { Feed::end });
         match receives {
             QpReceives::Srq(srq) => srq.release(),
             QpReceives::Xrc(domain) => domain.release(),

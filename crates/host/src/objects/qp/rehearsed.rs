@@ -27,6 +27,7 @@ use transom_system::rehearsal::{self, Rehearsal};
 use super::QueuePair;
 use super::services::At;
 use crate::objects::Adapter;
+use crate::objects::cq::Feed;
 use crate::objects::scribbled::{Receives, SCRIBBLED};
 use flushes::Flushes;
 use losses::Losses;
@@ -293,6 +294,19 @@ impl QueuePair {
             rehearsed.torn.forget();
             rehearsed.has_lost_peer.store(false, Relaxed);
         }
+    }
+
+    /// Whether the completions stay that nobody has polled when it ends. Its number rests then: one of a new queue pair
+    /// could not be told from them, not by the check of this process either.
+    pub(super) fn leaves_completions(&self) -> bool {
+        let leaves = self.rehearsed().is_some_and(|rehearsed| {
+            self.feeds.all().any(Feed::is_unpolled)
+                && rehearsed.provokes(Provocation::KeptCompletions, 0).is_some()
+        });
+        if leaves {
+            self.adapter.queue_pairs.let_rest(self.number.index());
+        }
+        leaves
     }
 
     /// Whether the device refuses an element of a list that the program posts. It may also take the port down before, or
