@@ -42,6 +42,8 @@ struct Process {
     slot: u8,
     /// It may still be reached.
     runs: bool,
+    /// It has stopped recording, and nobody has looked at it since.
+    is_paused: bool,
     track: Track,
     refused: Option<Track>,
     memory: Lanes,
@@ -109,6 +111,7 @@ impl Timeline {
         self.processes.push(Process {
             slot,
             runs: true,
+            is_paused: false,
             track,
             refused: None,
             memory: Lanes::new(memory, "regions and windows", 0),
@@ -132,6 +135,10 @@ impl Timeline {
         event: &Event,
         sentence: impl FnOnce(&Event) -> Option<String>,
     ) {
+        // A thread that had seen that it is recorded may still record a beginning, but not the end.
+        if self.processes[of.0].is_paused {
+            return;
+        }
         if self.told.first == 0 {
             self.told.first = event.time;
         }
@@ -208,14 +215,9 @@ impl Timeline {
     /// The target of the direct way, which does not see it itself.
     fn is_reached(&mut self, event: &Event, begun: u64, flow: u64) {
         let slot = (event.peer >> 16) as u8;
-        let target = self.processes.iter_mut().find(|it| it.runs && it.slot == slot);
-        if let Some(target) = target {
-            target.pair(&mut self.packets, event.peer).is_reached(
-                &mut self.packets,
-                event,
-                begun,
-                flow,
-            );
+        let packets = &mut self.packets;
+        if let Some(target) = self.processes.iter_mut().find(|it| it.runs && it.slot == slot) {
+            target.pair(packets, event.peer).is_reached(packets, event, begun, flow);
         }
     }
 
@@ -282,6 +284,7 @@ impl Timeline {
     /// Somebody has looked what is open of a process at this moment. All its events until then are told.
     pub(super) fn looked(&mut self, of: Number, time: u64, open: &[Event]) {
         let process = &mut self.processes[of.0];
+        process.is_paused = false;
         process.close_all_but(&mut self.packets, time, open);
         let new: Vec<_> = open.iter().filter(|event| !process.has(event)).collect();
         new.into_iter().for_each(|event| self.event(of, event, |_| None));
@@ -290,9 +293,10 @@ impl Timeline {
     /// A process has stopped recording. Nobody knows how what it has begun goes on.
     pub(super) fn pause(&mut self, of: Number, time: u64) {
         let time = time.max(self.told.last);
-        self.processes[of.0].close(&mut self.packets, time);
-        let words = "nothing is recorded from here on, because nobody asked for it in time";
-        self.note(of, time, words.into());
+        let process = &mut self.processes[of.0];
+        process.is_paused = true;
+        process.close(&mut self.packets, time);
+        self.note(of, time, "nothing is recorded from here on".into());
     }
 
     /// Nothing more comes.
