@@ -17,7 +17,7 @@ pub(super) struct Looks {
     begun: u64,
     next: u64,
     missed: u64,
-    /// It was looked at while it was stopped, before it could begin to record.
+    /// It was looked at while it was stopped, since it last began or ceased to record.
     was_stopped: bool,
 }
 
@@ -54,6 +54,7 @@ impl Looks {
         if before != recording {
             self.begun = now;
             self.next = now.saturating_add(HELD);
+            self.was_stopped = false;
             return Next { paused: before.is_some(), look: recording.is_some() };
         }
         if now < self.next && !is_last {
@@ -118,5 +119,7 @@ mod tests {
         let mut at = |now, recording| looks.next(now, recording, false, || true).look;
         let seen = [(HELD - 1, None), (HELD, None), (3 * HELD, None), (4 * HELD, Some(1))];
         assert_eq!(seen.map(|(now, recording)| at(now, recording)), [false, true, false, true]);
+        let again = [5, 6, 7].map(|times| at(times * HELD, None));
+        assert_eq!(again, [false, true, false], "it is stopped a second time");
     }
 }
