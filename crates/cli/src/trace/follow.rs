@@ -11,7 +11,7 @@ use transom_system::trace::{Event, What};
 use transom_system::traffic::{Carried, Way};
 
 use super::find::{Finder, Whom};
-use super::looks::{HELD, Looks, Next};
+use super::looks::{HELD, Looks};
 use super::output::Output;
 use super::timeline::{Number, Timeline};
 use crate::failure::Result;
@@ -44,10 +44,10 @@ impl Traced {
         let recording = watched.recording();
         let next = self.looks.next(now, recording, is_last, || watched.is_stopped());
         let mut seen = Vec::new();
-        if let Next { paused: true, .. } = next {
+        if next.paused {
             seen.push((watched.recorded_until(), Seen::Pause));
         }
-        if let Next { look: true, .. } = next {
+        if next.look {
             seen.push((now, Seen::Open(open_now(watched, now).collect())));
         }
         seen
