@@ -49,6 +49,7 @@ impl Traced {
         }
         if next.look {
             seen.push((now, Seen::Open(open_now(watched, now).collect())));
+            self.looks.took(now, clock::steady());
         }
         seen
     }

@@ -3,10 +3,16 @@
 //! Its events tell what it opens and closes while it records. What was open before, only a look at its memory tells. One
 //! look is not enough: a thread may have seen that nothing is recorded, lose its processor, and open or close something
 //! after the look. So there are more looks, each twice as long after the beginning as the one before.
+//!
+//! While one looks, the rings are not read. A look that takes long may make events be missed, which calls for another look.
+//! So a look is followed by a rest, which is longer the longer it took.
 
 /// How long an event is held back, in nanoseconds: one of another process, or of another thread, may be older and come
 /// later.
 pub(super) const HELD: u64 = 20_000_000;
+
+/// How many times as long as a look the rest after it is.
+const REST: u64 = 16;
 
 /// The looks at one process.
 #[derive(Debug)]
@@ -16,6 +22,8 @@ pub(super) struct Looks {
     /// Since when its events tell everything, but for stragglers.
     begun: u64,
     next: u64,
+    /// How long to rest after a look, judged by the last one.
+    rest: u64,
     missed: u64,
     /// It was looked at while it was stopped, since it last began or ceased to record.
     was_stopped: bool,
@@ -36,6 +44,7 @@ impl Looks {
             recording: None,
             begun: now,
             next: now.saturating_add(HELD),
+            rest: HELD,
             missed: 0,
             was_stopped: false,
         }
@@ -70,11 +79,17 @@ impl Looks {
         Next { paused: false, look }
     }
 
+    /// A look has begun and ended at these times.
+    pub(super) fn took(&mut self, from: u64, until: u64) {
+        self.rest = until.saturating_sub(from).saturating_mul(REST).max(HELD);
+        self.next = self.next.max(until.saturating_add(self.rest));
+    }
+
     /// So many events were missed so far. They may have told of something that was opened or closed.
     pub(super) fn note_missed(&mut self, now: u64, missed: u64) {
         if std::mem::replace(&mut self.missed, missed) != missed {
             self.begun = now;
-            self.next = self.next.min(now.saturating_add(HELD));
+            self.next = self.next.min(now.saturating_add(self.rest));
         }
     }
 }
@@ -100,6 +115,23 @@ mod tests {
         looks.note_missed(700_000_000, 3);
         assert_eq!(times(&mut looks, 700..850, Some(1)), [720, 740, 780]);
         assert_eq!(looks.next(850_000_000, Some(1), true, || false), ONCE, "at the end");
+    }
+
+    /// Rules: SEE-50
+    #[test]
+    fn looks_that_take_long_are_followed_by_a_longer_rest_though_events_are_missed() {
+        let (mut looks, mut now, mut looked) = (Looks::new(0), 0, Vec::new());
+        while now < 3_000_000_000 {
+            let from = now;
+            if looks.next(now, Some(1), false, || false).look {
+                looked.push(now / 1_000_000);
+                now += 30_000_000;
+                looks.took(from, now);
+            }
+            looks.note_missed(from, now);
+            now += 1_000_000;
+        }
+        assert_eq!(looked, [0, 480, 960, 1440, 1920, 2400, 2880]);
     }
 
     /// Rules: SEE-50
