@@ -56,13 +56,13 @@ impl Effect {
 }
 
 /// The most effects of a call beside those for what ends: three events (the first request, a refused one, the last
-/// receive), an answer, an unexpected message to forget, work for the other half. An idle queue pair has room for them
-/// too.
+/// receive), an answer, an unexpected message to forget, the rest of a flush or work for the other half. An idle queue
+/// pair has room for them too.
 const BESIDE: usize = 6;
 
 /// The effects in order: completions of receives appear in the order in which they come here, and an answer leaves
 /// before the completion behind it. So the caller of the device carries all of them out before anybody else may call
-/// the same half. The exceptions are [`Effect::FlushOther`] and [`Effect::Rendezvous`], which need the other half.
+/// the same half. The exceptions are [`Effect::Flush`] and [`Effect::Rendezvous`], which need the lock of a half anew.
 ///
 /// The buffer is kept from call to call. It has room for everything that one call may bring about, so no call takes
 /// memory.

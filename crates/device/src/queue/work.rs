@@ -159,7 +159,7 @@ struct Element<T> {
 /// A ring of work of fixed size. Positions count up for ever. An element lies at its position modulo the ring's length,
 /// which is a power of two no smaller than the size.
 ///
-/// Each vector is as long as has been needed, and never longer than the room taken at first.
+/// Each vector is as long as the most elements there have been need it, and never longer than the room taken at first.
 pub struct WorkRing<T> {
     elements: Vec<Element<T>>,
     length: usize,
@@ -256,9 +256,6 @@ impl<T: Work> WorkRing<T> {
 
     /// The first `length` inline bytes of an element.
     pub fn inline_at(&self, position: u64, length: usize) -> &[u8] {
-        if length == 0 {
-            return &[];
-        }
         let start = self.slot(position) * self.inline_room;
         &self.inline[start..start + length.min(self.inline_room)]
     }
@@ -270,20 +267,22 @@ impl<T: Work> WorkRing<T> {
         match self.elements.get_mut(slot) {
             Some(place) => *place = element,
             // The first time round. There is room.
-            None => self.elements.push(element),
+            None => {
+                self.elements.push(element);
+                if self.max_sge > 1 {
+                    self.sges.resize((slot + 1) * self.max_sge, Sge::default());
+                }
+                self.inline.resize((slot + 1) * self.inline_room, 0);
+            }
         }
         if sges.len() > 1 {
             let start = slot * self.max_sge;
-            lengthen(&mut self.sges, start + self.max_sge);
             self.sges[start..start + sges.len()].copy_from_slice(sges);
         }
-        if !inline.is_empty() {
-            let mut start = slot * self.inline_room;
-            lengthen(&mut self.inline, start + self.inline_room);
-            for bytes in inline {
-                self.inline[start..start + bytes.len()].copy_from_slice(bytes);
-                start += bytes.len();
-            }
+        let mut start = slot * self.inline_room;
+        for bytes in inline {
+            self.inline[start..start + bytes.len()].copy_from_slice(bytes);
+            start += bytes.len();
         }
         self.tail += 1;
     }
@@ -298,12 +297,5 @@ impl<T: Work> WorkRing<T> {
     /// Removes all.
     pub fn clear(&mut self) {
         self.head = self.tail;
-    }
-}
-
-/// Makes it so long at least. There is room.
-fn lengthen<T: Copy + Default>(all: &mut Vec<T>, length: usize) {
-    if all.len() < length {
-        all.resize(length, T::default());
     }
 }

@@ -48,8 +48,8 @@ impl Responder {
         let posted = self.receives.own().map_or(0, ReceiveQueue::len);
         let all = posted + usize::from(self.message.has_taken);
         let flushed = all.min(FLUSHED_AT_ONCE);
-        if flushed > 0 {
-            cx.process.note_flushed(QueueSide::Receive, flushed as u64);
+        if all > 0 {
+            cx.process.note_flushed(QueueSide::Receive, all as u64);
         }
         for _ in 0..flushed {
             if !self.message.has_taken
