@@ -101,14 +101,14 @@ impl Leases {
             let now = now();
             if asked != *seen {
                 *seen = asked;
-                if until.is_none() && prepare(tool) {
+                let begins = until.is_none() && prepare(tool);
+                if begins || until.is_some() {
+                    *until = Some(now.saturating_add(LASTS));
+                    answer(tool);
+                }
+                if begins {
                     tools::turn_on(tool);
                     wanted.note(index, true, now);
-                    *until = Some(now);
-                }
-                *until = until.map(|_| now.saturating_add(LASTS));
-                if until.is_some() {
-                    answer(tool);
                 }
             } else if until.is_some_and(|until| until <= now) {
                 *until = None;

@@ -304,9 +304,9 @@ impl Cq {
         self.queue.lock().take_as_told();
     }
 
-    /// How many completions wait to be polled.
-    pub(super) fn count(&self) -> usize {
-        self.queue.lock().count()
+    /// How many completions wait to be polled, if the queue is not busy.
+    pub(super) fn waiting(&self) -> Option<usize> {
+        self.queue.try_lock().map(|queue| queue.count())
     }
 
     /// What a program that waits for an event can expect.

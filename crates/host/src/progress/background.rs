@@ -69,6 +69,11 @@ impl Threads {
             block_signals();
             wake_in_time();
             let _ = caught(|| background.run(&weak, &device));
+            // It may have failed.
+            if let Some(device) = device.upgrade() {
+                let wanted = &device.process().segment().header().wanted;
+                background.leases.end(wanted, clock::steady());
+            }
         })?;
         *adapter.device().work.thread.lock() = Some(thread);
         begun.wait();
@@ -115,7 +120,7 @@ struct Woken {
 }
 
 impl Background {
-    fn run(mut self, adapter: &Weak<Adapter>, device: &Weak<Device>) {
+    fn run(&mut self, adapter: &Weak<Adapter>, device: &Weak<Device>) {
         loop {
             drain(&self.wake);
             let Some(device) = device.upgrade() else { return };
@@ -123,13 +128,12 @@ impl Background {
             let Some(adapter) = adapter.upgrade() else { return };
             let dispatch = Dispatch { adapter: &adapter };
             if device.failed.load(Relaxed) {
-                let wanted = &device.process().segment().header().wanted;
-                self.leases.end(wanted, clock::steady());
                 return;
             }
             self.look_around(dispatch);
-            self.turn_tools(&adapter);
+            // A fork waits for this lock, and so for those that are taken under it.
             let working = device.work.working.lock();
+            self.turn_tools(&adapter);
             if self.woken.addresses {
                 let changed = device.refresh_addresses();
                 if !changed.is_empty() {

@@ -40,11 +40,11 @@ impl QueuePair {
         };
         let mut queues: Vec<_> = self.own_completion_queues().map(|cq| &**cq).collect();
         queues.dedup_by(|one, other| std::ptr::eq(*one, *other));
-        let completions = queues.into_iter().map(Cq::count).sum::<usize>();
+        let completions = queues.into_iter().map(Cq::waiting).sum::<Option<usize>>();
         self.traffic.show_depths(Depths {
             sends: sends.map_or(before.sends, |count| count as u32),
             receives: receives.map_or(before.receives, |count| count as u32),
-            completions: completions as u32,
+            completions: completions.map_or(before.completions, |count| count as u32),
         });
     }
 }
