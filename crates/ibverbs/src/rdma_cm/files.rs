@@ -156,7 +156,8 @@ impl File {
     /// The part for a new id: at the first device that is there, or else where the first error is.
     pub(super) fn part_for_new(&self) -> Result<Arc<Part>, Refusal> {
         let first = self.first()?;
-        if !self.may_have_several || first.adapter.device().check().is_ok() {
+        let is_inherited = first.adapter.device().process().is_inherited();
+        if !self.may_have_several || is_inherited || first.adapter.device().check().is_ok() {
             return Ok(first);
         }
         adapters::open_first().map_or(Ok(first), |adapter| self.part_at(adapter))
@@ -167,7 +168,8 @@ impl File {
         self.may_have_several
     }
 
-    /// The part that has the oldest event, and that it has one. Any part if none has one, or if there is one part only.
+    /// The part that has the oldest event, and whether to look again if its event is gone. Any part if none has one, or if
+    /// there is one part only.
     pub(super) fn part_of_oldest_event(&self) -> Result<(Arc<Part>, bool), Refusal> {
         if !self.may_have_several {
             return Ok((self.first()?, false));
@@ -250,17 +252,12 @@ pub(super) fn other_device(
         return None;
     }
     let described = Description::chosen().ok()?;
-    let others = || (0..).zip(described);
-    // Those that are open know their addresses.
-    let open = others().filter_map(|(number, _)| adapters::if_open(number));
-    let knows = |adapter: &Arc<Adapter>| adapter.device().port().has(&address);
-    if let Some(adapter) = open.into_iter().find(knows) {
-        return adapter.device().check().is_ok().then_some(adapter);
-    }
-    let has = |device: &Description| {
-        let addresses = Addresses::of(device.interface());
-        addresses.is_ok_and(|addresses| addresses.index_of(&address).is_some())
+    // An open device knows its addresses.
+    let has = |number, device: &Description| match adapters::if_open(number) {
+        Some(adapter) => adapter.device().port().has(&address),
+        None => Addresses::of(device.interface())
+            .is_ok_and(|addresses| addresses.index_of(&address).is_some()),
     };
-    let mut others = others().filter(|(_, device)| has(device));
+    let mut others = (0..).zip(described).filter(|(number, device)| has(*number, device));
     others.find_map(|(number, _)| adapters::open(number).ok())
 }
