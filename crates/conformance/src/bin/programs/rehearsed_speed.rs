@@ -40,7 +40,7 @@ const RUNS: u64 = 5;
 const TARGET: f64 = 1.0 / 3.0;
 
 /// What changes where bytes are, and when: it costs what it costs.
-const PLACEMENT: [Provocation; 11] = [
+const PLACEMENT: [Provocation; 10] = [
     Provocation::ScribbledTargets,
     Provocation::ScribbledReceives,
     Provocation::ScrambledBytes,
@@ -51,7 +51,6 @@ const PLACEMENT: [Provocation; 11] = [
     Provocation::PassedReads,
     Provocation::TornSources,
     Provocation::SplitAtomics,
-    Provocation::LostMessages,
 ];
 
 /// How a tool runs.

@@ -176,7 +176,7 @@ impl QueuePair {
             self.device.process().segment().retire(self.traffic.number());
             sanitizers::forget(self.number.bits());
         }
-        let leaves_completions = self.leaves_completions();
+        let leaves_completions = !self.device.process().is_inherited() && self.leaves_completions();
         self.adapter.queue_pairs.leave(self.number.index(), self.traffic.number());
         let QpConfig { pd, receives, .. } = &self.config;
         self.feeds.all().for_each(if leaves_completions { Feed::leave } else { Feed::end });
