@@ -151,7 +151,7 @@ pub struct Device {
     /// Answers requests without carrying them out.
     pub(crate) injector: Injector,
     pub(crate) work: Work,
-    /// Every request travels as a message, as its segment says.
+    /// What comes to this process's own queue pairs, and goes between them, travels as a message.
     by_message: bool,
     /// It is of no use any more, and the program has been told.
     pub(crate) failed: AtomicBool,
@@ -307,8 +307,8 @@ impl Device {
         &self.port_events
     }
 
-    /// Whether every request travels as a message, even where the direct path is open, because this process looks at
-    /// each, or a sanitizer at its memory.
+    /// Whether what comes to this process's own queue pairs, and goes between them, travels as a message, even where the
+    /// direct path is open, because this process looks at each request, or a sanitizer at its memory.
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
         self.by_message

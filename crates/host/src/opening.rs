@@ -79,7 +79,7 @@ impl Adapter {
             consent();
         }
         let copier = copier.watched();
-        // Where every request is a message, nobody reaches memory by instructions.
+        // What reaches memory by instructions asks no sanitizer and tells nobody.
         let may_share = !sanitizers::are_told() && !hears_all();
         if options.memory == Memory::Shared && may_share {
             match begin_sharing() {

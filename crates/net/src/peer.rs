@@ -93,10 +93,9 @@ impl Peer {
         segment.hazards().attach(me);
         let probe = segment.header().probe.load(Relaxed);
         let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
-        let copies = match copier {
-            Copier::Watched(_) => copier.reaches_others() && !by_message,
-            copier => copier.reaches_others(),
-        };
+        // Between processes with sanitizers that want messages, no copy is asked for, and none is missing.
+        let wants_messages = by_message && matches!(copier, Copier::Watched(_));
+        let copies = copier.reaches_others() && !wants_messages;
         let descriptor = segment.header().shared_memory.load(Relaxed).checked_sub(1);
         let shared = descriptor.filter(|_| !by_message).map(|it| attach_shared(process.pid, it));
         // Keys name places in it that the kernel does not know. Without it there is no direct access.

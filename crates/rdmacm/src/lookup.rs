@@ -108,7 +108,10 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
         }
         let file = this.file()?;
         let thread = std::thread::Builder::new().name("transom-lookup".to_owned());
-        let started = thread.spawn(move || work.carry_out());
+        let started = thread.spawn(move || {
+            let _inside = sanitized::inside();
+            work.carry_out();
+        });
         started.map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
             Wrong::new(errno, "no thread can be started: see `ulimit -u`")

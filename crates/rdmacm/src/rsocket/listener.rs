@@ -18,6 +18,7 @@ use super::datagram::DEVICE_GONE;
 use super::own_id::{Happened, OwnId};
 use super::wait::{Flag, timespec};
 use crate::check::OwnWork;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 /// How long the first request waits for the program to ask, in milliseconds. A program that connects to itself before
@@ -67,7 +68,10 @@ impl<T: Send + 'static> Listener<T> {
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("rsocket".to_owned());
         let thread = thread
-            .spawn(move || serve(&own, &theirs, make))
+            .spawn(move || {
+                let _inside = sanitized::inside();
+                serve(&own, &theirs, make);
+            })
             .map_err(|_| Wrong::new(libc::EAGAIN, "no thread can be started: see `ulimit -u`"))?;
         Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
