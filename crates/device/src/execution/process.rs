@@ -116,7 +116,8 @@ pub trait Process: Shortcuts {
     fn note_failure(&self, failure: &Failure) {
         let _ = failure;
     }
-    /// So many work requests of a queue pair in error are flushed, sends or receives.
+    /// So many work requests of a queue pair in error are flushed, sends or receives. If one call does not flush all of
+    /// them, the next one says how many are left.
     fn note_flushed(&self, side: QueueSide, count: u64) {
         let _ = (side, count);
     }
