@@ -36,6 +36,14 @@ pub fn wall_time(moment: u64) -> u64 {
     wall.wrapping_sub(steady).wrapping_add(moment)
 }
 
+/// Nanoseconds of the clock of a thread. None if the thread has ended.
+pub(crate) fn of_thread(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is written to a variable, and the kernel checks the clock.
+    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (answer == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 #[inline]
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);

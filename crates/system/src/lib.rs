@@ -32,6 +32,7 @@
 //! | `shared_mapping` | mappings of files that processes share |
 //! | `signals` | calls of this library that must not send the program a signal |
 //! | [`sums`] | what all processes have carried together |
+//! | [`threads`] | what the kernel says of threads |
 //! | [`tools`] | which tools look at the work of this process |
 //! | [`trace`] | the last events of a process, for those who want them |
 //! | [`traffic`] | what queue pairs have carried |
@@ -76,6 +77,7 @@ mod shared_mapping;
 mod signals;
 pub mod sums;
 mod this_process;
+pub mod threads;
 pub mod tools;
 pub mod trace;
 pub mod traffic;

@@ -38,6 +38,10 @@ pub trait Process: Shortcuts {
     /// Nanoseconds of a steady clock. It is asked, and not told, because most calls need no time, and
     /// reading a clock costs as much as a small post.
     fn now(&self) -> u64;
+    /// The time has come until which a send queue was to wait. In a rehearsal it may have to wait on: then until when.
+    fn waits_on(&self) -> Option<u64> {
+        None
+    }
     /// Writes pieces one after the other from `at` on, in one step if it can; together they are as long as
     /// it.
     fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone>;

@@ -345,16 +345,27 @@ impl Requester {
         None
     }
 
+    /// It pauses. Whether that ends now, and it goes on.
+    #[cold]
+    fn goes_on<P: Process>(&mut self, cx: &mut Context<'_, P>) -> bool {
+        if self.pause.end().is_none_or(|end| cx.process.now() < end) {
+            return false;
+        }
+        match core::mem::take(&mut self.pause) {
+            Pause::Until(_) => match cx.process.waits_on() {
+                Some(end) => self.pause = Pause::Until(end),
+                None => return true,
+            },
+            Pause::GivingUpAt(_) => self.fail_head(cx, Status::RetryExceeded, Why::Unanswered),
+            Pause::No | Pause::ForEver => {}
+        }
+        false
+    }
+
     /// One work request or segment further.
     fn step<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Step {
-        if self.pause != Pause::No {
-            if self.pause.end().is_none_or(|end| cx.process.now() < end) {
-                return Step::Waits;
-            }
-            if let Pause::GivingUpAt(_) = core::mem::take(&mut self.pause) {
-                self.fail_head(cx, Status::RetryExceeded, Why::Unanswered);
-                return Step::Waits;
-            }
+        if self.pause != Pause::No && !self.goes_on(cx) {
+            return Step::Waits;
         }
         let wqe = *self.ring.at(self.under_way.next);
         match cx.summary.gate().state {

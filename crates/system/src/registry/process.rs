@@ -8,7 +8,7 @@ use transom_device::protection::Announcer;
 use super::file::Registry;
 use super::lock::{self, Part};
 use super::presence::{self, NameOwner};
-use crate::clock;
+use crate::{clock, threads};
 
 /// How long the owner of a slot that no process of this user has is remembered, in nanoseconds.
 const REMEMBERED: u64 = 1_000_000_000;
@@ -43,13 +43,7 @@ pub struct Process {
 impl Process {
     /// Whether a thread of it is stopped, by a signal or a debugger.
     pub fn is_stopped(&self, thread: u32) -> bool {
-        let state = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid));
-        // Search behind the name of the program, which may contain anything.
-        let state = state.ok().and_then(|text| {
-            let end = text.iter().rposition(|byte| *byte == b')')?;
-            text.get(end + 2).copied()
-        });
-        matches!(state, Some(b'T' | b't'))
+        matches!(threads::state(self.pid, thread), Some(b'T' | b't'))
     }
 }
 

@@ -1,5 +1,5 @@
 //! A queue pair in a rehearsal: its requests may begin late, and what means nothing holds rubbish. [`failures`]: work
-//! ends in error. [`flushes`]: what is flushed comes late. [`lost`]: the peers are gone, or hear nothing for a long
+//! ends in error. [`late`]: requests begin late. [`flushes`]: what is flushed comes late. [`lost`]: the peers are gone, or hear nothing for a long
 //! time. [`placement`]: bytes of a message land in two turns. [`losses`]: messages of UC and UD are lost. [`unseen`]:
 //! the data of WRITEs that are complete comes later. [`passing`]: READs are passed. [`torn`]: sources are read in two
 //! moments. [`atomics`]: atomics are two steps.
@@ -7,6 +7,7 @@
 mod atomics;
 mod failures;
 mod flushes;
+mod late;
 mod losses;
 mod lost;
 mod passing;
@@ -30,6 +31,7 @@ use crate::objects::Adapter;
 use crate::objects::cq::Feed;
 use crate::objects::scribbled::{Receives, SCRIBBLED};
 use flushes::Flushes;
+use late::Late;
 use losses::Losses;
 use placement::Placement;
 use torn::Torn;
@@ -59,6 +61,7 @@ pub(super) struct Rehearsed {
     /// How many datagrams came to it by IPv4.
     datagrams: AtomicU64,
     requests: Requests,
+    late: Late,
     /// How many messages took a receive that could have failed.
     received: AtomicU64,
     flushes: Flushes,
@@ -145,6 +148,7 @@ impl Rehearsed {
             queries,
             datagrams,
             requests: Requests::default(),
+            late: Late::default(),
             received,
             flushes,
             placement,
@@ -198,8 +202,10 @@ impl QueuePair {
             return;
         }
         let late = || rehearsed.provokes(Provocation::LateWork, nth).map(lateness);
-        if let Some(wait) = rehearsed.is_stuck(nth).or_else(late) {
+        if let Some(wait) = rehearsed.is_stuck(nth) {
             requester.hold(clock::steady() + wait);
+        } else if let Some(wait) = late() {
+            rehearsed.late.begin(requester, wait);
         }
     }
 

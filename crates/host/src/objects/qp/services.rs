@@ -76,6 +76,10 @@ impl Process for At<'_> {
         clock::steady()
     }
 
+    fn waits_on(&self) -> Option<u64> {
+        self.qp.rehearsed()?.waits_on()
+    }
+
     #[inline]
     fn fill_undefined(&self, bytes: &mut [u8]) {
         self.qp.fill_undefined(bytes);

@@ -9,7 +9,6 @@ use transom_device::protection::Operation;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{SendFlags, SendOp, SendRequest};
 use transom_rehearse::{Order, Provocation};
-use transom_system::clock;
 
 use super::super::QueuePair;
 use super::super::services::At;
@@ -59,7 +58,7 @@ impl QueuePair {
                 && is_passed
                 && let Some(number) = rehearsed.provokes(Provocation::PassedReads, nth)
             {
-                requester.hold(clock::steady() + lateness(number));
+                rehearsed.late.begin(requester, lateness(number));
                 lets_pass.store(true, Relaxed);
                 return false;
             }

@@ -12,7 +12,6 @@ use transom_device::protection::RemoteAddress;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, SendOp, SendRequest};
 use transom_rehearse::Provocation;
-use transom_system::clock;
 
 use super::super::QueuePair;
 use super::super::services::At;
@@ -140,7 +139,7 @@ impl QueuePair {
         {
             *placement.begun.lock() = Some(Begun { writes, at, pieces });
             let number = scrambled.or(repeated).unwrap_or_default();
-            requester.hold(clock::steady() + lateness(number >> 5));
+            rehearsed.late.begin(requester, lateness(number >> 5));
         }
     }
 

@@ -9,7 +9,6 @@ use transom_device::qp::QpState;
 use transom_device::queue::{SendFlags, SendOp, SendRequest, Sge};
 use transom_net::Where;
 use transom_rehearse::Provocation;
-use transom_system::clock;
 
 use super::super::QueuePair;
 use super::super::services::At;
@@ -71,7 +70,7 @@ impl QueuePair {
             && let Some(pieces) = Pieces::cut(length, number)
             && let Some(bytes) = cx.process.read_source(request.sges)
         {
-            requester.hold(clock::steady() + lateness(number >> 5));
+            rehearsed.late.begin(requester, lateness(number >> 5));
             let position = requester.tail();
             rehearsed.torn.0.lock().push_back(Begun { position, bytes, pieces });
         }
