@@ -135,11 +135,109 @@ static void forgets_the_first(int wrong)
 	end_pair(&pair);
 }
 
+/* Receives of a shared queue: their requests, a message of 8 bytes in each, and those that wait to be posted. */
+enum { SHARED = 4 };
+static struct ibv_recv_wr receives[SHARED];
+static struct ibv_sge places[SHARED];
+static struct ibv_recv_wr *first_waiting, **end_of_waiting = &first_waiting;
+
+/* Adds a receive, with what follows it, to those that wait. */
+static void wait_to_post(struct ibv_recv_wr *receive)
+{
+	*end_of_waiting = receive;
+	while (receive->next)
+		receive = receive->next;
+	end_of_waiting = &receive->next;
+}
+
+static void post_waiting(struct ibv_srq *srq)
+{
+	struct ibv_recv_wr *bad;
+
+	CHECK(!ibv_post_srq_recv(srq, first_waiting, &bad));
+	end_of_waiting = &first_waiting;
+}
+
+/* Sends a message to itself. The answer is the receive that it took, or the one that failed. */
+static int message_taken(struct pair *pair, struct ibv_qp *qp, uint64_t number, int *failed)
+{
+	struct ibv_sge data = {(uintptr_t)memory, 8, pair->mr->lkey};
+	struct ibv_send_wr send = {.wr_id = SHARED, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+				   .sg_list = &data, .num_sge = 1}, *bad;
+	int taken = -1;
+
+	put(0, number);
+	CHECK(!ibv_post_send(qp, &send, &bad));
+	for (int left = 2, patience = PATIENCE; left;) {
+		struct ibv_wc wc;
+		const int count = ibv_poll_cq(pair->cq, 1, &wc);
+
+		CHECK(count >= 0);
+		/* One that has failed may not have got anywhere. Then the program ends. */
+		CHECK(!*failed || patience--);
+		if (!count)
+			continue;
+		left--;
+		*failed |= wc.status != IBV_WC_SUCCESS;
+		if (wc.wr_id < SHARED)
+			taken = wc.wr_id;
+	}
+	CHECK(taken >= 0);
+	return taken;
+}
+
+/* Posts receives of a shared queue in lists, and one that has failed again too. Wrong: leaves the rest of its old list
+   at it, so that receives are posted that are there already, and two messages get into one buffer. */
+static void keeps_the_list(int wrong)
+{
+	struct pair pair = pair_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pair.pd, &init);
+	struct ibv_qp *qp;
+	int failures = 0;
+
+	CHECK(srq);
+	qp = to_itself(&pair, pair.cq, pair.cq, srq);
+	for (int i = 0; i < SHARED; i++) {
+		places[i] = (struct ibv_sge){(uintptr_t)memory + 1024 + 8 * i, 8, pair.mr->lkey};
+		receives[i] = (struct ibv_recv_wr){.wr_id = i, .sg_list = &places[i], .num_sge = 1};
+		wait_to_post(&receives[i]);
+	}
+	post_waiting(srq);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		int taken[SHARED], count = 0, failed = 0;
+
+		while (count < SHARED && !failed)
+			taken[count] = message_taken(&pair, qp, SHARED * round + count, &failed), count++;
+		for (int i = 0; i < count; i++) {
+			const int is_bad = failed && i == count - 1;
+
+			/* Another message lies there. */
+			if (!is_bad && seen(1024 + 8 * taken[i]) != SHARED * round + i)
+				abort();
+			if (!is_bad || !wrong)
+				receives[taken[i]].next = NULL;
+			wait_to_post(&receives[taken[i]]);
+		}
+		post_waiting(srq);
+		failures += failed;
+		/* It goes on once. */
+		CHECK(failures < 2);
+		if (failed) {
+			CHECK(!ibv_destroy_qp(qp));
+			qp = to_itself(&pair, pair.cq, pair.cq, srq);
+		}
+	}
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq));
+	end_pair(&pair);
+}
+
 static const struct mistake mistakes[] = {
 	{"drops-silently", drops_silently},
 	{"leaves-the-batch", leaves_the_batch},
 	{"asserts-room", asserts_room},
 	{"forgets-the-first", forgets_the_first},
+	{"keeps-the-list", keeps_the_list},
 };
 
 int main(int argc, char **argv)
