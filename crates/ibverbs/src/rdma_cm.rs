@@ -37,7 +37,7 @@ use std::ffi::{c_int, c_void};
 
 use transom_abi::*;
 use transom_cm::Refused;
-use transom_system::rehearsal;
+use transom_system::{rehearsal, sanitizers};
 use transom_thread::set_errno;
 
 use crate::entry::{errno_always, number_always};
@@ -120,6 +120,7 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
         if fetches {
             return Ok(());
         }
+        sanitizers::peers_are_told();
         let run = COMMANDS.get(command.number() as usize);
         let run = run.ok_or(Refusal::invalid("there is no command of this number"))?;
         run.ok_or(Refusal::new(libc::ENOSYS, "this command is not supported"))?(&command)
@@ -152,6 +153,7 @@ fn fetch(file: c_int, address: u64, n: usize) -> c_int {
         let errno =
             errno_always(NOT_A_VERB, || look().map_err(|refusal: Refusal| why::keep(&refusal)));
         if errno != 0 || fetched {
+            sanitizers::peers_have_told();
             return errno;
         }
         // Outside the verb's guard, and with nothing to drop, because a thread that waits here may be cancelled.

@@ -25,6 +25,7 @@ pub(crate) struct Acknowledged {
 
 impl Acknowledged {
     fn one(&self) {
+        sanitized::tells(&raw const *self);
         let mut count = self.count.lock();
         *count = count.wrapping_add(1);
         self.more.notify_all();
@@ -33,6 +34,11 @@ impl Acknowledged {
     /// Waits until `fetched` events are acknowledged. After a long wait it says so, once: programs that forget to
     /// acknowledge hang here.
     pub(crate) fn wait_for(&self, fetched: u32, waits: &Waits) {
+        self.wait(fetched, waits);
+        sanitized::is_told(&raw const *self);
+    }
+
+    fn wait(&self, fetched: u32, waits: &Waits) {
         // The counts are modulo 2^32, and the program acknowledges no more events than it fetched.
         let missing = |count: u32| (fetched.wrapping_sub(count) as i32).max(0) as u32;
         if missing(*self.count.lock()) == 0 {
@@ -210,7 +216,9 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     zero_of(c"rdma_ack_cm_event", || {
         check::used(event.cast::<Event>(), "the event was acknowledged before")?;
         // SAFETY: by the contract of this function.
-        unsafe { Event::back(event) }.ok_or(Wrong::invalid("event is null"))?.acknowledge();
+        let event = unsafe { Event::back(event) }.ok_or(Wrong::invalid("event is null"))?;
+        sanitized::ended(&raw const *event);
+        event.acknowledge();
         Ok(())
     })
 }

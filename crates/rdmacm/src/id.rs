@@ -310,6 +310,7 @@ impl Id {
         let waits = Waits { function: c"rdma_destroy_id", owner: Owner::Id(id) };
         this.acknowledged.wait_for(gone.events_reported, &waits);
         check::id_ended(id);
+        sanitized::ended(id);
         // SAFETY: the file does not have it any more, and the program does not use it.
         let this = unsafe { Box::from_raw(id.cast::<Self>()) };
         if let Some(device) = this.own(|own| own.device.take()) {

@@ -1,75 +1,43 @@
-//! What this library tells MemorySanitizer.
+//! What this library tells MemorySanitizer and ThreadSanitizer.
 //!
-//! This library is not compiled with it. So MemorySanitizer takes what this library writes for the program as not
-//! written. And it takes what this library passes to the C library as the program's, and would report it. In a process
-//! without it, each call here only looks at one word.
+//! This library is not compiled with them. So MemorySanitizer takes what this library writes for the program as not
+//! written. Both take what this library passes to the C library as the program's, and would report it: ThreadSanitizer
+//! sees neither the locks here, nor what orders the threads of one end of a connection with those of the other. In a
+//! process without them, each call here only looks at one word.
+//!
+//! The device itself orders commands and events for ThreadSanitizer (`transom_system::sanitizers`).
 
-use std::ffi::{CStr, c_void};
-use std::mem::transmute_copy;
-use std::sync::OnceLock;
+mod runtimes;
 
-type Range = unsafe extern "C" fn(*const c_void, usize);
-type Plain = unsafe extern "C" fn();
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::marker::PhantomData;
 
-/// Its functions.
-struct MemorySanitizer {
-    unpoison: Range,
-    check_mem_is_initialized: Range,
-    disable_checks: Plain,
-    enable_checks: Plain,
+use runtimes::{Runtimes, of_this_process};
+
+thread_local! {
+    /// The number of times that this thread has entered this library and not left it.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-impl MemorySanitizer {
-    /// Those of this process, if it was compiled with it.
-    #[inline]
-    fn of_this_process() -> Option<&'static Self> {
-        static FOUND: OnceLock<Option<MemorySanitizer>> = OnceLock::new();
-        FOUND.get_or_init(Self::find).as_ref()
-    }
+/// As long as this lives, what this thread does is this library's own.
+pub(crate) struct Inside(&'static Runtimes, PhantomData<*const ()>);
 
-    fn find() -> Option<Self> {
-        // SAFETY: each function has the type that `sanitizer/msan_interface.h` declares.
-        unsafe {
-            Some(Self {
-                unpoison: function(c"__msan_unpoison")?,
-                check_mem_is_initialized: function(c"__msan_check_mem_is_initialized")?,
-                disable_checks: function(c"__msan_scoped_disable_interceptor_checks")?,
-                enable_checks: function(c"__msan_scoped_enable_interceptor_checks")?,
-            })
-        }
-    }
-}
-
-/// A function of the process, by its name.
-///
-/// # Safety
-///
-/// `F` is a function pointer of the function's type.
-unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: the name ends in zero.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: as the caller says, and of the same size.
-    (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
-}
-
-/// As long as this lives, this thread's calls of the C library are this library's own.
-pub(crate) struct Inside(&'static MemorySanitizer);
-
-/// This thread enters this library. `None` if there is no MemorySanitizer.
+/// This thread enters this library. `None` if there is no sanitizer.
 #[inline]
 pub(crate) fn inside() -> Option<Inside> {
-    MemorySanitizer::of_this_process().map(|msan| {
-        // SAFETY: it counts, and the end of `Inside` counts back.
-        unsafe { (msan.disable_checks)() };
-        Inside(msan)
-    })
+    let runtimes = of_this_process()?;
+    if INSIDE.replace(INSIDE.get() + 1) == 0 {
+        runtimes.begin_inside();
+    }
+    Some(Inside(runtimes, PhantomData))
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { (self.0.enable_checks)() };
+        if INSIDE.replace(INSIDE.get() - 1) == 1 {
+            self.0.end_inside();
+        }
     }
 }
 
@@ -82,18 +50,8 @@ pub(crate) fn written<T>(value: *const T) {
 /// The same of these bytes.
 #[inline]
 pub(crate) fn bytes_written(from: *const u8, length: usize) {
-    if let Some(msan) = MemorySanitizer::of_this_process().filter(|_| !from.is_null()) {
-        // SAFETY: it changes its own notes only.
-        unsafe { (msan.unpoison)(from.cast(), length) };
-    }
-}
-
-/// The program sends these bytes to a peer. Those that it has not written are reported.
-#[inline]
-pub(crate) fn bytes_sent(from: *const u8, length: usize) {
-    if let Some(msan) = MemorySanitizer::of_this_process() {
-        // SAFETY: it reads its own notes only.
-        unsafe { (msan.check_mem_is_initialized)(from.cast(), length) };
+    if let Some(runtimes) = of_this_process().filter(|_| !from.is_null()) {
+        runtimes.define(from.cast(), length);
     }
 }
 
@@ -106,4 +64,61 @@ pub(crate) unsafe fn give<T>(to: *mut T, value: T) {
     // SAFETY: by the contract of this function.
     unsafe { *to = value };
     written(to);
+}
+
+/// The program sends these bytes to a peer. Those that it has not written are reported, and those that another thread
+/// changes meanwhile.
+#[inline]
+pub(crate) fn bytes_sent(from: *const u8, length: usize) {
+    if let Some(runtimes) = of_this_process() {
+        runtimes.check(from.cast(), length);
+        touched(runtimes, from.cast(), length, false);
+    }
+}
+
+/// The program has received these bytes.
+#[inline]
+pub(crate) fn bytes_received(to: *const u8, length: usize) {
+    bytes_written(to, length);
+    if let Some(runtimes) = of_this_process() {
+        touched(runtimes, to.cast(), length, true);
+    }
+}
+
+/// The program ends this object, so no other thread of it may look at it any more.
+#[inline]
+pub(crate) fn ended<T>(object: *const T) {
+    if let Some(runtimes) = of_this_process() {
+        touched(runtimes, object.cast(), size_of::<T>(), true);
+    }
+}
+
+/// An access of the program itself to its memory.
+#[cold]
+fn touched(runtimes: &Runtimes, first: *const c_void, length: usize, writes: bool) {
+    let is_inside = INSIDE.get() > 0;
+    if is_inside {
+        runtimes.end_inside();
+    }
+    runtimes.touch(first, length, writes);
+    if is_inside {
+        runtimes.begin_inside();
+    }
+}
+
+/// All that this thread has done so far comes before what a thread does that is [told](is_told) later. `what` is an
+/// address of this library that stands for it.
+#[inline]
+pub(crate) fn tells<T>(what: *const T) {
+    if let Some(runtimes) = of_this_process() {
+        runtimes.release(what.cast());
+    }
+}
+
+/// What other threads did before they [told](tells) this comes before what this thread does from now on.
+#[inline]
+pub(crate) fn is_told<T>(what: *const T) {
+    if let Some(runtimes) = of_this_process() {
+        runtimes.acquire(what.cast());
+    }
 }

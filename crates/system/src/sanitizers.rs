@@ -294,6 +294,20 @@ pub fn polled() {
     }
 }
 
+/// The program has called something of which its peers may hear, otherwise than by a queue pair.
+pub fn peers_are_told() {
+    if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
+        fibers::peers_are_told(tsan);
+    }
+}
+
+/// The program has heard of a peer, otherwise than by a queue pair.
+pub fn peers_have_told() {
+    if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {
+        fibers::peers_have_told(tsan);
+    }
+}
+
 /// A polled completion is of this queue pair. `half` is None if it may be of either half.
 pub fn completed(qp: u32, half: Option<Half>) {
     if let Some(tsan) = runtimes().and_then(|it| it.thread.as_ref()) {

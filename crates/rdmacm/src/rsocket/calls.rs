@@ -13,6 +13,7 @@ use super::wait::{Deadline, of_call};
 use super::{fork, names};
 use crate::entry::answered;
 use crate::provider::{self, provider};
+use crate::sanitized;
 use crate::wrong::{NotNow, Wrong};
 
 /// At its exit, a program waits at most this long until the data of all its sockets has arrived.
@@ -108,6 +109,7 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *m
         let listener = SOCKETS.get(socket)?;
         let deadline = deadline(&listener, 0, |state| Ok(state.options()?.1.receive_timeout))?;
         let accepted = listener.until(deadline, |state| state.stream()?.accept())?;
+        sanitized::is_told(&SOCKETS);
         let socket = listener.accepted(accepted)?;
         if !addr.is_null() {
             // SAFETY: by the contract of this function.
@@ -128,6 +130,7 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *m
 pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
     zero_of(c"rconnect", || {
         let socket = SOCKETS.get(socket)?;
+        sanitized::tells(&SOCKETS);
         // SAFETY: by the contract of this function.
         if let Some(connected) = unsafe { connect_datagrams(&socket, addr, addrlen) } {
             return connected;
@@ -179,6 +182,7 @@ unsafe fn connect_datagrams(
 pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     zero_of(c"rshutdown", || {
         let socket = SOCKETS.get(socket)?;
+        sanitized::tells(&SOCKETS);
         let (read, write) = match how {
             libc::SHUT_RD => (true, false),
             libc::SHUT_WR => (false, true),
@@ -214,6 +218,7 @@ pub extern "C" fn rclose(socket: c_int) -> c_int {
 }
 
 fn close(number: c_int) -> Result<(), Wrong> {
+    sanitized::tells(&SOCKETS);
     match SOCKETS.remove(number)? {
         Some(socket) => socket.close(),
         // SAFETY: this process does not use the parent's socket, so nothing uses its descriptor.

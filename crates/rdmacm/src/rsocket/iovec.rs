@@ -107,7 +107,7 @@ impl<'a> Sink<'a> {
     pub(crate) fn each(&mut self, length: usize, mut with: impl FnMut(usize, *mut u8, usize)) {
         self.0.each(length, |offset, to, length| {
             with(offset, to, length);
-            sanitized::bytes_written(to, length);
+            sanitized::bytes_received(to, length);
         });
     }
 }

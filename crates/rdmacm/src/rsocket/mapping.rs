@@ -10,6 +10,7 @@ use super::socket::{SOCKETS, State};
 use super::stream_socket::Mapped;
 use super::transfer::{buffer, deadline, length_of};
 use crate::entry::answered;
+use crate::sanitized;
 use crate::wrong::Wrong;
 
 const BELOW: Wrong = Wrong::invalid("offset is below 0, and not -1");
@@ -85,6 +86,7 @@ pub unsafe extern "C" fn riowrite(
 ) -> isize {
     length_of(c"riowrite", || {
         let socket = SOCKETS.get(socket)?;
+        sanitized::tells(&SOCKETS);
         let offset = u64::try_from(offset).map_err(|_| BELOW)?;
         let list = buffer(buf, count);
         // SAFETY: by the contract of this function.

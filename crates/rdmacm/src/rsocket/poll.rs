@@ -193,6 +193,7 @@ fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Resul
     let waiters = room(sockets.len())?;
     let polled = Polled { fds: &mut *fds, sockets, asked, waiters }.wait(deadline);
     fds.iter().for_each(|entry| sanitized::written(&raw const entry.revents));
+    sanitized::is_told(&SOCKETS);
     polled
 }
 

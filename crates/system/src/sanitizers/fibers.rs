@@ -8,8 +8,8 @@
 //! | [`Sync::Posted`], of a half | by a post to it | before it touches memory |
 //! | [`Sync::PostedShared`] | by a post to a shared receive queue | by every receive half |
 //! | [`Sync::Done`], of a half | when it has touched memory, or a peer in this process has for it | by a poll of its completion; by the half of a peer in this process |
-//! | [`Sync::AnyPosted`] | by every post and verb | before a peer's access; by every poll that finds something |
-//! | [`Sync::AnyRemote`] | by a peer's access | by every poll that finds something |
+//! | [`Sync::AnyPosted`] | by every post, verb and command to the connection manager | before a peer's access; by every poll that finds something, and every event |
+//! | [`Sync::AnyRemote`] | by a peer's access | by every poll that finds something, and every event |
 //! | [`Sync::AnyDone`] | with [`Sync::Done`] | by verbs that end something |
 //!
 //! A peer may have heard in other ways than by a queue pair that it may access memory now, and the program that it has
@@ -207,6 +207,18 @@ pub(super) fn acquired_all(tsan: &ThreadSanitizer) {
 pub(super) fn polled(tsan: &ThreadSanitizer) {
     acquire(tsan, Sync::AnyPosted);
     acquire(tsan, Sync::AnyRemote);
+}
+
+/// A command to the connection manager. A peer that hears of it may post, write to a socket, or connect in its turn.
+pub(super) fn peers_are_told(tsan: &ThreadSanitizer) {
+    released(tsan);
+    release_sockets();
+}
+
+/// An event of the connection manager: as the poll of a message, and what a peer may have heard by a socket before.
+pub(super) fn peers_have_told(tsan: &ThreadSanitizer) {
+    polled(tsan);
+    acquire_sockets();
 }
 
 /// One of them.

@@ -1,5 +1,5 @@
 //! What sanitizers see of the device: `sanitized.c`, compiled with each of them. And of librdmacm: `sanitized_cm.c`,
-//! `sanitized_sockets.c`, and programs without a mistake.
+//! `sanitized_sockets.c`, `sanitized_threads.c`, and programs without a mistake.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -248,6 +248,38 @@ fn the_thread_sanitizer_sees_the_same_over_the_wire() {
         ("read_before_it_completed", &["data race", "#0 change", "(RECV)'", "post_the_receive"]),
     ]);
     thread.is_silent();
+}
+
+static THREADS: LazyLock<Sanitized> =
+    LazyLock::new(|| Sanitized::of_source("sanitized_threads", "thread", RDMACM));
+
+/// Rules: CHK-97
+#[test]
+fn the_thread_sanitizer_sees_what_threads_do_to_what_librdmacm_has() {
+    THREADS.reports(&[
+        ("changed_before_it_completed", &["data race", "#0 change", "(SEND)'", "send_it"]),
+        ("acknowledged_before_another_looked", &["data race", "#0 looks_at_it"]),
+        ("changed_while_it_is_sent", &["data race", "#0 change", " sends_it "]),
+        ("changed_while_it_is_received", &["data race", "#0 change", " receives_into_it "]),
+    ]);
+}
+
+/// Rules: CHK-87, CHK-97
+#[test]
+fn the_thread_sanitizer_is_silent_where_rdma_cm_and_sockets_hand_over() {
+    THREADS.is_silent_in(&["right_connection", "right_end", "right_sockets"]);
+}
+
+/// Rules: CHK-87, CHK-97
+#[test]
+fn the_thread_sanitizer_is_silent_about_programs_that_connect() {
+    take_turn(Link::Wire);
+    for (name, behaviours) in [("connects", 17), ("connection_events", 8)] {
+        let libraries = [RDMACM, &["-w"]].concat();
+        let thread = Sanitized::of_source(name, "thread", &libraries);
+        let mut command = Command::new(&thread.binary);
+        run(command.env("LD_LIBRARY_PATH", library(env!("CARGO_TARGET_TMPDIR"))), behaviours);
+    }
 }
 
 /// Rules: CHK-84, CHK-86
