@@ -324,6 +324,26 @@ static __attribute__((noinline)) void send_a_long_message(int gives_it_back)
     complete(1);
 }
 
+/* An atomic, which finds 41. While its target is stopped, it cannot be done. */
+static void add_one(struct end *to, int target_is_stopped)
+{
+    struct ibv_wc wc;
+    uint64_t old;
+    int too_early = 0;
+
+    if (target_is_stopped)
+        stop(getppid());
+    post_it(near, IBV_WR_ATOMIC_FETCH_AND_ADD, mine, sizeof old, to);
+    if (target_is_stopped) {
+        too_early = ibv_poll_cq(cq, 1, &wc);
+        CHECK(!kill(getppid(), SIGCONT));
+    }
+    CHECK(!too_early);
+    complete(1);
+    memcpy(&old, here, sizeof old);
+    CHECK(old == 41);
+}
+
 /* The other process: does what the word says to this one's memory. Otherwise it writes what it has into it, and tells
    that it has. */
 static void other(void)
@@ -345,10 +365,16 @@ static void other(void)
         send_a_long_message(word == 'f');
         exit(0);
     }
+    if (word == 'o')
+        give_back(here);
     if (word == 's')
         stop(getppid());
-    post_it(near, word == 'r' ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, mine, SIZE, &to);
-    complete(1);
+    if (word == 'a' || word == 't') {
+        add_one(&to, word == 't');
+    } else {
+        post_it(near, word == 'r' ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, mine, SIZE, &to);
+        complete(1);
+    }
     if (word == 's')
         CHECK(!kill(getppid(), SIGCONT));
     post_it(near, IBV_WR_SEND, mine, 1, NULL);
@@ -441,6 +467,50 @@ static void freed_before_a_read(void)
     complete(1);
     wait(NULL);
 }
+
+static void freed_before_an_atomic(void)
+{
+    meet_another();
+    give_back(there);
+    tell("a", 1);
+    complete(1);
+    wait(NULL);
+}
+
+/* The other process has freed what it writes from. */
+static void freed_before_it_was_written(void)
+{
+    int status;
+
+    meet_another();
+    tell("o", 1);
+    wait(&status);
+    CHECK(!status);
+}
+
+static void freed_before_it_was_written_here(void)
+{
+    memset(here, 1, SIZE);
+    give_back(here);
+    post_it(near, IBV_WR_RDMA_WRITE, mine, SIZE, &remote);
+    complete(1);
+}
+
+static void an_atomic(const char *word)
+{
+    uint64_t value = 41;
+
+    meet_another();
+    memcpy(there, &value, sizeof value);
+    tell(word, 1);
+    complete(1);
+    memcpy(&value, there, sizeof value);
+    CHECK(value == 42);
+    wait(NULL);
+}
+
+static void right_atomic(void) { an_atomic("a"); }
+static void right_atomic_when_it_goes_on(void) { an_atomic("t"); }
 
 /* A WRITE does not need this process. */
 static void right_while_it_is_stopped(void)
@@ -547,6 +617,11 @@ static const struct {
     CASE(told_by_nothing, 0),
     CASE(freed_before_a_write, 0),
     CASE(freed_before_a_read, 0),
+    CASE(freed_before_an_atomic, 0),
+    CASE(freed_before_it_was_written, 0),
+    CASE(freed_before_it_was_written_here, 1),
+    CASE(right_atomic, 0),
+    CASE(right_atomic_when_it_goes_on, 0),
     CASE(right_while_it_is_stopped, 0),
     CASE(right_long_message, 0),
     CASE(freed_before_it_was_sent, 0),

@@ -17,8 +17,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
 
 /// What is right.
-const RIGHT: [&str; 7] = [
+const RIGHT: [&str; 8] = [
     "right_all",
+    "right_atomic",
     "right_what_came",
     "right_failure",
     "right_told_by_a_socket",
@@ -177,6 +178,27 @@ fn the_address_sanitizer_sees_memory_that_is_not_the_programs() {
             "freed_before_it_was_sent",
             &["transom: the SEND of queue pair", NOT_ITS_OWN, "heap-use-after-free", "give_back"],
         ),
+        (
+            "freed_before_an_atomic",
+            &["transom: the fetch and add of", NOT_ITS_OWN, "heap-use-after-free", "give_back"],
+        ),
+    ]);
+}
+
+/// Rules: CHK-81
+#[test]
+fn the_address_sanitizer_sees_that_a_write_comes_from_freed_memory() {
+    let report: &[&str] = &[
+        "transom: the WRITE of queue pair",
+        "(wr_id 7, posted by post_it at sanitized.c:",
+        "reads 64 bytes",
+        NOT_ITS_OWN,
+        "heap-use-after-free",
+        "give_back",
+    ];
+    ADDRESS.reports(&[
+        ("freed_before_it_was_written", report),
+        ("freed_before_it_was_written_here", report),
     ]);
 }
 
@@ -190,6 +212,12 @@ fn the_address_sanitizer_is_silent_where_all_is_right() {
 #[test]
 fn a_write_does_not_need_a_process_that_only_the_address_sanitizer_watches() {
     ADDRESS.is_silent_in(&["right_while_it_is_stopped"]);
+}
+
+/// Rules: CHK-80
+#[test]
+fn an_atomic_needs_the_process_that_the_address_sanitizer_watches() {
+    ADDRESS.is_silent_in(&["right_atomic_when_it_goes_on"]);
 }
 
 /// Rules: CHK-81, CHK-87
